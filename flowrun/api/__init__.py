@@ -1,0 +1,1 @@
+"""Protocols that operators, connectors and user functions implement."""

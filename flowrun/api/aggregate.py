@@ -1,0 +1,78 @@
+"""Aggregates as operators see them: partial columns, how they merge, and how a result is read from them.
+
+The functions layer resolves a SQL aggregate to an `AggregateKernel`; lowering binds it to columns as a `BoundAggregate`; operators
+know nothing of SQL. All callables are module-level functions or `functools.partial`s of them, so everything here pickles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from flowrun.core.types import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """One column of an aggregate's partial result.
+
+    Attributes:
+        name: suffix of the column, e.g. `sum`.
+        partial: what is computed over the argument's non-NULL values: count_all, count, sum, sum_of_squares, min, max, first, last.
+        merge: how partial columns of one group combine: sum, min, max, first, last.
+        type: type of the partial column. Sums of integers are kept as BIGINT and checked against overflow by the operator.
+    """
+
+    name: str
+    partial: str
+    merge: str
+    type: DataType
+
+
+FinishKernel = Callable[[Sequence[pa.Array], DataType], pa.Array]
+"""(accumulator columns in order, result type) → result column. Raises `DataError` on overflow."""
+
+CollectKernel = Callable[[pa.ListArray, DataType], pa.Array]
+"""(list array: a group's non-NULL values in arrival order, result type) → result column."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateKernel:
+    """A resolved aggregate: either `accumulators` with `finish`, or `collect` for those that need their values (LISTAGG).
+
+    Attributes:
+        function: canonical SQL name, for messages.
+        argument: type that the argument column has; None for COUNT(*).
+        result: result type.
+        retractable: subtracting a value from the accumulators is exact (count, sum, avg, variance).
+        order_sensitive: the result depends on arrival order (FIRST_VALUE, LAST_VALUE, LISTAGG).
+    """
+
+    function: str
+    argument: DataType | None
+    result: DataType
+    accumulators: tuple[Accumulator, ...] = ()
+    finish: FinishKernel | None = None
+    collect: CollectKernel | None = None
+    retractable: bool = False
+    order_sensitive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAggregate:
+    """An aggregate over columns of the operator's input.
+
+    Attributes:
+        name: output column.
+        argument: position of the argument column; None for COUNT(*).
+        filter: position of a BOOLEAN column; only rows where it is true count. None: all rows.
+        distinct: equal values of one group count once.
+    """
+
+    name: str
+    kernel: AggregateKernel
+    argument: int | None
+    filter: int | None = None
+    distinct: bool = False

@@ -1,0 +1,93 @@
+"""How a connector or format presents itself: its options and how it makes sources and sinks from a table definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from flowrun.api.sink import Sink
+from flowrun.api.source import Source
+from flowrun.core.options import Option, Options
+from flowrun.core.schema import Schema
+
+PushedValue = bool | int | float | str | bytes | None
+
+
+class Comparison(Enum):
+    """Operators that may be pushed into a source."""
+
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    IS_NULL = "IS NULL"
+    IS_NOT_NULL = "IS NOT NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class PushedFilter:
+    """A conjunct `column op value` that a source may use to read less. It is evaluated again afterwards, so it is only a hint.
+
+    `value` is a plain Python value in the column's Arrow domain: timestamps are ms since the epoch, decimals are strings.
+    """
+
+    column: str
+    comparison: Comparison
+    value: PushedValue = None
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """A table as the user declared it: what a connector needs to build a source or sink.
+
+    Attributes:
+        name: the user's name of the source or sink, for messages.
+        schema: physical columns; for a source those that are read (already pruned), in the declared order.
+        options: parsed options of the connector and, with prefix removed from nothing, of the format.
+        format: name of the format, or None for connectors without formats.
+        partition_keys: PARTITIONED BY columns.
+        primary_key: PRIMARY KEY columns.
+        filters: hints for reading less (sources only).
+        unbounded: for a sink: whether the job has an unbounded source.
+    """
+
+    name: str
+    schema: Schema
+    options: Options
+    format: str | None = None
+    partition_keys: tuple[str, ...] = ()
+    primary_key: tuple[str, ...] = ()
+    filters: tuple[PushedFilter, ...] = ()
+    unbounded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """One connector: name, options and factories. `create_*` raise `OptionError` for combinations that cannot work.
+
+    `create_source` / `create_sink` must be cheap and do no I/O beyond what validation needs: they run in `flowrun validate`.
+    """
+
+    name: str
+    summary: str
+    source_options: tuple[Option, ...] = ()
+    sink_options: tuple[Option, ...] = ()
+    create_source: Callable[[TableDefinition], Source] | None = None
+    create_sink: Callable[[TableDefinition], Sink] | None = None
+    formats: tuple[str, ...] = ()
+    """Names of the formats it can use; empty if it has a row layout of its own."""
+    default_schema: Schema | None = None
+    """Columns of a source that needs no declared schema (nexmark)."""
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOptions:
+    """The options of one format, as declared: names without the format's prefix, e.g. `ignore-parse-errors`."""
+
+    name: str
+    summary: str
+    options: tuple[Option, ...] = field(default=())

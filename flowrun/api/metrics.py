@@ -1,0 +1,37 @@
+"""Metrics as operators see them: counters, gauges, meters and histograms in named groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Counter(Protocol):
+    """A number that only grows; written by one thread, read by any."""
+
+    @property
+    def count(self) -> int: ...
+
+    def inc(self, n: int = 1) -> None: ...
+
+
+class Histogram(Protocol):
+    """A distribution over the recent values."""
+
+    def update(self, value: float) -> None: ...
+
+    def quantile(self, q: float) -> float:
+        """The q-quantile, 0 ≤ q ≤ 1; NaN while empty."""
+        ...
+
+
+class MetricGroup(Protocol):
+    """Metrics of one scope (job, vertex, subtask, operator). The same name gives the same metric."""
+
+    def counter(self, name: str) -> Counter: ...
+
+    def gauge(self, name: str, read: Callable[[], float | int | None]) -> None:
+        """Register a value that is read on demand, from any thread."""
+        ...
+
+    def histogram(self, name: str) -> Histogram: ...

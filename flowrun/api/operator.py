@@ -1,0 +1,198 @@
+"""The contract between a task and the operators in its chain.
+
+Life of an operator, all calls from the one thread of its subtask:
+`setup → initialize_state → open → (process_* | prepare_snapshot, snapshot_state | notify_*)* → end_input(each input) → finish → close`.
+`close` is always called, after an error or a cancel too; nothing else is called after a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from flowrun.api.metrics import MetricGroup
+from flowrun.api.state import KeyGroupRange, OperatorSnapshot
+from flowrun.core.clock import Clock
+from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.schema import Schema
+
+
+class ChainingStrategy(Enum):
+    """Whether an operator may join the task of its input (ALWAYS), only start a chain (HEAD), or stand alone (NEVER)."""
+
+    ALWAYS = "always"
+    HEAD = "head"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTag:
+    """Names a side output; its schema is that of the rows sent to it."""
+
+    name: str
+    schema: Schema
+
+
+class Output(Protocol):
+    """Where an operator sends what it produces. `emit` may block under back pressure; it raises when the job is cancelled."""
+
+    def emit(self, batch: RecordBatch) -> None:
+        """Send rows to the main output; empty batches are allowed and dropped."""
+        ...
+
+    def emit_side(self, tag: OutputTag, batch: RecordBatch) -> None:
+        """Send rows to a side output; dropped if nobody reads it."""
+        ...
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        """Send a watermark to every output, side outputs too."""
+        ...
+
+    def emit_status(self, status: WatermarkStatus) -> None:
+        """Send an idleness change to every output."""
+        ...
+
+    def emit_latency_marker(self, marker: LatencyMarker) -> None:
+        """Pass on a latency marker."""
+        ...
+
+
+class TimerHandle(Protocol):
+    """A registered processing-time callback."""
+
+    def cancel(self) -> None:
+        """Forget the callback if it has not run."""
+        ...
+
+
+class ProcessingTimeService(Protocol):
+    """Processing time and callbacks, which run as letters in the subtask's own mailbox: never concurrently with `process_*`."""
+
+    def now_ms(self) -> int:
+        """Current processing time, ms since the epoch."""
+        ...
+
+    def register(self, timestamp_ms: int, callback: Callable[[int], None]) -> TimerHandle:
+        """Call `callback(timestamp_ms)` once processing time reaches `timestamp_ms`; at once-soon if it already has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """What an operator knows of its surroundings. `name` and `uid` are the user's; `operator_id` is stable across runs."""
+
+    operator_id: str
+    name: str
+    uid: str | None
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    key_groups: KeyGroupRange
+    clock: Clock
+    processing_time: ProcessingTimeService
+    metrics: MetricGroup
+    execute: Callable[[Callable[[], None]], None]
+    """Thread-safe: run a callable later on the subtask's thread (a mailbox letter)."""
+    object_reuse: bool = True
+    unbounded: bool = False
+    """Whether any source of the job is unbounded."""
+    checkpointing: bool = False
+
+
+class StreamOperator(Protocol):
+    """An operator with one or more inputs (a source operator has none and is driven by `SourceOperator.emit_next`)."""
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Receive context and output; no work, no I/O."""
+        ...
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Take back what was snapshotted, already cut to this subtask's key groups; None on a fresh start."""
+        ...
+
+    def open(self) -> None:
+        """Acquire what processing needs; may block on I/O. Called from the chain's tail to its head."""
+        ...
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Process at least one row. Rows arrive in channel order; batch borders mean nothing."""
+        ...
+
+    def process_watermark(self, watermark: Watermark, input_index: int = 0) -> None:
+        """Event time of this input advanced (strictly): fire what is due, then forward the operator's own watermark."""
+        ...
+
+    def process_status(self, status: WatermarkStatus, input_index: int = 0) -> None:
+        """This input became idle or active."""
+        ...
+
+    def process_latency_marker(self, marker: LatencyMarker) -> None:
+        """Forward a probe without delay; sinks record it."""
+        ...
+
+    def prepare_snapshot(self, checkpoint_id: int) -> None:
+        """Flush what must not be part of the snapshot (pre-aggregates); runs before the barrier goes downstream, may emit."""
+        ...
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """What to remember; references only, must take well under a millisecond. Must not emit."""
+        ...
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Checkpoints up to and including this id are durable: commit what was pending."""
+        ...
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """This checkpoint will never complete; later ones cover it."""
+        ...
+
+    def end_input(self, input_index: int = 0) -> None:
+        """No more rows from this input; MAX watermark came before unless the job was stopped without drain."""
+        ...
+
+    def finish(self) -> None:
+        """All inputs ended: emit what is left (not on cancel). Called from head to tail."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; idempotent, must not emit, must not raise because of an earlier failure."""
+        ...
+
+
+class InputStatus(Enum):
+    """What a source can do next."""
+
+    MORE_AVAILABLE = "more"
+    NOTHING_AVAILABLE = "nothing"
+    END_OF_INPUT = "end"
+
+
+class SourceOperator(StreamOperator, Protocol):
+    """An operator without inputs, polled by its task."""
+
+    def emit_next(self) -> InputStatus:
+        """Emit at most about one batch without waiting. After NOTHING_AVAILABLE the task waits for the availability callback."""
+        ...
+
+    def set_availability_listener(self, listener: Callable[[], None]) -> None:
+        """`listener` is called, from any thread, when `emit_next` may have something again."""
+        ...
+
+    def stop(self, drain: bool) -> None:
+        """End the input early, as if it were bounded; with `drain` the MAX watermark follows."""
+        ...
+
+
+class OperatorFactory(Protocol):
+    """A picklable recipe for one operator per subtask; what a job graph carries."""
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """How the operator may be chained."""
+        ...
+
+    def create(self) -> StreamOperator:
+        """A new operator; called once a subtask."""
+        ...

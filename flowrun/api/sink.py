@@ -1,0 +1,103 @@
+"""The contract of sinks: writers in every subtask, and a committer that makes pre-committed results visible.
+
+Two-phase commit: `prepare_commit` at a barrier (or at the end) closes what was written and returns committables; they are
+committed when the checkpoint is complete, or at the end of the job when checkpointing is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from flowrun.api.metrics import MetricGroup
+from flowrun.api.operator import ProcessingTimeService
+from flowrun.api.source import Delivery, JsonValue
+from flowrun.core.clock import Clock
+from flowrun.core.elements import RecordBatch
+from flowrun.core.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Committable:
+    """Something written but not visible yet. `commit_id` is unique and persisted: committing it twice has no further effect."""
+
+    commit_id: str
+    payload: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterContext:
+    """What a writer knows of its subtask."""
+
+    subtask: int
+    parallelism: int
+    attempt: str
+    """Unique to this execution: temporary names contain it."""
+    clock: Clock
+    processing_time: ProcessingTimeService
+    metrics: MetricGroup
+
+
+class SinkWriter(Protocol):
+    """Writes in one subtask; all calls come from the subtask's thread."""
+
+    def open(self) -> None:
+        """Check that writing is possible; may block on I/O."""
+        ...
+
+    def write(self, batch: RecordBatch) -> None:
+        """Write rows; may block on the outside system (that is back pressure)."""
+        ...
+
+    def write_watermark(self, timestamp_ms: int) -> None:
+        """Event time reached by everything written so far."""
+        ...
+
+    def flush(self, end_of_input: bool) -> None:
+        """Push out what is buffered (at-least-once sinks do their work here)."""
+        ...
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        """Close what was written since the last call; the committables are stored in the checkpoint."""
+        ...
+
+    def rolled(self) -> Sequence[Committable]:
+        """Committables of parts that are already closed; asked after each write when checkpointing is off and the job is unbounded."""
+        ...
+
+    def close(self) -> None:
+        """Release everything and discard what was never returned by `prepare_commit` or `rolled`; idempotent."""
+        ...
+
+
+class Committer(Protocol):
+    """Makes committables visible or discards them; runs once a job."""
+
+    def commit(self, committables: Sequence[Committable]) -> None:
+        """Make visible, in order; idempotent under `commit_id`."""
+        ...
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """Discard; idempotent."""
+        ...
+
+
+class Sink(Protocol):
+    """A picklable description of an output; what a sink transformation carries."""
+
+    @property
+    def schema(self) -> Schema:
+        """Columns that writers expect."""
+        ...
+
+    @property
+    def delivery(self) -> Delivery:
+        """What the sink can promise when checkpoints are on."""
+        ...
+
+    def create_writer(self, context: WriterContext) -> SinkWriter: ...
+
+    def create_committer(self) -> Committer | None:
+        """None for sinks whose writes are visible at once."""
+        ...

@@ -1,0 +1,170 @@
+"""The contract of sources: an enumerator finds splits once a job, readers read them in every subtask.
+
+A split is a resumable piece of input (a byte range of a file, a range of a sequence, a partition); it carries its own
+position, so the list of splits that `SourceReader.snapshot` returns is all that a restart needs, at any parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from flowrun.api.metrics import MetricGroup
+from flowrun.api.operator import InputStatus
+from flowrun.core.clock import Clock
+from flowrun.core.elements import RecordBatch
+from flowrun.core.schema import Schema
+
+JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+
+
+class Boundedness(Enum):
+    """Whether a source ends by itself."""
+
+    BOUNDED = "bounded"
+    UNBOUNDED = "unbounded"
+
+
+class Delivery(Enum):
+    """What a source or sink can promise after a restart."""
+
+    AT_MOST_ONCE = "at most once"
+    AT_LEAST_ONCE = "at least once"
+    EXACTLY_ONCE = "exactly once"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A piece of input. `split_id` is unique in the job; `position` (JSON values only) says where and how far it was read."""
+
+    split_id: str
+    position: Mapping[str, JsonValue]
+
+
+class SourceOutput(Protocol):
+    """Where a reader puts what it read."""
+
+    def emit(self, columns: RecordBatch, split_id: str) -> None:
+        """Rows of one split, in the split's order. `timestamps` may be None: the watermark strategy then supplies them."""
+        ...
+
+    def emit_watermark(self, timestamp_ms: int, split_id: str) -> None:
+        """A watermark of the source's own, for sources that know their progress."""
+        ...
+
+    def mark_idle(self, split_id: str) -> None:
+        """Nothing is expected from this split for now; its next row makes it active again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderContext:
+    """What a reader knows of its subtask."""
+
+    subtask: int
+    parallelism: int
+    batch_rows: int
+    """The number of rows to aim for in one batch."""
+    clock: Clock
+    metrics: MetricGroup
+    request_split: Callable[[], None]
+    """Ask the enumerator for a split; the answer comes as `add_splits` or `notify_no_more_splits`. Non-blocking."""
+    notify_available: Callable[[], None]
+    """Thread-safe: say that `poll` may have something again after NOTHING_AVAILABLE."""
+
+
+class SourceReader(Protocol):
+    """Reads splits in one subtask. All calls come from the subtask's thread and must not block for long."""
+
+    def start(self) -> None:
+        """Begin; usually calls `context.request_split()` unless splits were restored with `add_splits` before."""
+        ...
+
+    def poll(self, output: SourceOutput) -> InputStatus:
+        """Emit at most about one batch. NOTHING_AVAILABLE promises a later `context.notify_available()` or new splits."""
+        ...
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        """More to read, in order."""
+        ...
+
+    def notify_no_more_splits(self) -> None:
+        """The enumerator has nothing more: END_OF_INPUT once all splits are read."""
+        ...
+
+    def snapshot(self) -> Sequence[Split]:
+        """The unfinished splits with the positions reached by the rows emitted so far."""
+        ...
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The positions of this snapshot are durable; acknowledge to outside systems here."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; idempotent."""
+        ...
+
+
+class SplitEnumerator(Protocol):
+    """Finds and hands out splits, once a job, on the job master's thread."""
+
+    def start(self) -> None:
+        """Look at the outside for the first time; may block on I/O."""
+        ...
+
+    def next_split(self, subtask: int) -> Split | None:
+        """The next split for a reader that asks; None if there is none now (see `exhausted`)."""
+        ...
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no split will ever come again."""
+        ...
+
+    @property
+    def discovery_interval_ms(self) -> int | None:
+        """How often `discover` is to be called; None means never (bounded sources)."""
+        ...
+
+    def discover(self) -> None:
+        """Look for new splits; waiting readers are served afterwards. May block on I/O."""
+        ...
+
+    def add_splits_back(self, splits: Sequence[Split]) -> None:
+        """Splits of a failed reader, or restored splits at another parallelism; they are handed out first."""
+        ...
+
+    def snapshot(self) -> JsonValue:
+        """What `Source.create_enumerator` needs to go on: splits not handed out, what was already discovered."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; idempotent."""
+        ...
+
+
+class Source(Protocol):
+    """A picklable description of an input; what a source transformation carries."""
+
+    @property
+    def schema(self) -> Schema:
+        """Columns of the rows that readers emit."""
+        ...
+
+    @property
+    def boundedness(self) -> Boundedness: ...
+
+    @property
+    def delivery(self) -> Delivery:
+        """What the source can promise on restart."""
+        ...
+
+    def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
+        """The enumerator of a job, fresh or from its snapshot."""
+        ...
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """The reader of one subtask."""
+        ...

@@ -1,0 +1,1 @@
+"""Connectors: a registry and one module or folder each."""

@@ -1,0 +1,1 @@
+"""Formats: how rows become bytes and files."""

@@ -1,0 +1,1 @@
+"""Types, schemas, elements, clocks and options: what every layer speaks."""

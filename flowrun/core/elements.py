@@ -1,0 +1,211 @@
+"""Stream elements: everything that travels on a channel, in order.
+
+An element that is not a `RecordBatch` flushes what is buffered before it and never overtakes data (unaligned barriers aside).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MIN_TIMESTAMP = -(2**63)
+"""Event time before any other, in ms: the watermark of a channel that has not sent one."""
+
+MAX_TIMESTAMP = 2**63 - 1
+"""Event time after any other, in ms: the watermark at the end of bounded input."""
+
+
+class RowKind(IntEnum):
+    """The change that one row makes to a result; the int8 value is what `RecordBatch.row_kinds` holds."""
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+    @property
+    def symbol(self) -> str:
+        """The short form: +I, -U, +U or -D."""
+        return ("+I", "-U", "+U", "-D")[self]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """Rows with their event times and, on updating streams, their change kinds.
+
+    Attributes:
+        columns: the rows, n × columns; immutable.
+        timestamps: event time of each row, int64 ms since the epoch, no nulls; None while the stream has no event time.
+        row_kinds: `RowKind` of each row, int8, no nulls; None means that every row is an insert.
+    """
+
+    columns: pa.RecordBatch
+    timestamps: pa.Int64Array | None = None
+    row_kinds: pa.Int8Array | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self.columns.num_rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that these rows (not their parent buffers) take."""
+        size: int = self.columns.nbytes
+        if self.timestamps is not None:
+            size += 8 * self.num_rows
+        if self.row_kinds is not None:
+            size += self.num_rows
+        return size
+
+    def with_columns(self, columns: pa.RecordBatch) -> RecordBatch:
+        """Other columns for the same rows; the row count must be equal."""
+        return RecordBatch(columns, self.timestamps, self.row_kinds)
+
+    def slice(self, offset: int, length: int | None = None) -> RecordBatch:
+        """A zero-copy range of rows."""
+        return RecordBatch(
+            self.columns.slice(offset, length),
+            None if self.timestamps is None else self.timestamps.slice(offset, length),
+            None if self.row_kinds is None else self.row_kinds.slice(offset, length),
+        )
+
+    def take(self, indices: pa.Array) -> RecordBatch:
+        """The rows at the given positions (integer array, no nulls), in that order."""
+        return RecordBatch(
+            self.columns.take(indices),
+            None if self.timestamps is None else self.timestamps.take(indices),
+            None if self.row_kinds is None else self.row_kinds.take(indices),
+        )
+
+    def filter(self, mask: pa.BooleanArray) -> RecordBatch:
+        """The rows whose mask is true; NULL counts as false."""
+        return RecordBatch(
+            self.columns.filter(mask),
+            None if self.timestamps is None else self.timestamps.filter(mask),
+            None if self.row_kinds is None else self.row_kinds.filter(mask),
+        )
+
+    def timestamps_numpy(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Event times as an int64 view, ms; requires `timestamps`."""
+        assert self.timestamps is not None
+        values: np.ndarray[tuple[int], np.dtype[np.int64]] = self.timestamps.to_numpy(zero_copy_only=True)
+        return values
+
+
+def concat_batches(batches: Sequence[RecordBatch]) -> RecordBatch:
+    """One batch with the rows of all, in order. All share one schema and agree on having timestamps.
+
+    Row kinds are kept when any batch has them; batches without them count as inserts.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    columns = pa.concat_batches([b.columns for b in batches])
+    timestamps = None
+    if batches[0].timestamps is not None:
+        timestamps = pa.concat_arrays([b.timestamps for b in batches])
+    kinds = None
+    if any(b.row_kinds is not None for b in batches):
+        kinds = pa.concat_arrays(
+            [b.row_kinds if b.row_kinds is not None else pa.array(np.zeros(b.num_rows, np.int8)) for b in batches]
+        )
+    return RecordBatch(columns, timestamps, kinds)
+
+
+def timestamps_from_column(column: pa.Array) -> pa.Int64Array:
+    """Event times in ms (int64) from a TIMESTAMP or TIMESTAMP_LTZ column; NULLs stay NULL, finer units are floored.
+
+    Zero-copy for millisecond columns.
+    """
+    if column.type.unit == "ms":
+        return column.view(pa.int64())
+    divisor = {"us": 1_000, "ns": 1_000_000}[column.type.unit]
+    values = column.view(pa.int64())
+    if values.null_count:
+        return pc.if_else(
+            pc.is_valid(values),
+            pa.array(np.floor_divide(pc.fill_null(values, 0).to_numpy(), divisor)),
+            pa.scalar(None, pa.int64()),
+        )
+    return pa.array(np.floor_divide(values.to_numpy(), divisor))
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No row with event time ≤ `timestamp` (ms) is expected any more; a later one is late."""
+
+    timestamp: int
+
+
+MAX_WATERMARK = Watermark(MAX_TIMESTAMP)
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkStatus:
+    """Whether a channel takes part in watermark progress: an idle channel does not hold others back."""
+
+    idle: bool
+
+
+IDLE = WatermarkStatus(True)
+ACTIVE = WatermarkStatus(False)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyMarker:
+    """A probe sent by a source subtask; operators forward it unread, sinks record now − `marked_ms` (clock ms)."""
+
+    marked_ms: int
+    source_id: str
+    source_subtask: int
+
+
+class CheckpointKind(Enum):
+    """Why a snapshot is taken; savepoints are always aligned and owned by the user."""
+
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"
+
+
+class Alignment(Enum):
+    """How barriers of one checkpoint meet at a task with several channels."""
+
+    ALIGNED = "aligned"
+    UNALIGNED = "unaligned"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """What a barrier asks of the tasks that it passes."""
+
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT
+    alignment: Alignment = Alignment.ALIGNED
+    alignment_timeout_ms: int | None = None
+    stop: bool = False
+    drain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBarrier:
+    """Separates the rows of checkpoint `checkpoint_id` from the rows after it."""
+
+    checkpoint_id: int
+    trigger_ms: int
+    options: CheckpointOptions = field(default_factory=CheckpointOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfInput:
+    """The last element of a channel."""
+
+
+END_OF_INPUT = EndOfInput()
+
+Event = Watermark | WatermarkStatus | LatencyMarker | CheckpointBarrier | EndOfInput
+Element = RecordBatch | Event

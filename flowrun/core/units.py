@@ -1,0 +1,73 @@
+"""Durations and memory sizes as users write them: `10s`, `1 min`, `2 h`, `64mb`."""
+
+from __future__ import annotations
+
+import re
+
+_DURATION_MS = {
+    1: ("ms", "milli", "millis", "millisecond", "milliseconds"),
+    1_000: ("s", "sec", "secs", "second", "seconds"),
+    60_000: ("m", "min", "mins", "minute", "minutes"),
+    3_600_000: ("h", "hour", "hours"),
+    86_400_000: ("d", "day", "days"),
+}
+_MEMORY_BYTES = {
+    1: ("", "b", "bytes"),
+    1 << 10: ("k", "kb", "kib"),
+    1 << 20: ("m", "mb", "mib"),
+    1 << 30: ("g", "gb", "gib"),
+}
+_UNIT_MS = {unit: ms for ms, units in _DURATION_MS.items() for unit in units}
+_UNIT_BYTES = {unit: size for size, units in _MEMORY_BYTES.items() for unit in units}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+
+
+def parse_duration_ms(text: str) -> int:
+    """A duration in ms; several parts add up. A bare 0 needs no unit.
+
+    Raises:
+        ValueError: not a duration; says the forms that are.
+
+    >>> parse_duration_ms("1m 30s"), parse_duration_ms("250 ms"), parse_duration_ms("0")
+    (90000, 250, 0)
+    """
+    stripped = text.strip()
+    if stripped == "0":
+        return 0
+    total, position = 0.0, 0
+    while position < len(stripped):
+        match = _AMOUNT.match(stripped, position)
+        if match is None or match[2].lower() not in _UNIT_MS:
+            raise ValueError("write a number and a unit, like 500ms, 10s, 1m, 2h or 1d")
+        total += float(match[1]) * _UNIT_MS[match[2].lower()]
+        position = match.end()
+    if position == 0:
+        raise ValueError("write a number and a unit, like 500ms, 10s, 1m, 2h or 1d")
+    return round(total)
+
+
+def format_duration(ms: int) -> str:
+    """The shortest exact spelling of a duration.
+
+    >>> format_duration(60000), format_duration(90000), format_duration(0)
+    ('1m', '90s', '0ms')
+    """
+    for unit, symbol in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")):
+        if ms and ms % unit == 0:
+            return f"{ms // unit}{symbol}"
+    return f"{ms}ms"
+
+
+def parse_memory_bytes(text: str) -> int:
+    """A memory size in bytes; units are powers of 1024.
+
+    Raises:
+        ValueError: not a size; says the forms that are.
+
+    >>> parse_memory_bytes("64 mb"), parse_memory_bytes("100")
+    (67108864, 100)
+    """
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None or match[2].lower() not in _UNIT_BYTES:
+        raise ValueError("write a number and a unit, like 512kb, 64mb or 1gb")
+    return round(float(match[1]) * _UNIT_BYTES[match[2].lower()])

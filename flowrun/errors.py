@@ -1,0 +1,169 @@
+"""Every error that flowrun raises on purpose, and the diagnostics that carry a place in the user's text.
+
+The kinds are defined by contrast, by who has to act:
+
+* `PipelineError`: the user's pipeline text, options or arguments are wrong; nothing was run or written (exit code 2).
+* `UnsupportedPlanError`: the text is right, but flowrun cannot do it in this mode; says the nearest thing that works.
+* `ConnectorError`: an outside system or file misbehaved while the job ran; `retryable` says whether to try again.
+* `DataError`: a record cannot be read, evaluated or written as declared; names the record.
+* `StateError`: a checkpoint, savepoint or state table cannot be used.
+* `ClusterError`: processes of a cluster cannot reach or trust each other.
+* `JobFailedError`: a running job failed; `__cause__` is the root cause.
+* `InternalError`: flowrun itself is wrong; please report it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class FlowrunError(Exception):
+    """Base of all flowrun errors: `message` says where, what was expected and what was given; `hint` what to do next."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  hint: {self.hint}"
+
+
+class Severity(Enum):
+    """How bad a diagnostic is: errors stop the command, warnings do not."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A range in one source text: 1-based line and column (in code points), and the length of the marked range."""
+
+    file: str
+    line: int
+    column: int
+    length: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One problem in the user's text: message, place, the line of text it points into, and the remedy."""
+
+    message: str
+    location: Location | None = None
+    source_line: str | None = None
+    hint: str | None = None
+    severity: Severity = Severity.ERROR
+
+    def render(self) -> str:
+        """The problem as text: `file:line:col: error: message`, the line, a caret, and the hint."""
+        place = f"{self.location}: " if self.location else ""
+        lines = [f"{place}{self.severity.value}: {self.message}"]
+        if self.location is not None and self.source_line is not None:
+            shown = self.source_line.replace("\t", " ")
+            width = max(1, min(self.location.length, len(shown) - self.location.column + 1))
+            lines += [f"    {shown}", "    " + " " * (self.location.column - 1) + "^" * width]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class PipelineError(FlowrunError):
+    """The pipeline text, its options or the command's arguments are wrong; carries every problem that was found."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__("\n".join(d.render() for d in self.diagnostics))
+
+
+class OptionError(FlowrunError):
+    """One option of a connector, format or setting is wrong. `option` is its full key; front ends turn it into a diagnostic."""
+
+    def __init__(self, option: str, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.option = option
+
+
+class ExpressionError(FlowrunError):
+    """An expression does not parse or type-check. `offset` and `length` count code points in the expression's own text."""
+
+    def __init__(self, message: str, *, offset: int = 0, length: int = 1, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.offset = offset
+        self.length = length
+
+
+class UnsupportedPlanError(FlowrunError):
+    """The pipeline is valid but cannot be planned as asked; names the node and the nearest thing that works."""
+
+
+class ConnectorError(FlowrunError):
+    """An outside system or file failed. `retryable`: the same call may succeed later."""
+
+    def __init__(self, message: str, *, retryable: bool = False, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retryable = retryable
+
+
+class DataError(FlowrunError):
+    """A record cannot be read, evaluated or written as declared. `row` is its 0-based index in the batch at hand, if known."""
+
+    def __init__(self, message: str, *, row: int | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.row = row
+
+
+class StateError(FlowrunError):
+    """A checkpoint, savepoint or state table is missing, damaged or does not fit the pipeline."""
+
+
+class ClusterError(FlowrunError):
+    """Processes of a cluster cannot reach, trust or understand each other."""
+
+
+class JobFailedError(FlowrunError):
+    """A job failed while running. `operator` and `subtask` name where; `__cause__` holds the root cause."""
+
+    def __init__(
+        self, message: str, *, operator: str | None = None, subtask: int | None = None, hint: str | None = None
+    ):
+        super().__init__(message, hint=hint)
+        self.operator = operator
+        self.subtask = subtask
+
+
+class JobCancelledError(FlowrunError):
+    """A job was cancelled before its end; raised out of blocking calls of its tasks."""
+
+
+class InternalError(FlowrunError):
+    """An invariant of flowrun itself does not hold. Please report it with the pipeline."""
+
+
+def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """The known names that look most like `name`, best first; case is ignored.
+
+    >>> near_matches("Amout", ["amount", "user_id", "account"])
+    ['amount']
+    """
+    by_folded = {k.casefold(): k for k in known}
+    found = difflib.get_close_matches(name.casefold(), list(by_folded), n=limit, cutoff=0.6)
+    return [by_folded[f] for f in found]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint for an unknown name: near matches if there are any, else the (short) list of what is known."""
+    choices = list(known)
+    close = near_matches(name, choices)
+    if close:
+        return "did you mean " + " or ".join(f"'{c}'" for c in close) + "?"
+    if choices and len(choices) <= 24:
+        return "known: " + ", ".join(sorted(choices))
+    return None

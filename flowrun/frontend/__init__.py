@@ -1,0 +1,1 @@
+"""Text to plan: spans, diagnostics, YAML and SQL."""

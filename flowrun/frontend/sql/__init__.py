@@ -1,0 +1,1 @@
+"""The SQL front end: the only importer of sqlglot."""

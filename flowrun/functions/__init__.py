@@ -1,0 +1,1 @@
+"""SQL functions: one record each."""

@@ -1,0 +1,1 @@
+"""Transformations, stream graph and job graph: pure values."""

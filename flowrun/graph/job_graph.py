@@ -1,0 +1,124 @@
+"""The JobGraph: chains of operators as vertices, data sets between them; what a runtime accepts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.api.sink import Sink
+from flowrun.api.source import Source
+from flowrun.core.schema import Schema
+from flowrun.graph.partitioner import Partitioner
+from flowrun.graph.transformation import ResourceSpec
+
+
+class ResultType(Enum):
+    """How a data set is kept: in memory and read once, or spilled and read after its end."""
+
+    PIPELINED = "pipelined"
+    BLOCKING = "blocking"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainedOperator:
+    """One operator of a chain. `operator_id` is a stable 32-digit hex hash (of the uid, or of the structure)."""
+
+    operator_id: str
+    name: str
+    uid: str | None
+    factory: OperatorFactory
+    schema: Schema
+    state_keys: tuple[tuple[int, ...], ...] | None = None
+    """Key columns an input, if the operator is keyed."""
+    source: Source | None = None
+    sink: Sink | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChainEdge:
+    """A direct call inside a chain: from operator `source` to operator `target` (positions in the chain)."""
+
+    source: int
+    target: int
+    tag: OutputTag | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputEdge:
+    """Where a chain's rows leave it: operator `source` (position) writes to result `result` (position in `JobVertex.results`)."""
+
+    source: int
+    result: int
+    partitioner: Partitioner
+    schema: Schema
+    tag: OutputTag | None = None
+    buffer_timeout_ms: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class IntermediateDataSet:
+    """What a vertex produces for exactly one job edge."""
+
+    data_set_id: str
+    producer: str
+    type: ResultType
+    partitioner: Partitioner
+
+
+@dataclass(frozen=True, slots=True)
+class JobEdge:
+    """A data set consumed by a vertex; several edges may share an `input_index` (union)."""
+
+    data_set_id: str
+    source: str
+    target: str
+    input_index: int
+    partitioner: Partitioner
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class JobVertex:
+    """One chain: `operators[0]` is its head. `vertex_id` is the head's operator id; edges are by position."""
+
+    vertex_id: str
+    name: str
+    parallelism: int
+    max_parallelism: int
+    operators: tuple[ChainedOperator, ...]
+    chain_edges: tuple[ChainEdge, ...]
+    inputs: tuple[JobEdge, ...]
+    output_edges: tuple[OutputEdge, ...]
+    results: tuple[IntermediateDataSet, ...]
+    slot_sharing_group: str
+    co_location_key: str | None = None
+    min_resources: ResourceSpec = field(default_factory=ResourceSpec)
+    preferred_resources: ResourceSpec = field(default_factory=ResourceSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """What the runtime needs to know of the pipeline's settings. Durations in ms."""
+
+    buffer_timeout_ms: int = 100
+    object_reuse: bool = True
+    batch_rows: int = 65_536
+    latency_interval_ms: int | None = None
+    unbounded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobGraph:
+    """Vertices in topological order."""
+
+    name: str
+    vertices: tuple[JobVertex, ...]
+    settings: JobSettings = field(default_factory=JobSettings)
+
+    def vertex(self, vertex_id: str) -> JobVertex:
+        """The vertex with this id. Raises KeyError."""
+        for vertex in self.vertices:
+            if vertex.vertex_id == vertex_id:
+                return vertex
+        raise KeyError(vertex_id)

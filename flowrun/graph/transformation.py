@@ -1,0 +1,190 @@
+"""Transformations: the logical operations of a job, as plan lowering or the programmatic API states them.
+
+Physical ones hold an operator factory; virtual ones (union, side output, partition) only shape the edge that is added when the
+next physical one is reached. Transformations are compared by identity; a transformation read twice is translated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from flowrun.api.operator import ChainingStrategy, OperatorFactory, OutputTag
+from flowrun.api.sink import Sink
+from flowrun.api.source import Source
+from flowrun.core.schema import Schema
+from flowrun.graph.partitioner import Partitioner
+
+DEFAULT_SLOT_SHARING_GROUP = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSpec:
+    """Minimum or preferred resources of one subtask; 0 means unspecified. Chained operators add up."""
+
+    cpu_cores: float = 0.0
+    memory_bytes: int = 0
+
+    def merge(self, other: ResourceSpec) -> ResourceSpec:
+        """The resources of both in one task."""
+        return ResourceSpec(self.cpu_cores + other.cpu_cores, self.memory_bytes + other.memory_bytes)
+
+
+@dataclass(eq=False, kw_only=True)
+class Transformation:
+    """Base of all transformations.
+
+    Attributes:
+        name: shown to users.
+        schema: columns of the main output.
+        uid: the user's stable id: state of a savepoint is mapped by it.
+        parallelism: None means the job's default.
+        max_parallelism: None means derived from the parallelism.
+        buffer_timeout_ms: longest wait before a partial buffer is sent; None: the job's.
+        slot_sharing_group: None: the inputs' common group, else `default`.
+        co_location_key: subtasks i of all transformations with one key run in one slot.
+    """
+
+    name: str
+    schema: Schema
+    uid: str | None = None
+    parallelism: int | None = None
+    max_parallelism: int | None = None
+    buffer_timeout_ms: int | None = None
+    slot_sharing_group: str | None = None
+    co_location_key: str | None = None
+    min_resources: ResourceSpec = field(default_factory=ResourceSpec)
+    preferred_resources: ResourceSpec = field(default_factory=ResourceSpec)
+
+    @property
+    def inputs(self) -> tuple[Transformation, ...]:
+        """Transformations that this one reads."""
+        return ()
+
+
+@dataclass(eq=False, kw_only=True)
+class PhysicalTransformation(Transformation):
+    """A transformation that becomes a stream node: it has an operator. `chaining` overrides the factory's strategy."""
+
+    factory: OperatorFactory
+    chaining: ChainingStrategy | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class SourceTransformation(PhysicalTransformation):
+    """Reads from outside. `source` is kept beside the factory so that the job master can enumerate its splits."""
+
+    source: Source
+
+
+@dataclass(eq=False, kw_only=True)
+class OneInputTransformation(PhysicalTransformation):
+    """One input. `state_keys` are the key columns (positions in the input) if the operator is keyed."""
+
+    input: Transformation
+    state_keys: tuple[int, ...] | None = None
+
+    @property
+    def inputs(self) -> tuple[Transformation, ...]:
+        return (self.input,)
+
+
+@dataclass(eq=False, kw_only=True)
+class TwoInputTransformation(PhysicalTransformation):
+    """Two inputs with their own schemas and keys."""
+
+    left: Transformation
+    right: Transformation
+    state_keys: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+    @property
+    def inputs(self) -> tuple[Transformation, ...]:
+        return (self.left, self.right)
+
+
+@dataclass(eq=False, kw_only=True)
+class MultiInputTransformation(PhysicalTransformation):
+    """Any number of inputs."""
+
+    members: tuple[Transformation, ...]
+    state_keys: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def inputs(self) -> tuple[Transformation, ...]:
+        return self.members
+
+
+@dataclass(eq=False, kw_only=True)
+class SinkTransformation(PhysicalTransformation):
+    """Writes outside. `sink` is kept beside the factory so that the job master can commit."""
+
+    input: Transformation
+    sink: Sink
+
+    @property
+    def inputs(self) -> tuple[Transformation, ...]:
+        return (self.input,)
+
+
+@dataclass(eq=False, kw_only=True)
+class WatermarkTransformation(OneInputTransformation):
+    """Assigns timestamps and watermarks in mid-stream; upstream watermarks except MAX end here."""
+
+
+@dataclass(eq=False, kw_only=True)
+class UnionTransformation(Transformation):
+    """Virtual: all rows of all members."""
+
+    members: tuple[Transformation, ...]
+
+    @property
+    def inputs(self) -> tuple[Transformation, ...]:
+        return self.members
+
+
+@dataclass(eq=False, kw_only=True)
+class SideOutputTransformation(Transformation):
+    """Virtual: the rows that `input` sends to `tag`."""
+
+    input: Transformation
+    tag: OutputTag
+
+    @property
+    def inputs(self) -> tuple[Transformation, ...]:
+        return (self.input,)
+
+
+@dataclass(eq=False, kw_only=True)
+class PartitionTransformation(Transformation):
+    """Virtual: the next edge uses `partitioner` (key_by, rebalance, broadcast, …)."""
+
+    input: Transformation
+    partitioner: Partitioner
+
+    @property
+    def inputs(self) -> tuple[Transformation, ...]:
+        return (self.input,)
+
+
+@dataclass(eq=False, kw_only=True)
+class FeedbackTransformation(Transformation):
+    """An iteration over `input`: rows that reach a feedback edge come back to its head. `feedback_edges` are added later."""
+
+    input: Transformation
+    wait_ms: int = 0
+    feedback_edges: list[Transformation] = field(default_factory=list)
+
+    @property
+    def inputs(self) -> tuple[Transformation, ...]:
+        return (self.input,)
+
+
+@dataclass(eq=False, kw_only=True)
+class CoFeedbackTransformation(Transformation):
+    """The second input of a two-input operator, fed only by feedback edges (an iteration with a type of its own)."""
+
+    wait_ms: int = 0
+    feedback_edges: list[Transformation] = field(default_factory=list)
+
+
+FactoryMaker = Callable[[], OperatorFactory]

@@ -1,0 +1,1 @@
+"""The relational plan and its rewrites."""

@@ -1,0 +1,381 @@
+"""The relational plan: typed, frozen nodes from sources to sinks, shared by YAML and SQL, streaming and Spark.
+
+A plan is a DAG by object identity: a node that two others read is one object. Every node knows its output schema and whether
+its rows carry event time; nodes check their own invariants when built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from flowrun.api.connector import PushedFilter
+from flowrun.core.schema import Field, Schema
+from flowrun.core.types import BIGINT, timestamp
+from flowrun.errors import Location
+from flowrun.plan.expressions import AggregateCall, Expression
+
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHints:
+    """What the user said about a node besides its meaning; `name` is the step's or source's name."""
+
+    name: str | None = None
+    uid: str | None = None
+    parallelism: int | None = None
+    slot_sharing_group: str | None = None
+    chaining: bool = True
+    location: Location | None = field(default=None, compare=False)
+
+
+class TimeDomain(Enum):
+    """Which clock windows and timers follow."""
+
+    EVENT = "event"
+    PROCESSING = "processing"
+
+
+class WatermarkKind(Enum):
+    """How a source derives watermarks from its rows."""
+
+    BOUNDED = "bounded"
+    MONOTONOUS = "monotonous"
+    PUNCTUATED = "punctuated"
+    NONE = "none"
+
+
+class OnDisorder(Enum):
+    """What a `monotonous` strategy does with a row that is older than one before it."""
+
+    FAIL = "fail"
+    WARN = "warn"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkSpec:
+    """Event time and watermarks of a scan.
+
+    Attributes:
+        time: expression over the scan's physical columns giving TIMESTAMP(p) or TIMESTAMP_LTZ(p): the event time.
+        delay_ms: watermark = highest event time − delay − 1 (bounded).
+        punctuation: expression over the physical columns giving the watermark (timestamp) or NULL, per row (punctuated).
+        idle_timeout_ms: without rows for so long, the source's channel counts as idle; None: never.
+        column: output column that holds the event time, if one does.
+    """
+
+    kind: WatermarkKind
+    time: Expression
+    delay_ms: int = 0
+    punctuation: Expression | None = None
+    idle_timeout_ms: int | None = None
+    column: str | None = None
+    on_disorder: OnDisorder = OnDisorder.FAIL
+
+
+@dataclass(frozen=True, slots=True)
+class TableReference:
+    """A source or sink table as declared: connector, flat options as given (already checked), format and keys."""
+
+    name: str
+    connector: str
+    options: Mapping[str, object]
+    format: str | None = None
+    partition_keys: tuple[str, ...] = ()
+    primary_key: tuple[str, ...] = ()
+
+
+# eq=False: nodes compare by identity, because sharing a node (scan once) differs from repeating it.
+@dataclass(frozen=True, eq=False)
+class PlanNode:
+    """A step of a plan. `schema` is its main output."""
+
+    schema: Schema
+    hints: NodeHints
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        """Nodes that this one reads, in order."""
+        return ()
+
+    @property
+    def event_time(self) -> bool:
+        """Whether the output rows carry event-time timestamps."""
+        return any(i.event_time for i in self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Scan(PlanNode):
+    """Reads a table. `physical` are the columns the connector delivers; `schema` adds the computed ones.
+
+    Attributes:
+        physical: columns asked of the connector.
+        projections: one expression an output column, over `physical`.
+        watermark: event time of the rows, or None.
+        filters: hints for the connector.
+    """
+
+    table: TableReference
+    physical: Schema
+    projections: tuple[Expression, ...]
+    watermark: WatermarkSpec | None = None
+    filters: tuple[PushedFilter, ...] = ()
+
+    @property
+    def event_time(self) -> bool:
+        return self.watermark is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Calc(PlanNode):
+    """Filters rows, then projects: `schema` has one column per projection. `condition` reads the input's columns."""
+
+    input: PlanNode
+    projections: tuple[Expression, ...]
+    condition: Expression | None = None
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class Union(PlanNode):
+    """All rows of all inputs (UNION ALL); schemas are equal."""
+
+    members: tuple[PlanNode, ...]
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return self.members
+
+    @property
+    def event_time(self) -> bool:
+        return all(i.event_time for i in self.members)
+
+
+@dataclass(frozen=True, eq=False)
+class Split(PlanNode):
+    """Sends each row to every branch whose predicate is true; rows of no branch go on to the main output."""
+
+    input: PlanNode
+    branches: tuple[tuple[str, Expression], ...]
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class SideOutput(PlanNode):
+    """The rows that `input` sends to the side output `tag` (a split's branch, a window's late rows)."""
+
+    input: PlanNode
+    tag: str
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class PythonMap(PlanNode):
+    """A Python function over batches or rows; `flat` may change the number of rows. `function` is `module:name`."""
+
+    input: PlanNode
+    function: str
+    flat: bool = False
+    row: bool = False
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True)
+class TumblingWindow:
+    """Aligned, back to back; windows start at multiples of `size_ms` plus `offset_ms`."""
+
+    size_ms: int
+    offset_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """Aligned, of `size_ms`, one every `slide_ms`."""
+
+    size_ms: int
+    slide_ms: int
+    offset_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CumulativeWindow:
+    """Aligned windows of `size_ms` that also fire every `step_ms` with what came so far; `step_ms` divides `size_ms`."""
+
+    size_ms: int
+    step_ms: int
+    offset_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindow:
+    """Per key, closed by `gap_ms` without rows; windows that touch merge."""
+
+    gap_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountWindow:
+    """Per key, over the last `size` rows, fired every `slide` rows (`slide` = `size`: tumbling)."""
+
+    size: int
+    slide: int
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalWindow:
+    """One window per key for ever; fires by its trigger, or once at the end of bounded input."""
+
+
+WindowSpec = TumblingWindow | SlidingWindow | CumulativeWindow | SessionWindow | CountWindow | GlobalWindow
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerSpec:
+    """When a window fires, besides its default.
+
+    Attributes:
+        count: fire after so many rows since the last firing.
+        every_ms: fire at this interval of the window's time domain while the window is open (continuous; early firing).
+        late_count: after the watermark passed, fire after so many late rows (default 1).
+        delta: fire when this column has moved more than `threshold` since the last firing.
+        purge: forget the content after each firing.
+    """
+
+    count: int | None = None
+    every_ms: int | None = None
+    late_count: int = 1
+    delta: Expression | None = None
+    threshold: float | None = None
+    purge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EvictorSpec:
+    """Which rows are dropped before a firing: all but the last `count`, or those more than `time_ms` older than the newest."""
+
+    count: int | None = None
+    time_ms: int | None = None
+
+
+class NullKeys(Enum):
+    """What grouping does with a row one of whose keys is NULL: fail, form a group of its own as in SQL, or drop it."""
+
+    FAIL = "fail"
+    GROUP = "group"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, eq=False)
+class WindowAggregate(PlanNode):
+    """Groups by `keys` and window, and aggregates. Output columns: keys, window_start, window_end, aggregates.
+
+    Count and global windows have no bounds: their output has neither window_start nor window_end.
+    The output rows' event time is window_end − 1 (count and global windows: the newest row's).
+
+    Attributes:
+        keys: positions of the key columns in the input; may be empty (one global group).
+        allowed_lateness_ms: late rows that still belong to an open-for-lateness window re-fire it.
+        late_tag: side output for rows that are later than that; None: they are counted and dropped.
+    """
+
+    input: PlanNode
+    keys: tuple[int, ...]
+    window: WindowSpec
+    aggregates: tuple[AggregateCall, ...]
+    domain: TimeDomain = TimeDomain.EVENT
+    allowed_lateness_ms: int = 0
+    late_tag: str | None = None
+    trigger: TriggerSpec | None = None
+    evictor: EvictorSpec | None = None
+    null_keys: NullKeys = NullKeys.GROUP
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+    @property
+    def event_time(self) -> bool:
+        return self.domain is TimeDomain.EVENT and self.input.event_time
+
+
+@dataclass(frozen=True, eq=False)
+class Sink(PlanNode):
+    """Writes its input to a table; `schema` is the table's, equal in types to the input's."""
+
+    input: PlanNode
+    table: TableReference
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+def window_aggregate_schema(
+    input_schema: Schema, keys: tuple[int, ...], window: WindowSpec, aggregates: tuple[AggregateCall, ...]
+) -> Schema:
+    """Output columns of a `WindowAggregate`: keys, then window bounds (TIMESTAMP(3)) if the window has any, then aggregates."""
+    bounds = () if isinstance(window, CountWindow | GlobalWindow) else (WINDOW_START, WINDOW_END)
+    return Schema(
+        (
+            *(input_schema.fields[k] for k in keys),
+            *(Field(b, timestamp(3)) for b in bounds),
+            *(Field(a.name, a.type, nullable=a.type != BIGINT or a.function != "COUNT") for a in aggregates),
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a pipeline that its meaning or its graph depends on; runtime tuning included. Durations in ms, sizes in bytes."""
+
+    parallelism: int = 1
+    max_parallelism: int | None = None
+    buffer_timeout_ms: int = 100
+    object_reuse: bool = True
+    chaining: bool = True
+    mode: str = "streaming"
+    batch_rows: int = 65_536
+    latency_interval_ms: int | None = None
+    local_aggregation: bool = True
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole pipeline: its sinks (everything else is reached from them), name, settings and original text."""
+
+    name: str
+    sinks: tuple[Sink, ...]
+    settings: Settings = field(default_factory=Settings)
+    text: str = ""
+
+
+def walk_plan(plan: Plan) -> Iterator[PlanNode]:
+    """Every node once, inputs before the nodes that read them, in a stable order."""
+    seen: set[int] = set()
+
+    def visit(node: PlanNode) -> Iterator[PlanNode]:
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        for child in node.inputs:
+            yield from visit(child)
+        yield node
+
+    for sink in plan.sinks:
+        yield from visit(sink)

@@ -1,0 +1,1 @@
+"""The runtime: network, tasks, job master, mini cluster."""

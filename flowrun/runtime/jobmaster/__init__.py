@@ -1,0 +1,1 @@
+"""The execution graph and its scheduler."""

@@ -1,0 +1,1 @@
+"""Result partitions, gates, channels and buffer pools."""

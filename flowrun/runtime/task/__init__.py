@@ -1,0 +1,1 @@
+"""Subtask threads, mailboxes and operator chains."""

@@ -1,0 +1,1 @@
+"""Key groups, keyed and operator state."""

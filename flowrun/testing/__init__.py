@@ -1,0 +1,1 @@
+"""Harnesses for users and for flowrun's own tests."""
