@@ -51,7 +51,8 @@ class RecordBatch:
     @property
     def num_rows(self) -> int:
         """Number of rows."""
-        return self.columns.num_rows
+        rows: int = self.columns.num_rows
+        return rows
 
     @property
     def nbytes(self) -> int:

@@ -1,0 +1,134 @@
+"""The common part of all operators: context, output, event time combined over inputs, and defaults for optional calls."""
+
+from __future__ import annotations
+
+from flowrun.api.operator import OperatorContext, Output
+from flowrun.api.state import OperatorSnapshot
+from flowrun.core.elements import (
+    ACTIVE,
+    IDLE,
+    MIN_TIMESTAMP,
+    LatencyMarker,
+    RecordBatch,
+    Watermark,
+    WatermarkStatus,
+)
+
+
+class CombinedWatermark:
+    """The event time of an operator with several inputs: the minimum over its active inputs.
+
+    After Apache Flink's `IndexedCombinedWatermarkStatus`: idle inputs do not count; while all are idle the last value stands;
+    the combined value never goes back.
+
+    >>> combined = CombinedWatermark(2)
+    >>> combined.update(0, 5), combined.update(1, 3), combined.timestamp
+    (False, True, 3)
+    """
+
+    def __init__(self, inputs: int) -> None:
+        self._timestamps = [MIN_TIMESTAMP] * inputs
+        self._idle = [False] * inputs
+        self.timestamp = MIN_TIMESTAMP
+
+    @property
+    def idle(self) -> bool:
+        """Whether all inputs are idle."""
+        return all(self._idle)
+
+    def update(self, index: int, timestamp: int) -> bool:
+        """Raise the watermark of one input; True if the combined one advanced."""
+        self._timestamps[index] = max(self._timestamps[index], timestamp)
+        return self._advance()
+
+    def update_status(self, index: int, idle: bool) -> bool:
+        """Set one input idle or active; True if the combined watermark advanced."""
+        self._idle[index] = idle
+        return self._advance()
+
+    def _advance(self) -> bool:
+        active = [t for t, idle in zip(self._timestamps, self._idle, strict=True) if not idle]
+        if not active or min(active) <= self.timestamp:
+            return False
+        self.timestamp = min(active)
+        return True
+
+
+class AbstractOperator:
+    """Implements every call of the operator contract but `process_batch`; subclasses override what they need.
+
+    Subclasses with event-time logic override `on_watermark`, not `process_watermark`: it is called with the combined watermark
+    of all inputs before that is forwarded.
+    """
+
+    inputs = 1
+
+    context: OperatorContext
+    output: Output
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Keep context and output."""
+        self.context = context
+        self.output = output
+        self._event_time = CombinedWatermark(self.inputs)
+
+    @property
+    def current_watermark(self) -> int:
+        """Event time of this operator, ms; MIN_TIMESTAMP before the first watermark."""
+        return self._event_time.timestamp
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Nothing to restore."""
+
+    def open(self) -> None:
+        """Nothing to acquire."""
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Process rows."""
+        raise NotImplementedError
+
+    def process_watermark(self, watermark: Watermark, input_index: int = 0) -> None:
+        """Combine with the other inputs; when event time advanced, fire what is due and forward."""
+        if self._event_time.update(input_index, watermark.timestamp):
+            self._advance_to(self._event_time.timestamp)
+
+    def process_status(self, status: WatermarkStatus, input_index: int = 0) -> None:
+        """Forward idleness once all inputs agree; an input that goes idle may let event time advance."""
+        was_idle = self._event_time.idle
+        if self._event_time.update_status(input_index, status.idle):
+            self._advance_to(self._event_time.timestamp)
+        if self._event_time.idle != was_idle:
+            self.output.emit_status(IDLE if self._event_time.idle else ACTIVE)
+
+    def _advance_to(self, timestamp: int) -> None:
+        self.on_watermark(timestamp)
+        self.output.emit_watermark(Watermark(timestamp))
+
+    def on_watermark(self, timestamp: int) -> None:
+        """Event time advanced to `timestamp` (ms); emit what is due. The watermark is forwarded afterwards."""
+
+    def process_latency_marker(self, marker: LatencyMarker) -> None:
+        """Forward."""
+        self.output.emit_latency_marker(marker)
+
+    def prepare_snapshot(self, checkpoint_id: int) -> None:
+        """Nothing to flush."""
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """Nothing to remember."""
+        return OperatorSnapshot()
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Nothing to commit."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Nothing to undo."""
+
+    def end_input(self, input_index: int = 0) -> None:
+        """Nothing to do."""
+
+    def finish(self) -> None:
+        """Nothing left to emit."""
+
+    def close(self) -> None:
+        """Nothing to release."""
