@@ -52,6 +52,7 @@ class TableDefinition:
         primary_key: PRIMARY KEY columns.
         filters: hints for reading less (sources only).
         unbounded: for a sink: whether the job has an unbounded source.
+        declared: for a source: all physical columns, pruned ones too; None: `schema` is all.
     """
 
     name: str
@@ -62,6 +63,7 @@ class TableDefinition:
     primary_key: tuple[str, ...] = ()
     filters: tuple[PushedFilter, ...] = ()
     unbounded: bool = False
+    declared: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from flowrun.api.state import KeyGroupRange, OperatorSnapshot
 from flowrun.core.clock import Clock
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.schema import Schema
+from flowrun.errors import InternalError
 
 
 class ChainingStrategy(Enum):
@@ -79,6 +80,10 @@ class ProcessingTimeService(Protocol):
         ...
 
 
+def _cannot_pause(ms: float) -> None:
+    raise InternalError(f"this runtime cannot pause a subtask (for {ms} ms)")
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """What an operator knows of its surroundings. `name` and `uid` are the user's; `operator_id` is stable across runs."""
@@ -99,6 +104,14 @@ class OperatorContext:
     unbounded: bool = False
     """Whether any source of the job is unbounded."""
     checkpointing: bool = False
+    pause: Callable[[float], None] = _cannot_pause
+    """Block the subtask for so many ms of the clock; raises JobCancelledError when the job is cancelled meanwhile."""
+    job_id: str = ""
+    """Unique to this run of the job: the name under which operators of one job meet inside a process (iterations)."""
+    attempt: str = ""
+    """Unique to this execution of the subtask: goes into `WriterContext.attempt`."""
+    batch_rows: int = 65_536
+    """Number of rows to aim for in a batch: goes into `ReaderContext.batch_rows`."""
 
 
 class StreamOperator(Protocol):

@@ -6,7 +6,7 @@ committed when the checkpoint is complete, or at the end of the job when checkpo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +37,8 @@ class WriterContext:
     clock: Clock
     processing_time: ProcessingTimeService
     metrics: MetricGroup
+    pause: Callable[[float], None]
+    """Block the subtask for so many ms; raises JobCancelledError when the job is cancelled meanwhile."""
 
 
 class SinkWriter(Protocol):

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Protocol
 
 from flowrun.api.metrics import MetricGroup
-from flowrun.api.operator import InputStatus
+from flowrun.api.operator import InputStatus, ProcessingTimeService
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
@@ -73,6 +73,8 @@ class ReaderContext:
     """Ask the enumerator for a split; the answer comes as `add_splits` or `notify_no_more_splits`. Non-blocking."""
     notify_available: Callable[[], None]
     """Thread-safe: say that `poll` may have something again after NOTHING_AVAILABLE."""
+    processing_time: ProcessingTimeService
+    """For readers that pace or poll: a callback that calls `notify_available`."""
 
 
 class SourceReader(Protocol):

@@ -23,7 +23,7 @@ class OptionType(Enum):
 
     STRING = "string"
     INT = "integer"
-    FLOAT = "number"
+    FLOAT = "number"  # int when written without a fraction
     BOOLEAN = "boolean"
     DURATION = "duration"  # int, ms
     MEMORY = "memory size"  # int, bytes
@@ -84,7 +84,7 @@ class Option:
             case OptionType.INT:
                 return int(text)
             case OptionType.FLOAT:
-                return float(text)
+                return int(text) if text.lstrip("+-").isdigit() else float(text)  # big integers stay exact
             case OptionType.BOOLEAN:
                 if text.lower() not in ("true", "false"):
                     raise ValueError(text)

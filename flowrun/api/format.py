@@ -1,0 +1,259 @@
+"""The contract of formats: how bytes become rows and rows become bytes, whatever connector moves them.
+
+There are two kinds. A *record format* (JSON, CSV, raw) turns single records, each a run of bytes, into rows: files hold them behind
+a framing (usually one a line), message queues deliver them one by one. A *file format* (Parquet) owns the layout of a whole file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.connector import PushedFilter
+from flowrun.core.options import Option, Options
+from flowrun.core.schema import Schema
+
+Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
+"""Byte positions, int64."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChunk:
+    """Records in one buffer: record i is `data[starts[i]:stops[i]]`, in ascending order, without its line end.
+
+    Attributes:
+        separated: nothing but line ends and white space stands between two records, and no record holds a line end, so that
+            `data[starts[i]:stops[j]]` is a text of whole lines. False for message payloads, which touch each other.
+    """
+
+    data: pa.Buffer
+    starts: Offsets
+    stops: Offsets
+    separated: bool = True
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def record(self, index: int) -> bytes:
+        """The bytes of one record (a copy)."""
+        view = memoryview(self.data)
+        return bytes(view[int(self.starts[index]) : int(self.stops[index])])
+
+    def slice(self, start: int, stop: int) -> RecordChunk:
+        """Records `start` ≤ i < `stop`, zero-copy."""
+        return RecordChunk(self.data, self.starts[start:stop], self.stops[start:stop], self.separated)
+
+    def select(self, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> RecordChunk:
+        """The records whose flag is true, copied together one a line."""
+        return lines_chunk([self.record(int(i)) for i in np.flatnonzero(keep)])
+
+
+def lines_chunk(records: Sequence[bytes]) -> RecordChunk:
+    """A chunk of the given records. `separated` holds if no record contains a line end.
+
+    >>> chunk = lines_chunk([b"a", b"bc"])
+    >>> chunk.record(1), chunk.separated
+    (b'bc', True)
+    """
+    lengths = np.fromiter((len(r) for r in records), np.int64, len(records))
+    stops = np.cumsum(lengths + 1) - 1
+    whole = all(b"\n" not in r and b"\r" not in r for r in records)
+    return RecordChunk(pa.py_buffer(b"\n".join(records)), stops - lengths, stops, whole)
+
+
+def messages_chunk(payloads: pa.Array) -> RecordChunk:
+    """A chunk over a binary or string array of message payloads, zero-copy. NULLs (tombstones) must be gone.
+
+    >>> messages_chunk(pa.array([b"x", b"yz"])).record(1)
+    b'yz'
+    """
+    _, offsets, data = payloads.buffers()
+    width = np.int64 if pa.types.is_large_binary(payloads.type) or pa.types.is_large_string(payloads.type) else np.int32
+    ends = np.frombuffer(offsets, width)[payloads.offset : payloads.offset + len(payloads) + 1].astype(np.int64)
+    return RecordChunk(data if data is not None else pa.py_buffer(b""), ends[:-1], ends[1:], separated=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that is no row of the schema: its index in the chunk, and why, in words for users."""
+
+    index: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRecords:
+    """What a chunk decoded to.
+
+    Attributes:
+        columns: the good rows in record order, with the decoder's schema.
+        records: for each row the index of its record, ascending; records in neither `records` nor `bad` hold no row (blank).
+        bad: records that could not be decoded, ascending.
+    """
+
+    columns: pa.RecordBatch
+    records: Offsets
+    bad: tuple[BadRecord, ...] = ()
+
+
+class RecordDecoder(Protocol):
+    """Turns records into rows, in one thread. May adapt itself to the data it has seen, but the result never depends on that."""
+
+    @property
+    def has_header(self) -> bool:
+        """Whether a file's first record names its columns; the caller then passes it to `read_header` and not to `decode`."""
+        ...
+
+    def read_header(self, record: bytes) -> None:
+        """Take the column order from a file's first record. Raises DataError."""
+        ...
+
+    def decode(self, chunk: RecordChunk) -> DecodedRecords:
+        """Rows of the chunk. Never raises because of the data: what is wrong is reported in `bad`."""
+        ...
+
+
+class RecordEncoder(Protocol):
+    """Turns rows into bytes."""
+
+    def header(self) -> bytes:
+        """What a file begins with, before its first row; mostly nothing."""
+        ...
+
+    def encode(self, columns: pa.RecordBatch) -> pa.Buffer:
+        """All rows as whole lines, each ending in a line end."""
+        ...
+
+    def encode_messages(self, columns: pa.RecordBatch) -> pa.Array:
+        """One payload a row (string or binary array), without line ends."""
+        ...
+
+
+class Framer(Protocol):
+    """Finds the records in the bytes of a file."""
+
+    def frame(self, data: bytes, at_end: bool) -> tuple[RecordChunk, int]:
+        """Whole records at the start of `data`, and the number of bytes that they take with their line ends.
+
+        Args:
+            data: begins at the start of a record.
+            at_end: nothing follows: a last record without line end counts.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What a source wants of a format.
+
+    Attributes:
+        schema: columns to produce, in order (already pruned).
+        declared: all columns that the user declared; positions in formats without names (CSV) follow these.
+        filters: hints for reading less.
+        options: all parsed options, keyed with the format's prefix: `json.ignore-parse-errors`.
+    """
+
+    schema: Schema
+    declared: Schema
+    options: Options
+    filters: tuple[PushedFilter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFormat:
+    """A format of single records. `options` are declared without the format's prefix.
+
+    `check` raises OptionError for options or column types that the format cannot serve; it does no I/O. All callables are
+    module-level functions, so that formats pickle by name.
+    """
+
+    name: str
+    summary: str
+    extension: str
+    options: tuple[Option, ...]
+    check: Callable[[Schema, Options], None]
+    create_decoder: Callable[[ReadRequest], RecordDecoder]
+    create_encoder: Callable[[Schema, Options], RecordEncoder]
+    create_framer: Callable[[Options], Framer]
+    splittable: Callable[[Options], bool]
+    """Whether a reader may start at any byte and find the next record by its line end alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A range of units (row groups) of one file, with the bytes that it takes, for balancing."""
+
+    first: int
+    stop: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Rows of a file and where the next ones start: `unit` and `row` within it."""
+
+    columns: pa.RecordBatch
+    unit: int
+    row: int
+
+
+class FileReader(Protocol):
+    """Reads files of one format; stateless between calls. `name` is for messages."""
+
+    def parts(self, file: IO[bytes], name: str, target_bytes: int) -> Sequence[FilePart]:
+        """Consecutive parts of about `target_bytes`, in order; units that the filters exclude may be missing."""
+        ...
+
+    def read(
+        self, file: IO[bytes], name: str, first: int, row: int, stop: int, batch_rows: int
+    ) -> Iterator[FileRows]:
+        """Rows from row `row` of unit `first` up to unit `stop`, in batches of at most `batch_rows`, lazily.
+
+        `row` counts rows of the file, before filters. Raises DataError and ConnectorError.
+        """
+        ...
+
+
+class FileWriter(Protocol):
+    """Writes one file."""
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        """Append rows; may buffer."""
+        ...
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes that the file takes so far, buffered rows included (estimated)."""
+        ...
+
+    def finish(self) -> None:
+        """Complete the file; the caller closes it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """A format of whole files. See `RecordFormat` for the common members."""
+
+    name: str
+    summary: str
+    extension: str
+    options: tuple[Option, ...]
+    check: Callable[[Schema, Options], None]
+    create_reader: Callable[[ReadRequest], FileReader]
+    create_writer: Callable[[IO[bytes], Schema, Options], FileWriter]
+
+
+Format = RecordFormat | FileFormat
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedColumn:
+    """Values of a column, NULL where a value could not be read, and for each such row the reason."""
+
+    values: pa.Array
+    bad: dict[int, str] = field(default_factory=dict)

@@ -1,0 +1,70 @@
+"""The `blackhole` connector: a sink that drops every row, for measuring a pipeline without its output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowrun.api.connector import Connector, TableDefinition
+from flowrun.api.sink import SinkWriter, WriterContext
+from flowrun.api.source import Delivery
+from flowrun.connectors.stateless_sink import ImmediateWriter
+from flowrun.core.elements import RecordBatch
+from flowrun.core.options import Option, OptionType
+from flowrun.core.schema import Schema
+
+OPTIONS = (
+    Option(
+        "rows-per-second",
+        OptionType.INT,
+        "Accept at most so many rows a second in each subtask: a slow sink, to see back pressure.",
+        minimum=1,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BlackholeSink:
+    """Drops rows, at a given pace if one is set."""
+
+    schema: Schema
+    rows_per_second: int | None = None
+
+    @property
+    def delivery(self) -> Delivery:
+        """Dropping a row twice is no different."""
+        return Delivery.AT_LEAST_ONCE
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer for one subtask."""
+        return _BlackholeWriter(self.rows_per_second, context)
+
+    def create_committer(self) -> None:
+        """Nothing to commit."""
+
+
+class _BlackholeWriter(ImmediateWriter):
+    def __init__(self, rows_per_second: int | None, context: WriterContext) -> None:
+        self._rate = rows_per_second
+        self._context = context
+        self._due_ns = 0
+
+    def write(self, batch: RecordBatch) -> None:
+        """Drop the rows; with a rate, block as long as a sink of that speed would take."""
+        if self._rate is None:
+            return
+        now = self._context.clock.monotonic_ns()
+        self._due_ns = max(self._due_ns, now) + batch.num_rows * 1_000_000_000 // self._rate
+        self._context.pause((self._due_ns - now) / 1e6)
+
+
+def _create_sink(table: TableDefinition) -> BlackholeSink:
+    rate = table.options.get("rows-per-second")
+    return BlackholeSink(table.schema, None if rate is None else int(rate))
+
+
+CONNECTOR = Connector(
+    name="blackhole",
+    summary="Drops every row; optionally slowly.",
+    sink_options=OPTIONS,
+    create_sink=_create_sink,
+)

@@ -1,0 +1,65 @@
+"""Random numbers as a pure function of (seed, stream, row number), vectorised over rows.
+
+Generated sources need it: the same row comes out the same whatever the parallelism, the batch size or the position that a
+restart begins at. The mixer is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over a Weyl sequence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+UInt64s = npt.NDArray[np.uint64]
+Int64s = npt.NDArray[np.int64]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def _mix(value: int) -> int:
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def random_uint64(seed: int, stream: int, start: int, count: int) -> UInt64s:
+    """Uniform 64-bit values for rows `start` … `start + count − 1` of one stream (one column, one kind of draw)."""
+    origin = _mix(_mix(seed & _MASK) + stream * _GOLDEN)
+    first = (origin + (start + 1) * _GOLDEN) & _MASK
+    mixed = np.arange(count, dtype=np.uint64)
+    mixed *= np.uint64(_GOLDEN)
+    mixed += np.uint64(first)
+    shifted = mixed >> np.uint64(30)
+    mixed ^= shifted
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    np.right_shift(mixed, np.uint64(27), out=shifted)
+    mixed ^= shifted
+    mixed *= np.uint64(0x94D049BB133111EB)
+    np.right_shift(mixed, np.uint64(31), out=shifted)
+    mixed ^= shifted
+    return mixed
+
+
+def scale_to_range(bits: UInt64s, low: int, high: int | Int64s) -> Int64s:
+    """Integers in [low, high] from uniform bits; `high` may differ by row. `bits` is overwritten when that is faster.
+
+    Spans up to 2³² use multiply-shift (bias below 2⁻³², Lemire 2019); wider ones a remainder.
+    """
+    if isinstance(high, int):
+        span = high - low + 1
+        if span <= 1 << 32:
+            bits >>= np.uint64(32)
+            bits *= np.uint64(span)
+            bits >>= np.uint64(32)
+        elif span < 1 << 64:
+            bits %= np.uint64(span)
+        scaled = bits.view(np.int64)
+        scaled += np.int64(low)
+        return scaled
+    spans = (high - low + 1).astype(np.uint64)
+    return ((bits >> np.uint64(32)) * spans >> np.uint64(32)).astype(np.int64) + low
+
+
+def to_unit_interval(bits: UInt64s) -> npt.NDArray[np.float64]:
+    """Floats in [0, 1) from uniform bits, 53 bits of precision."""
+    return (bits >> np.uint64(11)).astype(np.float64) * (1.0 / (1 << 53))

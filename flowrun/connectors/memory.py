@@ -1,0 +1,189 @@
+"""The `memory` connector: named tables in this process, as sources and sinks of tests and notebooks.
+
+A test puts batches under a name, runs a pipeline that reads that name, and takes what a sink collected under another. The tables
+belong to the process: they do not reach other processes and do not survive it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+
+from flowrun.api.connector import Connector, TableDefinition
+from flowrun.api.operator import InputStatus
+from flowrun.api.sink import SinkWriter, WriterContext
+from flowrun.api.source import (
+    Boundedness,
+    Delivery,
+    JsonValue,
+    ReaderContext,
+    SourceOutput,
+    SourceReader,
+    Split,
+    SplitEnumerator,
+)
+from flowrun.connectors.listed_splits import ListedSplitEnumerator
+from flowrun.connectors.stateless_sink import ImmediateWriter
+from flowrun.core.clock import Clock
+from flowrun.core.elements import RecordBatch
+from flowrun.core.options import Option, OptionType
+from flowrun.core.schema import Schema
+from flowrun.errors import OptionError, did_you_mean
+
+_lock = threading.Lock()
+_inputs: dict[str, tuple[tuple[RecordBatch, ...], ...]] = {}
+_outputs: dict[str, list[RecordBatch]] = {}
+
+OPTIONS = (Option("table", OptionType.STRING, "Name under which the process keeps the rows.", required=True),)
+
+
+def put(table: str, *partitions: Sequence[pa.RecordBatch | RecordBatch]) -> None:
+    """Set the rows that a memory source reads: one or more partitions, each a sequence of batches read in order."""
+    with _lock:
+        _inputs[table] = tuple(
+            tuple(b if isinstance(b, RecordBatch) else RecordBatch(b) for b in batches) for batches in partitions
+        )
+
+
+def take(table: str) -> list[RecordBatch]:
+    """What sinks wrote under this name, in arrival order, and forget it."""
+    with _lock:
+        return _outputs.pop(table, [])
+
+
+def clear() -> None:
+    """Forget all tables."""
+    with _lock:
+        _inputs.clear()
+        _outputs.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySource:
+    """Reads the partitions put under `table`; each partition is one split."""
+
+    table: str
+    schema: Schema
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """The batches are all there is."""
+        return Boundedness.BOUNDED
+
+    @property
+    def delivery(self) -> Delivery:
+        """Positions are exact while the process lives."""
+        return Delivery.EXACTLY_ONCE
+
+    def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
+        """One split a partition."""
+        splits = [Split(f"{self.table}-{i}", {"partition": i, "batch": 0}) for i in range(len(_inputs[self.table]))]
+        return ListedSplitEnumerator(splits, restored)
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """Emits the batches as they were put."""
+        return _MemoryReader(self, context)
+
+
+class _MemoryReader:
+    def __init__(self, source: MemorySource, context: ReaderContext) -> None:
+        self._source = source
+        self._context = context
+        self._splits: list[Split] = []
+        self._no_more = False
+
+    def start(self) -> None:
+        """Ask for a partition unless one was restored."""
+        if not self._splits:
+            self._context.request_split()
+
+    def poll(self, output: SourceOutput) -> InputStatus:
+        """Emit one batch."""
+        if not self._splits:
+            return InputStatus.END_OF_INPUT if self._no_more else InputStatus.NOTHING_AVAILABLE
+        split = self._splits[0]
+        position = cast(dict[str, int], dict(split.position))
+        batches = _inputs[self._source.table][position["partition"]]
+        if position["batch"] < len(batches):
+            batch = batches[position["batch"]]
+            columns = batch.columns.select(self._source.schema.names).cast(self._source.schema.arrow)
+            output.emit(batch.with_columns(columns), split.split_id)
+            self._splits[0] = Split(split.split_id, {**position, "batch": position["batch"] + 1})
+        if position["batch"] + 1 >= len(batches):
+            self._splits.pop(0)
+            if not self._splits:
+                self._context.request_split()
+        return InputStatus.MORE_AVAILABLE
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        """More partitions to read."""
+        self._splits.extend(splits)
+
+    def notify_no_more_splits(self) -> None:
+        """All partitions were dealt out."""
+        self._no_more = True
+
+    def snapshot(self) -> Sequence[Split]:
+        """Partitions not read to their end, with the next batch."""
+        return tuple(self._splits)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Nothing outside to tell."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySink:
+    """Collects rows under `table`."""
+
+    table: str
+    schema: Schema
+
+    @property
+    def delivery(self) -> Delivery:
+        """Rows collected before a failure are collected again after it."""
+        return Delivery.AT_LEAST_ONCE
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer for one subtask."""
+        return _MemoryWriter(self.table)
+
+    def create_committer(self) -> None:
+        """Nothing to commit."""
+
+
+class _MemoryWriter(ImmediateWriter):
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def write(self, batch: RecordBatch) -> None:
+        """Keep the rows."""
+        with _lock:
+            _outputs.setdefault(self._table, []).append(batch)
+
+
+def _create_source(table: TableDefinition) -> MemorySource:
+    name = table.options.text("table")
+    if name not in _inputs:
+        raise OptionError(
+            "table",
+            f"memory: nothing was put under '{name}' in this process",
+            hint=did_you_mean(name, _inputs) or "call flowrun.connectors.memory.put(name, batches) first",
+        )
+    return MemorySource(name, table.schema)
+
+
+CONNECTOR = Connector(
+    name="memory",
+    summary="Named tables in this process, for tests and notebooks.",
+    source_options=OPTIONS,
+    sink_options=OPTIONS,
+    create_source=_create_source,
+    create_sink=lambda table: MemorySink(table.options.text("table"), table.schema),
+)

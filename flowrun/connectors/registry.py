@@ -1,0 +1,64 @@
+"""The registry of connectors: a table of names, and entry points (`flowrun.connectors`) for those of other packages.
+
+A connector's module is imported when the connector is first used, so that starting flowrun stays fast.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+
+from flowrun.api.connector import Connector
+from flowrun.errors import InternalError, OptionError, did_you_mean
+
+ENTRY_POINT_GROUP = "flowrun.connectors"
+
+BUILT_IN = {
+    "blackhole": "flowrun.connectors.blackhole:CONNECTOR",
+    "datagen": "flowrun.connectors.datagen:CONNECTOR",
+    "filesystem": "flowrun.connectors.filesystem:CONNECTOR",
+    "memory": "flowrun.connectors.memory:CONNECTOR",
+    "nexmark": "flowrun.connectors.nexmark:CONNECTOR",
+    "print": "flowrun.connectors.print:CONNECTOR",
+    "socket": "flowrun.connectors.socket:CONNECTOR",
+}
+"""Name → `module:attribute` of a `Connector`."""
+
+
+def connector_named(name: str) -> Connector:
+    """The connector with this name.
+
+    Raises:
+        OptionError: nobody registered the name; lists near matches.
+        InternalError: two packages registered it, or what is registered is no `Connector`.
+    """
+    target = _targets().get(name)
+    if target is None:
+        raise OptionError("connector", f"there is no connector '{name}'", hint=did_you_mean(name, _targets()))
+    return _load(name, target)
+
+
+def connector_names() -> tuple[str, ...]:
+    """All names, sorted."""
+    return tuple(sorted(_targets()))
+
+
+@functools.cache
+def _targets() -> dict[str, str]:
+    targets = dict(BUILT_IN)
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        if targets.setdefault(point.name, point.value) != point.value:
+            raise InternalError(
+                f"connector '{point.name}' is registered twice: {targets[point.name]} and {point.value}"
+            )
+    return targets
+
+
+@functools.cache
+def _load(name: str, target: str) -> Connector:
+    module, _, attribute = target.partition(":")
+    connector = getattr(importlib.import_module(module), attribute, None)
+    if not isinstance(connector, Connector):
+        raise InternalError(f"connector '{name}': {target} is not a Connector")
+    return connector

@@ -1,0 +1,57 @@
+"""Rows as one line of text each, the way changelogs are read: `+I[7, paid, 2024-03-01 10:00:00.000]`."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.core.elements import RecordBatch, RowKind
+
+_SYMBOLS = pa.array([kind.symbol for kind in RowKind])
+_NULL_TEXT = "NULL"
+
+
+def render_rows(batch: RecordBatch) -> pa.Array:
+    """One string a row: change symbol and the values in brackets, NULL as `NULL`."""
+    if batch.columns.num_columns == 0:
+        values = pa.array([""] * batch.num_rows)
+    else:
+        texts = [_column_text(column) for column in batch.columns.columns]
+        values = pc.binary_join_element_wise(*texts, ", ", null_handling="replace", null_replacement=_NULL_TEXT)
+    symbols = pa.scalar("+I") if batch.row_kinds is None else _SYMBOLS.take(batch.row_kinds)
+    return pc.binary_join_element_wise(symbols, "[", values, "]", "")
+
+
+def _column_text(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_string(kind):
+        return column
+    if pa.types.is_timestamp(kind):
+        return pc.cast(pc.cast(column, pa.timestamp(kind.unit)), pa.string())
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
+        return pa.array([None if value is None else _value_text(value) for value in column.to_pylist()], pa.string())
+    return pc.cast(column, pa.string())
+
+
+def _value_text(value: object) -> str:
+    match value:
+        case None:
+            return _NULL_TEXT
+        case dict():
+            return "(" + ", ".join(_value_text(v) for v in value.values()) + ")"
+        case list() if value and isinstance(value[0], tuple):
+            return "{" + ", ".join(f"{_value_text(k)}={_value_text(v)}" for k, v in value) + "}"
+        case list():
+            return "[" + ", ".join(_value_text(v) for v in value) + "]"
+        case bytes():
+            return "x'" + value.hex() + "'"
+        case datetime():
+            return value.replace(tzinfo=None).isoformat(" ", "milliseconds")
+        case date() | time():
+            return value.isoformat()
+        case bool():
+            return str(value).lower()
+        case _:
+            return str(value)

@@ -1,0 +1,57 @@
+"""print: rows as people read changelogs."""
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from flowrun.api.sink import WriterContext
+from flowrun.connectors.print import PrintSink
+from flowrun.connectors.row_text import render_rows
+from flowrun.core.clock import ManualClock
+from flowrun.core.elements import RecordBatch
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT
+from flowrun.testing.metrics import RecordedMetrics
+from flowrun.testing.processing_time import ManualProcessingTime
+
+
+def test_every_kind_of_value_has_a_plain_text() -> None:
+    columns = pa.record_batch(
+        {
+            "i": pa.array([1, None]),
+            "s": pa.array(["Ünïcode ☂", None]),
+            "d": pa.array([Decimal("1.50"), None], pa.decimal128(5, 2)),
+            "t": pa.array([dt.datetime(2024, 3, 1, 10, 0, 0, 5000), None], pa.timestamp("ms", "UTC")),
+            "a": pa.array([[1, None], None], pa.list_(pa.int64())),
+            "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+            "r": pa.array([{"x": True, "y": None}, None], pa.struct([("x", pa.bool_()), ("y", pa.string())])),
+            "b": pa.array([b"\x01\xff", None]),
+        }
+    )
+    assert render_rows(RecordBatch(columns)).to_pylist() == [
+        "+I[1, Ünïcode ☂, 1.50, 2024-03-01 10:00:00.005, [1, NULL], {k=1}, (true, NULL), x'01ff']",
+        "+I[NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL]",
+    ]
+
+
+def test_change_kinds_show() -> None:
+    rows = RecordBatch(pa.record_batch({"v": pa.array([1, 2, 3, 4])}), None, pa.array([0, 1, 2, 3], pa.int8()))
+    assert render_rows(rows).to_pylist() == ["+I[1]", "-U[2]", "+U[3]", "-D[4]"]
+
+
+@pytest.mark.parametrize(
+    ("identifier", "parallelism", "prefix"),
+    [("", 1, ""), ("x", 1, "x> "), ("", 2, "2> "), ("x", 2, "x:2> ")],
+)
+def test_the_prefix_says_which_sink_and_subtask_when_that_matters(
+    identifier: str, parallelism: int, prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = ManualClock()
+    context = WriterContext(
+        1, parallelism, "a", clock, ManualProcessingTime(clock), RecordedMetrics(), lambda ms: clock.advance(int(ms))
+    )
+    writer = PrintSink(Schema.of(v=BIGINT), identifier, False).create_writer(context)
+    writer.write(RecordBatch(pa.record_batch({"v": pa.array([7, 8])})))
+    assert capsys.readouterr().out == f"{prefix}+I[7]\n{prefix}+I[8]\n"
