@@ -84,6 +84,8 @@ class Connector:
     default_schema: Schema | None = None
     """Columns of a source that needs no declared schema (nexmark)."""
     notes: str = ""
+    partitions: bool = False
+    """Whether its sinks can keep rows apart by partition columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,9 +209,9 @@ class FileReader(Protocol):
         ...
 
     def read(
-        self, file: IO[bytes], name: str, first: int, row: int, stop: int, batch_rows: int
+        self, file: IO[bytes], name: str, first: int, row: int, stop: int | None, batch_rows: int
     ) -> Iterator[FileRows]:
-        """Rows from row `row` of unit `first` up to unit `stop`, in batches of at most `batch_rows`, lazily.
+        """Rows from row `row` of unit `first` up to unit `stop` (None: the last), in batches of at most `batch_rows`, lazily.
 
         `row` counts rows of the file, before filters. Raises DataError and ConnectorError.
         """
@@ -232,6 +232,10 @@ class FileWriter(Protocol):
 
     def finish(self) -> None:
         """Complete the file; the caller closes it."""
+        ...
+
+    def abandon(self) -> None:
+        """Release everything without completing the file, which will be removed; must not raise because of the disk."""
         ...
 
 

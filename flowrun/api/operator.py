@@ -108,10 +108,6 @@ class OperatorContext:
     """Block the subtask for so many ms of the clock; raises JobCancelledError when the job is cancelled meanwhile."""
     job_id: str = ""
     """Unique to this run of the job: the name under which operators of one job meet inside a process (iterations)."""
-    attempt: str = ""
-    """Unique to this execution of the subtask: goes into `WriterContext.attempt`."""
-    batch_rows: int = 65_536
-    """Number of rows to aim for in a batch: goes into `ReaderContext.batch_rows`."""
 
 
 class StreamOperator(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from typing import Protocol
 
 
@@ -42,13 +43,15 @@ class SystemClock:
 class ManualClock:
     """A clock for tests: time moves only by `advance`, which wakes every waiter.
 
-    Thread-safe. A waiter whose deadline is not reached goes on waiting.
+    Thread-safe. A waiter whose deadline is not reached goes on waiting. A condition that was waited on once is notified by every
+    `advance` from then on: a thread that holds it while it looks at the time and then waits misses none (a first `wait(…, 0)`
+    makes it known).
     """
 
     def __init__(self, start_ms: int = 0) -> None:
         self._lock = threading.Lock()
         self._now_ns = start_ms * 1_000_000
-        self._waiters: set[threading.Condition] = set()
+        self._waiters: weakref.WeakSet[threading.Condition] = weakref.WeakSet()
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch as set by the test."""
@@ -69,14 +72,10 @@ class ManualClock:
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
         """Wait on a held condition until notified; False if this clock's deadline passed meanwhile."""
-        deadline = None if timeout_ms is None else self._now_ns + int(timeout_ms * 1_000_000)
-        if deadline is not None and deadline <= self._now_ns:
-            return False
         with self._lock:
             self._waiters.add(condition)
-        try:
-            condition.wait()
-        finally:
-            with self._lock:
-                self._waiters.discard(condition)
+            deadline = None if timeout_ms is None else self._now_ns + int(timeout_ms * 1_000_000)
+            if deadline is not None and deadline <= self._now_ns:
+                return False
+        condition.wait()
         return deadline is None or self._now_ns < deadline

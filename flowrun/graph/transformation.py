@@ -38,6 +38,7 @@ class Transformation:
         name: shown to users.
         schema: columns of the main output.
         uid: the user's stable id: state of a savepoint is mapped by it.
+        user_hash: the operator id itself, 32 hex digits; for state written before there was a uid. Wins over `uid`.
         parallelism: None means the job's default.
         max_parallelism: None means derived from the parallelism.
         buffer_timeout_ms: longest wait before a partial buffer is sent; None: the job's.
@@ -48,6 +49,7 @@ class Transformation:
     name: str
     schema: Schema
     uid: str | None = None
+    user_hash: str | None = None
     parallelism: int | None = None
     max_parallelism: int | None = None
     buffer_timeout_ms: int | None = None

@@ -1,0 +1,253 @@
+"""Runs source functions behind the reader contract: a thread each, handing over through a bounded queue."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from flowrun.api.operator import InputStatus
+from flowrun.api.source import JsonValue, ReaderContext, SourceOutput, Split
+from flowrun.api.source_function import SourceFunction
+from flowrun.core.elements import RecordBatch, concat_batches
+from flowrun.errors import JobCancelledError
+
+Position = Mapping[str, JsonValue]
+
+DEFAULT_QUEUE_CAPACITY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    batch: RecordBatch
+    position: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnWatermark:
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    error: BaseException | None
+
+
+_Item = _Rows | _OwnWatermark | _Idle | _End
+
+
+class _HandOver:
+    """A bounded queue between one running function and the reader. `put` waits for room, `take` never waits."""
+
+    def __init__(self, capacity: int, notify: Callable[[], None]) -> None:
+        self._items: deque[_Item] = deque()
+        self._changed = threading.Condition()
+        self._capacity = capacity
+        self._notify = notify
+        self.cancelled = False
+
+    def put(self, item: _Item) -> None:
+        """Hand over an item. Raises `JobCancelledError` once cancelled."""
+        with self._changed:
+            while len(self._items) >= self._capacity and not self.cancelled:
+                self._changed.wait()
+            if self.cancelled:
+                raise JobCancelledError("the source was cancelled")
+            self._items.append(item)
+        self._notify()
+
+    def end(self, error: BaseException | None) -> None:
+        """Hand over the end, which needs no room; after a cancel nobody will take it."""
+        with self._changed:
+            self._items.append(_End(error))
+        self._notify()
+
+    def take(self, max_rows: int) -> list[_Item]:
+        """What is there, up to about `max_rows` rows."""
+        taken: list[_Item] = []
+        rows = 0
+        with self._changed:
+            while self._items and rows < max_rows:
+                item = self._items.popleft()
+                rows += item.batch.num_rows if isinstance(item, _Rows) else 0
+                taken.append(item)
+            self._changed.notify_all()
+        return taken
+
+    def cancel(self) -> None:
+        """Wake a waiting `put`; what is left is forgotten."""
+        with self._changed:
+            self.cancelled = True
+            self._items.clear()
+            self._changed.notify_all()
+
+
+class _Context:
+    """The `SourceContext` of one running function."""
+
+    def __init__(self, hand_over: _HandOver, position: Position) -> None:
+        self._hand_over = hand_over
+        self._position = position
+
+    @property
+    def restored_position(self) -> Position:
+        """Where the split begins."""
+        return self._position
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether to return."""
+        return self._hand_over.cancelled
+
+    def collect(self, columns: pa.RecordBatch, *, position: Position | None = None) -> None:
+        """Send rows."""
+        self._hand_over.put(_Rows(RecordBatch(columns), position))
+
+    def collect_with_timestamps(
+        self, columns: pa.RecordBatch, timestamps: pa.Int64Array, *, position: Position | None = None
+    ) -> None:
+        """Send rows with event times."""
+        self._hand_over.put(_Rows(RecordBatch(columns, timestamps), position))
+
+    def emit_watermark(self, timestamp_ms: int) -> None:
+        """Send a watermark."""
+        self._hand_over.put(_OwnWatermark(timestamp_ms))
+
+    def mark_as_temporarily_idle(self) -> None:
+        """Send an idleness change."""
+        self._hand_over.put(_Idle())
+
+
+class _Run:
+    """One function at work on one split."""
+
+    def __init__(self, function: SourceFunction, split: Split, capacity: int, notify: Callable[[], None]) -> None:
+        self.split = split
+        self.hand_over = _HandOver(capacity, notify)
+        self._function = function
+        self._thread = threading.Thread(target=self._work, name=f"source-{split.split_id}", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        error: BaseException | None = None
+        try:
+            self._function.run(_Context(self.hand_over, self.split.position))
+        except JobCancelledError:
+            return
+        except BaseException as raised:  # handed to the subtask's thread, which raises it
+            error = raised
+        self.hand_over.end(error)
+
+    def stop(self) -> None:
+        """Cancel the function and wait until its thread ended."""
+        self.hand_over.cancel()
+        try:
+            self._function.cancel()
+        finally:
+            self._thread.join()
+
+
+class SourceFunctionReader:
+    """A `SourceReader` that runs one source function a split, each in its own thread.
+
+    Rows reach the subtask through a queue of `capacity` entries a split: a function that is faster than the job waits in
+    `collect`. Small batches that wait together are joined. The position of a split is the one sent with the last rows that were
+    polled; a function that sends none starts over at its split's first position (at-most-once or at-least-once is its choice).
+
+    Args:
+        create: makes the function for a split.
+        capacity: how many entries (batches, mostly) wait at most, a split.
+    """
+
+    def __init__(
+        self,
+        context: ReaderContext,
+        create: Callable[[Split], SourceFunction],
+        *,
+        capacity: int = DEFAULT_QUEUE_CAPACITY,
+    ) -> None:
+        self._context = context
+        self._create = create
+        self._capacity = capacity
+        self._runs: list[_Run] = []
+        self._no_more = False
+
+    def start(self) -> None:
+        """Ask for a split unless some were restored."""
+        if not self._runs:
+            self._context.request_split()
+
+    def poll(self, output: SourceOutput) -> InputStatus:
+        """Send what the functions handed over, at most about one batch each. Raises what a function raised."""
+        moved = False
+        for run in list(self._runs):
+            items = run.hand_over.take(self._context.batch_rows)
+            moved = moved or bool(items)
+            self._send(run, items, output)
+        if moved:
+            return InputStatus.MORE_AVAILABLE
+        return InputStatus.END_OF_INPUT if self._no_more and not self._runs else InputStatus.NOTHING_AVAILABLE
+
+    def _send(self, run: _Run, items: list[_Item], output: SourceOutput) -> None:
+        split_id = run.split.split_id
+        waiting: list[RecordBatch] = []
+        for item in items:
+            if isinstance(item, _Rows):
+                if waiting and (waiting[-1].timestamps is None) != (item.batch.timestamps is None):
+                    self._flush(waiting, split_id, output)
+                waiting.append(item.batch)
+                if item.position is not None:
+                    run.split = Split(split_id, dict(item.position))
+                continue
+            self._flush(waiting, split_id, output)
+            if isinstance(item, _OwnWatermark):
+                output.emit_watermark(item.timestamp, split_id)
+            elif isinstance(item, _Idle):
+                output.mark_idle(split_id)
+            else:
+                self._finish(run, item.error)
+        self._flush(waiting, split_id, output)
+
+    @staticmethod
+    def _flush(waiting: list[RecordBatch], split_id: str, output: SourceOutput) -> None:
+        if waiting:
+            output.emit(concat_batches(waiting), split_id)
+            waiting.clear()
+
+    def _finish(self, run: _Run, error: BaseException | None) -> None:
+        self._runs.remove(run)
+        run.stop()
+        if error is not None:
+            raise error
+        if not self._runs and not self._no_more:
+            self._context.request_split()
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        """Start a function for each split."""
+        for split in splits:
+            self._runs.append(_Run(self._create(split), split, self._capacity, self._context.notify_available))
+
+    def notify_no_more_splits(self) -> None:
+        """The functions that run are the last ones."""
+        self._no_more = True
+
+    def snapshot(self) -> Sequence[Split]:
+        """The splits whose functions have not ended, with the positions of the last rows polled."""
+        return tuple(run.split for run in self._runs)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Source functions do not acknowledge."""
+
+    def close(self) -> None:
+        """Cancel all functions and join their threads."""
+        runs, self._runs = self._runs, []
+        for run in runs:
+            run.stop()

@@ -1,0 +1,178 @@
+"""The StreamGraph: one node per physical operator, and edges onto which unions, side outputs and partitionings were folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+from flowrun.api.operator import ChainingStrategy, OperatorFactory, OutputTag
+from flowrun.api.sink import Sink
+from flowrun.api.source import Source
+from flowrun.core.schema import Schema
+from flowrun.errors import Diagnostic, PipelineError
+from flowrun.graph.job_graph import JobSettings
+from flowrun.graph.partitioner import Partitioner
+from flowrun.graph.transformation import ResourceSpec
+
+
+class ExecutionMode(Enum):
+    """How a job runs: all tasks at once over endless input, or stage by stage over bounded input."""
+
+    STREAMING = "streaming"
+    BATCH = "batch"
+
+
+class ExchangeMode(Enum):
+    """When the consumer of an edge may read: while rows are produced, after the last one, or as the job's mode says."""
+
+    PIPELINED = "pipelined"
+    BATCH = "batch"
+    UNDEFINED = "undefined"
+
+
+class NodeKind(Enum):
+    """What a stream node is; the value is the word that `explain` shows."""
+
+    SOURCE = "source"
+    ONE_INPUT = "one input"
+    TWO_INPUT = "two input"
+    MULTI_INPUT = "multi input"
+    SINK = "sink"
+    ITERATION_HEAD = "iteration head"
+    ITERATION_TAIL = "iteration tail"
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """What the head and the tail of one iteration share: rows that reach the tail come out of the head of the same subtask.
+
+    Attributes:
+        iteration_id: unique in the graph and stable across runs.
+        wait_ms: the head ends its stream after so long without a row; 0: never.
+    """
+
+    iteration_id: str
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNode:
+    """One operator, all settings resolved.
+
+    Attributes:
+        id: 1, 2, … in topological order; meaningless outside this graph.
+        factory: None for the two ends of an iteration, which the runtime supplies.
+        state_keys: key columns (positions) an input, if the operator is keyed.
+        iteration: set for the two ends of an iteration.
+    """
+
+    id: int
+    kind: NodeKind
+    name: str
+    schema: Schema
+    factory: OperatorFactory | None
+    chaining: ChainingStrategy
+    parallelism: int
+    max_parallelism: int
+    slot_sharing_group: str
+    uid: str | None = None
+    user_hash: str | None = None
+    co_location_key: str | None = None
+    state_keys: tuple[tuple[int, ...], ...] | None = None
+    min_resources: ResourceSpec = field(default_factory=ResourceSpec)
+    preferred_resources: ResourceSpec = field(default_factory=ResourceSpec)
+    source: Source | None = None
+    sink: Sink | None = None
+    iteration: Iteration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEdge:
+    """Rows of `source` (its main output, or the side output `tag`) on their way to input `input_index` of `target`.
+
+    Attributes:
+        edge_id: unique in the graph, also for several edges between one pair of nodes.
+        schema: columns of the rows on this edge.
+    """
+
+    edge_id: str
+    source: int
+    target: int
+    input_index: int
+    partitioner: Partitioner
+    exchange: ExchangeMode
+    schema: Schema
+    tag: OutputTag | None
+    buffer_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSettings:
+    """What shapes the graphs of a pipeline.
+
+    Attributes:
+        parallelism: of operators that do not set their own.
+        max_parallelism: of operators that do not set their own; None: derived from the parallelism.
+        chaining: False gives every operator a task of its own.
+        job: handed on to the runtime; `unbounded` is found from the sources.
+    """
+
+    parallelism: int = 1
+    max_parallelism: int | None = None
+    chaining: bool = True
+    mode: ExecutionMode = ExecutionMode.STREAMING
+    job: JobSettings = field(default_factory=JobSettings)
+
+
+@dataclass(frozen=True)
+class StreamGraph:
+    """Nodes in topological order, edges in the order of their targets' inputs. The way from an iteration's tail back to its head
+    is not an edge, so the graph has no cycles.
+    """
+
+    name: str
+    nodes: tuple[StreamNode, ...]
+    edges: tuple[StreamEdge, ...]
+    settings: GraphSettings
+
+    @cached_property
+    def _nodes_by_id(self) -> dict[int, StreamNode]:
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def _in_edges(self) -> dict[int, tuple[StreamEdge, ...]]:
+        return self._grouped((edge.target, edge) for edge in self.edges)
+
+    @cached_property
+    def _out_edges(self) -> dict[int, tuple[StreamEdge, ...]]:
+        return self._grouped((edge.source, edge) for edge in self.edges)
+
+    def _grouped(self, pairs: Iterator[tuple[int, StreamEdge]]) -> dict[int, tuple[StreamEdge, ...]]:
+        lists: dict[int, list[StreamEdge]] = {node.id: [] for node in self.nodes}
+        for node_id, edge in pairs:
+            lists[node_id].append(edge)
+        return {node_id: tuple(edges) for node_id, edges in lists.items()}
+
+    def node(self, node_id: int) -> StreamNode:
+        """The node with this id. Raises KeyError."""
+        return self._nodes_by_id[node_id]
+
+    def in_edges(self, node_id: int) -> tuple[StreamEdge, ...]:
+        """Edges into a node, ordered by input index, then as the user listed them."""
+        return self._in_edges[node_id]
+
+    def out_edges(self, node_id: int) -> tuple[StreamEdge, ...]:
+        """Edges out of a node, in the order of their targets."""
+        return self._out_edges[node_id]
+
+    @property
+    def sources(self) -> Iterator[StreamNode]:
+        """Nodes without input: sources and iteration heads."""
+        return (node for node in self.nodes if not self.in_edges(node.id))
+
+
+def invalid_graph(message: str, hint: str | None = None) -> PipelineError:
+    """The error for a job whose operators cannot be put together as the user stated."""
+    return PipelineError([Diagnostic(message, hint=hint)])

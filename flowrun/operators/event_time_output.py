@@ -1,0 +1,176 @@
+"""Sends rows with their event times, watermarks between and after them, and idleness: what sources and watermark operators share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flowrun.api.operator import OperatorContext, Output, TimerHandle
+from flowrun.core.elements import (
+    ACTIVE,
+    IDLE,
+    MAX_TIMESTAMP,
+    MAX_WATERMARK,
+    RecordBatch,
+    Watermark,
+)
+from flowrun.operators.event_times import EventTimes
+from flowrun.operators.split_watermarks import PerSplitWatermarks
+from flowrun.operators.watermark_rule import progress
+from flowrun.operators.watermark_strategy import WatermarkKind, WatermarkStrategy
+
+
+class EventTimeOutput:
+    """Applies a watermark strategy to the rows of one subtask, split by split.
+
+    Watermarks of a source's own count only if the strategy (none given, or kind NONE) makes no watermarks itself.
+    """
+
+    def __init__(
+        self,
+        strategy: WatermarkStrategy | None,
+        context: OperatorContext,
+        output: Output,
+        place: str,
+        restored: Mapping[str, int] | None = None,
+    ) -> None:
+        self._times = EventTimes(strategy, context, place)
+        self._output = output
+        self._processing_time = context.processing_time
+        self._idle_timeout_ms = None if strategy is None else strategy.idle_timeout_ms
+        self._generates = strategy is not None and strategy.kind is not WatermarkKind.NONE
+        self._splits = PerSplitWatermarks(restored)
+        self._timer: TimerHandle | None = None
+        self._idle = False
+        self._held_idle = False
+        self._touched_ms = 0
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits that sent something and are not finished."""
+        return self._splits.names
+
+    def start(self) -> None:
+        """Begin to watch for idleness: without any row within the timeout the whole output becomes idle."""
+        self._touched_ms = self._processing_time.now_ms()
+        self._arm()
+
+    def emit(self, read: RecordBatch, rows: RecordBatch, split_id: str) -> None:
+        """Send `rows` with the event times that the strategy finds in `read` (the same rows, before their projection)."""
+        if rows.num_rows == 0:
+            return
+        splits = self._splits
+        now = self._processing_time.now_ms()
+        splits.touch(split_id, now)
+        times = self._times.read(read, splits.watermark(split_id))
+        self._show_status()
+        batch = RecordBatch(rows.columns, times.timestamps, rows.row_kinds)
+        if times.marks is None or times.timestamps is None:
+            self._output.emit(batch)
+        else:
+            advanced = progress(
+                times.timestamps.to_numpy(),
+                times.marks,
+                self._times.lag,
+                watermark=splits.watermark(split_id),
+                sent=splits.combined,
+                ceiling=splits.ceiling(split_id),
+            )
+            self._emit_cut(batch, advanced.cuts)
+            splits.advance(split_id, advanced.watermark)
+            self._combine()
+        if self._idle_timeout_ms is not None:
+            # Sending may have waited for a slow consumer; that is not idleness.
+            self._touched_ms = self._processing_time.now_ms()
+            splits.touch(split_id, self._touched_ms)
+            self._arm()
+
+    def emit_watermark(self, timestamp: int, split_id: str) -> None:
+        """A watermark of the source's own."""
+        if self._generates:
+            return
+        self._splits.touch(split_id, self._processing_time.now_ms())
+        self._splits.advance(split_id, timestamp)
+        self._show_status()
+        self._combine()
+        self._arm()
+
+    def mark_idle(self, split_id: str) -> None:
+        """Do not wait for this split until its next row."""
+        self._splits.mark_idle(split_id, self._processing_time.now_ms())
+        self._combine()
+        self._show_status()
+
+    def hold_idle(self, idle: bool) -> None:
+        """Idle because the input says so, until it says otherwise; `False` lets the splits decide again."""
+        self._held_idle = idle
+        self._show_status()
+
+    def finish_split(self, split_id: str) -> None:
+        """Stop counting a split that was read to its end."""
+        self._splits.finish(split_id)
+        self._combine()
+        if len(self._splits):  # else the status stands until the next split's first row, or until the timeout
+            self._show_status()
+            self._arm()
+
+    def finish(self) -> None:
+        """The end of input: everything has arrived."""
+        if self._splits.combined == MAX_TIMESTAMP:
+            return
+        if self._idle:
+            self._idle = False
+            self._output.emit_status(ACTIVE)
+        self._splits.combined = MAX_TIMESTAMP
+        self._output.emit_watermark(MAX_WATERMARK)
+
+    def close(self) -> None:
+        """Stop watching for idleness."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def snapshot(self) -> dict[str, int]:
+        """What each split allows, ms."""
+        return self._splits.snapshot()
+
+    def _emit_cut(self, batch: RecordBatch, cuts: tuple[tuple[int, int], ...]) -> None:
+        sent = 0
+        for row, watermark in cuts:
+            if row > sent:
+                self._output.emit(batch.slice(sent, row - sent))
+            self._splits.combined = watermark
+            self._output.emit_watermark(Watermark(watermark))
+            sent = row
+        self._output.emit(batch.slice(sent) if sent else batch)
+
+    def _combine(self) -> None:
+        if self._splits.combine():
+            self._output.emit_watermark(Watermark(self._splits.combined))
+
+    def _show_status(self) -> None:
+        idle = self._held_idle or self._splits.all_idle
+        if idle != self._idle:
+            self._idle = idle
+            self._output.emit_status(IDLE if idle else ACTIVE)
+
+    def _arm(self) -> None:
+        if self._idle_timeout_ms is not None and self._timer is None:
+            self._timer = self._processing_time.register(
+                self._processing_time.now_ms() + self._idle_timeout_ms, self._check_idleness
+            )
+
+    def _check_idleness(self, now_ms: int) -> None:
+        assert self._idle_timeout_ms is not None
+        self._timer = None
+        deadline = self._processing_time.now_ms() - self._idle_timeout_ms
+        oldest = self._splits.idle_since(deadline)
+        if len(self._splits):
+            self._combine()
+            self._show_status()
+        elif self._touched_ms > deadline:
+            oldest = self._touched_ms
+        elif not self._idle:  # no split at all: idle until the first row of one
+            self._idle = True
+            self._output.emit_status(IDLE)
+        if oldest is not None:
+            self._timer = self._processing_time.register(oldest + self._idle_timeout_ms, self._check_idleness)

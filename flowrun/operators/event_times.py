@@ -1,0 +1,136 @@
+"""The event times of a batch and what they allow: a watermark strategy compiled for one subtask."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.api.functions import ArrayKernel
+from flowrun.api.operator import OperatorContext
+from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, timestamps_from_column
+from flowrun.errors import DataError
+from flowrun.operators.data_errors import describe_row, evaluate, first_null
+from flowrun.operators.watermark_rule import Int64s, lagging, late_rows
+from flowrun.operators.watermark_strategy import OnDisorder, WatermarkKind, WatermarkStrategy
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """Event times of a batch's rows (ms, no NULL; None without event time), and the marks of `watermark_rule.progress`."""
+
+    timestamps: pa.Int64Array | None
+    marks: Int64s | None
+
+
+class EventTimes:
+    """Reads event times and watermark marks from batches, as one strategy says.
+
+    Counts rows that break a monotonous order in `rows_out_of_order`.
+
+    Args:
+        strategy: None keeps what the rows have and makes no watermarks.
+        place: begins every message, e.g. `source 'orders'`.
+    """
+
+    def __init__(self, strategy: WatermarkStrategy | None, context: OperatorContext, place: str) -> None:
+        self._strategy = strategy if strategy is not None else WatermarkStrategy.none()
+        self._clock = context.clock
+        self._place = place
+        self._time: ArrayKernel | None = None if self._strategy.time is None else self._strategy.time.compile()
+        watermark = self._strategy.watermark
+        self._marks: ArrayKernel | None = None if watermark is None else watermark.compile()
+        self._out_of_order = context.metrics.counter("rows_out_of_order")
+        self._warned = False
+        self.lag = 0
+        if self._strategy.kind in (WatermarkKind.BOUNDED, WatermarkKind.MONOTONOUS, WatermarkKind.INGESTION):
+            self.lag = self._strategy.delay_ms + 1
+
+    def read(self, batch: RecordBatch, watermark: int) -> BatchTimes:
+        """The times of a batch with at least one row; `watermark` is what its split allowed before.
+
+        Raises:
+            DataError: an event time is NULL or missing, or out of a strictly kept order; names the row.
+        """
+        kind = self._strategy.kind
+        if kind is WatermarkKind.INGESTION:
+            # The clock may step back; ingestion time may not.
+            now = max(self._clock.now_ms(), lagging(watermark, -self.lag))
+            return self._marked_by_time(np.full(batch.num_rows, now, np.int64))
+        timestamps = self._timestamps(batch)
+        if kind is WatermarkKind.NONE:
+            return BatchTimes(timestamps, None)
+        if timestamps is None:
+            raise DataError(
+                f"{self._place}: the rows carry no event time",
+                hint="declare which column holds it (watermark.column)",
+            )
+        values = timestamps.to_numpy()
+        if self._marks is not None:
+            return BatchTimes(timestamps, self._punctuations(batch.columns))
+        if kind is WatermarkKind.MONOTONOUS and self._strategy.on_disorder is not OnDisorder.IGNORE:
+            self._check_order(batch.columns, values, watermark)
+        return BatchTimes(timestamps, values)
+
+    @staticmethod
+    def _marked_by_time(values: Int64s) -> BatchTimes:
+        return BatchTimes(pa.array(values), values)
+
+    def _timestamps(self, batch: RecordBatch) -> pa.Int64Array | None:
+        if self._time is None:
+            return batch.timestamps
+        column = evaluate(self._time, batch.columns, f"{self._place}: event time '{self._strategy.column}'")
+        timestamps = _as_milliseconds(column)
+        if timestamps.null_count:
+            row = first_null(timestamps)
+            raise DataError(
+                f"{self._place}: event time '{self._strategy.column}' must not be NULL, but it is in row {row} "
+                f"{describe_row(batch.columns, row)}",
+                row=row,
+                hint="drop such rows before event time is read, compute a column that is never NULL "
+                f"(COALESCE({self._strategy.column}, …)) and use it for the watermark, or declare no watermark",
+            )
+        return timestamps
+
+    def _punctuations(self, columns: pa.RecordBatch) -> Int64s:
+        assert self._marks is not None
+        marks = _as_milliseconds(evaluate(self._marks, columns, f"{self._place}: watermark expression"))
+        if marks.null_count:
+            marks = pc.fill_null(marks, MIN_TIMESTAMP)
+        # MAX means the end of input, which no row can announce.
+        allowed: Int64s = np.minimum(marks.to_numpy(), MAX_TIMESTAMP - 1)
+        return allowed
+
+    def _check_order(self, columns: pa.RecordBatch, values: Int64s, watermark: int) -> None:
+        late = late_rows(values, self.lag, watermark)
+        if len(late) == 0:
+            return
+        row = int(late[0])
+        greatest = max(int(values[:row].max(initial=MIN_TIMESTAMP)), watermark + self.lag)
+        problem = (
+            f"{self._place}: event time '{self._strategy.column}' goes back in row {row} {describe_row(columns, row)}: "
+            f"{_as_text(int(values[row]))} after {_as_text(greatest)}"
+        )
+        remedy = "use a bounded watermark whose delay covers the disorder"
+        if self._strategy.on_disorder is OnDisorder.FAIL:
+            raise DataError(problem, row=row, hint=f"{remedy}, or allow it (on_disorder: warn or ignore)")
+        self._out_of_order.inc(len(late))
+        if not self._warned:
+            self._warned = True
+            _log.warning("%s; %s. Further rows out of order are only counted.", problem, remedy)
+
+
+def _as_milliseconds(column: pa.Array) -> pa.Int64Array:
+    return column if column.type == pa.int64() else timestamps_from_column(column)
+
+
+def _as_text(timestamp: int) -> str:
+    """An event time for messages: ISO with ms, or the plain number outside of the years 1 to 9999."""
+    if abs(timestamp) < 60_000_000_000_000:
+        return f"{np.datetime64(timestamp, 'ms')} ({timestamp} ms)"
+    return f"{timestamp} ms"

@@ -1,0 +1,156 @@
+"""Users' Python functions: from `module:name` to something that can be called, with errors that say what to do."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import inspect
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from flowrun.errors import Diagnostic, PipelineError, did_you_mean
+
+_import_lock = threading.RLock()
+_loaded_from_search_path: set[str] = set()
+"""Top-level modules that came from some pipeline's search path."""
+
+
+def load_function(reference: str, search_path: Sequence[str] = ()) -> Any:
+    """What `reference` (`module:name`, dots allowed on both sides) names: a function, or an instance if it names a class.
+
+    The module is imported with `search_path` (folders) before Python's own path. Importing runs the user's code, which may raise
+    anything. A module that an earlier pipeline loaded from another folder under the same name is loaded anew. Thread-safe.
+
+    Raises:
+        PipelineError: the reference is malformed, the module or the attribute is missing, importing or instantiating failed,
+            or the result cannot be called with one argument. The diagnostic has no location; the caller knows it.
+
+    >>> load_function("math:sqrt")(9.0)
+    3.0
+    """
+    module_name, _, attribute = reference.partition(":")
+    if not module_name or not attribute or not all(p.isidentifier() for p in f"{module_name}.{attribute}".split(".")):
+        raise _error(
+            f"'{reference}' is not a reference to a function", "write module:function, e.g. my_functions:clean"
+        )
+    with _import_lock:
+        target: Any = _import(module_name, reference, search_path)
+    for part in attribute.split("."):
+        if not hasattr(target, part):
+            public = [n for n in dir(target) if not n.startswith("_")]
+            raise _error(f"'{reference}': {_name(target)} has no '{part}'", did_you_mean(part, public))
+        target = getattr(target, part)
+    if inspect.isclass(target):
+        target = _instantiate(target, reference)
+    if not callable(target):
+        raise _error(
+            f"'{reference}' is {_article(type(target).__name__)}, not a function",
+            "name a function, a class whose instances can be called, or an object with __call__",
+        )
+    _check_signature(target, reference)
+    return target
+
+
+def _import(module_name: str, reference: str, search_path: Sequence[str]) -> ModuleType:
+    folders = [str(folder) for folder in search_path]
+    importlib.invalidate_caches()
+    _forget_other_origins(folders)
+    saved, before = list(sys.path), set(sys.modules)
+    sys.path[:0] = folders
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            looked = ", ".join(folders) or "Python's path"
+            raise _error(
+                f"'{reference}': there is no module '{missing}' (looked in {looked})",
+                "put the file beside the pipeline, or install the package that has it",
+            ) from error
+        raise _error(
+            f"'{reference}': importing {module_name} needs the module '{missing}', which is not installed{where(error)}",
+            f"install it, e.g. pip install {missing.partition('.')[0]}",
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise _error(
+            f"'{reference}': importing {module_name} failed: {describe(error)}{where(error)}",
+            f"a module of functions must import without side effects; test it with: python -c 'import {module_name}'",
+        ) from error
+    finally:
+        sys.path[:] = saved
+        _loaded_from_search_path.update(
+            name for name in sys.modules.keys() - before if "." not in name and _origin(sys.modules[name], folders)
+        )
+
+
+def _origin(module: ModuleType, folders: list[str]) -> str | None:
+    """Where a module came from, if that is in one of the folders."""
+    places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+    return next((p for p in places for folder in folders if p.startswith(folder)), None)
+
+
+def _forget_other_origins(folders: list[str]) -> None:
+    """Drop modules that another pipeline's folder provided, if these folders provide others of the same names."""
+    for top in sorted(_loaded_from_search_path):
+        if top not in sys.modules:
+            continue
+        spec = importlib.machinery.PathFinder.find_spec(top, folders)
+        if spec is not None and _origin(sys.modules[top], folders) is None:
+            for name in [n for n in sys.modules if n == top or n.startswith(f"{top}.")]:
+                del sys.modules[name]
+
+
+def _instantiate(kind: type, reference: str) -> object:
+    try:
+        return kind()
+    except Exception as error:
+        raise _error(
+            f"'{reference}': {kind.__name__}() failed: {describe(error)}{where(error)}",
+            "a class used as a function is instantiated without arguments; acquire resources in open()",
+        ) from error
+
+
+def _check_signature(function: Callable[..., Any], reference: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # built-in functions may have none
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise _error(
+            f"'{reference}' has the signature {reference.partition(':')[2]}{signature}, but it is called with one argument ({error})",
+            "take one argument: the batch, or the row if `row: true`",
+        ) from error
+
+
+def describe(error: BaseException) -> str:
+    """`ValueError: what it says`."""
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+def where(error: BaseException, skip: str = __file__) -> str:
+    """` at file:line` of the user's code that failed: the innermost frame outside of Python's import system and of `skip`."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at {error.filename}:{error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    users = [f for f in frames if f.filename != skip]
+    return f" at {users[-1].filename}:{users[-1].lineno}" if users else ""
+
+
+def _name(target: object) -> str:
+    if isinstance(target, ModuleType):
+        return f"module {target.__name__} ({getattr(target, '__file__', None) or 'built in'})"
+    return getattr(target, "__qualname__", None) or _article(type(target).__name__)
+
+
+def _article(noun: str) -> str:
+    return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
+
+
+def _error(message: str, hint: str | None) -> PipelineError:
+    return PipelineError([Diagnostic(message, hint=hint)])

@@ -1,0 +1,27 @@
+"""Errors at the edge of a job: what a connector raises gets the name of the source or sink that the user gave it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from flowrun.errors import ConnectorError, DataError, OptionError
+
+
+@contextmanager
+def named(place: str) -> Iterator[None]:
+    """Put `place` (e.g. `source 'orders'`) before the messages of what is raised inside.
+
+    Flowrun's own errors keep their class; failures of files, sockets and Arrow's readers become `ConnectorError`s.
+    """
+    try:
+        yield
+    except (ConnectorError, DataError, OptionError) as error:
+        if place not in error.message:
+            error.message = f"{place}: {error.message}"
+            error.args = (error.message,)
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise ConnectorError(f"{place}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,260 @@
+"""Users' Python functions as operators: on whole batches, or on rows.
+
+What a function takes and returns:
+
+| `flat` | `row` | takes | returns |
+|---|---|---|---|
+| no | no | `pa.RecordBatch` | `pa.RecordBatch` with the same number of rows, row i for row i |
+| yes | no | `pa.RecordBatch` | `pa.RecordBatch`, or (`pa.RecordBatch`, parents): for each row the position of the row it came from |
+| no | yes | `dict` | `dict` |
+| yes | yes | `dict` | an iterable of `dict`s |
+
+Rows keep the event time (and change kind) of the row that they came from. A flat batch function therefore returns parents when the
+stream has event time, unless it returns as many rows as it got: then row i counts as made of row i. A `pa.Table` does instead of a
+`pa.RecordBatch`. Columns may come in any order; their types are cast if no value changes. Objects and classes may have `open()`
+and `close()`, called once a subtask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.operator import ChainingStrategy
+from flowrun.core.elements import RecordBatch
+from flowrun.core.schema import Schema
+from flowrun.errors import DataError, FlowrunError
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.conformance import check_names, conform, rows_to_columns
+from flowrun.operators.data_errors import describe_row
+from flowrun.operators.function_loading import describe, load_function, where
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFunctionFactory:
+    """Makes operators that call the user's function `reference` (`module:name`); see the module's table for its forms.
+
+    Attributes:
+        flat: the function may change the number of rows.
+        row: the function works on dicts; slow, about a microsecond a row and column.
+        search_path: folders to import from before Python's own path, e.g. the pipeline's.
+    """
+
+    reference: str
+    input_schema: Schema
+    output_schema: Schema
+    flat: bool = False
+    row: bool = False
+    name: str = "python"
+    search_path: tuple[str, ...] = ()
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """Joins any chain."""
+        return ChainingStrategy.ALWAYS
+
+    def create(self) -> _PythonFunction:
+        """A new operator; imports nothing yet."""
+        if not self.row:
+            return _FlatBatchFunction(self) if self.flat else _BatchFunction(self)
+        return _FlatRowFunction(self) if self.flat else _RowFunction(self)
+
+
+class _PythonFunction(AbstractOperator):
+    """The common part: loading, opening, closing, and errors that name the function."""
+
+    def __init__(self, factory: PythonFunctionFactory) -> None:
+        self._factory = factory
+        self._place = f"function '{factory.reference}' of '{factory.name}'"
+        self._function: Callable[[Any], Any] | None = None
+        self._opened = False
+
+    def open(self) -> None:
+        """Import the function and open it."""
+        self._function = load_function(self._factory.reference, self._factory.search_path)
+        self._opened = True
+        opener = getattr(self._function, "open", None)
+        if callable(opener):
+            try:
+                opener()
+            except Exception as error:
+                raise self._raised(error, None, f"{self._place}: open()", "") from error
+
+    def close(self) -> None:
+        """Close the function, if it was opened."""
+        if self._opened:
+            self._opened = False
+            closer = getattr(self._function, "close", None)
+            if callable(closer):
+                closer()
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Call the function and send what it returns."""
+        self.output.emit(self._processed(batch))
+
+    def _processed(self, batch: RecordBatch) -> RecordBatch:
+        raise NotImplementedError
+
+    def _call(self, batch: RecordBatch) -> Any:
+        assert self._function is not None
+        try:
+            return self._function(batch.columns)
+        except FlowrunError:
+            raise
+        except Exception as error:
+            shown = f"; the batch has {batch.num_rows} rows and begins with {describe_row(batch.columns, 0)}"
+            raise self._raised(error, None, self._place, shown) from error
+
+    @staticmethod
+    def _raised(error: Exception, row: int | None, place: str, shown: str) -> DataError:
+        return DataError(
+            f"{place} raised {describe(error)}{where(error, __file__)}{shown}",
+            row=row,
+            hint="handle such input in the function, or drop it with a filter before",
+        )
+
+    def _columns(self, returned: Any, expected: str) -> pa.RecordBatch:
+        if isinstance(returned, pa.Table):
+            batches = returned.combine_chunks().to_batches()
+            returned = batches[0] if batches else pa.RecordBatch.from_pylist([], returned.schema)
+        if not isinstance(returned, pa.RecordBatch):
+            raise DataError(
+                f"{self._place} must return {expected}, got {_kind(returned)}",
+                hint="build it with pa.RecordBatch.from_pydict({...}); for functions on single rows set row: true",
+            )
+        return conform(returned, self._factory.output_schema, self._place)
+
+
+class _BatchFunction(_PythonFunction):
+    """Batch in, batch out, row i for row i."""
+
+    def _processed(self, batch: RecordBatch) -> RecordBatch:
+        returned = self._call(batch)
+        columns = self._columns(returned, "a pa.RecordBatch")
+        if columns.num_rows != batch.num_rows:
+            raise DataError(
+                f"{self._place} got {batch.num_rows} rows and returned {columns.num_rows}",
+                hint="a map returns one row for each row; use flat_map to change their number",
+            )
+        return batch.with_columns(columns)
+
+
+class _FlatBatchFunction(_PythonFunction):
+    """Batch in, any rows out."""
+
+    def _processed(self, batch: RecordBatch) -> RecordBatch:
+        returned = self._call(batch)
+        parents: Any = None
+        if isinstance(returned, tuple) and len(returned) == 2:
+            returned, parents = returned
+        columns = self._columns(returned, "a pa.RecordBatch or (pa.RecordBatch, parents)")
+        if parents is not None:
+            return _children(batch, columns, self._parents(parents, columns.num_rows, batch.num_rows))
+        if columns.num_rows == batch.num_rows:
+            return batch.with_columns(columns)
+        if batch.timestamps is None and batch.row_kinds is None:
+            return RecordBatch(columns)
+        raise DataError(
+            f"{self._place} got {batch.num_rows} rows with event time and returned {columns.num_rows} rows "
+            "without saying which rows they came from",
+            hint="return (batch, parents), where parents[i] is the position of the input row that made output row i",
+        )
+
+    def _parents(self, parents: Any, children: int, rows: int) -> pa.Array:
+        positions = np.asarray(parents)
+        if len(positions) == 0:
+            positions = positions.astype(np.int64)
+        if positions.ndim != 1 or positions.dtype.kind not in "iu" or len(positions) != children:
+            raise DataError(
+                f"{self._place}: parents must be {children} integers, one for each returned row, "
+                f"got {positions.dtype} of shape {positions.shape}"
+            )
+        if children and (int(positions.min()) < 0 or int(positions.max()) >= rows):
+            wrong = int(np.flatnonzero((positions < 0) | (positions >= rows))[0])
+            raise DataError(
+                f"{self._place}: parents[{wrong}] is {positions[wrong]}, but the input rows are 0 to {rows - 1}"
+            )
+        return pa.array(positions)
+
+
+class _RowFunction(_PythonFunction):
+    """One dict in, one dict out."""
+
+    def _processed(self, batch: RecordBatch) -> RecordBatch:
+        made = []
+        for row, value in enumerate(batch.columns.to_pylist()):
+            returned = self._call_row(batch, row, value)
+            self._check_row(returned, row, "a dict")
+            made.append(returned)
+        return batch.with_columns(rows_to_columns(made, self._factory.output_schema, self._place))
+
+    def _call_row(self, batch: RecordBatch, row: int, value: dict[str, Any]) -> Any:
+        assert self._function is not None
+        try:
+            return self._function(value)
+        except FlowrunError:
+            raise
+        except Exception as error:
+            raise self._row_error(error, batch, row) from error
+
+    def _row_error(self, error: Exception, batch: RecordBatch, row: int) -> DataError:
+        return self._raised(error, row, self._place, f"; the row is {describe_row(batch.columns, row)}")
+
+    def _check_row(self, returned: Any, row: int, expected: str) -> None:
+        if not isinstance(returned, Mapping):
+            raise DataError(f"{self._place} must return {expected}, got {_kind(returned)}", row=row)
+        names = self._factory.output_schema.names
+        if len(returned) != len(names) or any(n not in returned for n in names):
+            try:
+                check_names(returned, self._factory.output_schema, self._place)
+            except DataError as error:
+                error.row = row
+                raise
+
+
+class _FlatRowFunction(_RowFunction):
+    """One dict in, any number of dicts out."""
+
+    def _processed(self, batch: RecordBatch) -> RecordBatch:
+        made: list[Mapping[str, Any]] = []
+        parents: list[int] = []
+        expected = "an iterable of dicts"
+        for row, value in enumerate(batch.columns.to_pylist()):
+            returned = self._call_row(batch, row, value)
+            if not isinstance(returned, Iterable) or isinstance(returned, (Mapping, str, bytes)):
+                raise DataError(f"{self._place} must return {expected}, got {_kind(returned)}", row=row)
+            for child in self._drawn(returned, batch, row):
+                self._check_row(child, row, expected)
+                made.append(child)
+                parents.append(row)
+        try:
+            columns = rows_to_columns(made, self._factory.output_schema, self._place)
+        except DataError as error:
+            error.row = None if error.row is None else parents[error.row]
+            raise
+        return _children(batch, columns, pa.array(parents, pa.int64()))
+
+    def _drawn(self, returned: Iterable[Any], batch: RecordBatch, row: int) -> list[Any]:
+        """A generator runs here, so it may raise here."""
+        try:
+            return list(returned)
+        except FlowrunError:
+            raise
+        except Exception as error:
+            raise self._row_error(error, batch, row) from error
+
+
+def _children(batch: RecordBatch, columns: pa.RecordBatch, parents: pa.Array) -> RecordBatch:
+    return RecordBatch(
+        columns,
+        None if batch.timestamps is None else batch.timestamps.take(parents),
+        None if batch.row_kinds is None else batch.row_kinds.take(parents),
+    )
+
+
+def _kind(value: object) -> str:
+    return "nothing (None)" if value is None else f"{type(value).__module__}.{type(value).__qualname__}"

@@ -1,0 +1,158 @@
+"""The sink operator: drives a connector's writer and hands what it pre-committed to the job master."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+
+from flowrun.api.operator import ChainingStrategy
+from flowrun.api.sink import Committable, Sink, SinkWriter, WriterContext
+from flowrun.api.state import OperatorSnapshot, OperatorState
+from flowrun.core.elements import LatencyMarker, RecordBatch
+from flowrun.errors import InternalError
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.data_errors import NotNullCheck
+from flowrun.operators.outside import named
+
+_STATE = "committables"
+_STATE_SCHEMA = pa.schema([("checkpoint_id", pa.int64()), ("commit_id", pa.string()), ("payload", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOperatorFactory:
+    """Makes the operators that write to `sink`; `name` is the user's, for messages."""
+
+    sink: Sink
+    name: str = "sink"
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """Joins any chain."""
+        return ChainingStrategy.ALWAYS
+
+    def create(self) -> _SinkOperator:
+        """A new operator."""
+        return _SinkOperator(self)
+
+
+class _SinkOperator(AbstractOperator):
+    """One subtask of a sink. It never commits by itself: committables go to `submit`, which makes them visible.
+
+    What was pre-committed at a barrier waits in operator state until its checkpoint is complete, then is submitted with everything
+    older, in order. After a restore the state holds committables of the restored, hence complete, checkpoint: they are submitted
+    before the first row. Submitting one twice is harmless, since commits are idempotent under their ids.
+    """
+
+    def __init__(self, factory: SinkOperatorFactory) -> None:
+        self._factory = factory
+        self._place = f"sink '{factory.name}'"
+        self._not_null = NotNullCheck(factory.sink.schema, self._place)
+        self._submit: Callable[[Sequence[Committable]], None] | None = None
+        self._writer: SinkWriter | None = None
+        self._pending: dict[int, tuple[Committable, ...]] = {}
+        self._asks_rolled = False
+
+    def connect(self, submit: Callable[[Sequence[Committable]], None]) -> None:
+        """Receive the way to hand committables over."""
+        self._submit = submit
+
+    @property
+    def _open_writer(self) -> SinkWriter:
+        if self._writer is None:
+            raise InternalError(f"{self._place} is used before it was opened")
+        return self._writer
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Committables of the restored checkpoint."""
+        if restored is None or _STATE not in restored.operator:
+            return
+        for row in restored.operator[_STATE].rows.to_pylist():
+            committable = Committable(row["commit_id"], orjson.loads(row["payload"]))
+            self._pending[row["checkpoint_id"]] = (*self._pending.get(row["checkpoint_id"], ()), committable)
+
+    def open(self) -> None:
+        """Submit what a restored checkpoint pre-committed, then open a writer."""
+        if self._submit is None:
+            raise InternalError(f"{self._place} was not connected to a committer")
+        context = self.context
+        self._asks_rolled = context.unbounded and not context.checkpointing
+        self._latency = context.metrics.histogram("latency")
+        self._submit_pending(max(self._pending, default=0))
+        writer_context = WriterContext(
+            subtask=context.subtask,
+            parallelism=context.parallelism,
+            attempt=uuid.uuid4().hex[:12],
+            clock=context.clock,
+            processing_time=context.processing_time,
+            metrics=context.metrics,
+            pause=context.pause,
+        )
+        with named(self._place):
+            self._writer = self._factory.sink.create_writer(writer_context)
+            self._writer.open()
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Check NOT NULL and write."""
+        self._not_null.check(batch.columns)
+        with named(self._place):
+            self._open_writer.write(batch)
+            rolled = self._open_writer.rolled() if self._asks_rolled else ()
+        self._hand_over(rolled)
+
+    def on_watermark(self, timestamp: int) -> None:
+        """Tell the writer."""
+        with named(self._place):
+            self._open_writer.write_watermark(timestamp)
+
+    def process_latency_marker(self, marker: LatencyMarker) -> None:
+        """Record how long the probe took, ms; it ends here."""
+        self._latency.update(self.context.clock.now_ms() - marker.marked_ms)
+
+    def prepare_snapshot(self, checkpoint_id: int) -> None:
+        """Push out what is buffered and pre-commit it."""
+        with named(self._place):
+            self._open_writer.flush(end_of_input=False)
+            committables = tuple(self._open_writer.prepare_commit())
+        if committables:
+            self._pending[checkpoint_id] = committables
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """All committables whose checkpoint is not complete yet, this one's included."""
+        rows = [
+            {"checkpoint_id": at, "commit_id": c.commit_id, "payload": orjson.dumps(dict(c.payload)).decode()}
+            for at, committables in sorted(self._pending.items())
+            for c in committables
+        ]
+        return OperatorSnapshot(operator={_STATE: OperatorState(pa.Table.from_pylist(rows, _STATE_SCHEMA))})
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Submit everything pre-committed up to this checkpoint."""
+        self._submit_pending(checkpoint_id)
+
+    def finish(self) -> None:
+        """Push out and submit what is left. Earlier checkpoints that never completed are covered by the end of the job."""
+        with named(self._place):
+            self._open_writer.flush(end_of_input=True)
+            last = self._open_writer.prepare_commit()
+        self._submit_pending(max(self._pending, default=0))
+        self._hand_over(last)
+
+    def _submit_pending(self, checkpoint_id: int) -> None:
+        for at in sorted(at for at in self._pending if at <= checkpoint_id):
+            self._hand_over(self._pending.pop(at))
+
+    def _hand_over(self, committables: Sequence[Committable]) -> None:
+        if committables:
+            assert self._submit is not None
+            self._submit(tuple(committables))
+
+    def close(self) -> None:
+        """Close the writer, which discards what was never pre-committed; later calls do nothing."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with named(self._place):
+                writer.close()

@@ -1,0 +1,262 @@
+"""The source operator: polls a connector's reader, gives rows their event time, computes columns, and sends watermarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+
+from flowrun.api.functions import ColumnsFunction, ColumnsKernel
+from flowrun.api.operator import ChainingStrategy, InputStatus
+from flowrun.api.source import ReaderContext, Source, SourceReader, Split
+from flowrun.api.state import OperatorSnapshot, OperatorState
+from flowrun.core.elements import RecordBatch
+from flowrun.errors import InternalError
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.data_errors import NotNullCheck, evaluate
+from flowrun.operators.event_time_output import EventTimeOutput
+from flowrun.operators.outside import named
+from flowrun.operators.watermark_strategy import WatermarkStrategy
+
+DEFAULT_BATCH_ROWS = 65_536
+
+_STATE = "splits"
+_STATE_SCHEMA = pa.schema([("split_id", pa.string()), ("position", pa.string()), ("watermark", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOperatorFactory:
+    """Makes the operators that read `source`.
+
+    Attributes:
+        strategy: event time and watermarks; its expressions read the physical columns. None: as the source says, if it does.
+        projection: computed columns (and the choice of physical ones), evaluated on what was read; None: rows as read.
+        batch_rows: how many rows a reader should put into a batch.
+        name: the user's name of the source, for messages.
+    """
+
+    source: Source
+    strategy: WatermarkStrategy | None = None
+    projection: ColumnsFunction | None = None
+    batch_rows: int = DEFAULT_BATCH_ROWS
+    name: str = "source"
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """Heads a chain; it has no input to be chained to."""
+        return ChainingStrategy.HEAD
+
+    def create(self) -> _SourceOperator:
+        """A new operator."""
+        return _SourceOperator(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    batch: RecordBatch
+    split_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnWatermark:
+    timestamp: int
+    split_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _IdleSplit:
+    split_id: str
+
+
+class _Polled:
+    """What one poll brought, in order: sent on after the poll, so that errors downstream are not taken for the source's."""
+
+    def __init__(self) -> None:
+        self.items: list[_Rows | _OwnWatermark | _IdleSplit] = []
+
+    def emit(self, columns: RecordBatch, split_id: str) -> None:
+        """Keep rows."""
+        self.items.append(_Rows(columns, split_id))
+
+    def emit_watermark(self, timestamp_ms: int, split_id: str) -> None:
+        """Keep a watermark of the source's own."""
+        self.items.append(_OwnWatermark(timestamp_ms, split_id))
+
+    def mark_idle(self, split_id: str) -> None:
+        """Keep an idleness change."""
+        self.items.append(_IdleSplit(split_id))
+
+    def take(self) -> list[_Rows | _OwnWatermark | _IdleSplit]:
+        """What was kept, once."""
+        taken, self.items = self.items, []
+        return taken
+
+
+class _SourceOperator(AbstractOperator):
+    """One subtask of a source."""
+
+    inputs = 0
+
+    def __init__(self, factory: SourceOperatorFactory) -> None:
+        self._factory = factory
+        self._place = f"source '{factory.name}'"
+        self._polled = _Polled()
+        self._not_null = NotNullCheck(factory.source.schema, self._place)
+        self._listener: Callable[[], None] | None = None
+        self._request_split: Callable[[], None] | None = None
+        self._reader: SourceReader | None = None
+        self._event_times: EventTimeOutput | None = None
+        self._project: ColumnsKernel | None = None
+        self._restored: list[Split] = []
+        self._restored_watermarks: dict[str, int] = {}
+        self._stopped = self._drain = False
+
+    # ---- coordination
+
+    def connect(self, request_split: Callable[[], None]) -> None:
+        """Receive the way to ask for a split."""
+        self._request_split = request_split
+
+    def set_availability_listener(self, listener: Callable[[], None]) -> None:
+        """Receive what to call, from any thread, when `emit_next` may have something again."""
+        self._listener = listener
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        """More to read."""
+        with named(self._place):
+            self._open_reader.add_splits(splits)
+        self._notify_available()
+
+    def notify_no_more_splits(self) -> None:
+        """All splits were dealt out."""
+        with named(self._place):
+            self._open_reader.notify_no_more_splits()
+        self._notify_available()
+
+    def stop(self, drain: bool) -> None:
+        """End with the next `emit_next`; with `drain` as if the input had ended there."""
+        self._stopped, self._drain = True, drain
+        self._notify_available()
+
+    def _notify_available(self) -> None:
+        if self._listener is not None:
+            self._listener()
+
+    @property
+    def _open_reader(self) -> SourceReader:
+        if self._reader is None:
+            raise InternalError(f"{self._place} is used before it was opened")
+        return self._reader
+
+    @property
+    def _out(self) -> EventTimeOutput:
+        assert self._event_times is not None
+        return self._event_times
+
+    # ---- life
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Splits with their positions and event times; handed to the reader when it opens."""
+        if restored is None or _STATE not in restored.operator:
+            return
+        for row in restored.operator[_STATE].rows.to_pylist():
+            self._restored.append(Split(row["split_id"], orjson.loads(row["position"])))
+            if row["watermark"] is not None:
+                self._restored_watermarks[row["split_id"]] = row["watermark"]
+
+    def open(self) -> None:
+        """Compile the expressions, create and start the reader."""
+        factory, context = self._factory, self.context
+        if self._request_split is None:
+            raise InternalError(f"{self._place} was not connected to a split enumerator")
+        self._project = None if factory.projection is None else factory.projection.compile()
+        self._event_times = EventTimeOutput(
+            factory.strategy, context, self.output, self._place, self._restored_watermarks
+        )
+        reader_context = ReaderContext(
+            subtask=context.subtask,
+            parallelism=context.parallelism,
+            batch_rows=factory.batch_rows,
+            clock=context.clock,
+            metrics=context.metrics,
+            request_split=self._request_split,
+            notify_available=self._notify_available,
+            processing_time=context.processing_time,
+        )
+        with named(self._place):
+            self._reader = factory.source.create_reader(reader_context)
+            if self._restored:
+                self._reader.add_splits(self._restored)
+            self._reader.start()
+        self._event_times.start()
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """A source has no input."""
+        raise InternalError(f"{self._place} has no input, but was given rows")
+
+    def emit_next(self) -> InputStatus:
+        """Poll the reader once and send what it read; at the end of input the MAX watermark follows."""
+        if self._stopped:
+            if self._drain:
+                self._out.finish()
+            return InputStatus.END_OF_INPUT
+        with named(self._place):
+            status = self._open_reader.poll(self._polled)
+        for item in self._polled.take():
+            if isinstance(item, _Rows):
+                self._emit(item.batch, item.split_id)
+            elif isinstance(item, _OwnWatermark):
+                self._out.emit_watermark(item.timestamp, item.split_id)
+            else:
+                self._out.mark_idle(item.split_id)
+        self._leave_finished_splits()
+        if status is InputStatus.END_OF_INPUT:
+            self._out.finish()
+        return status
+
+    def _emit(self, read: RecordBatch, split_id: str) -> None:
+        if read.num_rows == 0:
+            return
+        self._not_null.check(read.columns)
+        rows = read
+        if self._project is not None:
+            rows = read.with_columns(evaluate(self._project, read.columns, f"{self._place}: computed columns"))
+        self._out.emit(read, rows, split_id)
+
+    def _leave_finished_splits(self) -> None:
+        """Splits that the reader no longer has do not hold event time back. With one split there is nothing to hold."""
+        if len(self._out.splits) < 2:
+            return
+        unfinished = {split.split_id for split in self._open_reader.snapshot()}
+        for split_id in self._out.splits:
+            if split_id not in unfinished:
+                self._out.finish_split(split_id)
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """The unfinished splits, their positions as JSON, and the event time each has reached."""
+        watermarks = self._out.snapshot()
+        rows = [
+            {
+                "split_id": split.split_id,
+                "position": orjson.dumps(dict(split.position)).decode(),
+                "watermark": watermarks.get(split.split_id),
+            }
+            for split in self._open_reader.snapshot()
+        ]
+        return OperatorSnapshot(operator={_STATE: OperatorState(pa.Table.from_pylist(rows, _STATE_SCHEMA))})
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Let the reader acknowledge to the outside."""
+        with named(self._place):
+            self._open_reader.notify_checkpoint_complete(checkpoint_id)
+
+    def close(self) -> None:
+        """Close the reader; later calls do nothing."""
+        if self._event_times is not None:
+            self._event_times.close()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            with named(self._place):
+                reader.close()

@@ -1,0 +1,64 @@
+"""Split: one stream into named branches by predicates, each a side output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.api.functions import MaskKernel, PredicateFunction
+from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.core.elements import RecordBatch
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.data_errors import evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFactory:
+    """Makes operators that send a row to every branch whose predicate is true, and rows of no branch to the main output.
+
+    NULL counts as false.
+    """
+
+    branches: tuple[tuple[OutputTag, PredicateFunction], ...]
+    name: str = "split"
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """Joins any chain."""
+        return ChainingStrategy.ALWAYS
+
+    def create(self) -> _Split:
+        """A new operator."""
+        return _Split(self)
+
+
+class _Split(AbstractOperator):
+    def __init__(self, factory: SplitFactory) -> None:
+        self._factory = factory
+        self._kernels: tuple[tuple[OutputTag, MaskKernel, str], ...] = ()
+
+    def open(self) -> None:
+        """Compile the predicates."""
+        self._kernels = tuple(
+            (tag, predicate.compile(), f"branch '{tag.name}' of '{self._factory.name}'")
+            for tag, predicate in self._factory.branches
+        )
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Send the rows to their branches, in the declared order, then the rest to the main output."""
+        # All predicates first: when one fails, no branch has received rows of this batch.
+        masks = [(tag, evaluate(kernel, batch.columns, place)) for tag, kernel, place in self._kernels]
+        rest: pa.BooleanArray | None = None
+        for tag, mask in masks:
+            count = mask.true_count
+            if count == 0:
+                continue
+            self.output.emit_side(tag, batch if count == batch.num_rows else batch.filter(mask))
+            known = mask.fill_null(False) if mask.null_count else mask
+            rest = pc.invert(known) if rest is None else pc.and_not(rest, known)
+        if rest is None:
+            self.output.emit(batch)
+        elif rest.true_count:
+            self.output.emit(batch.filter(rest))

@@ -1,0 +1,103 @@
+"""Event time over the splits of one source subtask: the minimum over those that are active."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+
+@dataclass(slots=True)
+class _SplitProgress:
+    watermark: int
+    touched_ms: int
+    idle: bool = False
+
+
+class PerSplitWatermarks:
+    """What each split allows, and what all of them together allow.
+
+    A split counts from its first row (or watermark) until it is finished or idle; idle ones come back with their next row. The
+    combined watermark never goes back; while no split is active the last value stands. After the splits' outputs in Apache
+    Flink's `ProgressiveTimestampsAndWatermarks` and `IndexedCombinedWatermarkStatus`.
+
+    >>> splits = PerSplitWatermarks()
+    >>> splits.touch("a", 0); splits.touch("b", 0)
+    >>> splits.advance("a", 10); splits.advance("b", 4)
+    >>> splits.combine(), splits.combined
+    (True, 4)
+    >>> splits.finish("b"); splits.combine(), splits.combined
+    (True, 10)
+    """
+
+    def __init__(self, restored: Mapping[str, int] | None = None) -> None:
+        self._splits: dict[str, _SplitProgress] = {}
+        self._restored = dict(restored or {})
+        self.combined = MIN_TIMESTAMP
+
+    def __len__(self) -> int:
+        return len(self._splits)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Splits that sent something and are not finished."""
+        return tuple(self._splits)
+
+    @property
+    def all_idle(self) -> bool:
+        """Whether there are splits, and all of them are idle."""
+        return bool(self._splits) and all(s.idle for s in self._splits.values())
+
+    def touch(self, split_id: str, now_ms: int) -> None:
+        """The split sent something at this processing time: it is active."""
+        split = self._splits.get(split_id)
+        if split is None:
+            watermark = self._restored.pop(split_id, MIN_TIMESTAMP)
+            self._splits[split_id] = _SplitProgress(watermark, now_ms)
+        else:
+            split.touched_ms = now_ms
+            split.idle = False
+
+    def watermark(self, split_id: str) -> int:
+        """What a touched split allows by itself, ms."""
+        return self._splits[split_id].watermark
+
+    def ceiling(self, split_id: str) -> int:
+        """What the other active splits allow, ms; MAX_TIMESTAMP if there are none."""
+        return min(
+            (s.watermark for name, s in self._splits.items() if name != split_id and not s.idle), default=MAX_TIMESTAMP
+        )
+
+    def advance(self, split_id: str, watermark: int) -> None:
+        """Raise what a touched split allows."""
+        split = self._splits[split_id]
+        split.watermark = max(split.watermark, watermark)
+
+    def mark_idle(self, split_id: str, now_ms: int) -> None:
+        """Do not wait for this split until its next row, even if it has sent nothing yet."""
+        self.touch(split_id, now_ms)
+        self._splits[split_id].idle = True
+
+    def idle_since(self, deadline_ms: int) -> int | None:
+        """Mark splits idle that sent nothing after `deadline_ms`; the oldest touch of the others, None if there are no others."""
+        for split in self._splits.values():
+            if split.touched_ms <= deadline_ms:
+                split.idle = True
+        return min((s.touched_ms for s in self._splits.values() if not s.idle), default=None)
+
+    def finish(self, split_id: str) -> None:
+        """The split is read to its end."""
+        self._splits.pop(split_id, None)
+
+    def combine(self) -> bool:
+        """Bring `combined` up to date; whether it advanced."""
+        lowest = min((s.watermark for s in self._splits.values() if not s.idle), default=MIN_TIMESTAMP)
+        if lowest <= self.combined:
+            return False
+        self.combined = lowest
+        return True
+
+    def snapshot(self) -> dict[str, int]:
+        """What each split allows, by split, to restore from: those not seen since the last restore too."""
+        return {**self._restored, **{name: s.watermark for name, s in self._splits.items()}}

@@ -1,0 +1,303 @@
+"""Timers of keyed operators: in event and in processing time, per key and namespace, deduplicated, part of keyed state.
+
+After Apache Flink's `InternalTimerServiceImpl`: a timer is (timestamp, key, namespace); registering it twice is registering it once;
+timers fire in order of time, those of one time in order of registration.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from enum import Enum
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from flowrun.api.operator import ProcessingTimeService, TimerHandle
+from flowrun.api.state import KEY_GROUP_COLUMN
+from flowrun.core.elements import MIN_TIMESTAMP
+from flowrun.errors import StateError
+from flowrun.state.key_groups import key_groups
+
+NAMESPACE_COLUMN = "__namespace"
+TIMESTAMP_COLUMN = "__timestamp"
+DOMAIN_COLUMN = "__domain"
+
+Key = tuple[Any, ...]
+
+
+class TimeDomain(Enum):
+    """Which time a timer waits for."""
+
+    EVENT_TIME = "event"
+    PROCESSING_TIME = "processing"
+
+
+class Timer(NamedTuple):
+    """A timer: due at `timestamp` (ms) for a key (the values of its key columns) and a namespace (e.g. a window, or None)."""
+
+    timestamp: int
+    key: Key
+    namespace: Any
+
+
+TimerCallback = Callable[[Timer], None]
+
+
+class _TimerQueue:
+    """Deduplicated timers of one domain, in order. Deleted ones stay in the heap until their turn, then are skipped."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._live: dict[Timer, int] = {}
+        self._registered = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def add(self, timer: Timer) -> None:
+        """Register once."""
+        if timer not in self._live:
+            self._live[timer] = self._registered
+            heapq.heappush(self._heap, (timer.timestamp, self._registered, timer))
+            self._registered += 1
+
+    def remove(self, timer: Timer) -> None:
+        """Forget a timer, if it is registered."""
+        if self._live.pop(timer, None) is not None and len(self._heap) > 2 * len(self._live) + 64:
+            self._heap = [(t.timestamp, n, t) for t, n in self._live.items()]
+            heapq.heapify(self._heap)
+
+    def first(self) -> int | None:
+        """When the next timer is due."""
+        while self._heap:
+            timestamp, number, timer = self._heap[0]
+            if self._live.get(timer) == number:
+                return timestamp
+            heapq.heappop(self._heap)
+        return None
+
+    def pop_due(self, timestamp: int) -> Timer | None:
+        """The next timer at or before `timestamp`, no longer registered."""
+        first = self.first()
+        if first is None or first > timestamp:
+            return None
+        timer = heapq.heappop(self._heap)[2]
+        del self._live[timer]
+        return timer
+
+    def timers(self) -> list[Timer]:
+        """All timers, in the order in which they will fire."""
+        return sorted(self._live, key=lambda t: (t.timestamp, self._live[t]))
+
+
+class InternalTimerService:
+    """The timers of one keyed operator in one subtask. Not thread-safe: processing-time timers run as mailbox letters.
+
+    Args:
+        key_schema: names and Arrow types of the key columns.
+        namespace_type: Arrow type of the namespaces: `pa.null()` if there are none, `pa.int64()`, `pa.string()`, or a struct
+            for tuples such as windows (start, end).
+        processing_time: where processing-time timers wait.
+        on_event_time: called for each due event-time timer; may register and delete timers.
+        on_processing_time: the same for processing-time timers.
+    """
+
+    def __init__(
+        self,
+        key_schema: pa.Schema,
+        namespace_type: pa.DataType,
+        max_parallelism: int,
+        processing_time: ProcessingTimeService,
+        on_event_time: TimerCallback,
+        on_processing_time: TimerCallback,
+    ) -> None:
+        self._key_schema = key_schema
+        self._namespace_type = namespace_type
+        self._max_parallelism = max_parallelism
+        self._processing_time = processing_time
+        self._on_event_time = on_event_time
+        self._on_processing_time = on_processing_time
+        self._queues = {domain: _TimerQueue() for domain in TimeDomain}
+        self._handle: TimerHandle | None = None
+        self._handle_ms = 0
+        self._firing = False
+        self.current_watermark = MIN_TIMESTAMP
+
+    def count(self, domain: TimeDomain) -> int:
+        """How many timers wait."""
+        return len(self._queues[domain])
+
+    @property
+    def current_processing_time(self) -> int:
+        """Processing time, ms."""
+        return self._processing_time.now_ms()
+
+    # ---- registering
+
+    def register_event_time(self, timestamp: int, key: Key, namespace: Any = None) -> None:
+        """Fire when the watermark reaches `timestamp`; with the next watermark if it already has."""
+        self._queues[TimeDomain.EVENT_TIME].add(Timer(timestamp, key, namespace))
+
+    def register_processing_time(self, timestamp: int, key: Key, namespace: Any = None) -> None:
+        """Fire when processing time reaches `timestamp`."""
+        self._queues[TimeDomain.PROCESSING_TIME].add(Timer(timestamp, key, namespace))
+        self._wait_for_processing_time()
+
+    def register_many(
+        self,
+        domain: TimeDomain,
+        timestamps: npt.NDArray[np.int64],
+        key_columns: Sequence[pa.Array],
+        namespaces: pa.Array | None = None,
+    ) -> None:
+        """Register one timer a row; equal rows are folded in Arrow first, so that Python runs once a distinct timer.
+
+        Args:
+            domain: which time they wait for.
+            timestamps: ms, one a row.
+            key_columns: the key columns, in the order of the key schema.
+            namespaces: one a row, of the namespace type; None for none.
+        """
+        names = [f"k{i}" for i in range(len(key_columns))]
+        columns = {"t": pa.array(timestamps), **dict(zip(names, key_columns, strict=True))}
+        if namespaces is not None:
+            columns.update(_flattened(namespaces))
+        table = pa.table(columns)
+        distinct = table.group_by(list(columns), use_threads=False).aggregate([])
+        queue = self._queues[domain]
+        for timer in self._timers_of(distinct, names, namespaces is not None):
+            queue.add(timer)
+        if domain is TimeDomain.PROCESSING_TIME:
+            self._wait_for_processing_time()
+
+    def _timers_of(self, table: pa.Table, key_names: Sequence[str], with_namespace: bool) -> list[Timer]:
+        keys = list(zip(*(table[n].to_pylist() for n in key_names), strict=True))
+        namespaces: Any = repeat(None, table.num_rows)
+        if with_namespace:
+            parts = [table[n].to_pylist() for n in table.column_names if n.startswith("n")]
+            is_struct = pa.types.is_struct(self._namespace_type)
+            namespaces = list(zip(*parts, strict=True)) if is_struct else parts[0]
+        return [Timer(*t) for t in zip(table["t"].to_pylist(), keys, namespaces, strict=True)]
+
+    def delete_event_time(self, timestamp: int, key: Key, namespace: Any = None) -> None:
+        """Forget an event-time timer, if it is registered."""
+        self._queues[TimeDomain.EVENT_TIME].remove(Timer(timestamp, key, namespace))
+
+    def delete_processing_time(self, timestamp: int, key: Key, namespace: Any = None) -> None:
+        """Forget a processing-time timer, if it is registered."""
+        self._queues[TimeDomain.PROCESSING_TIME].remove(Timer(timestamp, key, namespace))
+        self._wait_for_processing_time()
+
+    # ---- firing
+
+    def advance_watermark(self, timestamp: int) -> None:
+        """Fire the event-time timers at or before the watermark, those that the callbacks register on the way too."""
+        self.current_watermark = max(self.current_watermark, timestamp)
+        queue = self._queues[TimeDomain.EVENT_TIME]
+        while (timer := queue.pop_due(timestamp)) is not None:
+            self._on_event_time(timer)
+
+    def _fire_processing_time(self, timestamp: int) -> None:
+        self._handle = None
+        self._firing = True
+        try:
+            queue = self._queues[TimeDomain.PROCESSING_TIME]
+            while (timer := queue.pop_due(timestamp)) is not None:
+                self._on_processing_time(timer)
+        finally:
+            self._firing = False
+        self._wait_for_processing_time()
+
+    def _wait_for_processing_time(self) -> None:
+        """Keep exactly one callback, for the first timer."""
+        if self._firing:
+            return
+        first = self._queues[TimeDomain.PROCESSING_TIME].first()
+        if self._handle is not None:
+            if first == self._handle_ms:
+                return
+            self._handle.cancel()
+            self._handle = None
+        if first is not None:
+            self._handle_ms = first
+            self._handle = self._processing_time.register(first, self._fire_processing_time)
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    # ---- state
+
+    @property
+    def state_schema(self) -> pa.Schema:
+        """Columns of the state table: key group, key columns, namespace, timestamp, domain."""
+        return pa.schema(
+            [
+                pa.field(KEY_GROUP_COLUMN, pa.int32()),
+                *self._key_schema,
+                pa.field(NAMESPACE_COLUMN, self._namespace_type),
+                pa.field(TIMESTAMP_COLUMN, pa.int64()),
+                pa.field(DOMAIN_COLUMN, pa.string()),
+            ]
+        )
+
+    def snapshot(self) -> pa.Table:
+        """All timers as a keyed state table, event-time ones first, each in firing order."""
+        timers = [(timer, domain.value) for domain, queue in self._queues.items() for timer in queue.timers()]
+        keys = [pa.array([timer.key[i] for timer, _ in timers], field.type) for i, field in enumerate(self._key_schema)]
+        groups = key_groups(keys, self._max_parallelism) if timers else np.zeros(0, np.int32)
+        return pa.Table.from_arrays(
+            [
+                pa.array(groups),
+                *keys,
+                pa.array([_stored(timer.namespace, self._namespace_type) for timer, _ in timers], self._namespace_type),
+                pa.array([timer.timestamp for timer, _ in timers], pa.int64()),
+                pa.array([domain for _, domain in timers], pa.string()),
+            ],
+            schema=self.state_schema,
+        )
+
+    def restore(self, table: pa.Table) -> None:
+        """Take back the timers of a state table, cut to this subtask's key groups; processing-time ones wait again.
+
+        Raises:
+            StateError: the table has other columns.
+        """
+        if not table.schema.equals(self.state_schema):
+            raise StateError(
+                f"timers have the columns {_columns_text(self.state_schema)}, the state has {_columns_text(table.schema)}",
+                hint="keys or windows changed; start without this state, or restore with the former pipeline",
+            )
+        keys = zip(*(table[name].to_pylist() for name in self._key_schema.names), strict=True)
+        namespaces = (_loaded(n) for n in table[NAMESPACE_COLUMN].to_pylist())
+        rows = zip(table[TIMESTAMP_COLUMN].to_pylist(), keys, namespaces, strict=True)
+        for row, domain in zip(rows, table[DOMAIN_COLUMN].to_pylist(), strict=True):
+            self._queues[TimeDomain(domain)].add(Timer(*row))
+        self._wait_for_processing_time()
+
+
+def _flattened(namespaces: pa.Array) -> dict[str, pa.Array]:
+    """Columns to group by: Arrow groups by the fields of a struct, not by the struct."""
+    if pa.types.is_struct(namespaces.type):
+        return {f"n{i}": part for i, part in enumerate(namespaces.flatten())}
+    return {"n": namespaces}
+
+
+def _stored(namespace: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind) and namespace is not None:
+        return {kind.field(i).name: namespace[i] for i in range(kind.num_fields)}
+    return namespace
+
+
+def _loaded(namespace: Any) -> Any:
+    return tuple(namespace.values()) if isinstance(namespace, dict) else namespace
+
+
+def _columns_text(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)

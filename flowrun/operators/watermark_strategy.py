@@ -1,0 +1,104 @@
+"""Watermark strategies: where event time comes from and how far it lags behind the rows; values that a job graph carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from flowrun.api.functions import ValueFunction
+
+
+class WatermarkKind(Enum):
+    """How watermarks follow from rows."""
+
+    BOUNDED = "bounded"
+    MONOTONOUS = "monotonous"
+    PUNCTUATED = "punctuated"
+    INGESTION = "ingestion"
+    NONE = "none"
+
+
+class OnDisorder(Enum):
+    """What a monotonous strategy does with a row that is older than one before it."""
+
+    FAIL = "fail"
+    WARN = "warn"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkStrategy:
+    """How rows get event time and what watermarks follow them. Build it with one of the class methods.
+
+    Attributes:
+        kind: the generator.
+        time: event time of each row, a TIMESTAMP or TIMESTAMP_LTZ array (or int64 ms), over the rows as read; None keeps the
+            timestamps that the rows already have.
+        column: what messages call the event time, e.g. the column's name.
+        delay_ms: bounded: how far rows may be out of order.
+        on_disorder: monotonous: what happens to a row out of order.
+        watermark: punctuated: the watermark that each row allows, as `time`; NULL allows none.
+        idle_timeout_ms: after so much processing time without rows a split (or input) counts as idle; None: never.
+    """
+
+    kind: WatermarkKind
+    time: ValueFunction | None = None
+    column: str = "timestamp"
+    delay_ms: int = 0
+    on_disorder: OnDisorder = OnDisorder.FAIL
+    watermark: ValueFunction | None = None
+    idle_timeout_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.delay_ms < 0:
+            raise ValueError(f"the delay of a watermark must not be negative, got {self.delay_ms} ms")
+        if self.idle_timeout_ms is not None and self.idle_timeout_ms <= 0:
+            raise ValueError(f"an idle timeout must be positive, got {self.idle_timeout_ms} ms")
+        if (self.kind is WatermarkKind.PUNCTUATED) != (self.watermark is not None):
+            raise ValueError("a punctuated strategy, and no other, has a watermark expression")
+
+    @classmethod
+    def bounded(
+        cls,
+        delay_ms: int,
+        time: ValueFunction | None = None,
+        *,
+        column: str = "timestamp",
+        idle_timeout_ms: int | None = None,
+    ) -> WatermarkStrategy:
+        """Rows are at most `delay_ms` out of order: the watermark is the greatest event time − delay − 1 ms."""
+        return cls(WatermarkKind.BOUNDED, time, column, delay_ms, idle_timeout_ms=idle_timeout_ms)
+
+    @classmethod
+    def monotonous(
+        cls,
+        time: ValueFunction | None = None,
+        *,
+        column: str = "timestamp",
+        on_disorder: OnDisorder = OnDisorder.FAIL,
+        idle_timeout_ms: int | None = None,
+    ) -> WatermarkStrategy:
+        """Event time never goes back (equal times are fine): the watermark is the greatest event time − 1 ms."""
+        return cls(WatermarkKind.MONOTONOUS, time, column, on_disorder=on_disorder, idle_timeout_ms=idle_timeout_ms)
+
+    @classmethod
+    def punctuated(
+        cls,
+        watermark: ValueFunction,
+        time: ValueFunction | None = None,
+        *,
+        column: str = "timestamp",
+        idle_timeout_ms: int | None = None,
+    ) -> WatermarkStrategy:
+        """Each row says which watermark it allows: SQL's `WATERMARK FOR ts AS expression`."""
+        return cls(WatermarkKind.PUNCTUATED, time, column, watermark=watermark, idle_timeout_ms=idle_timeout_ms)
+
+    @classmethod
+    def ingestion(cls) -> WatermarkStrategy:
+        """Event time is the processing time at which a row was read."""
+        return cls(WatermarkKind.INGESTION, column="ingestion time")
+
+    @classmethod
+    def none(cls, time: ValueFunction | None = None, *, column: str = "timestamp") -> WatermarkStrategy:
+        """Rows may have event time, but only the source itself, if it does, says how far time has come."""
+        return cls(WatermarkKind.NONE, time, column)

@@ -1,0 +1,69 @@
+"""What each subtask gets back from the snapshots of the old subtasks, at the same or another parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.api.state import KEY_GROUP_COLUMN, KeyGroupRange, OperatorSnapshot, OperatorState, Redistribution
+from flowrun.errors import StateError
+from flowrun.state.key_groups import key_group_range
+
+
+def redistribute(
+    snapshots: Sequence[OperatorSnapshot], subtask: int, parallelism: int, max_parallelism: int
+) -> OperatorSnapshot:
+    """The snapshot that one new subtask restores from those of all old subtasks (in their order) of one operator.
+
+    Keyed tables are cut to the subtask's key groups. Operator state follows its mode: SPLIT keeps each old subtask's rows where
+    they were if the parallelism is unchanged, and deals rows round robin otherwise; UNION gives all rows to all; BROADCAST gives
+    the first old subtask's rows to all.
+
+    Raises:
+        StateError: one state name has different columns or modes in different snapshots.
+    """
+    groups = key_group_range(subtask, parallelism, max_parallelism)
+    keyed = {
+        name: _cut(_concat(name, [s.keyed[name] for s in snapshots if name in s.keyed]), groups)
+        for name in dict.fromkeys(n for s in snapshots for n in s.keyed)
+    }
+    operator = {
+        name: _operator_state(name, [s.operator.get(name) for s in snapshots], subtask, parallelism)
+        for name in dict.fromkeys(n for s in snapshots for n in s.operator)
+    }
+    return OperatorSnapshot(keyed, operator)
+
+
+def _concat(name: str, tables: Sequence[pa.Table]) -> pa.Table:
+    for table in tables[1:]:
+        if table.schema != tables[0].schema:
+            raise StateError(
+                f"state '{name}' has different columns in different subtasks: {tables[0].schema.names} with types "
+                f"{[str(t) for t in tables[0].schema.types]}, and {table.schema.names} with types "
+                f"{[str(t) for t in table.schema.types]}"
+            )
+    return pa.concat_tables(tables)
+
+
+def _cut(table: pa.Table, groups: KeyGroupRange) -> pa.Table:
+    column = table[KEY_GROUP_COLUMN]
+    return table.filter(pc.and_(pc.greater_equal(column, groups.start), pc.less(column, groups.stop)))
+
+
+def _operator_state(name: str, states: Sequence[OperatorState | None], subtask: int, parallelism: int) -> OperatorState:
+    present = [s for s in states if s is not None]
+    modes = {s.redistribution for s in present}
+    if len(modes) > 1:
+        raise StateError(f"state '{name}' is {' and '.join(sorted(m.value for m in modes))} in different subtasks")
+    mode = modes.pop()
+    if mode is Redistribution.BROADCAST:
+        return present[0]
+    if mode is Redistribution.SPLIT and len(states) == parallelism:
+        own = states[subtask]
+        return own if own is not None else OperatorState(present[0].rows.slice(0, 0), mode)
+    rows = _concat(name, [s.rows for s in present])
+    if mode is Redistribution.SPLIT:
+        rows = rows.take(pa.array(range(subtask, rows.num_rows, parallelism), pa.int64()))
+    return OperatorState(rows, mode)
