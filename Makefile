@@ -1,0 +1,28 @@
+# `make check` runs what CI runs.
+PYTHON ?= python
+
+.PHONY: check lint types imports test soak bench docs
+
+check: lint types imports test
+
+lint:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+types:
+	$(PYTHON) -m mypy
+
+imports:
+	lint-imports
+
+test:
+	$(PYTHON) -m pytest
+
+soak:
+	$(PYTHON) -m pytest -m soak
+
+bench:
+	$(PYTHON) -m benchmarks
+
+docs:
+	$(PYTHON) -m flowrun.frontend.yaml.reference > docs/reference/yaml.md
