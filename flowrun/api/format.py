@@ -113,7 +113,10 @@ class RecordDecoder(Protocol):
         ...
 
     def decode(self, chunk: RecordChunk) -> DecodedRecords:
-        """Rows of the chunk. Never raises because of the data: what is wrong is reported in `bad`."""
+        """Rows of the chunk. Never raises because of the data: what is wrong is reported in `bad`.
+
+        The rows must not refer to the chunk's buffer: the caller may read the next block into it.
+        """
         ...
 
 
@@ -136,7 +139,7 @@ class RecordEncoder(Protocol):
 class Framer(Protocol):
     """Finds the records in the bytes of a file."""
 
-    def frame(self, data: bytes, at_end: bool) -> tuple[RecordChunk, int]:
+    def frame(self, data: bytes | memoryview, at_end: bool) -> tuple[RecordChunk, int]:
         """Whole records at the start of `data`, and the number of bytes that they take with their line ends.
 
         Args:

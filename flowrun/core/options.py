@@ -67,7 +67,8 @@ class Option:
         Raises:
             OptionError: the text is no value of this option's type.
         """
-        text = ("true" if value else "false") if isinstance(value, bool) else str(value).strip()
+        text = ("true" if value else "false") if isinstance(value, bool) else str(value)
+        text = text.strip() or text  # a blank may be meant: a tab as delimiter
         try:
             parsed = self._parse_text(text)
         except ValueError as error:

@@ -40,8 +40,9 @@ TypeRule = Callable[[Sequence[Argument]], Signature]
 ScalarKernel = Callable[[Sequence[Datum], int, DataType], Datum]
 """(arguments cast as the signature says, number of rows, result type) → array or scalar of the result's Arrow type."""
 
-SparkText = Callable[[Sequence[str], Sequence[DataType], DataType], str]
-"""(argument texts, argument types, result type) → a Spark SQL expression with the same meaning under ANSI mode, UTC."""
+SparkText = Callable[[Sequence[str], Sequence[DataType], DataType], str | None]
+"""(argument texts, argument types, result type) → a Spark SQL expression with the same meaning under ANSI mode, UTC,
+or None if Spark has none for these arguments: the call is hosted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,8 @@ class TableReference:
     format: str | None = None
     partition_keys: tuple[str, ...] = ()
     primary_key: tuple[str, ...] = ()
+    secret_options: frozenset[str] = frozenset()
+    """Keys of `options` that are never shown."""
 
 
 # eq=False: nodes compare by identity, because sharing a node (scan once) differs from repeating it.
@@ -117,6 +119,7 @@ class Scan(PlanNode):
         projections: one expression an output column, over `physical`.
         watermark: event time of the rows, or None.
         filters: hints for the connector.
+        declared: all physical columns of the table, those that are not read too; None: `physical` is all.
     """
 
     table: TableReference
@@ -124,6 +127,7 @@ class Scan(PlanNode):
     projections: tuple[Expression, ...]
     watermark: WatermarkSpec | None = None
     filters: tuple[PushedFilter, ...] = ()
+    declared: Schema | None = None
 
     @property
     def event_time(self) -> bool:
@@ -184,12 +188,15 @@ class SideOutput(PlanNode):
 
 @dataclass(frozen=True, eq=False)
 class PythonMap(PlanNode):
-    """A Python function over batches or rows; `flat` may change the number of rows. `function` is `module:name`."""
+    """A Python function over batches or rows; `flat` may change the number of rows. `function` is `module:name`, looked up in the
+    folders of `search_path` before Python's own path.
+    """
 
     input: PlanNode
     function: str
     flat: bool = False
     row: bool = False
+    search_path: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:
@@ -341,6 +348,33 @@ def window_aggregate_schema(
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointSettings:
+    """Periodic checkpoints. Durations in ms; `directory` None: a default of the runner."""
+
+    interval_ms: int
+    mode: str = "exactly_once"
+    directory: str | None = None
+    retain: int = 1
+    unaligned: bool = False
+    timeout_ms: int = 600_000
+    min_pause_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RestartSettings:
+    """What happens after a failure: `strategy` is none, fixed_delay, failure_rate or exponential; the rest applies as it needs."""
+
+    strategy: str
+    attempts: int = 1
+    delay_ms: int = 1_000
+    max_failures: int = 1
+    interval_ms: int = 60_000
+    initial_delay_ms: int = 1_000
+    max_delay_ms: int = 60_000
+    multiplier: float = 1.5
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Settings of a pipeline that its meaning or its graph depends on; runtime tuning included. Durations in ms, sizes in bytes."""
 
@@ -353,6 +387,8 @@ class Settings:
     batch_rows: int = 65_536
     latency_interval_ms: int | None = None
     local_aggregation: bool = True
+    checkpoint: CheckpointSettings | None = None
+    restart: RestartSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -366,16 +402,14 @@ class Plan:
 
 
 def walk_plan(plan: Plan) -> Iterator[PlanNode]:
-    """Every node once, inputs before the nodes that read them, in a stable order."""
+    """Every node once, inputs before the nodes that read them, in a stable order. A chain of steps may be any length."""
     seen: set[int] = set()
-
-    def visit(node: PlanNode) -> Iterator[PlanNode]:
-        if id(node) in seen:
-            return
-        seen.add(id(node))
-        for child in node.inputs:
-            yield from visit(child)
-        yield node
-
-    for sink in plan.sinks:
-        yield from visit(sink)
+    stack: list[tuple[PlanNode, bool]] = [(sink, False) for sink in reversed(plan.sinks)]
+    while stack:
+        node, inputs_done = stack.pop()
+        if inputs_done:
+            yield node
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(node.inputs))

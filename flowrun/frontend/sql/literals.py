@@ -1,0 +1,161 @@
+"""Literals of Flink SQL as typed values: numbers, texts, dates and times, intervals."""
+
+from __future__ import annotations
+
+import decimal
+import math
+import re
+from datetime import UTC
+
+import pyarrow as pa
+
+from flowrun.core.types import (
+    BIGINT,
+    DATE,
+    DOUBLE,
+    INT,
+    INTERVAL_DAY_TIME,
+    INTERVAL_YEAR_MONTH,
+    MAX_DECIMAL_PRECISION,
+    STRING,
+    DataType,
+    TypeRoot,
+    char,
+    time,
+    timestamp,
+    timestamp_ltz,
+)
+from flowrun.core.types import (
+    decimal as decimal_type,
+)
+from flowrun.errors import DataError
+from flowrun.functions.casts import cast_array
+from flowrun.plan.expressions import Literal
+from flowrun.plan.folding import literal_value
+
+_UNIT_MS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
+_UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
+_WHOLE = re.compile(r"([+-]?)(\d+)")
+_YEARS_MONTHS = re.compile(r"([+-]?)(\d+)-(\d{1,2})")
+_FRACTION = re.compile(r"(\d+)(?:\.(\d{1,9}))?")
+
+
+def number(text: str, *, negative: bool = False) -> Literal:
+    """An unsigned number as written, or its negative: INT, BIGINT or DECIMAL by size, DOUBLE with an exponent.
+
+    Raises:
+        ValueError: more than 38 digits, or an exponent that DOUBLE does not reach.
+
+    >>> str(number("20").type), str(number("3000000000").type), str(number("1.50").type), str(number("1e3").type)
+    ('INT', 'BIGINT', 'DECIMAL(3, 2)', 'DOUBLE')
+    """
+    sign = "-" if negative else ""
+    if "e" in text.lower():
+        approximate = float(sign + text)
+        if math.isinf(approximate):
+            raise ValueError(f"{text} is too large for DOUBLE")
+        return Literal(DOUBLE, approximate)
+    if "." in text and not text.endswith("."):
+        whole, _, fraction = text.partition(".")
+        digits = len(whole) + len(fraction)
+        if digits > MAX_DECIMAL_PRECISION:
+            raise ValueError(f"{text} has {digits} digits, at most {MAX_DECIMAL_PRECISION} are possible")
+        return Literal(decimal_type(digits, len(fraction)), decimal.Decimal(sign + text))
+    value = int(sign + text.rstrip("."))
+    if -(2**31) <= value < 2**31:
+        return Literal(INT, value)
+    if -(2**63) <= value < 2**63:
+        return Literal(BIGINT, value)
+    digits = len(str(abs(value)))
+    if digits > MAX_DECIMAL_PRECISION:
+        raise ValueError(f"{text} has {digits} digits, at most {MAX_DECIMAL_PRECISION} are possible")
+    return Literal(decimal_type(digits, 0), decimal.Decimal(value))
+
+
+def text(value: str) -> Literal:
+    """A text: CHAR of its length."""
+    return Literal(DataType(TypeRoot.CHAR, length=0) if not value else char(len(value)), value)
+
+
+def temporal(keyword: str, value: str) -> Literal:
+    """DATE '…', TIME '…', TIMESTAMP '…' or TIMESTAMP_LTZ '…'; as many fractional digits as are written.
+
+    Raises:
+        ValueError: not such a date or time.
+
+    >>> str(temporal("TIMESTAMP", "2024-03-01 09:00:00.5").type)
+    'TIMESTAMP(1)'
+    """
+    digits = min(len(value.strip().rstrip("Z").rpartition(".")[2]), 9) if "." in value else 0
+    type = {"DATE": DATE, "TIME": time(digits), "TIMESTAMP": timestamp(digits), "TIMESTAMP_LTZ": timestamp_ltz(digits)}[
+        keyword
+    ]
+    try:
+        parsed = cast_array(pa.array([value]), STRING, type)
+    except DataError:
+        forms = {"DATE": "2024-03-01", "TIME": "10:00:00"}
+        shape = forms.get(keyword, "2024-03-01 10:00:00.123")
+        raise ValueError(f"'{value}' is no {keyword}; write it like {keyword} '{shape}'") from None
+    result = literal_value(parsed[0], type)
+    if type.root is TypeRoot.TIMESTAMP_LTZ and not isinstance(result, int):
+        result = result.astimezone(UTC)
+    return Literal(type, result)
+
+
+def interval(value: str, unit: str) -> Literal:
+    """INTERVAL 'value' unit, where unit is one like SECOND or a range like DAY TO SECOND.
+
+    Raises:
+        ValueError: value and unit do not go together.
+
+    >>> interval("1:30", "HOUR TO MINUTE").value, interval("-2", "YEAR").value, interval("0.25", "SECOND").value
+    (5400000, -24, 250)
+    """
+    first, _, last = unit.partition(" TO ")
+    first, last = first.removesuffix("S"), last.removesuffix("S")
+    if first in ("YEAR", "MONTH", "QUARTER"):
+        return Literal(INTERVAL_YEAR_MONTH, _months(value, first, last))
+    if first == "WEEK" and not last:
+        return Literal(INTERVAL_DAY_TIME, 7 * _milliseconds(value, "DAY", ""))
+    if first not in _UNITS or (last and last not in _UNITS[_UNITS.index(first) + 1 :]):
+        raise ValueError(
+            f"'{unit}' is no interval unit; known: YEAR, MONTH, DAY, HOUR, MINUTE, SECOND and ranges like DAY TO SECOND"
+        )
+    return Literal(INTERVAL_DAY_TIME, _milliseconds(value, first, last))
+
+
+def _months(value: str, first: str, last: str) -> int:
+    if last:
+        match = _YEARS_MONTHS.fullmatch(value.strip())
+        if match is None or first != "YEAR" or last != "MONTH" or int(match[3]) > 11:
+            raise ValueError(f"'{value}' is no YEAR TO MONTH interval; write it like '1-6'")
+        months = int(match[2]) * 12 + int(match[3])
+        return -months if match[1] == "-" else months
+    match = _WHOLE.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(f"'{value}' is no whole number of {first} units")
+    return int(match[1] + match[2]) * {"YEAR": 12, "QUARTER": 3, "MONTH": 1}[first]
+
+
+def _milliseconds(value: str, first: str, last: str) -> int:
+    stripped = value.strip()
+    sign = -1 if stripped.startswith("-") else 1
+    body = stripped.lstrip("+-").strip()
+    units = _UNITS[_UNITS.index(first) : _UNITS.index(last or first) + 1]
+    parts = re.split(r"[ :]+", body) if last else [body]
+    shape = {"DAY": "d", "HOUR": "h", "MINUTE": "m", "SECOND": "s"}
+    if len(parts) != len(units):
+        expected = ":".join(shape[u] for u in units).replace("d:", "d ")
+        raise ValueError(f"'{value}' is no {first}{' TO ' + last if last else ''} interval; write it like '{expected}'")
+    total = 0
+    for part, unit in zip(parts, units, strict=True):
+        match = _FRACTION.fullmatch(part)
+        if match is None or (match[2] is not None and unit != "SECOND"):
+            raise ValueError(
+                f"'{value}' is no {first}{' TO ' + last if last else ''} interval: '{part}' is no number of {unit}s"
+            )
+        fraction = (match[2] or "").ljust(3, "0")
+        if fraction[3:].strip("0"):
+            raise ValueError(f"'{value}' is finer than a millisecond, the finest an interval holds")
+        total += int(match[1]) * _UNIT_MS[unit] + (int(fraction[:3]) if match[2] else 0)
+    return sign * total

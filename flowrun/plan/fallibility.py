@@ -1,0 +1,59 @@
+"""Which expressions may fail on some row, and which always give the same value: what guards and constant folding go by."""
+
+from __future__ import annotations
+
+from flowrun.core.types import TypeRoot
+from flowrun.functions.casts import is_fallible as cast_is_fallible
+from flowrun.functions.coercion import MIN_DECIMAL_SCALE
+from flowrun.functions.registry import scalar
+from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal, walk
+
+_ARITHMETIC = frozenset(("+", "-", "*", "NEGATE"))
+
+
+def may_fail(expression: Expression) -> bool:
+    """Whether evaluating the expression may raise `DataError` on some row; CASE, AND and OR then guard it."""
+    return any(_node_may_fail(e) for e in walk(expression))
+
+
+def _node_may_fail(node: Expression) -> bool:
+    if isinstance(node, Cast):
+        return not node.safe and cast_is_fallible(node.operand.type, node.type)
+    if not isinstance(node, Call):
+        return False
+    function = scalar(node.function)
+    if function is None or not function.fallible:
+        return False
+    if node.function in _ARITHMETIC and _always_fits(node):
+        return False
+    if node.function in ("/", "%") and _harmless_divisor(node.arguments[1]):
+        return not (node.type.is_approximate or node.type.is_integer or _always_fits(node))
+    if node.function in ("LIKE", "SIMILAR TO"):
+        return len(node.arguments) > 2 or node.function == "SIMILAR TO"
+    return True
+
+
+def _always_fits(node: Call) -> bool:
+    if node.type.is_approximate:
+        return True
+    if node.type.root is not TypeRoot.DECIMAL:
+        return False
+    # below 38 digits the result type has room for every result; at 38 digits it may have been cut
+    return (node.type.precision or 0) < 38 and (node.type.scale or 0) >= min(MIN_DECIMAL_SCALE, node.type.scale or 0)
+
+
+def _harmless_divisor(divisor: Expression) -> bool:
+    return isinstance(divisor, Literal) and divisor.value is not None and divisor.value not in (0, -1)
+
+
+def is_deterministic(expression: Expression) -> bool:
+    """Whether equal rows always give equal values."""
+    return all(
+        not isinstance(e, Call) or (function := scalar(e.function)) is None or function.deterministic
+        for e in walk(expression)
+    )
+
+
+def is_constant(expression: Expression) -> bool:
+    """Whether the expression reads no column and always gives the same value."""
+    return not any(isinstance(e, ColumnRef) for e in walk(expression)) and is_deterministic(expression)
