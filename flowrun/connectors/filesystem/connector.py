@@ -1,0 +1,91 @@
+"""The filesystem connector's options, and the record that the registry finds."""
+
+from __future__ import annotations
+
+from flowrun.api.connector import Connector
+from flowrun.connectors.filesystem.partitions import DEFAULT_PARTITION_NAME
+from flowrun.connectors.filesystem.sink import create_sink
+from flowrun.connectors.filesystem.source import create_source
+from flowrun.connectors.formats.registry import BUILT_IN, ERROR_OPTIONS
+from flowrun.core.options import Option, OptionType
+
+_DEFAULT_NAME = Option(
+    "partition.default-name",
+    OptionType.STRING,
+    "Folder name that stands for NULL in a partition column.",
+    default=DEFAULT_PARTITION_NAME,
+)
+
+SOURCE_OPTIONS = (
+    Option(
+        "path",
+        OptionType.STRING,
+        "File, folder (read with its subfolders; names that begin with . or _ are ignored), glob (* ? [a-z] **) or URI.",
+        required=True,
+    ),
+    Option(
+        "source.monitor-interval",
+        OptionType.DURATION,
+        "Look for new files this often and never end. A file is read once, as found: move it in when it is whole.",
+        minimum=1,
+    ),
+    Option(
+        "source.path.regex-pattern", OptionType.STRING, "Only files whose full path matches this regular expression."
+    ),
+    Option(
+        "source.split-size",
+        OptionType.MEMORY,
+        "Bigger files are read in pieces of about this size, by several readers (not compressed or multi-line ones).",
+        default=64 << 20,
+        minimum=1,
+    ),
+    _DEFAULT_NAME,
+    *ERROR_OPTIONS,
+)
+
+SINK_OPTIONS = (
+    Option("path", OptionType.STRING, "Folder for the files, local or a URI; created if it is missing.", required=True),
+    Option(
+        "sink.rolling-policy.file-size",
+        OptionType.MEMORY,
+        "A file that has reached this size is closed and the next one begun.",
+        default=128 << 20,
+        minimum=1,
+    ),
+    Option(
+        "sink.rolling-policy.rollover-interval",
+        OptionType.DURATION,
+        "A file that has been open this long is closed.",
+        default=30 * 60_000,
+        minimum=1,
+    ),
+    Option(
+        "sink.rolling-policy.check-interval",
+        OptionType.DURATION,
+        "How often the age of open files is looked at.",
+        default=60_000,
+        minimum=1,
+    ),
+    Option(
+        "sink.rolling-policy.inactivity-interval",
+        OptionType.DURATION,
+        "A file that has got no rows for this long is closed; never by default.",
+        minimum=1,
+    ),
+    _DEFAULT_NAME,
+)
+
+CONNECTOR = Connector(
+    name="filesystem",
+    summary="Files and folders: local, or any store that pyarrow reaches (s3://, gs://, hdfs://).",
+    source_options=SOURCE_OPTIONS,
+    sink_options=SINK_OPTIONS,
+    create_source=create_source,
+    create_sink=create_sink,
+    formats=tuple(sorted(BUILT_IN)),
+    partitions=True,
+    notes=(
+        "Compressed files (.gz .bz2 .zst .lz4) are read as they are. PARTITIONED BY columns are folders `column=value`. "
+        "Files become visible whole, by a rename, when they are committed; until then their names begin with a dot."
+    ),
+)

@@ -1,0 +1,74 @@
+"""Dead letters: bad records kept aside as JSON lines, in files that appear only whole."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from flowrun.api.format import BadRecord
+from flowrun.connectors.filesystem.locations import Location
+from flowrun.connectors.filesystem.output_files import OutputFolder
+
+
+class DeadLetters:
+    """Collects the bad records of one reader.
+
+    A line is `{"file", "offset", "reason", "text", "raw"}`: `text` is readable (bytes that are not UTF-8 replaced), `raw` the exact
+    bytes as base64. Files are published when a checkpoint that contains their positions is complete, at the end of the input and when
+    the reader closes. So nothing gets lost; after a failure letters of the time since the last checkpoint may be there twice.
+
+    Used by one thread. Raises ConnectorError when the folder cannot be written.
+    """
+
+    def __init__(self, location: Location, subtask: int) -> None:
+        self._folder = OutputFolder(location, option="format.dead-letter.path")
+        self._prefix = f"dead-letter-{uuid.uuid4().hex[:12]}-{subtask}"
+        self._count = 0
+        self._stream: Any = None
+        self._open: tuple[str, str] | None = None
+        self._written: list[tuple[str, str]] = []
+
+    def open(self) -> None:
+        """Create the folder and check that it can be written."""
+        self._folder.prepare()
+
+    def add(self, file: str, offset: int, bad: BadRecord, raw: bytes) -> None:
+        """Keep one record; `offset` is its byte position in the (decompressed) file."""
+        if self._stream is None:
+            name = f"{self._prefix}-{self._count}"
+            self._count += 1
+            self._open = (self._folder.path(f".{name}.inprogress"), self._folder.path(f"{name}.json"))
+            self._stream = self._folder.create(self._open[0])
+        line: dict[str, str | int] = {
+            "file": file,
+            "offset": offset,
+            "reason": bad.reason,
+            "text": raw.decode("utf-8", "replace"),
+            "raw": base64.b64encode(raw).decode(),
+        }
+        self._folder.write(self._stream, orjson.dumps(line) + b"\n", self._open[0] if self._open else "")
+
+    def seal(self) -> None:
+        """End the open file: what was added so far belongs to the checkpoint that is being taken."""
+        if self._stream is not None and self._open is not None:
+            self._folder.finish(self._stream, self._open[0])
+            self._written.append(self._open)
+            self._stream = self._open = None
+
+    def publish(self) -> Sequence[str]:
+        """Make the sealed files visible; their paths."""
+        published = []
+        for temporary, final in self._written:
+            self._folder.publish(temporary, final)
+            published.append(final)
+        self._written.clear()
+        return published
+
+    def close(self) -> None:
+        """Publish everything; idempotent."""
+        self.seal()
+        self.publish()

@@ -1,0 +1,123 @@
+"""Finding files and cutting them into splits, once a job."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+from flowrun.api.format import RecordFormat
+from flowrun.api.source import JsonValue, Split
+from flowrun.connectors.filesystem.locations import FoundFile, compression_of, list_files, open_error
+from flowrun.errors import ConnectorError
+
+if TYPE_CHECKING:
+    from flowrun.connectors.filesystem.source import FileSource
+
+
+class FileEnumerator:
+    """Hands out splits in order of path and offset; splits that came back go first.
+
+    In watched mode it remembers the paths it has seen: a file is read once, as it is when it is found. Write files under a hidden
+    name (`.` or `_` first) and rename them when they are whole, as this connector's sink does.
+    """
+
+    def __init__(self, source: FileSource, restored: JsonValue = None) -> None:
+        self._source = source
+        self._pending: deque[Split] = deque()
+        self._seen: set[str] = set()
+        self._restored = restored is not None
+        if restored is not None:
+            kept = cast(dict[str, JsonValue], restored)
+            pending = cast(list[dict[str, JsonValue]], kept["pending"])
+            self._pending.extend(Split(cast(str, p["id"]), cast(dict[str, JsonValue], p["position"])) for p in pending)
+            self._seen.update(cast(list[str], kept["seen"]))
+
+    @property
+    def _watching(self) -> bool:
+        return self._source.monitor_interval_ms is not None
+
+    def start(self) -> None:
+        """List the files. Raises ConnectorError if there is none (unless watching) or they cannot be listed."""
+        if self._restored and not self._watching:
+            return
+        if not self._find_new() and not self._watching:
+            location = self._source.location
+            what = "matches no file" if location.is_glob else "is a folder without files"
+            raise ConnectorError(
+                f"path '{location.text}' {what}",
+                hint="names that begin with '.' or '_' are ignored; set source.monitor-interval to wait for files",
+            )
+
+    def _find_new(self) -> bool:
+        pattern = cast("str | None", self._source.options.get("source.path.regex-pattern"))
+        found = list_files(self._source.location, pattern, may_be_missing=self._watching)
+        for file in found:
+            if file.path not in self._seen:
+                self._seen.add(file.path)
+                self._pending.extend(self._splits(file))
+        return bool(found)
+
+    def _splits(self, file: FoundFile) -> Iterator[Split]:
+        used = self._source.format
+        size = self._source.options.integer("source.split-size")
+        if isinstance(used, RecordFormat):
+            if file.size <= size or compression_of(file.path) or not used.splittable(self._source.options):
+                yield Split(file.path, {"path": file.path, "offset": 0, "stop": None, "aligned": True})
+                return
+            count = max(1, round(file.size / size))
+            edges = [file.size * i // count for i in range(count)]
+            for i, start in enumerate(edges):
+                stop = edges[i + 1] if i + 1 < count else None
+                position: dict[str, JsonValue] = {
+                    "path": file.path,
+                    "offset": start,
+                    "stop": stop,
+                    "aligned": start == 0,
+                }
+                yield Split(f"{file.path}@{start}", position)
+        elif file.size <= size:
+            yield Split(file.path, {"path": file.path, "unit": 0, "row": 0, "stop": None})
+        else:
+            filesystem, _ = self._source.location.open()
+            try:
+                with filesystem.open_input_file(file.path) as opened:
+                    parts = used.create_reader(self._source.request).parts(opened, file.path, size)
+            except OSError as error:
+                raise open_error(file.path, error) from error
+            for part in parts:
+                yield Split(
+                    f"{file.path}@{part.first}", {"path": file.path, "unit": part.first, "row": 0, "stop": part.stop}
+                )
+
+    def next_split(self, subtask: int) -> Split | None:
+        """The first split that is left."""
+        return self._pending.popleft() if self._pending else None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether none is left and no file will be looked for."""
+        return not self._pending and not self._watching
+
+    @property
+    def discovery_interval_ms(self) -> int | None:
+        """The option `source.monitor-interval`."""
+        return self._source.monitor_interval_ms
+
+    def discover(self) -> None:
+        """Look for files that were not there before."""
+        self._find_new()
+
+    def add_splits_back(self, splits: Sequence[Split]) -> None:
+        """Hand these out first."""
+        self._pending.extendleft(reversed(splits))
+
+    def snapshot(self) -> JsonValue:
+        """Splits that are left, and the paths that are known."""
+        return {
+            "pending": [{"id": s.split_id, "position": dict(s.position)} for s in self._pending],
+            "seen": cast(JsonValue, sorted(self._seen)) if self._watching else [],
+        }
+
+    def close(self) -> None:
+        """Nothing to release."""

@@ -1,0 +1,189 @@
+"""Where files are: paths, globs and URIs resolved to a file system, and the files that they mean."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from flowrun.errors import ConnectorError, OptionError, did_you_mean
+
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_GLOB = re.compile(r"[*?\[]")
+_COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd", ".lz4": "lz4"}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file of a source: its path on the file system, and its size in bytes."""
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Location:
+    """A path as the user wrote it: local (absolute or relative to the working directory) or a URI that pyarrow knows. Picklable."""
+
+    text: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on the local disk."""
+        return not _SCHEME.match(self.text) or self.text.startswith("file://")
+
+    @property
+    def is_glob(self) -> bool:
+        """Whether it is a pattern; an existing local path that looks like one is none."""
+        return bool(_GLOB.search(self.text)) and not (self.is_local and os.path.exists(self.local_path))
+
+    @property
+    def local_path(self) -> str:
+        """The absolute local path; meaningful if `is_local`."""
+        return os.path.abspath(os.path.expanduser(self.text.removeprefix("file://")))
+
+    def open(self) -> tuple[pafs.FileSystem, str]:
+        """The file system and the path on it (of the folder before a glob's first wildcard).
+
+        Raises:
+            OptionError: the URI's scheme is unknown or the URI is malformed.
+        """
+        text = self.text
+        if self.is_glob:
+            text = text[: _first_wildcard(text)].rpartition("/")[0] or ("/" if text.startswith("/") else ".")
+        if self.is_local:
+            return pafs.LocalFileSystem(), Location(text).local_path
+        try:
+            filesystem, path = pafs.FileSystem.from_uri(text)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise OptionError("path", f"path '{self.text}' is no location that can be opened: {error}") from error
+        return filesystem, path
+
+    def glob_pattern(self) -> re.Pattern[str]:
+        """What a path on the file system must match in full: `*` and `?` within one folder, `**` across folders."""
+        _, base = self.open()
+        rest = self.local_path if self.is_local else self.text
+        head = rest[: _first_wildcard(rest)].rpartition("/")[0]
+        return re.compile(re.escape(base.rstrip("/")) + _translate(rest[len(head) :]))
+
+
+def _first_wildcard(text: str) -> int:
+    match = _GLOB.search(text)
+    return len(text) if match is None else match.start()
+
+
+def _translate(glob: str) -> str:
+    """A regular expression for a glob; `[!a]` negates.
+
+    >>> bool(re.fullmatch(_translate("/*/x-[0-9].json"), "/a/x-1.json"))
+    True
+    """
+    pattern, i = "", 0
+    while i < len(glob):
+        if glob.startswith("**/", i):
+            pattern, i = pattern + "(?:.*/)?", i + 3
+        elif glob.startswith("**", i):
+            pattern, i = pattern + ".*", i + 2
+        elif glob[i] in "*?":
+            pattern, i = pattern + ("[^/]*" if glob[i] == "*" else "[^/]"), i + 1
+        elif glob[i] == "[" and "]" in glob[i + 2 :]:
+            end = glob.index("]", i + 2)
+            inside = glob[i + 1 : end].replace("\\", "\\\\")
+            pattern += "[" + ("^" + inside[1:] if inside[0] in "!^" else inside) + "]"
+            i = end + 1
+        else:
+            pattern, i = pattern + re.escape(glob[i]), i + 1
+    return pattern
+
+
+def check_exists(location: Location) -> None:
+    """Check a literal local path, as `flowrun validate` does.
+
+    Raises:
+        OptionError: nothing is there, or it may not be read; lists near matches of the same folder.
+    """
+    if not location.is_local or location.is_glob:
+        return
+    path = location.local_path
+    if not os.path.exists(path):
+        raise OptionError("path", f"path '{location.text}' does not exist ({path})", hint=_neighbours(path))
+    if not os.access(path, os.R_OK):
+        raise OptionError("path", f"path '{location.text}' may not be read ({path})", hint="check its permissions")
+
+
+def _neighbours(path: str) -> str:
+    folder, name = os.path.split(path)
+    if not os.path.isdir(folder):
+        return f"there is no folder {folder} either"
+    hint = did_you_mean(name, sorted(os.listdir(folder)))
+    return hint or "relative paths start at the working directory"
+
+
+def list_files(location: Location, pattern: str | None, *, may_be_missing: bool = False) -> list[FoundFile]:
+    """The files that a location means, sorted by path: itself, all below a folder, or those that match a glob.
+
+    Files and folders whose name begins with `.` or `_` are hidden, except where the location names them. Blocking.
+
+    Args:
+        location: file, folder or glob.
+        pattern: regular expression that the full path must match, if any.
+        may_be_missing: nothing being there yet is no error, but no files.
+
+    Raises:
+        ConnectorError: it does not exist or cannot be listed.
+    """
+    filesystem, base = location.open()
+    try:
+        info = filesystem.get_file_info(base)
+        if info.type == pafs.FileType.File and not location.is_glob:
+            return [FoundFile(base, info.size)]
+        if info.type == pafs.FileType.NotFound:
+            if may_be_missing:
+                return []
+            hint = _neighbours(base) if location.is_local else None
+            raise ConnectorError(f"path '{location.text}' does not exist ({base})", hint=hint)
+        entries = filesystem.get_file_info(pafs.FileSelector(base, recursive=True))
+    except OSError as error:
+        raise ConnectorError(f"path '{location.text}' cannot be listed: {_reason(error)}") from error
+    glob = location.glob_pattern() if location.is_glob else None
+    wanted = None if pattern is None else re.compile(pattern)
+    found = [
+        FoundFile(entry.path, entry.size)
+        for entry in entries
+        if entry.type == pafs.FileType.File
+        and not _hidden(entry.path[len(base) :])
+        and (glob is None or glob.fullmatch(entry.path))
+        and (wanted is None or wanted.fullmatch(entry.path))
+    ]
+    return sorted(found, key=lambda f: f.path)
+
+
+def _hidden(relative: str) -> bool:
+    return any(part.startswith((".", "_")) for part in relative.split("/"))
+
+
+def compression_of(path: str) -> str | None:
+    """The codec that a file name's ending stands for; None for plain files.
+
+    >>> compression_of("a/b.json.gz"), compression_of("b.json")
+    ('gzip', None)
+    """
+    return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
+
+
+def open_error(path: str, error: OSError) -> ConnectorError:
+    """The error for a file that cannot be opened or read."""
+    return ConnectorError(f"{path} cannot be read: {_reason(error)}")
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error).splitlines()[0]
+
+
+def relative_parts(path: str, base: str) -> Sequence[str]:
+    """The folder names between `base` and a file below it."""
+    return [p for p in path.removeprefix(base).split("/")[:-1] if p]

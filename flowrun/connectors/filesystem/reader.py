@@ -1,0 +1,144 @@
+"""The source reader of one subtask: splits one after the other, bad records as asked, positions after every batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from flowrun.api.format import BadRecord, RecordDecoder, RecordFormat
+from flowrun.api.operator import InputStatus
+from flowrun.api.source import ReaderContext, SourceOutput, Split
+from flowrun.connectors.filesystem.dead_letters import DeadLetters
+from flowrun.connectors.filesystem.partitions import partition_values, with_partition_columns
+from flowrun.connectors.filesystem.split_readers import (
+    ErrorMode,
+    RecordSplitReader,
+    SplitReader,
+    UnitSplitReader,
+    bad_record_error,
+)
+from flowrun.core.elements import RecordBatch
+
+if TYPE_CHECKING:
+    from flowrun.connectors.filesystem.source import FileSource
+
+
+class FileSourceReader:
+    """Reads splits in the order in which they were added."""
+
+    def __init__(self, source: FileSource, context: ReaderContext, letters: DeadLetters | None) -> None:
+        self._source = source
+        self._context = context
+        self._letters = letters
+        self._filesystem, self._base = source.location.open()
+        self._splits: deque[Split] = deque()
+        self._open: SplitReader | None = None
+        self._decoder: RecordDecoder | None = None
+        self._no_more = False
+        self._skipped = context.metrics.counter("numRecordsSkipped")
+        self._dead = context.metrics.counter("numRecordsDeadLettered")
+
+    def start(self) -> None:
+        """Ask for a split unless some were restored."""
+        if self._letters is not None:
+            self._letters.open()
+        if not self._splits:
+            self._context.request_split()
+
+    def poll(self, output: SourceOutput) -> InputStatus:
+        """Emit one batch of the current split."""
+        if not self._splits:
+            if not self._no_more:
+                return InputStatus.NOTHING_AVAILABLE
+            if self._letters is not None:
+                self._letters.close()
+            return InputStatus.END_OF_INPUT
+        split = self._splits[0]
+        if self._open is None:
+            self._open = self._reader_of(split)
+            self._partition = partition_values(
+                str(split.position["path"]), self._base, self._source.partitions, self._default_partition
+            )
+        rows = self._open.next_rows()
+        if rows is None:
+            self._finish_split()
+        elif rows.num_rows:
+            columns = with_partition_columns(rows, self._partition, self._source.schema)
+            output.emit(RecordBatch(columns), split.split_id)
+        return InputStatus.MORE_AVAILABLE
+
+    @property
+    def _default_partition(self) -> str:
+        return self._source.options.text("partition.default-name")
+
+    def _finish_split(self) -> None:
+        self._close_split()
+        self._splits.popleft()
+        if not self._splits:
+            self._context.request_split()
+
+    def _reader_of(self, split: Split) -> SplitReader:
+        source = self._source
+        used = source.format
+        schema = source.request.schema
+        if not isinstance(used, RecordFormat):
+            return UnitSplitReader(
+                self._filesystem, split.position, used.create_reader(source.request), schema, self._context.batch_rows
+            )
+        if self._decoder is None:
+            self._decoder = used.create_decoder(source.request)
+        return RecordSplitReader(
+            self._filesystem,
+            split.position,
+            used.create_framer(source.options),
+            self._decoder,
+            schema,
+            self._context.batch_rows,
+            self._on_bad,
+        )
+
+    def _on_bad(self, path: str, offset: int, bad: BadRecord, raw: bytes) -> None:
+        match self._source.error_mode:
+            case ErrorMode.FAIL:
+                raise bad_record_error(self._filesystem, path, offset, bad, raw)
+            case ErrorMode.DEAD_LETTER:
+                assert self._letters is not None
+                self._letters.add(path, offset, bad, raw)
+                self._dead.inc()
+            case ErrorMode.SKIP:
+                pass
+        self._skipped.inc()
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        """More to read."""
+        self._splits.extend(splits)
+
+    def notify_no_more_splits(self) -> None:
+        """The enumerator has nothing more."""
+        self._no_more = True
+
+    def snapshot(self) -> Sequence[Split]:
+        """Unfinished splits; the first with the position behind the rows emitted."""
+        if self._letters is not None:
+            self._letters.seal()
+        if self._open is None:
+            return tuple(self._splits)
+        current = Split(self._splits[0].split_id, dict(self._open.position))
+        return (current, *list(self._splits)[1:])
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Dead letters that were sealed by then become visible."""
+        if self._letters is not None:
+            self._letters.publish()
+
+    def _close_split(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def close(self) -> None:
+        """Close files; publish dead letters."""
+        self._close_split()
+        if self._letters is not None:
+            self._letters.close()

@@ -1,0 +1,116 @@
+"""The filesystem sink: a picklable description of a folder to write."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from flowrun.api.connector import TableDefinition
+from flowrun.api.format import Format
+from flowrun.api.sink import Committer, SinkWriter, WriterContext
+from flowrun.api.source import Delivery
+from flowrun.connectors.filesystem.locations import Location
+from flowrun.connectors.filesystem.writer import FileCommitter, FileSinkWriter
+from flowrun.connectors.formats.registry import format_named
+from flowrun.core.options import Options
+from flowrun.core.schema import Schema
+from flowrun.errors import OptionError, did_you_mean
+
+
+@dataclass(frozen=True)
+class FileSink:
+    """Writes rows to part files below one folder.
+
+    Attributes:
+        location: the folder.
+        format_name: the format, looked up by name.
+        schema: columns of the rows.
+        partitions: those that become folders, outermost first.
+        stored: those that the files hold.
+        options: all parsed options.
+    """
+
+    location: Location
+    format_name: str
+    schema: Schema
+    partitions: Schema
+    stored: Schema
+    options: Options
+
+    @property
+    def format(self) -> Format:
+        """The format that writes the files."""
+        return format_named(self.format_name)
+
+    @property
+    def delivery(self) -> Delivery:
+        """Files become visible with the checkpoint."""
+        return Delivery.EXACTLY_ONCE
+
+    @property
+    def roll_bytes(self) -> int:
+        """Size at which a part is closed."""
+        return self.options.integer("sink.rolling-policy.file-size")
+
+    @property
+    def rollover_ms(self) -> int:
+        """Age at which a part is closed."""
+        return self.options.integer("sink.rolling-policy.rollover-interval")
+
+    @property
+    def check_interval_ms(self) -> int:
+        """How often ages are looked at."""
+        return self.options.integer("sink.rolling-policy.check-interval")
+
+    @property
+    def inactivity_ms(self) -> int | None:
+        """Time without rows after which a part is closed; None: never."""
+        value = self.options.get("sink.rolling-policy.inactivity-interval")
+        return None if value is None else int(value)
+
+    @property
+    def default_partition(self) -> str:
+        """The folder name of NULL."""
+        return self.options.text("partition.default-name")
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer for one subtask."""
+        return FileSinkWriter(self, context)
+
+    def create_committer(self) -> Committer:
+        """Renames finished files."""
+        return FileCommitter(self.location)
+
+
+def create_sink(table: TableDefinition) -> FileSink:
+    """The sink of a table definition; checks options, column types and that a local path is no file.
+
+    Raises:
+        OptionError: something of that is wrong.
+    """
+    if table.format is None:
+        raise OptionError(
+            "format", "connector 'filesystem' needs option 'format'", hint="for example json, csv or parquet"
+        )
+    for key in table.partition_keys:
+        if key not in table.schema:
+            raise OptionError(
+                "partition_keys",
+                f"partition column '{key}' is no column of {table.name}",
+                hint=did_you_mean(key, table.schema.names),
+            )
+        if table.schema.field(key).type.is_nested:
+            raise OptionError(
+                "partition_keys",
+                f"partition column '{key}' is {table.schema.field(key).type}: nested values name no folder",
+            )
+    stored = table.schema.select(n for n in table.schema.names if n not in table.partition_keys)
+    if not stored.fields:
+        raise OptionError("partition_keys", "all columns are partition columns: nothing is left for the files")
+    used = format_named(table.format)
+    used.check(stored, table.options)
+    location = Location(table.options.text("path"))
+    if location.is_local and os.path.isfile(location.local_path):
+        raise OptionError("path", f"path '{location.text}' is a file, but a sink writes a folder of files")
+    partitions = table.schema.select(table.partition_keys)
+    return FileSink(location, table.format, table.schema, partitions, stored, table.options)

@@ -1,0 +1,115 @@
+"""The filesystem source: a picklable description of files to read, and how to find and read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowrun.api.connector import TableDefinition
+from flowrun.api.format import Format, ReadRequest
+from flowrun.api.source import Boundedness, Delivery, JsonValue, ReaderContext, SourceReader, SplitEnumerator
+from flowrun.connectors.filesystem.dead_letters import DeadLetters
+from flowrun.connectors.filesystem.enumerator import FileEnumerator
+from flowrun.connectors.filesystem.locations import Location, check_exists
+from flowrun.connectors.filesystem.reader import FileSourceReader
+from flowrun.connectors.filesystem.split_readers import ErrorMode
+from flowrun.connectors.formats.registry import format_named
+from flowrun.core.clock import Clock
+from flowrun.core.options import Options
+from flowrun.core.schema import Schema
+from flowrun.errors import OptionError
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Reads the files of one location.
+
+    Attributes:
+        location: file, folder or glob.
+        format_name: the format; looked up by name where it is needed, so that the source pickles small.
+        schema: columns to produce.
+        partitions: those of them that come from folder names.
+        request: what the format is asked for (without partition columns).
+        options: all parsed options.
+    """
+
+    location: Location
+    format_name: str
+    schema: Schema
+    partitions: Schema
+    request: ReadRequest
+    options: Options
+
+    @property
+    def format(self) -> Format:
+        """The format that reads the files."""
+        return format_named(self.format_name)
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Unbounded if new files are watched for."""
+        return Boundedness.BOUNDED if self.monitor_interval_ms is None else Boundedness.UNBOUNDED
+
+    @property
+    def delivery(self) -> Delivery:
+        """Files are read again from exact positions."""
+        return Delivery.EXACTLY_ONCE
+
+    @property
+    def monitor_interval_ms(self) -> int | None:
+        """How often to look for new files; None: never."""
+        value = self.options.get("source.monitor-interval")
+        return None if value is None else int(value)
+
+    @property
+    def error_mode(self) -> ErrorMode:
+        """What happens to bad records; the format's `ignore-parse-errors` means that at least nothing fails."""
+        mode = ErrorMode(self.options.text("format.on-error"))
+        ignore = self.options.get(f"{self.format_name}.ignore-parse-errors")
+        return ErrorMode.SKIP if mode is ErrorMode.FAIL and ignore else mode
+
+    def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
+        """Finds files and cuts them into splits."""
+        return FileEnumerator(self, restored)
+
+    def create_reader(self, context: ReaderContext) -> SourceReader:
+        """Reads splits one after the other."""
+        letters = None
+        if self.error_mode is ErrorMode.DEAD_LETTER:
+            letters = DeadLetters(Location(self.options.text("format.dead-letter.path")), context.subtask)
+        return FileSourceReader(self, context, letters)
+
+
+def create_source(table: TableDefinition) -> FileSource:
+    """The source of a table definition; checks options, column types and, for a literal local path, that it exists.
+
+    Raises:
+        OptionError: something of that is wrong.
+    """
+    if table.format is None:
+        raise OptionError(
+            "format", "connector 'filesystem' needs option 'format'", hint="for example json, csv or parquet"
+        )
+    declared = table.declared or table.schema
+    used = format_named(table.format)
+    unknown = [k for k in table.partition_keys if k not in declared]
+    if unknown:
+        raise OptionError("partition_keys", f"partition column '{unknown[0]}' is no column of {table.name}")
+    stored = declared.select(n for n in declared.names if n not in table.partition_keys)
+    used.check(stored, table.options)
+    if table.options.text("format.on-error") == ErrorMode.DEAD_LETTER.value and not table.options.get(
+        "format.dead-letter.path"
+    ):
+        raise OptionError("format.dead-letter.path", "format.on-error = dead-letter needs format.dead-letter.path")
+    location = Location(table.options.text("path"))
+    if table.options.get("source.monitor-interval") is None:
+        check_exists(location)
+    pruned = table.schema.select(n for n in table.schema.names if n not in table.partition_keys)
+    filters = tuple(f for f in table.filters if f.column not in table.partition_keys)
+    return FileSource(
+        location=location,
+        format_name=table.format,
+        schema=table.schema,
+        partitions=table.schema.select(n for n in table.schema.names if n in table.partition_keys),
+        request=ReadRequest(pruned, stored, table.options, filters),
+        options=table.options,
+    )

@@ -1,0 +1,246 @@
+"""The JSON record decoder: blocks of lines through pyarrow's reader, what it cannot express through an exact path.
+
+pyarrow parses a whole block at once. When it refuses one, the block is halved until the records that it refuses are in small
+pieces; those go through Python's JSON parsers, which say exactly what is wrong with which record. So a few odd records in a block
+cost little, and the result never depends on where blocks begin.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+
+from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ParsedColumn, RecordChunk, lines_chunk
+from flowrun.connectors.formats.json_values import (
+    LostNumberTextError,
+    column_from_json,
+    load_exact,
+    load_fast,
+    needs_exact_numbers,
+)
+from flowrun.connectors.formats.json_wire import NoWireFormError, OddTextError, WireSchema, wire_schema
+from flowrun.connectors.formats.records import assemble, batch_of, concat_decoded
+from flowrun.core.schema import Schema
+
+_SPACE, _TAB, _CARRIAGE_RETURN = 32, 9, 13
+_OPEN, _CLOSE = ord("{"), ord("}")
+_EXACT_RECORDS = 64
+"""Pieces of at most so many records are not halved further."""
+_ODD_CHUNKS = 2
+"""After so many chunks in a row that were mostly odd, pyarrow is tried only now and then."""
+_RETRY_EVERY = 16
+_E, _MINUS, _ZERO, _POINT = ord("e"), ord("-"), ord("0"), ord(".")
+_TINY_NUMBER = re.compile(rb"(?:^|[^0-9A-Za-z_.-])-?[0-9.]+[eE]-0*(?:[2-9][0-9]|[0-9]{3,})(?![0-9A-Za-z_-])")
+_NUMBER_WINDOW = 100
+
+
+class JsonDecoder:
+    """Decodes one JSON object a record.
+
+    Args:
+        schema: columns to produce; object fields outside it are ignored.
+        ignore_parse_errors: a field that cannot be read becomes NULL instead of making its record bad.
+        fail_on_missing_field: a field that is absent (not: null) makes its record bad.
+    """
+
+    has_header = False
+
+    def __init__(self, schema: Schema, *, ignore_parse_errors: bool = False, fail_on_missing_field: bool = False):
+        self._schema = schema
+        self._ignore = ignore_parse_errors
+        self._no_missing = fail_on_missing_field
+        self._exact_numbers = any(needs_exact_numbers(t) for t in schema.types)
+        self._widened = False
+        self._odd_chunks = 0
+        self._chunks = 0
+        self._wire = self._new_wire()
+
+    def _new_wire(self) -> WireSchema | None:
+        if not self._schema.fields:
+            return None
+        try:
+            return wire_schema(self._schema, widened=self._widened)
+        except NoWireFormError:
+            return None
+
+    def read_header(self, record: bytes) -> None:
+        """JSON has none."""
+
+    def decode(self, chunk: RecordChunk) -> DecodedRecords:
+        """Rows of a chunk; see `RecordDecoder`."""
+        self._chunks += 1
+        if self._wire is None or (self._odd_chunks >= _ODD_CHUNKS and self._chunks % _RETRY_EVERY):
+            return self._exact(chunk)
+        if not chunk.separated:
+            chunk = lines_chunk([chunk.record(i) for i in range(len(chunk))])
+            if not chunk.separated:
+                return self._exact(chunk)
+        trimmed, places = _trim(chunk)
+        if not len(trimmed):
+            return DecodedRecords(batch_of([], self._schema, 0), places)
+        pieces: list[tuple[int, DecodedRecords]] = []
+        odd = self._halve(trimmed, 0, pieces)
+        self._odd_chunks = self._odd_chunks + 1 if odd * 2 > len(trimmed) else 0
+        decoded = concat_decoded(pieces, self._schema)
+        if len(places) == len(chunk):
+            return decoded
+        bad = tuple(BadRecord(int(places[b.index]), b.reason) for b in decoded.bad)
+        return DecodedRecords(decoded.columns, places[decoded.records], bad)
+
+    def _halve(self, chunk: RecordChunk, first: int, pieces: list[tuple[int, DecodedRecords]]) -> int:
+        """Decode records `first…` into `pieces`, in order; the number of records that needed the exact path."""
+        columns = self._fast(chunk)
+        if columns is not None:
+            pieces.append((first, DecodedRecords(columns, np.arange(len(chunk)))))
+            return 0
+        if len(chunk) <= _EXACT_RECORDS:
+            pieces.append((first, self._exact(chunk)))
+            return len(chunk)
+        middle = len(chunk) // 2
+        odd = self._halve(chunk.slice(0, middle), first, pieces)
+        return odd + self._halve(chunk.slice(middle, len(chunk)), first + middle, pieces)
+
+    def _fast(self, chunk: RecordChunk) -> pa.RecordBatch | None:
+        """The rows by pyarrow's reader, one a record; None if it cannot read them all."""
+        if not _one_object_a_line(chunk):
+            return None  # pyarrow would also crash on a line that is just `null`
+        start, stop = int(chunk.starts[0]), int(chunk.stops[-1])
+        text = chunk.data.slice(start, stop - start)
+        if self._exact_numbers and _has_tiny_number(text):
+            return None
+        while True:
+            wire = self._wire
+            assert wire is not None
+            try:
+                return self._parse(text, len(chunk), wire)
+            except (pa.ArrowInvalid, OddTextError) as error:
+                if self._widened or not _finer_than_declared(str(error)):
+                    return None
+                self._widened = True
+                self._wire = self._new_wire()
+
+    def _parse(self, text: pa.Buffer, rows: int, wire: WireSchema) -> pa.RecordBatch | None:
+        table = pa.json.read_json(
+            pa.BufferReader(text),
+            read_options=pa.json.ReadOptions(use_threads=False, block_size=text.size + 1),
+            parse_options=pa.json.ParseOptions(
+                explicit_schema=wire.arrow, newlines_in_values=False, unexpected_field_behavior="ignore"
+            ),
+        )
+        if table.num_rows != rows:
+            return None
+        arrays: list[pa.Array] = []
+        for column, finish in zip(table.columns, wire.finishes, strict=True):
+            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            if self._no_missing and array.null_count:
+                return None
+            arrays.append(array if finish is None else finish(array))
+        batch = batch_of(arrays, self._schema, rows)
+        if not text_is_utf8(text):
+            return None
+        return batch
+
+    def _exact(self, chunk: RecordChunk) -> DecodedRecords:
+        """The rows by Python's parsers."""
+        loads = load_exact if self._exact_numbers else load_fast
+        places: list[int] = []
+        documents: list[dict[str, Any]] = []
+        bad: list[BadRecord] = []
+        for i in range(len(chunk)):
+            record = chunk.record(i)
+            if not record or record.isspace():
+                continue
+            try:
+                document = loads(record)
+            except ValueError as error:
+                bad.append(BadRecord(i, str(error)))
+                continue
+            if type(document) is dict:
+                documents.append(document)
+                places.append(i)
+            else:
+                bad.append(BadRecord(i, f"expected a JSON object, got {json.dumps(document, default=str)[:40]}"))
+        try:
+            columns = self._columns(documents)
+        except LostNumberTextError:  # a number for a STRING: parse again, keeping numbers as written
+            documents = [load_exact(chunk.record(i)) for i in places]
+            columns = self._columns(documents)
+        if self._ignore:
+            columns = [ParsedColumn(c.values) for c in columns]
+        if self._no_missing:
+            self._report_missing(documents, columns)
+        return assemble(self._schema, columns, np.array(places, np.int64), bad)
+
+    def _columns(self, documents: list[dict[str, Any]]) -> list[ParsedColumn]:
+        return [column_from_json([d.get(c.name) for d in documents], c.type) for c in self._schema]
+
+    def _report_missing(self, documents: list[dict[str, Any]], columns: list[ParsedColumn]) -> None:
+        for column, parsed in zip(self._schema, columns, strict=True):
+            for i, document in enumerate(documents):
+                if column.name not in document:
+                    parsed.bad.setdefault(i, "the field is missing")
+
+
+def text_is_utf8(text: pa.Buffer) -> bool:
+    """Whether the bytes are UTF-8; nearly free for ASCII."""
+    view = np.frombuffer(text, np.uint8)
+    if not len(view) or int(view.max()) < 128:
+        return True
+    try:
+        str(memoryview(text), "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _finer_than_declared(message: str) -> bool:
+    """Whether pyarrow complains of a timestamp or a decimal that has more digits than its type, or another spelling."""
+    return "requires scale" in message or "to timestamp[" in message
+
+
+def _trim(chunk: RecordChunk) -> tuple[RecordChunk, Offsets]:
+    """The chunk without white space around records and without blank records, and the index that each record had."""
+    starts, stops = chunk.starts, chunk.stops
+    data = np.frombuffer(chunk.data, np.uint8)
+    places = np.flatnonzero(stops > starts)
+    if len(places) != len(starts):
+        starts, stops = starts[places], stops[places]
+    while len(starts):
+        first = data[starts]
+        blank = (first == _SPACE) | (first == _TAB) | (first == _CARRIAGE_RETURN)
+        if not blank.any():
+            break
+        starts = starts + blank
+        keep = starts < stops
+        starts, stops, places = starts[keep], stops[keep], places[keep]
+    while len(starts):
+        last = data[stops - 1]
+        blank = (last == _SPACE) | (last == _TAB) | (last == _CARRIAGE_RETURN)
+        if not blank.any():
+            break
+        stops = stops - blank
+    return RecordChunk(chunk.data, starts, stops, chunk.separated), places
+
+
+def _has_tiny_number(text: pa.Buffer) -> bool:
+    """Whether some number has a great negative exponent: pyarrow 26 crashes when it makes a decimal of 1e-999999999."""
+    data = np.frombuffer(text, np.uint8)
+    exponents = ((data[1:-2] | 0x20) == _E) & (data[2:-1] == _MINUS)
+    if not exponents.any():
+        return False
+    places = np.flatnonzero(exponents) + 1
+    digits = (data[places - 1] - _ZERO < 10) | (data[places - 1] == _POINT)
+    places = places[digits & (data[places + 2] - _ZERO < 10)]
+    view = memoryview(text)
+    return any(_TINY_NUMBER.search(view[max(0, p - _NUMBER_WINDOW) : p + _NUMBER_WINDOW]) for p in places.tolist())
+
+
+def _one_object_a_line(chunk: RecordChunk) -> bool:
+    """Whether each record begins and ends with a brace: then no object spans lines, and counting finds lines with several."""
+    data = np.frombuffer(chunk.data, np.uint8)
+    return bool((data[chunk.starts] == _OPEN).all() and (data[chunk.stops - 1] == _CLOSE).all())

@@ -1,0 +1,136 @@
+"""What pyarrow's JSON reader is asked for, and how its columns become those of the schema.
+
+pyarrow reads most SQL types directly. The others travel as text and are parsed by vectorised kernels afterwards. MAP has no wire
+form: tables with maps go the exact way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from flowrun.connectors.formats.text_values import parse_text, round_decimal
+from flowrun.core.schema import Schema
+from flowrun.core.types import DataType, TypeRoot
+
+Finish = Callable[[pa.Array], pa.Array]
+
+_NATIVE = {
+    TypeRoot.BOOLEAN,
+    TypeRoot.TINYINT,
+    TypeRoot.SMALLINT,
+    TypeRoot.INTEGER,
+    TypeRoot.BIGINT,
+    TypeRoot.FLOAT,
+    TypeRoot.DOUBLE,
+    TypeRoot.CHAR,
+    TypeRoot.VARCHAR,
+}
+_MAX_SCALE_DIGITS = 38
+
+
+class NoWireFormError(ValueError):
+    """A type that pyarrow's JSON reader cannot deliver in any form."""
+
+
+class OddTextError(ValueError):
+    """Some text of a column is no value of its type: the records have to be looked at one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireColumn:
+    """The Arrow type to ask pyarrow for, and the kernel from there to the column's own type (None: they are equal)."""
+
+    arrow: pa.DataType
+    finish: Finish | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WireSchema:
+    """An explicit schema for pyarrow's reader, and how to finish each of its columns."""
+
+    arrow: pa.Schema
+    finishes: tuple[Finish | None, ...]
+
+
+def wire_schema(schema: Schema, *, widened: bool) -> WireSchema:
+    """How to read `schema`. Raises NoWireFormError.
+
+    Args:
+        schema: columns to produce.
+        widened: read timestamps as text and decimals with all the scale that fits: slower, for data that is finer than its type.
+    """
+    columns = [wire_column(f.type, widened=widened) for f in schema]
+    fields = [pa.field(f.name, c.arrow) for f, c in zip(schema, columns, strict=True)]
+    return WireSchema(pa.schema(fields), tuple(c.finish for c in columns))
+
+
+def wire_column(target: DataType, *, widened: bool) -> WireColumn:
+    """How to read one type. Raises NoWireFormError."""
+    match target.root:
+        case root if root in _NATIVE:
+            return WireColumn(target.arrow)
+        case TypeRoot.DECIMAL:
+            return _decimal(target) if widened else WireColumn(target.arrow, _checked_decimal)
+        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+            return _text(target) if widened else WireColumn(target.arrow)
+        case TypeRoot.BINARY | TypeRoot.VARBINARY | TypeRoot.DATE | TypeRoot.TIME:
+            return _text(target)
+        case TypeRoot.ARRAY:
+            return _array(wire_column(target.children[0], widened=widened), target)
+        case TypeRoot.ROW:
+            return _row([wire_column(c, widened=widened) for c in target.children], target)
+        case _:
+            raise NoWireFormError(f"{target} has no form in pyarrow's JSON reader")
+
+
+def _text(target: DataType) -> WireColumn:
+    def finish(values: pa.Array) -> pa.Array:
+        parsed = parse_text(values, target)
+        if parsed.bad:
+            raise OddTextError(next(iter(parsed.bad.values())))
+        return parsed.values
+
+    return WireColumn(pa.string(), finish)
+
+
+def _checked_decimal(values: pa.Array) -> pa.Array:
+    """The same decimals. pyarrow reads integers beyond the precision (100 as DECIMAL(4, 2)) without complaint: complain here."""
+    values.validate(full=True)
+    return values
+
+
+def _decimal(target: DataType) -> WireColumn:
+    integral = (target.precision or 10) - (target.scale or 0)
+    return WireColumn(
+        pa.decimal128(_MAX_SCALE_DIGITS, _MAX_SCALE_DIGITS - integral),
+        lambda values: round_decimal(_checked_decimal(values), target),
+    )
+
+
+def _array(element: WireColumn, target: DataType) -> WireColumn:
+    wire = pa.list_(element.arrow)
+    finish_element = element.finish
+    if finish_element is None:
+        return WireColumn(wire)
+
+    def finish(values: pa.Array) -> pa.Array:
+        return pa.ListArray.from_arrays(
+            values.offsets, finish_element(values.values), type=target.arrow, mask=values.is_null()
+        )
+
+    return WireColumn(wire, finish)
+
+
+def _row(children: list[WireColumn], target: DataType) -> WireColumn:
+    wire = pa.struct([pa.field(n, c.arrow) for n, c in zip(target.names, children, strict=True)])
+    if all(c.finish is None for c in children):
+        return WireColumn(wire)
+
+    def finish(values: pa.Array) -> pa.Array:
+        finished = [values.field(i) if c.finish is None else c.finish(values.field(i)) for i, c in enumerate(children)]
+        return pa.StructArray.from_arrays(finished, fields=list(target.arrow), mask=values.is_null())
+
+    return WireColumn(wire, finish)

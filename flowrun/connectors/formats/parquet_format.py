@@ -1,0 +1,225 @@
+"""The Parquet format: whole files, read by row group, with column pruning and statistics."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from flowrun.api.format import FileFormat, FilePart, FileReader, FileRows, FileWriter, ReadRequest
+from flowrun.connectors.formats.arrow_fit import Fit, MisfitError, fit_column
+from flowrun.connectors.formats.parquet_statistics import may_match
+from flowrun.connectors.formats.records import batch_of
+from flowrun.core.options import Option, Options, OptionType
+from flowrun.core.schema import Schema
+from flowrun.errors import ConnectorError, DataError, OptionError
+
+_OPTIONS = (
+    Option(
+        "compression",
+        OptionType.ENUM,
+        "How written files are compressed.",
+        default="snappy",
+        choices=("snappy", "gzip", "zstd", "lz4", "brotli", "uncompressed"),
+    ),
+    Option(
+        "block.size",
+        OptionType.MEMORY,
+        "Memory that a row group takes before it is written.",
+        default=64 << 20,
+        minimum=1,
+    ),
+    Option("utc-timezone", OptionType.BOOLEAN, "Known to Flink; timestamps are always stored in UTC.", default=True),
+)
+_ROW_GROUP_ROWS = 1 << 20
+
+
+class ParquetReader:
+    """Reads Parquet files as rows of a schema; columns that a file lacks are NULL."""
+
+    def __init__(self, request: ReadRequest) -> None:
+        self._schema = request.schema
+        self._filters = request.filters
+        self._types = {f.name: f.type for f in request.declared} | {f.name: f.type for f in request.schema}
+
+    def parts(self, file: IO[bytes], name: str, target_bytes: int) -> Sequence[FilePart]:
+        """Runs of row groups of about `target_bytes`, without groups that statistics exclude."""
+        metadata = _open(file, name).metadata
+        parts: list[FilePart] = []
+        for group in range(metadata.num_row_groups):
+            described = metadata.row_group(group)
+            if not may_match(described, self._filters, self._types):
+                continue
+            size = sum(described.column(i).total_compressed_size for i in range(described.num_columns))
+            last = parts[-1] if parts else None
+            if last is not None and last.stop == group and last.size + size <= target_bytes:
+                parts[-1] = FilePart(last.first, group + 1, last.size + size)
+            else:
+                parts.append(FilePart(group, group + 1, size))
+        return parts
+
+    def read(
+        self, file: IO[bytes], name: str, first: int, row: int, stop: int | None, batch_rows: int
+    ) -> Iterator[FileRows]:
+        """Rows of row groups `first` to `stop`; see `FileReader`."""
+        parquet = _open(file, name)
+        columns, fits = self._plan(parquet.schema_arrow, name)
+        for group in range(first, parquet.metadata.num_row_groups if stop is None else stop):
+            skip = row if group == first else 0
+            described = parquet.metadata.row_group(group)
+            if not may_match(described, self._filters, self._types):
+                continue
+            yield from self._read_group(parquet, name, group, skip, batch_rows, columns, fits, described.num_rows)
+
+    def _read_group(
+        self,
+        parquet: pq.ParquetFile,
+        name: str,
+        group: int,
+        skip: int,
+        batch_rows: int,
+        columns: list[str],
+        fits: list[Fit | None],
+        rows: int,
+    ) -> Iterator[FileRows]:
+        done = 0
+        batches = self._batches(parquet, name, group, batch_rows, columns, rows)
+        for batch in batches:
+            begin, done = done, done + batch.num_rows
+            if done <= skip:
+                continue
+            if begin < skip:
+                batch = batch.slice(skip - begin)  # noqa: PLW2901
+            position = (group + 1, 0) if done >= rows else (group, done)
+            yield FileRows(self._fitted(batch, columns, fits, name), *position)
+
+    def _batches(
+        self, parquet: pq.ParquetFile, name: str, group: int, batch_rows: int, columns: list[str], rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        if not columns:
+            for begin in range(0, rows, batch_rows):
+                yield batch_of([], Schema(()), min(batch_rows, rows - begin))
+            return
+        try:
+            yield from parquet.iter_batches(
+                batch_size=batch_rows, row_groups=[group], columns=columns, use_threads=False
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise ConnectorError(f"{name}: row group {group} cannot be read: {error}") from error
+
+    def _plan(self, given: pa.Schema, name: str) -> tuple[list[str], list[Fit | None]]:
+        """The columns that the file has, and how to fit each column of the schema."""
+        columns: list[str] = []
+        fits: list[Fit | None] = []
+        for field in self._schema:
+            position = given.get_field_index(field.name)
+            if position < 0:
+                continue
+            try:
+                fits.append(fit_column(given.field(position).type, field.type))
+            except MisfitError as error:
+                raise DataError(
+                    f"{name}: column '{field.name}': {error}",
+                    hint=f"declare the column as the file has it, or read it under another type and CAST ({field.type})",
+                ) from None
+            columns.append(field.name)
+        return columns, fits
+
+    def _fitted(self, batch: pa.RecordBatch, columns: list[str], fits: list[Fit | None], name: str) -> pa.RecordBatch:
+        by_name: dict[str, pa.Array] = {}
+        for column, fit in zip(columns, fits, strict=True):
+            values = batch.column(column)
+            try:
+                by_name[column] = values if fit is None else fit(values)
+            except pa.ArrowException as error:
+                kind = self._schema.field(column).type
+                raise DataError(f"{name}: column '{column}' holds a value that is no {kind}: {error}") from error
+        rows = batch.num_rows
+        arrays = [by_name[f.name] if f.name in by_name else pa.nulls(rows, f.type.arrow) for f in self._schema]
+        return batch_of(arrays, self._schema, rows)
+
+
+class ParquetFileWriter:
+    """Writes row groups of bounded memory."""
+
+    def __init__(self, file: IO[bytes], schema: Schema, options: Options) -> None:
+        self._file = file
+        compression = options.text("parquet.compression")
+        self._writer = pq.ParquetWriter(
+            file, schema.arrow, compression="none" if compression == "uncompressed" else compression, version="2.6"
+        )
+        self._group_bytes = options.integer("parquet.block.size")
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._pending_rows = 0
+        self._schema = schema.arrow
+
+    def write(self, columns: pa.RecordBatch) -> None:
+        """Add rows to the open row group."""
+        self._pending.append(columns)
+        self._pending_bytes += columns.nbytes
+        self._pending_rows += columns.num_rows
+        if self._pending_bytes >= self._group_bytes or self._pending_rows >= _ROW_GROUP_ROWS:
+            self._write_group()
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes on disk and in the open row group."""
+        return self._file.tell() + self._pending_bytes
+
+    def finish(self) -> None:
+        """Write the last row group and the footer."""
+        if self._pending:
+            self._write_group()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Drop what is pending and close the writer."""
+        self._pending = []
+        with contextlib.suppress(OSError):  # the footer of a file that nobody will see: a full disk does not matter
+            self._writer.close()
+        self._writer.is_open = False  # else it would try again when it is collected
+
+    def _write_group(self) -> None:
+        table = pa.Table.from_batches(self._pending, schema=self._schema)
+        self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+
+def _open(file: IO[bytes], name: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(file, pre_buffer=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ConnectorError(
+            f"{name} is no Parquet file or is truncated: {str(error).splitlines()[0]}",
+            hint="check that the file was written to its end, and that `format` is right",
+        ) from error
+
+
+def _check(_schema: Schema, options: Options) -> None:
+    if not options.flag("parquet.utc-timezone"):
+        raise OptionError(
+            "parquet.utc-timezone", "parquet.utc-timezone: timestamps are always stored in UTC; remove the option"
+        )
+
+
+def _reader(request: ReadRequest) -> FileReader:
+    return ParquetReader(request)
+
+
+def _writer(file: IO[bytes], schema: Schema, options: Options) -> FileWriter:
+    return ParquetFileWriter(file, schema, options)
+
+
+FORMAT = FileFormat(
+    name="parquet",
+    summary="Apache Parquet files.",
+    extension="parquet",
+    options=_OPTIONS,
+    check=_check,
+    create_reader=_reader,
+    create_writer=_writer,
+)

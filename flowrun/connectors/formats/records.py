@@ -1,0 +1,74 @@
+"""Putting decoded records together: columns with their bad values become good rows and bad records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ParsedColumn
+from flowrun.core.schema import Schema
+
+
+def batch_of(arrays: Sequence[pa.Array], schema: Schema, rows: int) -> pa.RecordBatch:
+    """A batch of the schema; keeps the row count when there are no columns, and is all NULL without arrays of its own."""
+    if not schema.fields:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    if not arrays:
+        arrays = [pa.nulls(rows, f.type) for f in schema.arrow]
+    return pa.RecordBatch.from_arrays(list(arrays), schema=schema.arrow)
+
+
+def assemble(
+    schema: Schema, columns: Sequence[ParsedColumn], records: Offsets, bad: Sequence[BadRecord] = ()
+) -> DecodedRecords:
+    """Rows whose values are all good; the others join the bad records, each with its first problem.
+
+    Args:
+        schema: of the rows.
+        columns: one a field, all of the same length.
+        records: index of the record of each row, ascending.
+        bad: records that gave no row at all.
+    """
+    reasons: dict[int, str] = {}
+    for column, parsed in zip(schema, columns, strict=True):
+        for row, reason in parsed.bad.items():
+            reasons.setdefault(row, f"column '{column.name}': {reason}")
+    batch = batch_of([c.values for c in columns], schema, len(records))
+    if not reasons:
+        return DecodedRecords(batch, records, tuple(bad))
+    good = np.ones(len(records), np.bool_)
+    good[list(reasons)] = False
+    found = [*bad, *(BadRecord(int(records[row]), reason) for row, reason in reasons.items())]
+    found.sort(key=lambda b: b.index)
+    return DecodedRecords(batch.filter(pa.array(good)), records[good], tuple(found))
+
+
+def reject_nulls(decoded: DecodedRecords, schema: Schema) -> DecodedRecords:
+    """The same rows without those that hold NULL in a NOT NULL column, which become bad records."""
+    required = [(i, f.name) for i, f in enumerate(schema) if not f.nullable]
+    if not any(decoded.columns.column(i).null_count for i, _ in required):
+        return decoded
+    good = np.ones(decoded.columns.num_rows, np.bool_)
+    found = {b.index: b for b in decoded.bad}
+    for i, name in required:
+        missing = decoded.columns.column(i).is_null().to_numpy(zero_copy_only=False)
+        good &= ~missing
+        for record in decoded.records[missing]:
+            found.setdefault(
+                int(record), BadRecord(int(record), f"column '{name}' is NOT NULL, but the value is missing")
+            )
+    bad = tuple(found[i] for i in sorted(found))
+    return DecodedRecords(decoded.columns.filter(pa.array(good)), decoded.records[good], bad)
+
+
+def concat_decoded(pieces: Sequence[tuple[int, DecodedRecords]], schema: Schema) -> DecodedRecords:
+    """One result of several over consecutive records; each comes with the index of its first record."""
+    if len(pieces) == 1:
+        return pieces[0][1]
+    batches = [d.columns for _, d in pieces if d.columns.num_rows]
+    columns = pa.concat_batches(batches) if batches else batch_of([], schema, 0)
+    records = np.concatenate([d.records + first for first, d in pieces])
+    bad = tuple(BadRecord(b.index + first, b.reason) for first, d in pieces for b in d.bad)
+    return DecodedRecords(columns, records, bad)

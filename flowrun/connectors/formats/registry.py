@@ -1,0 +1,97 @@
+"""The registry of formats: a table of names, and entry points (`flowrun.formats`) for those of other packages.
+
+A format's module is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+
+from flowrun.api.connector import FormatOptions
+from flowrun.api.format import FileFormat, Format, RecordFormat
+from flowrun.core.options import Option, OptionType
+from flowrun.errors import InternalError, OptionError, did_you_mean
+
+ENTRY_POINT_GROUP = "flowrun.formats"
+
+BUILT_IN = {
+    "csv": "flowrun.connectors.formats.csv_format:FORMAT",
+    "json": "flowrun.connectors.formats.json_format:FORMAT",
+    "parquet": "flowrun.connectors.formats.parquet_format:FORMAT",
+    "raw": "flowrun.connectors.formats.raw:FORMAT",
+}
+"""Name → `module:attribute` of a `Format`."""
+
+ERROR_OPTIONS = (
+    Option(
+        "format.on-error",
+        OptionType.ENUM,
+        "What to do with a record (not: a Parquet file) that is no row of the schema: stop, leave it out and count it, or keep it aside.",
+        default="fail",
+        choices=("fail", "skip", "dead-letter"),
+    ),
+    Option(
+        "format.dead-letter.path",
+        OptionType.STRING,
+        "Folder for bad records (JSON lines with file, offset, reason and the raw bytes); needed with on-error = dead-letter.",
+    ),
+)
+"""Options of every source that decodes records, whatever the format."""
+
+
+def format_named(name: str) -> Format:
+    """The format with this name.
+
+    Raises:
+        OptionError: nobody registered the name; lists near matches.
+        InternalError: two packages registered it, or what is registered is no format.
+    """
+    target = _targets().get(name)
+    if target is None:
+        raise OptionError("format", f"there is no format '{name}'", hint=did_you_mean(name, _targets()))
+    return _load(name, target)
+
+
+def record_format_named(name: str, user: str) -> RecordFormat:
+    """The format with this name, which must decode single records. `user` names who needs that, for the message."""
+    found = format_named(name)
+    if not isinstance(found, RecordFormat):
+        raise OptionError("format", f"{user} carries single records, but format '{name}' is one of whole files")
+    return found
+
+
+def format_names() -> tuple[str, ...]:
+    """All names, sorted."""
+    return tuple(sorted(_targets()))
+
+
+def format_options(name: str) -> FormatOptions:
+    """A format's options as declared, names without its prefix. Raises as `format_named`."""
+    found = format_named(name)
+    return FormatOptions(found.name, found.summary, found.options)
+
+
+def prefixed_options(name: str) -> tuple[Option, ...]:
+    """A format's options as users write them: `json.ignore-parse-errors`. Raises as `format_named`."""
+    return tuple(dataclasses.replace(o, name=f"{name}.{o.name}") for o in format_named(name).options)
+
+
+@functools.cache
+def _targets() -> dict[str, str]:
+    targets = dict(BUILT_IN)
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        if targets.setdefault(point.name, point.value) != point.value:
+            raise InternalError(f"format '{point.name}' is registered twice: {targets[point.name]} and {point.value}")
+    return targets
+
+
+@functools.cache
+def _load(name: str, target: str) -> Format:
+    module, _, attribute = target.partition(":")
+    found = getattr(importlib.import_module(module), attribute, None)
+    if not isinstance(found, RecordFormat | FileFormat):
+        raise InternalError(f"format '{name}': {target} is no format")
+    return found

@@ -1,0 +1,63 @@
+"""The registry of formats."""
+
+import pickle
+
+import pytest
+
+from flowrun.connectors.formats.registry import (
+    format_named,
+    format_names,
+    format_options,
+    prefixed_options,
+    record_format_named,
+)
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT, STRING, array, map_of
+from flowrun.errors import OptionError
+
+from .formats import decoder, options_of, record_format, rows
+
+
+def test_unknown_formats_list_near_matches() -> None:
+    with pytest.raises(OptionError, match="there is no format 'jsno'") as caught:
+        format_named("jsno")
+    assert "json" in str(caught.value)
+
+
+def test_each_format_has_options_and_pickles() -> None:
+    assert format_names() == ("csv", "json", "parquet", "raw")
+    for name in format_names():
+        found = format_named(name)
+        assert found.name == name
+        assert pickle.loads(pickle.dumps(found)) == found
+        assert all(o.name.startswith(f"{name}.") and o.doc for o in prefixed_options(name))
+        assert format_options(name).options == found.options
+
+
+def test_whole_files_are_no_messages() -> None:
+    assert record_format_named("json", "connector 'kafka'").name == "json"
+    with pytest.raises(OptionError, match="connector 'kafka' carries single records"):
+        record_format_named("parquet", "connector 'kafka'")
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "line"),
+    [
+        (
+            "json",
+            Schema.of(i=BIGINT, s=STRING, t=array(STRING)),
+            b'{"i":1,"s":"some longer text","t":["a long element"]}',
+        ),
+        ("json", Schema.of(m=map_of(STRING, STRING)), b'{"m":{"key":"value"}}'),
+        ("csv", Schema.of(i=BIGINT, s=STRING), b"1,some longer text"),
+        ("raw", Schema.of(s=STRING), b"some longer text"),
+    ],
+)
+def test_rows_do_not_refer_to_the_bytes_that_they_came_from(name: str, schema: Schema, line: bytes) -> None:
+    buffer = bytearray(b"\n".join([line] * 100))
+    chunk, _ = record_format(name).create_framer(options_of(name)).frame(memoryview(buffer), True)
+    decoded = decoder(name, schema).decode(chunk)
+    before = rows(decoded)
+    buffer[:] = b"#" * len(buffer)
+    assert rows(decoded) == before
+    assert len(before) == 100
