@@ -25,4 +25,4 @@ bench:
 	$(PYTHON) -m benchmarks
 
 docs:
-	$(PYTHON) -m flowrun.frontend.yaml.reference > docs/reference/yaml.md
+	$(PYTHON) docs/generate.py

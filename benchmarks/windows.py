@@ -46,7 +46,7 @@ def run() -> list[Figure]:
 
     def peer() -> float:
         began = time.perf_counter()
-        connection.execute(QUERY).fetch_arrow_table()
+        connection.sql(QUERY).to_arrow_table()
         return time.perf_counter() - began
 
     theirs = median_of(3, peer)

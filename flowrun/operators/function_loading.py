@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -83,14 +84,17 @@ def _import(module_name: str, reference: str, search_path: Sequence[str]) -> Mod
     finally:
         sys.path[:] = saved
         _loaded_from_search_path.update(
-            name for name in sys.modules.keys() - before if "." not in name and _origin(sys.modules[name], folders)
+            name for name in sys.modules.keys() - before if "." not in name and _is_from(sys.modules[name], folders)
         )
 
 
-def _origin(module: ModuleType, folders: list[str]) -> str | None:
-    """Where a module came from, if that is in one of the folders."""
+def _is_from(module: ModuleType, folders: list[str]) -> bool:
+    """Whether a top-level module lies directly in one of the folders."""
     places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
-    return next((p for p in places for folder in folders if p.startswith(folder)), None)
+    parents = {Path(place).parent for place in places if place}
+    if hasattr(module, "__path__"):
+        parents |= {parent.parent for parent in parents}
+    return any(Path(folder) in parents for folder in folders)
 
 
 def _forget_other_origins(folders: list[str]) -> None:
@@ -99,7 +103,7 @@ def _forget_other_origins(folders: list[str]) -> None:
         if top not in sys.modules:
             continue
         spec = importlib.machinery.PathFinder.find_spec(top, folders)
-        if spec is not None and _origin(sys.modules[top], folders) is None:
+        if spec is not None and not _is_from(sys.modules[top], folders):
             for name in [n for n in sys.modules if n == top or n.startswith(f"{top}.")]:
                 del sys.modules[name]
 

@@ -1,0 +1,17 @@
+"""Writes the generated pages of docs/reference/. Run by `make docs`."""
+
+from pathlib import Path
+
+from flowrun.connectors import reference as connectors
+from flowrun.frontend.yaml import reference as yaml
+from flowrun.functions import reference as functions
+
+PAGES = {
+    "yaml.md": yaml.reference_markdown,
+    "functions.md": functions.reference_markdown,
+    "connectors.md": connectors.reference_markdown,
+}
+
+if __name__ == "__main__":
+    for name, make in PAGES.items():
+        (Path(__file__).parent / "reference" / name).write_text(make(), encoding="utf-8")

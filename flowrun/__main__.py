@@ -1,0 +1,5 @@
+"""`python -m flowrun` is `flowrun`."""
+
+from flowrun.cli.main import main
+
+main()

@@ -1,0 +1,98 @@
+"""`flowrun connectors [NAME]`: what connectors exist and which options they take."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from flowrun.api.connector import Connector
+from flowrun.connectors.formats.registry import format_options
+from flowrun.connectors.reference import default_text
+from flowrun.connectors.registry import connector_named, connector_names
+from flowrun.core.options import Option, OptionType
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def connectors(name: str | None, output: str) -> None:
+    """List connectors, or show the options of one."""
+    if name is None:
+        _list_all(output)
+        return
+    connector = connector_named(name)
+    if output == "json":
+        click.echo(json.dumps(_as_json(connector), indent=2))
+        return
+    roles = [r for r, make in (("source", connector.create_source), ("sink", connector.create_sink)) if make]
+    click.echo(f"{connector.name} ({', '.join(roles)}): {connector.summary}")
+    if connector.formats:
+        click.echo(f"formats: {', '.join(connector.formats)}")
+    if connector.default_schema is not None:
+        click.echo(f"columns: {connector.default_schema}")
+    if connector.notes:
+        click.echo(connector.notes)
+    for role, options in (("source", connector.source_options), ("sink", connector.sink_options)):
+        if options:
+            click.echo(f"\n{role} options:")
+            _show_options(options)
+    _show_formats(connector)
+
+
+def _list_all(output: str) -> None:
+    found = [connector_named(n) for n in connector_names()]
+    if output == "json":
+        click.echo(json.dumps([_as_json(c) for c in found], indent=2))
+        return
+    for connector in found:
+        roles = "/".join(
+            r for r, make in (("source", connector.create_source), ("sink", connector.create_sink)) if make
+        )
+        click.echo(f"{connector.name:<12} {roles:<12} {connector.summary}")
+    click.echo("\n`flowrun connectors NAME` shows the options of one.")
+
+
+def _show_formats(connector: Connector) -> None:
+    if not connector.formats:
+        return
+    for name in connector.formats:
+        declared = format_options(name).options
+        if declared:
+            click.echo(f"\noptions of format {name}:")
+            _show_options(declared, prefix=f"{name}.")
+
+
+def _show_options(options: tuple[Option, ...], prefix: str = "") -> None:
+    for option in options:
+        kind = "|".join(option.choices) if option.type is OptionType.ENUM else option.type.value
+        given = default_text(option)
+        given = f"default {given}" if given and not option.required else given
+        click.echo(f"  {prefix + option.name:<36} {kind:<14} {given}")
+        click.echo(f"      {option.doc}")
+
+
+def _as_json(connector: Connector) -> dict[str, object]:
+    def options(declared: tuple[Option, ...]) -> list[dict[str, object]]:
+        return [
+            {
+                "name": o.name,
+                "type": o.type.value,
+                "default": o.default,
+                "required": o.required,
+                "choices": list(o.choices),
+                "doc": o.doc,
+            }
+            for o in declared
+        ]
+
+    return {
+        "name": connector.name,
+        "summary": connector.summary,
+        "source": connector.create_source is not None,
+        "sink": connector.create_sink is not None,
+        "formats": list(connector.formats),
+        "columns": None if connector.default_schema is None else str(connector.default_schema),
+        "source_options": options(connector.source_options),
+        "sink_options": options(connector.sink_options),
+    }

@@ -1,0 +1,59 @@
+"""How the command line talks: errors and warnings on standard error, in one form."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable
+
+import click
+
+from flowrun.errors import (
+    Diagnostic,
+    FlowrunError,
+    JobFailedError,
+    OptionError,
+    PipelineError,
+    Severity,
+    UnsupportedPlanError,
+)
+
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+_INPUT_ERRORS = (PipelineError, OptionError, UnsupportedPlanError)
+
+
+def say(text: str) -> None:
+    """One line on standard error: progress and summaries never mix with a pipeline's own output."""
+    click.echo(text, err=True)
+
+
+def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
+    """Print problems with their places, errors in red and warnings in yellow."""
+    for diagnostic in diagnostics:
+        label = diagnostic.severity.value + ":"
+        color = "red" if diagnostic.severity is Severity.ERROR else "yellow"
+        say(diagnostic.render().replace(label, click.style(label, fg=color, bold=True), 1))
+
+
+def report_failure(error: BaseException, *, show_traceback: bool) -> int:
+    """Print one clear message for a failure, and return the exit code that it stands for."""
+    if show_traceback:
+        traceback.print_exception(error, file=sys.stderr)
+    prefix = click.style("error:", fg="red", bold=True)
+    if isinstance(error, PipelineError):
+        show_diagnostics(error.diagnostics)
+        return EXIT_BAD_INPUT
+    if isinstance(error, JobFailedError):
+        say(f"{prefix} {error}")
+        for note in getattr(error, "__notes__", ()):
+            say(f"  also: {note}")
+        return EXIT_FAILED
+    if isinstance(error, FlowrunError):
+        say(f"{prefix} {error}")
+        return EXIT_BAD_INPUT if isinstance(error, _INPUT_ERRORS) else EXIT_FAILED
+    say(f"{prefix} flowrun itself failed: {type(error).__name__}: {error}")
+    if not show_traceback:
+        say("  hint: run again with `flowrun --traceback …` and report what it prints")
+    return EXIT_FAILED

@@ -1,0 +1,76 @@
+"""The live view: one row a vertex, refreshed in place."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from flowrun.cli.figures import count_text, duration_text
+from flowrun.cli.rates import Rates, rows_handled
+from flowrun.runtime.messages import JobStatus, VertexStatus
+
+_RATE_EVERY_NS = 900_000_000
+
+
+class LiveView:
+    """Shows rows, rates, watermark lag and load of each vertex on standard error."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        self._measure = Rates()
+        self.rates: dict[str, float] = {}
+        """Vertex id → rows a second, as shown."""
+        self._rated_ns = 0
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def update(self, status: JobStatus) -> None:
+        """Show the present status; rates change once a second so that they can be read."""
+        if status.at_ns - self._rated_ns > _RATE_EVERY_NS:
+            self.rates = self._measure.update(status)
+            self._rated_ns = status.at_ns
+        self._live.update(status_table(status, self.rates))
+
+
+def status_table(status: JobStatus, rates: dict[str, float]) -> Table:
+    """A job's status as a table; `rates` is vertex id → rows a second."""
+    table = Table(
+        title=f"{status.name}  {status.state.value.lower()}  {duration_text(status.running_ms)}", title_justify="left"
+    )
+    table.add_column("vertex", overflow="ellipsis", max_width=48, no_wrap=True)
+    for heading in ("tasks", "rows in", "rows/s", "rows out", "watermark lag", "busy", "back pressure"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for vertex in status.vertices:
+        table.add_row(
+            vertex.name,
+            _tasks(vertex),
+            count_text(rows_handled(vertex)),
+            count_text(rates.get(vertex.vertex_id, 0.0)),
+            count_text(vertex.records_out),
+            "" if vertex.watermark_lag_ms is None else duration_text(vertex.watermark_lag_ms),
+            f"{vertex.busy_ms_per_s / 10:.0f} %",
+            _pressure(vertex),
+        )
+    return table
+
+
+def _tasks(vertex: VertexStatus) -> str:
+    names = [f"{count} {state.value.lower()}" for state, count in vertex.states.items() if count]
+    return ", ".join(names)
+
+
+def _pressure(vertex: VertexStatus) -> str:
+    share = vertex.max_back_pressured_ms_per_s / 10
+    color = "red" if share > 50 else "yellow" if share > 10 else "green"
+    return f"[{color}]{share:.0f} %[/{color}]"

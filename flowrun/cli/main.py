@@ -1,0 +1,92 @@
+"""The `flowrun` command: dispatches to subcommands, which are imported only when they are used.
+
+Exit codes: 0 done, 1 the job failed, 2 the input is wrong (nothing was run or written), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from flowrun import __version__
+
+# name → (module, attribute, one-line help); kept here so that `flowrun --help` imports nothing else
+COMMANDS = {
+    "run": ("flowrun.cli.run", "run", "Run a pipeline to its end, or until it is stopped."),
+    "validate": ("flowrun.cli.validate", "validate", "Check a pipeline without running it; reports all problems."),
+    "explain": ("flowrun.cli.explain", "explain", "Show what a pipeline becomes, from plan to execution graph."),
+    "connectors": ("flowrun.cli.connectors", "connectors", "List connectors, or show the options of one."),
+    "schema": ("flowrun.cli.schema", "schema", "Print the JSON Schema of pipeline files, for editors."),
+    "init": ("flowrun.cli.init", "init", "Make a small project that runs."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are listed in `COMMANDS` and imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest near matches for an unknown command."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from flowrun.errors import did_you_mean
+
+            ctx.fail(f"no such command '{args[0]}'; {did_you_mean(args[0], COMMANDS) or 'see flowrun --help'}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", prog_name="flowrun")
+@click.option("--traceback", is_flag=True, help="Show Python tracebacks of failures.")
+@click.pass_context
+def cli(ctx: click.Context, traceback: bool) -> None:
+    """Run declarative streaming pipelines with Flink's semantics.
+
+    \b
+      flowrun init my-project        make a project that runs
+      flowrun run pipeline.yaml      run it
+      flowrun explain pipeline.yaml  see what it becomes
+    """  # noqa: D301
+    ctx.obj = {"traceback": traceback}
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except Exception as error:
+        # Imported only now: the happy path must not pay for it.
+        from flowrun.cli.console import report_failure
+
+        sys.exit(report_failure(error, show_traceback="--traceback" in sys.argv))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Progress as plain lines, for logs and pipes."""
+
+from __future__ import annotations
+
+from flowrun.cli.console import say
+from flowrun.cli.figures import count_text, duration_text
+from flowrun.cli.rates import Rates, rows_handled
+from flowrun.runtime.messages import JobStatus
+
+_EVERY_NS = 5_000_000_000
+
+
+class ProgressLines:
+    """One line every five seconds: rows and rate of each vertex."""
+
+    def __init__(self) -> None:
+        self._rates = Rates()
+        self._next_ns: int | None = None
+
+    def update(self, status: JobStatus) -> None:
+        """Print a line if it is time for one."""
+        if self._next_ns is None:
+            self._next_ns = status.at_ns + _EVERY_NS
+            self._rates.update(status)
+            return
+        if status.at_ns < self._next_ns:
+            return
+        self._next_ns += _EVERY_NS
+        rates = self._rates.update(status)
+        parts = [
+            f"{v.name}: {count_text(rows_handled(v))} rows, {count_text(rates[v.vertex_id])}/s" for v in status.vertices
+        ]
+        say(f"{duration_text(status.running_ms)}  " + "; ".join(parts))

@@ -1,0 +1,30 @@
+"""What is said when a job is over."""
+
+from __future__ import annotations
+
+from flowrun.cli.console import say
+from flowrun.cli.figures import count_text, duration_text
+from flowrun.runtime.messages import JobResult
+
+# counters that a user must hear of when they are not zero
+_NOTEWORTHY = {
+    "numLateRecordsDropped": "late rows dropped",
+    "numRecordsSkipped": "unreadable records skipped",
+    "numNullKeysDropped": "rows with NULL keys dropped",
+}
+
+
+def show_summary(result: JobResult, source_ids: frozenset[str]) -> None:
+    """Rows read, duration, rate, and what was dropped on the way. `source_ids` are the vertices that read from outside."""
+    read = sum(v.records_in for v in result.vertices if v.vertex_id in source_ids)
+    seconds = max(result.duration_ms, 1) / 1000
+    say(
+        f"{result.name}: {result.state.value.lower()} in {duration_text(result.duration_ms)}, "
+        f"{count_text(read)} rows read ({count_text(read / seconds)}/s)"
+    )
+    for operator, counters in result.accumulators.items():
+        for name, text in _NOTEWORTHY.items():
+            if counters.get(name):
+                say(f"  {operator}: {counters[name]} {text}")
+    for problem in result.problems:
+        say(f"  problem while stopping: {problem}")

@@ -1,0 +1,105 @@
+"""The one table of SQL functions: every scalar function and aggregate under its names.
+
+Names are upper-case and case does not matter in look-ups. Two records under one name are an `InternalError` when this module is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from flowrun.errors import InternalError
+from flowrun.functions.aggregates import AGGREGATES
+from flowrun.functions.arrays import ARRAYS
+from flowrun.functions.conditional import CONDITIONALS
+from flowrun.functions.contract import AggregateFunction, ScalarFunction
+from flowrun.functions.current_time import CURRENT_TIMES
+from flowrun.functions.hashing import HASHES
+from flowrun.functions.json import JSONS
+from flowrun.functions.json_construct import JSON_CONSTRUCTORS
+from flowrun.functions.maps import MAPS
+from flowrun.functions.maths import MATHS
+from flowrun.functions.operators import OPERATORS
+from flowrun.functions.regexp import REGEXPS
+from flowrun.functions.rounding import ROUNDINGS
+from flowrun.functions.string_codes import STRING_CODES
+from flowrun.functions.string_search import STRING_SEARCH
+from flowrun.functions.strings import STRINGS
+from flowrun.functions.temporal import TEMPORALS
+from flowrun.functions.temporal_text import TEMPORAL_TEXTS
+
+Record = TypeVar("Record", bound=ScalarFunction | AggregateFunction)
+
+
+def index_by_name(records: Iterable[Record]) -> dict[str, Record]:
+    """The records under their names and aliases.
+
+    Raises:
+        InternalError: two records share a name.
+    """
+    table: dict[str, Record] = {}
+    for record in records:
+        for name in (record.name, *record.aliases):
+            if table.setdefault(name, record) is not record or name != name.upper():
+                raise InternalError(f"function name {name} is registered twice, or is not upper-case")
+    return table
+
+
+_SCALARS: tuple[ScalarFunction, ...] = (
+    *OPERATORS,
+    *STRINGS,
+    *STRING_SEARCH,
+    *STRING_CODES,
+    *REGEXPS,
+    *MATHS,
+    *ROUNDINGS,
+    *TEMPORALS,
+    *TEMPORAL_TEXTS,
+    *CURRENT_TIMES,
+    *ARRAYS,
+    *MAPS,
+    *JSONS,
+    *JSON_CONSTRUCTORS,
+    *CONDITIONALS,
+    *HASHES,
+)
+_SCALAR_BY_NAME = index_by_name(_SCALARS)
+_AGGREGATE_BY_NAME = index_by_name(AGGREGATES)
+
+
+def scalar(name: str) -> ScalarFunction | None:
+    """The scalar function or operator of a name or alias, in any case.
+
+    >>> scalar("ceiling").name, scalar("nope")
+    ('CEIL', None)
+    """
+    return _SCALAR_BY_NAME.get(name.upper())
+
+
+def aggregate(name: str) -> AggregateFunction | None:
+    """The aggregate of a name or alias, in any case.
+
+    >>> aggregate("variance").name, aggregate("upper")
+    ('VAR_SAMP', None)
+    """
+    return _AGGREGATE_BY_NAME.get(name.upper())
+
+
+def scalar_functions() -> tuple[ScalarFunction, ...]:
+    """All scalar functions and operators, each once."""
+    return _SCALARS
+
+
+def aggregate_functions() -> tuple[AggregateFunction, ...]:
+    """All aggregates, each once."""
+    return AGGREGATES
+
+
+def scalar_names() -> tuple[str, ...]:
+    """Every name and alias of a scalar function: what near matches are looked for in."""
+    return tuple(_SCALAR_BY_NAME)
+
+
+def aggregate_names() -> tuple[str, ...]:
+    """Every name and alias of an aggregate."""
+    return tuple(_AGGREGATE_BY_NAME)

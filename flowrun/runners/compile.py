@@ -1,0 +1,97 @@
+"""From a pipeline file to a job graph: the composition of front end, rewrites, lowering and graph building."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flowrun.errors import Diagnostic, UnsupportedPlanError
+from flowrun.frontend.pipeline import load_pipeline
+from flowrun.graph.explain import Format, render_job_graph, render_stream_graph, render_transformations
+from flowrun.graph.job_graph import JobGraph, JobSettings
+from flowrun.graph.job_graph_generator import build_job_graph
+from flowrun.graph.stream_graph import GraphSettings, StreamGraph
+from flowrun.graph.stream_graph_generator import build_stream_graph
+from flowrun.graph.transformation import Transformation
+from flowrun.lowering import lower
+from flowrun.plan.explain import explain_plan
+from flowrun.plan.nodes import Plan, Settings
+from flowrun.plan.rewrites import optimise
+from flowrun.runtime.explain import render_execution_graph
+from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPipeline:
+    """A pipeline without errors, in every form between its text and its tasks.
+
+    Attributes:
+        plan: as written.
+        optimised: after the rewrites.
+        transformations: the sinks; everything else is reached from them.
+        warnings: what was found on the way that does not stop it.
+    """
+
+    plan: Plan
+    optimised: Plan
+    transformations: tuple[Transformation, ...]
+    stream_graph: StreamGraph
+    job_graph: JobGraph
+    warnings: tuple[Diagnostic, ...]
+
+    def render(self, stage: str, output: str) -> str:
+        """One stage (`plan`, `transformations`, `stream`, `job` or `execution`) as `text`, `json` or `mermaid`."""
+        form = Format(output)
+        renderers: dict[str, Callable[[], str]] = {
+            "plan": lambda: explain_plan(self.optimised, output),
+            "transformations": lambda: render_transformations(self.plan.name, self.transformations, form),
+            "stream": lambda: render_stream_graph(self.stream_graph, form),
+            "job": lambda: render_job_graph(self.job_graph, form),
+            "execution": lambda: render_execution_graph(build_execution_graph(self.job_graph), form),
+        }
+        return renderers[stage]()
+
+
+def compile_pipeline(
+    path: Path, variables: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
+) -> CompiledPipeline:
+    """Everything up to the job graph.
+
+    Args:
+        path: the pipeline file.
+        variables: values for `${NAME}` in the file.
+        overrides: values by path that replace those in the file.
+
+    Raises:
+        PipelineError: the pipeline has errors; carries all of them.
+        UnsupportedPlanError: the pipeline asks for a mode that this version cannot run.
+    """
+    loaded = load_pipeline(path, variables, overrides)
+    settings = loaded.plan.settings
+    if settings.mode != "streaming":
+        raise UnsupportedPlanError(
+            f"{path}: mode '{settings.mode}' is not in this version",
+            hint="bounded sources end by themselves in streaming mode: leave the mode out",
+        )
+    optimised = optimise(loaded.plan)
+    sinks = lower(optimised)
+    stream_graph = build_stream_graph(loaded.plan.name, sinks, graph_settings(settings))
+    return CompiledPipeline(
+        loaded.plan, optimised, sinks, stream_graph, build_job_graph(stream_graph), loaded.diagnostics
+    )
+
+
+def graph_settings(settings: Settings) -> GraphSettings:
+    """The settings of a pipeline that shape its graphs and its runtime."""
+    return GraphSettings(
+        parallelism=settings.parallelism,
+        max_parallelism=settings.max_parallelism,
+        chaining=settings.chaining,
+        job=JobSettings(
+            buffer_timeout_ms=settings.buffer_timeout_ms,
+            object_reuse=settings.object_reuse,
+            batch_rows=settings.batch_rows,
+            latency_interval_ms=settings.latency_interval_ms,
+        ),
+    )

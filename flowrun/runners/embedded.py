@@ -1,0 +1,180 @@
+"""The embedded runner: one job in this process, from start to end.
+
+While a job runs, Arrow's own CPU pool has one thread: subtasks are the parallelism, and a pool of as many threads as cores
+under each of them would only fight over the same cores (DESIGN §12.6). The setting is Arrow's and holds for the whole process; the last
+running job puts back what was there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+import pyarrow as pa
+
+from flowrun.core.clock import Clock, SystemClock
+from flowrun.errors import InternalError
+from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.jobmaster.job_master import DEFAULT_CANCEL_TIMEOUT_MS, JobMaster
+from flowrun.runtime.local_cluster import LocalCluster
+from flowrun.runtime.messages import JobResult, JobStatus
+from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS
+
+StatusListener = Callable[[JobStatus], None]
+
+
+class LocalJob:
+    """A job that runs in this process. All methods are thread-safe; `stop` and `cancel` may be called in a signal handler."""
+
+    def __init__(self, job_master: JobMaster, cluster: LocalCluster) -> None:
+        self._job_master = job_master
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def job_id(self) -> str:
+        """Unique to this run."""
+        return self._job_master.job_id
+
+    def status(self) -> JobStatus:
+        """What the job looks like now, also after its end."""
+        return self._job_master.status()
+
+    def stop(self, drain: bool = False) -> None:
+        """Have the sources end early; what they emitted is processed and committed, and the job finishes.
+
+        With `drain` event time goes to its end, so that open windows fire; without it they do not.
+        """
+        self._job_master.stop(drain=drain)
+
+    def cancel(self) -> None:
+        """End the job as soon as possible, without results."""
+        self._job_master.cancel()
+
+    def wait(self, timeout_ms: float | None = None) -> JobResult | None:
+        """The result once the job is over and all its threads have ended; None if it still runs after `timeout_ms`.
+
+        Raises:
+            JobFailedError: the job failed; `__cause__` is the root cause.
+        """
+        try:
+            result = self._job_master.wait(timeout_ms)
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):
+                self._close()
+            raise
+        if result is not None:
+            self._close()
+        return result
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        _ARROW_THREADS.release()
+        self._cluster.close()
+
+    def __enter__(self) -> LocalJob:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Cancel if it still runs, and wait for the end; a failure that is already on its way out is not raised again."""
+        self.cancel()
+        if kind is None:
+            self.wait()
+            return
+        try:
+            self.wait()
+        except Exception as ending:
+            if error is not None and ending is not error:
+                error.add_note(f"the job ended with: {ending}")
+
+
+def start_embedded(
+    job_graph: JobGraph,
+    *,
+    clock: Clock | None = None,
+    network_slots: int = DEFAULT_TOTAL_SLOTS,
+    task_slots: int | None = None,
+    cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
+) -> LocalJob:
+    """Start a job and give a handle to it at once.
+
+    Args:
+        job_graph: the job.
+        clock: processing time; the system's if None.
+        network_slots: buffer slots of 32 KiB that all exchanges share.
+        task_slots: refuse jobs that need more slots; None: no limit.
+        cancel_timeout_ms: how long subtasks may take to end once cancelled; then the job fails and names them.
+    """
+    cluster = LocalCluster(SystemClock() if clock is None else clock, total_slots=network_slots, task_slots=task_slots)
+    _ARROW_THREADS.acquire()
+    return LocalJob(cluster.submit(job_graph, cancel_timeout_ms=cancel_timeout_ms), cluster)
+
+
+def run_embedded(
+    job_graph: JobGraph,
+    *,
+    clock: Clock | None = None,
+    listener: StatusListener | None = None,
+    listen_every_ms: int = 500,
+    network_slots: int = DEFAULT_TOTAL_SLOTS,
+    task_slots: int | None = None,
+    cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
+) -> JobResult:
+    """Run a job to its end.
+
+    Args:
+        job_graph: the job.
+        clock: processing time; the system's if None.
+        listener: called on this thread with the status every `listen_every_ms`, and once at the end.
+        listen_every_ms: as said.
+        network_slots: see `start_embedded`.
+        task_slots: see `start_embedded`.
+        cancel_timeout_ms: see `start_embedded`.
+
+    Raises:
+        JobFailedError: the job failed.
+        KeyboardInterrupt: Ctrl-C; the job was cancelled and all its threads have ended.
+    """
+    with start_embedded(
+        job_graph, clock=clock, network_slots=network_slots, task_slots=task_slots, cancel_timeout_ms=cancel_timeout_ms
+    ) as job:
+        while True:
+            result = job.wait(None if listener is None else listen_every_ms)
+            if listener is not None:
+                listener(job.status())
+            if result is not None:
+                return result
+
+
+class _ArrowThreads:
+    """Keeps Arrow's CPU pool at one thread while jobs run. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs = 0
+        self._before = 0
+
+    def acquire(self) -> None:
+        with self._lock:
+            if self._jobs == 0:
+                self._before = pa.cpu_count()
+                pa.set_cpu_count(1)
+            self._jobs += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._jobs -= 1
+            if self._jobs < 0:
+                raise InternalError("more jobs ended than began")
+            if self._jobs == 0:
+                pa.set_cpu_count(self._before)
+
+
+_ARROW_THREADS = _ArrowThreads()

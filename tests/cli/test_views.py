@@ -1,0 +1,70 @@
+"""What the live view, the plain lines and the summary say of a job."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from flowrun.cli.live_view import LiveView, status_table
+from flowrun.cli.progress import ProgressLines
+from flowrun.cli.summary import show_summary
+from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.messages import JobResult, JobState, JobStatus, VertexStatus
+
+
+def status(at_s: float, rows: int, pressure: float = 0.0) -> JobStatus:
+    source = VertexStatus(
+        "s",
+        "Source: orders -> paid",
+        2,
+        {ExecutionState.RUNNING: 2},
+        records_in=rows,
+        records_out=rows,
+        watermark=0,
+        watermark_lag_ms=5_200,
+        busy_ms_per_s=400.0,
+        max_back_pressured_ms_per_s=pressure,
+    )
+    sink = VertexStatus("k", "out", 1, {ExecutionState.RUNNING: 1}, records_in=rows // 2)
+    return JobStatus("j", "orders", JobState.RUNNING, int(at_s * 1e9), int(at_s * 1000), (source, sink))
+
+
+def rendered(table: object) -> str:
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(table)
+    console.file.close()
+    return console.export_text()
+
+
+def test_the_table_shows_rate_lag_load_and_back_pressure() -> None:
+    text = rendered(status_table(status(2, 1_500_000, pressure=870), {"s": 750_000.0, "k": 1.0}))
+    for part in ("orders  running  2.0 s", "2 running", "1.5 M", "750.0 k", "5.2 s", "40 %", "87 %"):
+        assert part in text, text
+
+
+def test_the_live_view_works_out_rates_between_two_looks() -> None:
+    console = Console(width=140, force_terminal=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with LiveView(console) as view:
+        view.update(status(1, 1000))
+        view.update(status(2, 4000))
+        assert view.rates["s"] == 3000
+    console.file.close()
+
+
+def test_plain_lines_come_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ProgressLines()
+    for second in range(12):
+        lines.update(status(second, second * 1000))
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in said] == ["5.0 s", "10.0 s"]
+    assert "Source: orders -> paid: 5.0 k rows, 1.0 k/s" in said[0]
+
+
+def test_the_summary_names_what_was_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    result = JobResult(
+        "j", "orders", JobState.FINISHED, 2000, status(2, 10_000).vertices, {"per_minute": {"numLateRecordsDropped": 7}}
+    )
+    show_summary(result, frozenset({"s"}))
+    said = capsys.readouterr().err
+    assert "orders: finished in 2.0 s, 10.0 k rows read (5.0 k/s)" in said
+    assert "per_minute: 7 late rows dropped" in said

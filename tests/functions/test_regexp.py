@@ -1,0 +1,166 @@
+"""Regular expression functions and the translation of Java's syntax."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowrun.core.types import STRING
+from flowrun.errors import ExpressionError
+from flowrun.functions.regex_re2 import to_re2
+from flowrun.functions.regex_syntax import RegexSyntaxError, compile_java
+from tests.functions.kernel_calls import Column, Constant, call, check, signature
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("REGEXP", ("foobar", "o+b"), True),
+        ("REGEXP", ("foobar", "^b"), False),
+        ("REGEXP", ("foobar", ""), False),
+        ("REGEXP_EXTRACT", ("foothebar", "foo(.*?)(bar)", 2), "bar"),
+        ("REGEXP_EXTRACT", ("foothebar", "foo(.*?)bar"), "foothebar"),
+        ("REGEXP_EXTRACT", ("/home/7?ref=mail", "ref=([a-z]+)", 1), "mail"),
+        ("REGEXP_EXTRACT", ("abc", "x(.)", 1), None),
+        ("REGEXP_EXTRACT", ("ac", "a(b)?c", 1), None),
+        ("REGEXP_EXTRACT", ("☂ü☂", "(ü)", 1), "ü"),
+        ("REGEXP_EXTRACT_ALL", ("a1b22", "[a-z](\\d+)"), ["1", "22"]),
+        ("REGEXP_EXTRACT_ALL", ("a1b22", "[a-z]\\d+", 0), ["a1", "b22"]),
+        ("REGEXP_EXTRACT_ALL", ("abc", "(x)"), []),
+        ("REGEXP_REPLACE", ("foobar", "oo|ar", ""), "fb"),
+        ("REGEXP_REPLACE", ("/p/12?x=3", "[0-9]+", "#"), "/p/#?x=#"),
+        ("REGEXP_REPLACE", ("a1", "(\\d)", "$1\\1"), "a$1\\1"),
+        ("REGEXP_COUNT", ("banana", "an"), 2),
+        ("REGEXP_INSTR", ("ü☂x", "x"), 3),
+        ("REGEXP_INSTR", ("abc", "x"), 0),
+        ("REGEXP_SUBSTR", ("abc123", "\\d+"), "123"),
+        ("REGEXP_SUBSTR", ("abc", "\\d+"), None),
+    ],
+)
+def test_values(name, arguments, expected):
+    check(name, arguments, expected)
+
+
+def test_null_gives_null():
+    check("REGEXP_EXTRACT", (Constant(None, STRING), "a", 0), None)
+    check("REGEXP_REPLACE", ("a", Constant(None, STRING), "b"), None)
+
+
+def test_wrong_pattern_in_data_gives_null_as_in_flink():
+    assert call("REGEXP_EXTRACT", Column(["ab", "ab"]), Column(["(", "b"]), 0) == [None, "b"]
+    assert call("REGEXP", Column(["ab", "ab"]), Column(["(", "b"])) == [False, True]
+
+
+@pytest.mark.parametrize("pattern", ["(a", "[a", "a\\", "*a", "\\p{Greek}", "(?<=a+)b", "\\y", "(?U)a", "\\x{110000}"])
+def test_wrong_constant_pattern_is_refused_at_validation(pattern):
+    with pytest.raises(ExpressionError, match="REGEXP_EXTRACT"):
+        signature("REGEXP_EXTRACT", "abc", pattern, 0)
+
+
+def test_group_that_does_not_exist_is_refused_at_validation():
+    with pytest.raises(ExpressionError, match="has 1 groups, there is no group 2"):
+        signature("REGEXP_EXTRACT", "abc", "a(b)", 2)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        (r"\Q.*\E+", "x.**", ".**"),
+        (r"(?<d>\d)\k<d>", "1233", "33"),
+        (r"[a-z&&[^aeiou]]+", "abcde", "bcd"),
+        (r"[a-c[x-z]]+", "qbxy", "bxy"),
+        (r"[^a[b]]+", "abcd", "cd"),
+        (r"[^a-z&&[^x]]+", "ab1x", "1x"),
+        (r"\p{Upper}\p{Alpha}+", "a Bcd", "Bcd"),
+        (r"\p{L}+", "1ÜñЖ2", "ÜñЖ"),
+        (r"\P{L}+", "ab12", "12"),
+        (r"[\p{Digit}_]+", "ab1_2", "1_2"),
+        (r"\w+", "üab", "ab"),
+        (r"a.b", "a\rb a-b", "a-b"),
+        (r"(?s)a.b", "a\nb", "a\nb"),
+        (r"x(?i)abc|D", "xaBC", "xaBC"),
+        (r"x(?i)abc|D", "d", "d"),
+        (r"(?i:a)b", "Ab", "Ab"),
+        (r"(a|b)++c", "abac", "abac"),
+        (r"(?>a+)b", "aab", "aab"),
+        (r"(?<=a)b(?!c)", "abc ab", "b"),
+        (r"\x{1F600}", "a😀", "😀"),
+        (r"\x41B", "AB", "AB"),
+        (r"\0101", "A", "A"),
+        (r"\h+", "a \t b", " \t "),
+        (r"a\R", "a\r\n", "a\r\n"),
+        (r"a\z", "ba", "a"),
+        (r"[\[\]&]+", "a[&]", "[&]"),
+        (r"(\d{2,})", "1 22", "22"),
+    ],
+)
+def test_java_syntax(pattern, text, found):
+    match = compile_java(pattern).search(text)
+    assert match is not None
+    assert match[0] == found
+
+
+def test_message_of_a_wrong_pattern_names_it():
+    with pytest.raises(RegexSyntaxError, match=r"'\[a' *: a class \[…\] is not closed"):
+        compile_java("[a")
+
+
+SIMPLE = st.recursive(
+    st.sampled_from(["a", "b", "ab", "[ab]", "[^a]", ".", r"\d", "[0-9]", "ü", "-"]).flatmap(
+        lambda atom: st.sampled_from(["", "+", "*", "?", "{1,2}", "+?", "*?"]).map(
+            lambda times: atom + times if len(atom) == 1 or atom[0] in "[\\" else atom
+        )
+    ),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda p: f"({p[0]}|{p[1]})"),
+        inner.map(lambda p: f"({p})"),
+        st.tuples(inner, inner).map("|".join),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None, derandomize=True)
+@given(SIMPLE, st.lists(st.text("ab1ü-\n", max_size=8), min_size=1, max_size=12))
+def test_re2_gives_what_backtracking_gives(pattern, texts):
+    compiled = compile_java(pattern)
+    column = Column(texts)
+    for group in range(compiled.groups + 1):
+        expected = [(m[group] if (m := compiled.search(t)) else None) for t in texts]
+        assert call("REGEXP_EXTRACT", column, Constant(pattern, STRING), group) == expected
+    assert call("REGEXP", column, Constant(pattern, STRING)) == [compiled.search(t) is not None for t in texts]
+    replaced = [compiled.sub(lambda _: "\\1$1", t) for t in texts]
+    assert call("REGEXP_REPLACE", column, Constant(pattern, STRING), "\\1$1") == replaced
+
+
+@pytest.mark.parametrize(
+    ("pattern", "taken"),
+    [
+        ("(&|^)channel_id=([^&]*)", True),
+        ("ref=([a-z]+)", True),
+        ("[0-9]+", True),
+        (r"^(\d+)-(\w+)\.html", True),
+        ("a(b)?", False),
+        ("(a+)+", False),
+        ("a$", False),
+        (r"(a)\1", False),
+        ("(?i)a", False),
+        ("(?=a)", False),
+        ("a++", False),
+        (r"\bword", False),
+        ("[a&&b]", False),
+    ],
+)
+def test_which_patterns_re2_is_trusted_with(pattern, taken):
+    assert (to_re2(pattern, compile_java(pattern)) is not None) == taken
+
+
+def test_groups_that_may_take_no_part_are_not_read_from_re2():
+    pattern = to_re2("(a)|(b(c|d))", compile_java("(a)|(b(c|d))"))
+    assert pattern is not None
+    assert not pattern.always
+    pattern = to_re2("(x|(y))z(w)", compile_java("(x|(y))z(w)"))
+    assert pattern is not None
+    assert pattern.always == {1, 3}
