@@ -1,0 +1,151 @@
+"""The execution graph to be shown, and one entry for all graph stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+from flowrun.errors import InternalError
+from flowrun.graph.explain import (
+    Drawing,
+    Format,
+    render_drawing,
+    render_job_graph,
+    render_stream_graph,
+    render_transformations,
+)
+from flowrun.graph.explain.drawing import Arrow, Box, boxes_as_mermaid, counted, partitioner_label
+from flowrun.graph.job_graph import JobGraph
+from flowrun.graph.stream_graph import StreamGraph
+from flowrun.graph.transformation import Transformation
+from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId, InputGate
+from flowrun.runtime.jobmaster.regions import regions
+from flowrun.runtime.jobmaster.slots import share_slots, slot_of
+
+
+class Stage(Enum):
+    """The graph stages of `flowrun explain`."""
+
+    TRANSFORMATIONS = "transformations"
+    STREAM = "stream"
+    JOB = "job"
+    EXECUTION = "execution"
+
+
+GraphStageValue = Sequence[Transformation] | StreamGraph | JobGraph | ExecutionGraph
+
+
+def render(value: GraphStageValue, stage: Stage, output: Format = Format.TEXT, name: str = "job") -> str:
+    """A value of one stage in one format; `name` is the job's, for transformations, which do not know it.
+
+    Raises:
+        InternalError: the value is not one of that stage.
+    """
+    match stage, value:
+        case Stage.STREAM, StreamGraph():
+            return render_stream_graph(value, output)
+        case Stage.JOB, JobGraph():
+            return render_job_graph(value, output)
+        case Stage.EXECUTION, ExecutionGraph():
+            return render_execution_graph(value, output)
+        case Stage.TRANSFORMATIONS, list() | tuple():
+            return render_transformations(name, value, output)
+    raise InternalError(f"a {type(value).__name__} is no value of stage {stage.value}")
+
+
+def render_execution_graph(graph: ExecutionGraph, output: Format = Format.TEXT) -> str:
+    """An execution graph with the regions and slots that follow from it."""
+    return render_drawing(draw_execution_graph(graph), output)
+
+
+def draw_execution_graph(graph: ExecutionGraph) -> Drawing:
+    """The subtasks of a job: which subpartitions each reads, its slot and its failover region."""
+    numbers = {vertex.id: number for number, vertex in enumerate(graph.all_vertices(), start=1)}
+    slots = share_slots(graph)
+    slot_names = {vertex: f"{slot.group}/{slot.index + 1}" for vertex, slot in slot_of(slots).items()}
+    found = regions(graph)
+    region_numbers = {vertex: number for number, region in enumerate(found, start=1) for vertex in region.vertices}
+    facts = (
+        counted(len(graph.job_vertices), "vertex", "vertices"),
+        counted(len(numbers), "subtask"),
+        counted(sum(len(p.consumers) for v in graph.all_vertices() for p in v.partitions), "channel"),
+        counted(len(found), "region"),
+        counted(len(slots), "slot"),
+    )
+    places: _Places = {v: (slot_names[v], region_numbers[v]) for v in numbers}
+    boxes = [
+        _box(vertex, numbers, places, f"{number}: {job_vertex.job_vertex.name}")
+        for number, job_vertex in enumerate(graph.job_vertices, start=1)
+        for vertex in job_vertex.vertices
+    ]
+    all_vertices = list(graph.all_vertices())
+    name = graph.job_graph.name
+    vertices = [
+        {"id": n, "vertex_id": v.job_vertex.vertex_id, "name": v.job_vertex.name, "parallelism": v.parallelism}
+        for n, v in enumerate(graph.job_vertices, start=1)
+    ]
+    document = {"name": name, "vertices": vertices, "subtasks": [_json(v, numbers, places) for v in all_vertices]}
+    arrows = [
+        replace(box, details=(), arrows=tuple(_arrows(v, numbers))) for box, v in zip(boxes, all_vertices, strict=True)
+    ]
+    return Drawing(f"ExecutionGraph '{name}'", facts, tuple(boxes), document, boxes_as_mermaid(arrows))
+
+
+_Places = dict[ExecutionVertexId, tuple[str, int]]
+"""Subtask → its slot's name and its region's number."""
+
+
+def _box(vertex: ExecutionVertex, numbers: dict[ExecutionVertexId, int], places: _Places, group: str) -> Box:
+    details = []
+    for gate in vertex.gates:
+        channels = ", ".join(f"[{numbers[c.producer]}]/{c.subpartition}" for c in gate.channels)
+        label = partitioner_label(gate.partitioner, gate.schema)
+        details.append(f"input {gate.input_index} {label} {gate.type.value} <- {channels}")
+    for partition in vertex.partitions:
+        tag = partition.output.tag
+        side = "" if tag is None else f" side output {tag.name}"
+        label = partitioner_label(partition.partitioner, partition.output.schema)
+        readers = ", ".join(f"[{numbers[c.vertex]}]" for c in partition.consumers)
+        details.append(f"result{side} {label} {partition.type.value} -> {readers}")
+    slot, region = places[vertex.id]
+    facts = (f"slot {slot}", f"region {region}")
+    return Box(numbers[vertex.id], vertex.name, facts=facts, details=tuple(details), group=group)
+
+
+def _arrows(vertex: ExecutionVertex, numbers: dict[ExecutionVertexId, int]) -> Iterator[Arrow]:
+    for gate in vertex.gates:
+        label = partitioner_label(gate.partitioner, gate.schema)
+        yield from (Arrow(numbers[channel.producer], label) for channel in gate.channels)
+
+
+def _json(vertex: ExecutionVertex, numbers: dict[ExecutionVertexId, int], places: _Places) -> dict[str, Any]:
+    slot, region = places[vertex.id]
+    return {
+        "id": numbers[vertex.id],
+        "vertex_id": vertex.id.vertex_id,
+        "name": vertex.name,
+        "subtask": vertex.subtask,
+        "slot": slot,
+        "region": region,
+        "gates": [_gate_json(gate, numbers) for gate in vertex.gates],
+        "partitions": [
+            {
+                "id": str(p.id),
+                "type": p.type.value,
+                "ship_strategy": partitioner_label(p.partitioner, p.output.schema),
+                "consumers": [numbers[c.vertex] for c in p.consumers],
+            }
+            for p in vertex.partitions
+        ],
+    }
+
+
+def _gate_json(gate: InputGate, numbers: dict[ExecutionVertexId, int]) -> dict[str, Any]:
+    return {
+        "input_index": gate.input_index,
+        "ship_strategy": partitioner_label(gate.partitioner, gate.schema),
+        "type": gate.type.value,
+        "channels": [{"subtask": numbers[c.producer], "subpartition": c.subpartition} for c in gate.channels],
+    }

@@ -1,0 +1,154 @@
+"""Execution attempts: the states of a subtask's runs, the legal transitions between them, and who is at which state now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from enum import Enum
+
+from flowrun.errors import InternalError
+from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId
+
+
+class ExecutionState(Enum):
+    """Where one attempt is. The normal way is CREATED → SCHEDULED → DEPLOYING → INITIALIZING → RUNNING → FINISHED."""
+
+    CREATED = "created"
+    SCHEDULED = "scheduled"
+    DEPLOYING = "deploying"
+    INITIALIZING = "initializing"
+    RUNNING = "running"
+    FINISHED = "finished"
+    CANCELING = "canceling"
+    CANCELED = "canceled"
+    FAILED = "failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the attempt is over."""
+        return not TRANSITIONS[self]
+
+
+_S = ExecutionState
+
+TRANSITIONS: Mapping[ExecutionState, frozenset[ExecutionState]] = {
+    # Nothing was deployed yet, so there is nothing to wait for: cancelling ends at once.
+    _S.CREATED: frozenset({_S.SCHEDULED, _S.CANCELED, _S.FAILED}),
+    _S.SCHEDULED: frozenset({_S.DEPLOYING, _S.CANCELED, _S.FAILED}),
+    _S.DEPLOYING: frozenset({_S.INITIALIZING, _S.CANCELING, _S.FAILED}),
+    _S.INITIALIZING: frozenset({_S.RUNNING, _S.CANCELING, _S.FAILED}),
+    _S.RUNNING: frozenset({_S.FINISHED, _S.CANCELING, _S.FAILED}),
+    _S.CANCELING: frozenset({_S.CANCELED, _S.FAILED}),
+    _S.FINISHED: frozenset(),
+    _S.CANCELED: frozenset(),
+    _S.FAILED: frozenset(),
+}
+"""State → the states that may follow it."""
+
+
+def check_transition(source: ExecutionState, target: ExecutionState) -> None:
+    """Pass if `target` may follow `source`.
+
+    Raises:
+        InternalError: it may not; names what may.
+    """
+    if target not in TRANSITIONS[source]:
+        allowed = ", ".join(s.name for s in ExecutionState if s in TRANSITIONS[source]) or "nothing, it is over"
+        raise InternalError(f"an execution cannot go from {source.name} to {target.name}; allowed: {allowed}")
+
+
+def attempt_id(job_id: str, vertex: ExecutionVertexId, number: int) -> str:
+    """The id of one attempt, unique over jobs; temporary names may contain it.
+
+    >>> attempt_id("j1", ExecutionVertexId("c0ffee0123456789", 1), 0)
+    'j1_c0ffee012345_1_0'
+    """
+    return f"{job_id}_{vertex.vertex_id[:12]}_{vertex.subtask}_{number}"
+
+
+class Execution:
+    """One attempt to run one subtask. Not thread-safe: owned by the job master's thread."""
+
+    __slots__ = ("attempt_id", "failure", "number", "state", "state_times_ms", "vertex")
+
+    def __init__(self, job_id: str, vertex: ExecutionVertexId, number: int, now_ms: int) -> None:
+        self.attempt_id = attempt_id(job_id, vertex, number)
+        self.vertex = vertex
+        self.number = number
+        self.state = ExecutionState.CREATED
+        self.failure: BaseException | None = None
+        self.state_times_ms: dict[ExecutionState, int] = {ExecutionState.CREATED: now_ms}
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the attempt is over."""
+        return self.state.is_terminal
+
+    def transition(self, target: ExecutionState, now_ms: int, failure: BaseException | None = None) -> None:
+        """Move on to `target`, remembering when, and why if it failed.
+
+        Raises:
+            InternalError: `target` may not follow the present state.
+        """
+        check_transition(self.state, target)
+        self.state = target
+        self.state_times_ms[target] = now_ms
+        if failure is not None:
+            self.failure = failure
+
+    def __repr__(self) -> str:
+        return f"Execution({self.attempt_id}, {self.state.name})"
+
+
+class Executions:
+    """The attempts of every subtask of one job, newest last. Not thread-safe: owned by the job master's thread."""
+
+    def __init__(self, graph: ExecutionGraph, job_id: str, now_ms: int) -> None:
+        self._job_id = job_id
+        self._attempts = {v.id: [Execution(job_id, v.id, 0, now_ms)] for v in graph.all_vertices()}
+        self._current = {e.attempt_id: e for e in self}
+
+    def __iter__(self) -> Iterator[Execution]:
+        """The current attempt of every subtask, in topological order."""
+        return (attempts[-1] for attempts in self._attempts.values())
+
+    def current(self, vertex: ExecutionVertexId) -> Execution:
+        """The newest attempt of a subtask. Raises KeyError for an unknown one."""
+        return self._attempts[vertex][-1]
+
+    def history(self, vertex: ExecutionVertexId) -> tuple[Execution, ...]:
+        """All attempts of a subtask, oldest first."""
+        return tuple(self._attempts[vertex])
+
+    def by_attempt(self, attempt: str) -> Execution | None:
+        """The current attempt with this id; None if it is unknown or an older one: its messages are to be ignored."""
+        return self._current.get(attempt)
+
+    def restart(self, vertex: ExecutionVertexId, now_ms: int) -> Execution:
+        """A new attempt of a subtask whose last one is over.
+
+        Raises:
+            InternalError: the last attempt is not over.
+        """
+        last = self.current(vertex)
+        if not last.is_terminal:
+            raise InternalError(f"cannot start a new attempt of {vertex}: {last.attempt_id} is {last.state.name}")
+        execution = Execution(self._job_id, vertex, last.number + 1, now_ms)
+        self._attempts[vertex].append(execution)
+        del self._current[last.attempt_id]
+        self._current[execution.attempt_id] = execution
+        return execution
+
+    def counts(self) -> Counter[ExecutionState]:
+        """How many subtasks are at which state."""
+        return Counter(e.state for e in self)
+
+    @property
+    def all_finished(self) -> bool:
+        """Whether every subtask ended well."""
+        return all(e.state is ExecutionState.FINISHED for e in self)
+
+    @property
+    def all_terminal(self) -> bool:
+        """Whether every subtask's current attempt is over."""
+        return all(e.is_terminal for e in self)

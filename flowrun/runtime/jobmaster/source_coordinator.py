@@ -1,0 +1,78 @@
+"""Hands out the splits of one source: the job's side of `SplitEnumerator`. Used by the job master's thread only."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from flowrun.api.source import Source, Split, SplitEnumerator
+from flowrun.core.clock import Clock
+from flowrun.runtime.messages import SplitRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAnswer:
+    """The answer to one split request; None: there will never be one again."""
+
+    attempt_id: str
+    split: Split | None
+
+
+class SourceCoordinator:
+    """One source vertex: its enumerator, and the readers that wait for a split in the order in which they asked.
+
+    Everything raises what the enumerator raises.
+    """
+
+    def __init__(self, name: str, source: Source, parallelism: int, clock: Clock) -> None:
+        self.name = name
+        self._source = source
+        self._parallelism = parallelism
+        self._clock = clock
+        self._enumerator: SplitEnumerator | None = None
+        self._waiting: deque[SplitRequest] = deque()
+
+    def start(self) -> None:
+        """Create and start the enumerator; may block on I/O."""
+        self._enumerator = self._source.create_enumerator(self._parallelism, self._clock)
+        self._enumerator.start()
+
+    @property
+    def discovery_interval_ms(self) -> int | None:
+        """How often `discover` is due; None: never."""
+        return None if self._enumerator is None else self._enumerator.discovery_interval_ms
+
+    def request(self, request: SplitRequest) -> list[SplitAnswer]:
+        """A reader asks; it waits if there is nothing now but may be later."""
+        self._waiting.append(request)
+        return self._serve()
+
+    def discover(self) -> list[SplitAnswer]:
+        """Look for new splits, and serve who waits."""
+        if self._enumerator is None:
+            return []
+        self._enumerator.discover()
+        return self._serve()
+
+    def close(self) -> None:
+        """Close the enumerator."""
+        enumerator, self._enumerator = self._enumerator, None
+        if enumerator is not None:
+            enumerator.close()
+
+    def _serve(self) -> list[SplitAnswer]:
+        answers: list[SplitAnswer] = []
+        enumerator = self._enumerator
+        if enumerator is None:
+            return answers
+        # Every waiting reader is asked for: a split may be meant for one subtask only.
+        for _ in range(len(self._waiting)):
+            request = self._waiting.popleft()
+            split = enumerator.next_split(request.vertex.subtask)
+            if split is not None:
+                answers.append(SplitAnswer(request.attempt_id, split))
+            elif enumerator.exhausted:
+                answers.append(SplitAnswer(request.attempt_id, None))
+            else:
+                self._waiting.append(request)
+        return answers

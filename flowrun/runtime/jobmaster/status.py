@@ -1,0 +1,111 @@
+"""What a job looks like now: execution states and metrics summed up for people."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+
+from flowrun.core.clock import Clock
+from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from flowrun.graph.job_graph import JobVertex
+from flowrun.runtime.jobmaster.execution import Executions
+from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph
+from flowrun.runtime.messages import JobState, JobStatus, VertexStatus
+from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
+
+_LATENCY = "latency_ms."
+
+
+class StatusReader:
+    """Reads the status of one job; from any thread, while it runs."""
+
+    def __init__(self, graph: ExecutionGraph, executions: Executions, metrics: MetricRegistry, clock: Clock) -> None:
+        self._graph = graph
+        self._executions = executions
+        self._metrics = metrics
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def read(self, job_id: str, state: JobState, running_ms: int) -> JobStatus:
+        """The present status."""
+        with self._lock:  # the time samplers have one reader at a time
+            vertices = tuple(self._vertex(v.job_vertex) for v in self._graph.job_vertices)
+        name = self._graph.job_graph.name
+        return JobStatus(job_id, name, state, self._clock.monotonic_ns(), running_ms, vertices)
+
+    def accumulators(self) -> dict[str, dict[str, int]]:
+        """Operator name → counter → sum over all subtasks."""
+        return {
+            operator.name: counters
+            for job_vertex in self._graph.job_vertices
+            for operator in job_vertex.job_vertex.operators
+            for counters in (self._operator_counters(job_vertex.job_vertex, operator.operator_id),)
+        }
+
+    def _vertex(self, vertex: JobVertex) -> VertexStatus:
+        subtasks = [str(i) for i in range(vertex.parallelism)]
+        tasks = [self._metrics.group(vertex.vertex_id, s) for s in subtasks]
+        states = Counter(e.state for e in self._executions if e.vertex.vertex_id == vertex.vertex_id)
+        totals = {
+            n: sum(t.counters().get(n, 0) for t in tasks)
+            for n in ("records_in", "bytes_in", "records_out", "bytes_out")
+        }
+        head, tail = vertex.operators[0].operator_id, vertex.operators[-1].operator_id
+        if not vertex.inputs:
+            totals["records_in"] = self._operator_counters(vertex, head).get("records_out", 0)
+        if not vertex.results:
+            totals["records_out"] = self._operator_counters(vertex, tail).get("records_in", 0)
+        watermarks = [self._watermark(vertex, s, t) for s, t in zip(subtasks, tasks, strict=True)]
+        running = [w for w in watermarks if w < MAX_TIMESTAMP]
+        watermark = min(running, default=MAX_TIMESTAMP)
+        known = watermark > MIN_TIMESTAMP
+        rates = [use.read() for s in subtasks if (use := self._metrics.time_use(vertex.vertex_id, s)) is not None]
+        return VertexStatus(
+            vertex.vertex_id,
+            vertex.name,
+            vertex.parallelism,
+            dict(states),
+            **totals,
+            watermark=watermark if known else None,
+            watermark_lag_ms=self._clock.now_ms() - watermark if known and watermark < MAX_TIMESTAMP else None,
+            busy_ms_per_s=_mean(r[0] for r in rates),
+            idle_ms_per_s=_mean(r[1] for r in rates),
+            back_pressured_ms_per_s=_mean(r[2] for r in rates),
+            max_back_pressured_ms_per_s=max((r[2] for r in rates), default=0.0),
+            latency_ms=self._latencies(vertex),
+            counters={o.name: self._operator_counters(vertex, o.operator_id) for o in vertex.operators},
+        )
+
+    def _watermark(self, vertex: JobVertex, subtask: str, task: ScopedMetrics) -> int:
+        """Event time of one subtask: of its input, or for a source what its chain sends on (it may assign watermarks itself)."""
+        if vertex.inputs:
+            read = task.gauges().get("current_input_watermark")
+            return MIN_TIMESTAMP if read is None else int(read)
+        sent = [
+            self._metrics.group(vertex.vertex_id, subtask, o.operator_id).gauges().get("current_output_watermark")
+            for o in vertex.operators
+        ]
+        return max((int(w) for w in sent if w is not None), default=MIN_TIMESTAMP)
+
+    def _operator_counters(self, vertex: JobVertex, operator_id: str) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for subtask in range(vertex.parallelism):
+            total.update(self._metrics.group(vertex.vertex_id, str(subtask), operator_id).counters())
+        return dict(total)
+
+    def _latencies(self, vertex: JobVertex) -> dict[str, tuple[float, float]]:
+        """Source → worst median and worst 99th percentile over the subtasks."""
+        found: dict[str, tuple[float, float]] = {}
+        for group in self._metrics.under(vertex.vertex_id):
+            for name, histogram in group.histograms().items():
+                if name.startswith(_LATENCY) and histogram.total:
+                    source = name.removeprefix(_LATENCY)
+                    median, tail = found.get(source, (0.0, 0.0))
+                    found[source] = (max(median, histogram.quantile(0.5)), max(tail, histogram.quantile(0.99)))
+        return found
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else 0.0

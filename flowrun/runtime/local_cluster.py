@@ -1,0 +1,189 @@
+"""The local cluster: everything a job needs in one process. Subtasks are threads, exchanges are queues.
+
+One timer thread and one buffer pool serve all jobs of the cluster; each job has its own job master thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from flowrun.api.source import Split
+from flowrun.core.clock import Clock
+from flowrun.errors import InternalError
+from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.jobmaster.job_master import DEFAULT_CANCEL_TIMEOUT_MS, JobMaster
+from flowrun.runtime.messages import JobMasterGateway, TaskDeployment
+from flowrun.runtime.metrics import MetricRegistry
+from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
+from flowrun.runtime.network.environment import NetworkEnvironment
+from flowrun.runtime.task.stream_task import StreamTask
+from flowrun.runtime.task.timers import TimerThread
+
+STACK_DEPTH = 6
+"""How many frames of a stuck thread its description shows."""
+
+
+class LocalTaskExecutor:
+    """Runs the subtasks of one job as threads of this process. Thread-safe."""
+
+    def __init__(
+        self,
+        network: NetworkEnvironment,
+        timers: TimerThread,
+        clock: Clock,
+        metrics: MetricRegistry,
+    ) -> None:
+        self._network = network
+        self._timers = timers
+        self._clock = clock
+        self._metrics = metrics
+        self._job_master: JobMasterGateway | None = None
+        self._lock = threading.Lock()
+        self._tasks: dict[str, StreamTask] = {}
+
+    def connect(self, job_master: JobMasterGateway) -> None:
+        """Set whom subtasks report to; before the first deployment."""
+        self._job_master = job_master
+
+    def deploy(self, deployment: TaskDeployment) -> None:
+        """Create a subtask and start its thread.
+
+        Raises:
+            ClusterError: no buffer slots are left.
+        """
+        assert self._job_master is not None
+        partitions = [self._network.create_partition(p) for p in deployment.vertex.partitions]
+        gates = self._network.create_gates(deployment.vertex, deployment.settings.batch_rows)
+        task = StreamTask(
+            deployment,
+            partitions,
+            gates,
+            job_master=self._job_master,
+            timers=self._timers,
+            clock=self._clock,
+            metrics=self._metrics,
+        )
+        with self._lock:
+            self._tasks[deployment.attempt_id] = task
+        task.thread.start()
+
+    def cancel(self, attempt_id: str) -> None:
+        """Wake a subtask out of every wait and have it end."""
+        task = self._task(attempt_id)
+        if task is not None:
+            task.cancel()
+
+    def stop(self, attempt_id: str, drain: bool) -> None:
+        """Have a source subtask end its input early."""
+        task = self._task(attempt_id)
+        if task is not None:
+            task.stop(drain)
+
+    def add_splits(self, attempt_id: str, splits: Sequence[Split]) -> None:
+        """Hand splits to a source subtask."""
+        task = self._task(attempt_id)
+        if task is not None:
+            task.add_splits(splits)
+
+    def notify_no_more_splits(self, attempt_id: str) -> None:
+        """Tell a source subtask that no split will come."""
+        task = self._task(attempt_id)
+        if task is not None:
+            task.notify_no_more_splits()
+
+    def describe_stuck(self, attempt_ids: Sequence[str]) -> tuple[str, ...]:
+        """Which of these subtasks still run, and where their threads are."""
+        frames = sys._current_frames()
+        described = []
+        for attempt_id in attempt_ids:
+            task = self._task(attempt_id)
+            if task is None or not task.thread.is_alive():
+                continue
+            frame = frames.get(task.thread.ident or 0)
+            stack = traceback.extract_stack(frame)[-STACK_DEPTH:] if frame is not None else []
+            where = " < ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in reversed(stack))
+            described.append(f"{task.vertex.name} is at {where}")
+        return tuple(described)
+
+    def end(self, stuck: Sequence[str]) -> None:
+        """Join all threads but those of `stuck` attempts, and free the network."""
+        with self._lock:
+            tasks = dict(self._tasks)
+            self._tasks.clear()
+        for attempt_id, task in tasks.items():
+            if attempt_id not in stuck:
+                task.thread.join()
+        self._network.release()
+
+    def _task(self, attempt_id: str) -> StreamTask | None:
+        with self._lock:
+            return self._tasks.get(attempt_id)
+
+
+class LocalCluster:
+    """Runs jobs in this process. Use as a context manager: leaving it ends the timer thread.
+
+    Args:
+        clock: of everything in the cluster.
+        total_slots: network buffer slots of 32 KiB.
+        task_slots: how many slots (each runs one subtask of every vertex) there are; None: as many as jobs ask for.
+        spill_dir: parent folder of spilled blocking partitions; None: the system's temporary folder.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        total_slots: int = DEFAULT_TOTAL_SLOTS,
+        task_slots: int | None = None,
+        spill_dir: Path | None = None,
+    ) -> None:
+        self.clock = clock
+        self.pool = GlobalBufferPool(total_slots)
+        self.timers = TimerThread(clock)
+        self._task_slots = task_slots
+        self._spill_dir = spill_dir
+
+    def submit(self, job_graph: JobGraph, *, cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS) -> JobMaster:
+        """Start a job; gives the job master that runs it."""
+        metrics = MetricRegistry()
+        network = NetworkEnvironment(self.pool, self.timers, self.clock, self._spill_dir)
+        executor = LocalTaskExecutor(network, self.timers, self.clock, metrics)
+        job_master = JobMaster(
+            job_graph,
+            job_id=uuid.uuid4().hex,
+            clock=self.clock,
+            timers=self.timers,
+            metrics=metrics,
+            slots=self._task_slots,
+            cancel_timeout_ms=cancel_timeout_ms,
+            on_end=executor.end,
+            describe_stuck=executor.describe_stuck,
+        )
+        executor.connect(job_master)
+        job_master.start(executor)
+        return job_master
+
+    def close(self) -> None:
+        """End the timer thread. Idempotent.
+
+        Raises:
+            InternalError: a timer callback failed.
+        """
+        self.timers.close()
+        if self.timers.failure is not None:
+            raise InternalError("a timer callback failed") from self.timers.failure
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,215 @@
+"""Everything that a job master and the executors of its tasks say to each other, and what they tell their users.
+
+All messages are frozen values. Gateways are thread-safe and never block: a call puts a message into the receiver's mailbox. In one
+process they are called directly; between processes the same calls travel as messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from flowrun.api.sink import Committable
+from flowrun.api.source import Split
+from flowrun.graph.job_graph import JobSettings
+from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.jobmaster.execution_graph import ExecutionVertex, ExecutionVertexId
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDeployment:
+    """What an executor needs to run one subtask.
+
+    Attributes:
+        job_id: the run of the job.
+        attempt_id: of this execution.
+        vertex: the subtask with its gates and partitions.
+        consumer_max_parallelism: key groups of the consumer of each partition of `vertex`.
+        settings: of the job.
+    """
+
+    job_id: str
+    attempt_id: str
+    vertex: ExecutionVertex
+    consumer_max_parallelism: tuple[int, ...]
+    settings: JobSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """Why a subtask failed. `operator` is None if no operator is to blame; `secondary` came up while cleaning up."""
+
+    error: BaseException
+    operator: str | None = None
+    phase: str | None = None
+    secondary: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskUpdate:
+    """A subtask reached a state."""
+
+    vertex: ExecutionVertexId
+    attempt_id: str
+    state: ExecutionState
+    failure: TaskFailure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRequest:
+    """A reader asks for a split."""
+
+    vertex: ExecutionVertexId
+    attempt_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommittablesReport:
+    """A sink hands over committables. `at_end`: they are of `finish` and wait for the whole job to end well."""
+
+    vertex: ExecutionVertexId
+    attempt_id: str
+    operator_id: str
+    committables: tuple[Committable, ...]
+    at_end: bool
+
+
+class JobMasterGateway(Protocol):
+    """What tasks call."""
+
+    def update_task(self, update: TaskUpdate) -> None:
+        """A subtask reached a state; the last one of a subtask comes when its operators are closed."""
+        ...
+
+    def request_split(self, request: SplitRequest) -> None:
+        """A source subtask asks for a split."""
+        ...
+
+    def report_committables(self, report: CommittablesReport) -> None:
+        """A sink subtask wrote something that is not visible yet."""
+        ...
+
+
+class TaskExecutorGateway(Protocol):
+    """What the job master calls. Calls for unknown attempts are ignored: the attempt may have ended meanwhile."""
+
+    def deploy(self, deployment: TaskDeployment) -> None:
+        """Create a subtask and start its thread."""
+        ...
+
+    def cancel(self, attempt_id: str) -> None:
+        """Wake a subtask out of every wait and have it end."""
+        ...
+
+    def stop(self, attempt_id: str, drain: bool) -> None:
+        """Have a source subtask end its input early."""
+        ...
+
+    def add_splits(self, attempt_id: str, splits: Sequence[Split]) -> None:
+        """Answer of a split request."""
+        ...
+
+    def notify_no_more_splits(self, attempt_id: str) -> None:
+        """Answer of a split request when the enumerator is exhausted."""
+        ...
+
+
+class JobState(Enum):
+    """Where a job is."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILING = "failing"
+    FAILED = "failed"
+    CANCELLING = "cancelling"
+    CANCELED = "canceled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job is over."""
+        return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELED)
+
+
+@dataclass(frozen=True, slots=True)
+class VertexStatus:
+    """One job vertex at one moment; sums over its subtasks unless said otherwise.
+
+    Attributes:
+        vertex_id: as in the job graph.
+        name: the chain's name.
+        parallelism: number of subtasks.
+        states: execution state → number of subtasks.
+        records_in: rows that entered; for a source the rows that its head emitted.
+        records_out: rows that left to other vertices; for a vertex without outputs the rows that entered its last operator.
+        bytes_in: bytes received from other vertices.
+        bytes_out: bytes sent to other vertices.
+        watermark: event time of the slowest subtask, ms; None before the first watermark.
+        watermark_lag_ms: processing time − watermark; None without a watermark, and at the end of input.
+        busy_ms_per_s: mean over the subtasks in about the last second.
+        idle_ms_per_s: the same for waiting on input.
+        back_pressured_ms_per_s: the same for waiting on room downstream; `max_back_pressured_ms_per_s` is of the worst subtask.
+        latency_ms: source → (median, 99th percentile) of the latency markers that ended here, ms.
+        counters: operator name → counter → value, such as dropped late rows.
+    """
+
+    vertex_id: str
+    name: str
+    parallelism: int
+    states: Mapping[ExecutionState, int]
+    records_in: int = 0
+    records_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    watermark: int | None = None
+    watermark_lag_ms: int | None = None
+    busy_ms_per_s: float = 0.0
+    idle_ms_per_s: float = 0.0
+    back_pressured_ms_per_s: float = 0.0
+    max_back_pressured_ms_per_s: float = 0.0
+    latency_ms: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job at one moment. `at_ns` is monotonic: two statuses give rates."""
+
+    job_id: str
+    name: str
+    state: JobState
+    at_ns: int
+    running_ms: int
+    vertices: tuple[VertexStatus, ...]
+
+    def records_in_per_second(self, earlier: JobStatus, vertex: int) -> float:
+        """Rows that entered a vertex (by position) each second since an earlier status; 0 if no time passed."""
+        seconds = (self.at_ns - earlier.at_ns) / 1e9
+        if seconds <= 0:
+            return 0.0
+        return (self.vertices[vertex].records_in - earlier.vertices[vertex].records_in) / seconds
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a job ended: finished or cancelled (a failed one raises).
+
+    Attributes:
+        job_id: the run.
+        name: of the job.
+        state: FINISHED or CANCELED.
+        duration_ms: from deployment to the end.
+        vertices: the last status of every vertex.
+        accumulators: operator name → counter → sum over all subtasks.
+        problems: what went wrong while a cancelled job was taken down.
+    """
+
+    job_id: str
+    name: str
+    state: JobState
+    duration_ms: float
+    vertices: tuple[VertexStatus, ...]
+    accumulators: Mapping[str, Mapping[str, int]]
+    problems: tuple[str, ...] = ()

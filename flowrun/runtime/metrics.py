@@ -1,0 +1,226 @@
+"""The metrics registry: counters, gauges and histograms by scope, written by one thread each and read by any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from flowrun.core.clock import Clock
+from flowrun.errors import InternalError
+
+HISTOGRAM_WINDOW = 1024
+"""How many recent values a histogram keeps."""
+
+
+class SimpleCounter:
+    """A number that only grows. One thread writes; under the GIL any thread may read."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """The present value."""
+        return self._count
+
+    def inc(self, n: int = 1) -> None:
+        """Add `n` ≥ 0."""
+        self._count += n
+
+
+class WindowHistogram:
+    """A distribution over the last `HISTOGRAM_WINDOW` values. One thread writes, any reads.
+
+    >>> histogram = WindowHistogram()
+    >>> for value in range(101): histogram.update(value)
+    >>> histogram.quantile(0.99), histogram.total
+    (99.0, 101)
+    """
+
+    __slots__ = ("_values", "total")
+
+    def __init__(self) -> None:
+        self._values = np.zeros(HISTOGRAM_WINDOW)
+        self.total = 0
+
+    def update(self, value: float) -> None:
+        """Add a value; the oldest is forgotten once the window is full."""
+        self._values[self.total % HISTOGRAM_WINDOW] = value
+        self.total += 1
+
+    def quantile(self, q: float) -> float:
+        """The q-quantile of the window, 0 ≤ q ≤ 1, interpolated; NaN while empty."""
+        size = min(self.total, HISTOGRAM_WINDOW)
+        return float(np.quantile(self._values[:size], q)) if size else math.nan
+
+
+Metric = SimpleCounter | WindowHistogram | Callable[[], float | int | None]
+M = TypeVar("M", SimpleCounter, WindowHistogram)
+
+
+class ScopedMetrics:
+    """The metrics of one scope, e.g. one operator of one subtask. The same name gives the same metric."""
+
+    def __init__(self, scope: tuple[str, ...]) -> None:
+        self.scope = scope
+        self._metrics: dict[str, Metric] = {}
+
+    def counter(self, name: str) -> SimpleCounter:
+        """The counter of that name, new or known."""
+        return self._of(name, SimpleCounter)
+
+    def histogram(self, name: str) -> WindowHistogram:
+        """The histogram of that name, new or known."""
+        return self._of(name, WindowHistogram)
+
+    def gauge(self, name: str, read: Callable[[], float | int | None]) -> None:
+        """Register a value that is read on demand, from any thread; a later registration replaces it."""
+        self._metrics[name] = read
+
+    def counters(self) -> dict[str, int]:
+        """Values of all counters by name."""
+        return {n: m.count for n, m in list(self._metrics.items()) if isinstance(m, SimpleCounter)}
+
+    def histograms(self) -> dict[str, WindowHistogram]:
+        """All histograms by name."""
+        return {n: m for n, m in list(self._metrics.items()) if isinstance(m, WindowHistogram)}
+
+    def gauges(self) -> dict[str, float | int | None]:
+        """Present values of all gauges by name."""
+        return {n: m() for n, m in list(self._metrics.items()) if not isinstance(m, SimpleCounter | WindowHistogram)}
+
+    def _of(self, name: str, kind: type[M]) -> M:
+        metric = self._metrics.setdefault(name, kind())
+        if not isinstance(metric, kind):
+            raise InternalError(
+                f"metric '{'.'.join((*self.scope, name))}' is a {type(metric).__name__}, not a {kind.__name__}"
+            )
+        return metric
+
+
+class MetricRegistry:
+    """All metrics of one job, by scope. Thread-safe: scopes are only added."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, ...], ScopedMetrics] = {}
+        self._times: dict[tuple[str, ...], RecentTimeUse] = {}
+
+    def group(self, *scope: str) -> ScopedMetrics:
+        """The metrics of a scope, such as `(vertex_id, subtask, operator_id)`."""
+        return self._groups.setdefault(scope, ScopedMetrics(scope))
+
+    def account_time(self, clock: Clock, *scope: str) -> TimeAccount:
+        """A new account of how the subtask with this scope spends its time."""
+        account = TimeAccount(clock)
+        self._times[scope] = RecentTimeUse(account, clock)
+        return account
+
+    def time_use(self, *scope: str) -> RecentTimeUse | None:
+        """The recent use of a subtask's time; None before it starts."""
+        return self._times.get(scope)
+
+    def under(self, *prefix: str) -> Iterator[ScopedMetrics]:
+        """All groups whose scope starts with `prefix`."""
+        return (g for s, g in list(self._groups.items()) if s[: len(prefix)] == prefix)
+
+
+class TimeAccount:
+    """How long a subtask was idle and back-pressured; the rest of its time it was busy. In ns of `Clock.monotonic_ns`.
+
+    The subtask's thread calls `begin` and `end` around each wait; any thread reads. A wait that still goes on counts up to now.
+    """
+
+    __slots__ = ("_clock", "_idle_ns", "_pressured_ns", "_started_ns", "_stopped_ns", "_wait")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._started_ns = clock.monotonic_ns()
+        self._stopped_ns: int | None = None
+        self._idle_ns = 0
+        self._pressured_ns = 0
+        self._wait: tuple[int, bool] | None = None
+
+    def begin(self, *, back_pressured: bool) -> None:
+        """A wait starts: for room downstream, or for input."""
+        self._wait = (self._clock.monotonic_ns(), back_pressured)
+
+    def end(self) -> None:
+        """The wait that `begin` announced is over."""
+        if self._wait is None:
+            return
+        since, back_pressured = self._wait
+        self._wait = None
+        waited = self._clock.monotonic_ns() - since
+        if back_pressured:
+            self._pressured_ns += waited
+        else:
+            self._idle_ns += waited
+
+    def stop(self) -> None:
+        """The subtask is over: no time counts any more."""
+        self.end()
+        self._stopped_ns = self._clock.monotonic_ns()
+
+    def read(self) -> TimeUse:
+        """Totals since the start."""
+        wait, idle, pressured = self._wait, self._idle_ns, self._pressured_ns
+        now = self._stopped_ns if self._stopped_ns is not None else self._clock.monotonic_ns()
+        if wait is not None:
+            since, back_pressured = wait
+            idle += 0 if back_pressured else now - since
+            pressured += now - since if back_pressured else 0
+        return TimeUse(max(now - self._started_ns - idle - pressured, 0), idle, pressured)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUse:
+    """How a time span was spent, ns."""
+
+    busy_ns: int = 0
+    idle_ns: int = 0
+    back_pressured_ns: int = 0
+
+    def since(self, earlier: TimeUse) -> TimeUse:
+        """What was added after `earlier`."""
+        return TimeUse(
+            self.busy_ns - earlier.busy_ns,
+            self.idle_ns - earlier.idle_ns,
+            self.back_pressured_ns - earlier.back_pressured_ns,
+        )
+
+    def per_second(self) -> tuple[float, float, float]:
+        """Busy, idle and back-pressured ms per second; all 0 for an empty span.
+
+        >>> TimeUse(busy_ns=3, idle_ns=1).per_second()
+        (750.0, 250.0, 0.0)
+        """
+        total = self.busy_ns + self.idle_ns + self.back_pressured_ns
+        if total <= 0:
+            return (0.0, 0.0, 0.0)
+        return (self.busy_ns * 1e3 / total, self.idle_ns * 1e3 / total, self.back_pressured_ns * 1e3 / total)
+
+
+class RecentTimeUse:
+    """Busy, idle and back-pressured ms per second over about the last second. Read by one thread at a time."""
+
+    def __init__(self, account: TimeAccount, clock: Clock, window_ns: int = 1_000_000_000) -> None:
+        self._account = account
+        self._clock = clock
+        self._window_ns = window_ns
+        self._samples: list[tuple[int, TimeUse]] = [(clock.monotonic_ns(), TimeUse())]
+
+    def read(self) -> tuple[float, float, float]:
+        """The present rates: against the newest sample that is at least one window old, else the oldest there is."""
+        now, use = self._clock.monotonic_ns(), self._account.read()
+        while len(self._samples) > 1 and now - self._samples[1][0] >= self._window_ns:
+            self._samples.pop(0)
+        earlier = self._samples[0][1]
+        if now - self._samples[-1][0] >= self._window_ns // 10:
+            self._samples.append((now, use))
+        return use.since(earlier).per_second()

@@ -1,0 +1,120 @@
+"""The network environment of a process: creates the partitions and gates of its subtasks and connects them.
+
+The worker side of the shuffle service: another transport replaces this class, and what it creates speaks the same protocols.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from flowrun.core.clock import Clock
+from flowrun.errors import InternalError
+from flowrun.graph.job_graph import ResultType
+from flowrun.runtime.jobmaster.execution_graph import Channel, ExecutionVertex, IntermediateResultPartition, PartitionId
+from flowrun.runtime.jobmaster.execution_graph import InputGate as GateDescription
+from flowrun.runtime.network.blocking import BlockingSubpartition
+from flowrun.runtime.network.buffer_pool import GlobalBufferPool
+from flowrun.runtime.network.channel import LocalInputChannel, OpenView
+from flowrun.runtime.network.gate import InputGate, SingleInputGate, UnionInputGate
+from flowrun.runtime.network.partition import ResultPartition
+from flowrun.runtime.network.subpartition import PipelinedSubpartition, Subpartition
+from flowrun.runtime.task.timers import TimerThread
+
+RESERVED_SLOTS_PER_SUBPARTITION = 2
+"""Slots that a partition never has to share (Flink's exclusive buffers)."""
+
+PARTITION_SLOTS = 256
+"""Slots that a partition may hold: 8 MiB in flight, about five batches of 64k rows × 3 BIGINTs."""
+
+PARTITION_SLOTS_PER_SUBPARTITION = 32
+
+
+class NetworkEnvironment:
+    """All partitions of one job in this process. Thread-safe."""
+
+    def __init__(
+        self, pool: GlobalBufferPool, timers: TimerThread, clock: Clock, spill_dir: Path | None = None
+    ) -> None:
+        self._pool = pool
+        self._timers = timers
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._partitions: dict[PartitionId, ResultPartition] = {}
+        self._spill_parent = spill_dir
+        self._spill_dir: Path | None = None
+
+    def create_partition(self, description: IntermediateResultPartition) -> ResultPartition:
+        """The partition of one producer subtask and edge, open for consumers from now on.
+
+        Raises:
+            ClusterError: no buffer slots are left for it.
+        """
+        count = description.subpartitions
+        limit = max(PARTITION_SLOTS, PARTITION_SLOTS_PER_SUBPARTITION * count)
+        pool = self._pool.create_local(RESERVED_SLOTS_PER_SUBPARTITION * count, limit)
+        names = [f"{description.id}.{index}" for index in range(count)]
+        subpartitions: list[Subpartition] = []
+        for name in names:
+            if description.type is ResultType.BLOCKING:
+                subpartitions.append(BlockingSubpartition(name.replace("#", "-"), self._spill_folder()))
+            else:
+                subpartitions.append(PipelinedSubpartition(name, pool.recycle))
+        partition = ResultPartition(
+            str(description.id),
+            subpartitions,
+            pool,
+            clock=self._clock,
+            timers=self._timers,
+            buffer_timeout_ms=description.output.buffer_timeout_ms,
+        )
+        with self._lock:
+            self._partitions[description.id] = partition
+        return partition
+
+    def create_gates(self, vertex: ExecutionVertex, batch_rows: int) -> list[InputGate]:
+        """One gate a logical input, by input index; several edges of one input become a union gate."""
+        by_input: dict[int, list[InputGate]] = {}
+        for gate in vertex.gates:
+            by_input.setdefault(gate.input_index, []).append(self._create_gate(gate, batch_rows))
+        if sorted(by_input) != list(range(len(by_input))):
+            raise InternalError(f"inputs of {vertex.name} are not numbered from 0: {sorted(by_input)}")
+        return [_union(by_input[index]) for index in range(len(by_input))]
+
+    def release(self) -> None:
+        """Drop all partitions and delete spilled files. Idempotent."""
+        with self._lock:
+            partitions = list(self._partitions.values())
+            self._partitions.clear()
+            folder, self._spill_dir = self._spill_dir, None
+        for partition in partitions:
+            partition.release()
+        if folder is not None:
+            shutil.rmtree(folder)
+
+    def _create_gate(self, gate: GateDescription, batch_rows: int) -> SingleInputGate:
+        return SingleInputGate(
+            [LocalInputChannel(str(c.partition), self._opener(c)) for c in gate.channels], batch_rows
+        )
+
+    def _opener(self, channel: Channel) -> OpenView:
+        with self._lock:
+            partition = self._partitions.get(channel.partition)
+        if partition is None:
+            raise InternalError(
+                f"partition {channel.partition} is read before its producer {channel.producer} is deployed"
+            )
+        return lambda listener: partition.create_view(channel.subpartition, listener)
+
+    def _spill_folder(self) -> Path:
+        with self._lock:
+            if self._spill_dir is None:
+                self._spill_dir = Path(tempfile.mkdtemp(prefix="flowrun-spill-", dir=self._spill_parent))
+            return self._spill_dir
+
+
+def _union(gates: Sequence[InputGate]) -> InputGate:
+    return gates[0] if len(gates) == 1 else UnionInputGate(gates)

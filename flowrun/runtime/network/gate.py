@@ -1,0 +1,233 @@
+"""Input gates: all channels of one input of a subtask, read fairly and coalesced.
+
+Batches that are ready are concatenated up to the wanted batch size, over channels too: a batch that the producer split for its
+consumers must not stay in crumbs downstream. Order holds a channel; events are never overtaken and never overtake.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import Protocol
+
+from flowrun.core.elements import EndOfInput, Event, RecordBatch, concat_batches
+from flowrun.runtime.network.channel import InputChannel
+from flowrun.runtime.network.subpartition import Control
+
+
+@dataclass(frozen=True, slots=True)
+class GateEvent:
+    """An event with the channel (position in the gate) that it came from."""
+
+    channel: int
+    event: Event
+
+
+class InputGate(Protocol):
+    """What a task reads. `poll`, `block` and `resume` are for the task's thread."""
+
+    @property
+    def channels(self) -> int:
+        """Number of channels."""
+        ...
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every channel has ended."""
+        ...
+
+    def request_partitions(self) -> None:
+        """Connect all channels."""
+        ...
+
+    def set_listener(self, listener: Callable[[], None]) -> None:
+        """`listener` is called, from any thread, when something came after `poll` gave None."""
+        ...
+
+    def poll(self) -> RecordBatch | GateEvent | None:
+        """Rows or an event, without waiting; None if there is nothing now."""
+        ...
+
+    def block(self, channel: int) -> None:
+        """Leave a channel unread until `resume` (barrier alignment). What was already taken from it is still given."""
+        ...
+
+    def resume(self, channel: int) -> None:
+        """Read a blocked channel again."""
+        ...
+
+    def release(self) -> None:
+        """Stop reading and free all channels. Idempotent."""
+        ...
+
+
+class SingleInputGate:
+    """The channels of one job edge."""
+
+    def __init__(self, channels: Sequence[InputChannel], batch_rows: int) -> None:
+        self._channels = tuple(channels)
+        self._batch_rows = batch_rows
+        self._lock = threading.Lock()
+        self._ready: deque[int] = deque()
+        self._is_ready = [False] * len(self._channels)
+        self._blocked = [False] * len(self._channels)
+        self._armed = False
+        self._listener: Callable[[], None] | None = None
+        self._held: deque[RecordBatch | GateEvent] = deque()
+        self._ended = 0
+
+    @property
+    def channels(self) -> int:
+        """Number of channels."""
+        return len(self._channels)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every channel has ended."""
+        return self._ended == len(self._channels)
+
+    def set_listener(self, listener: Callable[[], None]) -> None:
+        """Set who is told that there is something again."""
+        self._listener = listener
+
+    def request_partitions(self) -> None:
+        """Connect all channels."""
+        for index, channel in enumerate(self._channels):
+            channel.request(self._notifier(index))
+
+    def poll(self) -> RecordBatch | GateEvent | None:
+        """Rows of one or several channels, or one event."""
+        if self._held:
+            return self._given(self._held.popleft())
+        batches: list[RecordBatch] = []
+        rows = 0
+        # Below half of the wanted size one more channel is asked; above it, copying costs more than it saves.
+        while 2 * rows < self._batch_rows:
+            index = self._next_ready(arm=not batches)
+            if index is None:
+                break
+            element = self._channels[index].poll(self._batch_rows - rows)
+            if element is None:
+                continue
+            if element.more:
+                self._enqueue(index)
+            if isinstance(element, Control):
+                self._held.append(GateEvent(index, element.event))
+                break
+            batches += element.batches
+            rows = sum(b.num_rows for b in batches)
+        if not batches:
+            return self._given(self._held.popleft()) if self._held else None
+        if len(batches) == 1:
+            return batches[0]
+        runs = [concat_batches(list(run)) for _, run in groupby(batches, lambda b: b.timestamps is None)]
+        self._held.extendleft(reversed(runs[1:]))
+        return runs[0]
+
+    def block(self, channel: int) -> None:
+        """Leave a channel unread."""
+        with self._lock:
+            self._blocked[channel] = True
+
+    def resume(self, channel: int) -> None:
+        """Read a channel again, whatever came meanwhile."""
+        with self._lock:
+            self._blocked[channel] = False
+        self._enqueue(channel)
+
+    def release(self) -> None:
+        """Free all channels."""
+        for channel in self._channels:
+            channel.release()
+
+    def _given(self, element: RecordBatch | GateEvent) -> RecordBatch | GateEvent:
+        if isinstance(element, GateEvent) and isinstance(element.event, EndOfInput):
+            self._ended += 1
+        return element
+
+    def _notifier(self, index: int) -> Callable[[], None]:
+        return lambda: self._enqueue(index)
+
+    def _enqueue(self, index: int) -> None:
+        with self._lock:
+            if self._is_ready[index]:
+                return
+            self._is_ready[index] = True
+            self._ready.append(index)
+            armed, self._armed = self._armed, False
+        if armed and self._listener is not None:
+            self._listener()
+
+    def _next_ready(self, *, arm: bool) -> int | None:
+        """The channel whose turn it is; if there is none and `arm`, the listener is told of the next one."""
+        with self._lock:
+            while self._ready:
+                index = self._ready.popleft()
+                self._is_ready[index] = False
+                if not self._blocked[index]:
+                    return index
+            self._armed = arm
+            return None
+
+
+class UnionInputGate:
+    """Several gates read as one: a union. Channels are numbered through in the order of the members, which take turns."""
+
+    def __init__(self, members: Sequence[InputGate]) -> None:
+        self._members = tuple(members)
+        self._starts = [0, *accumulate(m.channels for m in members)]
+        self._turn = 0
+
+    @property
+    def channels(self) -> int:
+        """Number of channels of all members."""
+        return self._starts[-1]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every channel of every member has ended."""
+        return all(m.is_finished for m in self._members)
+
+    def set_listener(self, listener: Callable[[], None]) -> None:
+        """Set who is told that a member has something again."""
+        for member in self._members:
+            member.set_listener(listener)
+
+    def request_partitions(self) -> None:
+        """Connect all channels of all members."""
+        for member in self._members:
+            member.request_partitions()
+
+    def poll(self) -> RecordBatch | GateEvent | None:
+        """What the next member in turn has. None arms every member's listener."""
+        for _ in self._members:
+            index = self._turn
+            self._turn = (index + 1) % len(self._members)
+            element = self._members[index].poll()
+            if isinstance(element, GateEvent):
+                return GateEvent(self._starts[index] + element.channel, element.event)
+            if element is not None:
+                return element
+        return None
+
+    def block(self, channel: int) -> None:
+        """Leave a channel unread."""
+        member, inner = self._locate(channel)
+        member.block(inner)
+
+    def resume(self, channel: int) -> None:
+        """Read a channel again."""
+        member, inner = self._locate(channel)
+        member.resume(inner)
+
+    def release(self) -> None:
+        """Free all members."""
+        for member in self._members:
+            member.release()
+
+    def _locate(self, channel: int) -> tuple[InputGate, int]:
+        index = next(i for i, stop in enumerate(self._starts[1:]) if channel < stop)
+        return self._members[index], channel - self._starts[index]

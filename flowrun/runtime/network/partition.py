@@ -1,0 +1,177 @@
+"""Result partitions: what one subtask produces for one edge, cut into a subpartition a consumer.
+
+The partition takes buffer slots for what is written, decides when rows are worth a wake-up of the consumer, and waits when no
+slot is left. Written by its subtask's thread; `flush`, `cancel` and `release` may come from any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from flowrun.api.metrics import Counter
+from flowrun.core.clock import Clock
+from flowrun.core.elements import END_OF_INPUT, Event, RecordBatch
+from flowrun.errors import JobCancelledError
+from flowrun.runtime.metrics import TimeAccount
+from flowrun.runtime.network.buffer_pool import BATCH_OVERHEAD_BYTES, LocalBufferPool, slots_for
+from flowrun.runtime.network.subpartition import Subpartition, SubpartitionView
+from flowrun.runtime.task.timers import TimerThread
+
+WORTH_A_WAKE_UP_ROWS = 1024
+"""Vectorised kernels lose below about a thousand rows (DESIGN §12.2): fewer rows linger for more, up to the buffer timeout."""
+
+MIN_LINGER_MS = 10
+"""Lingering longer than this saves next to nothing: a consumer that wakes up a hundred times a second is idle all the same."""
+
+
+def linger_ms(buffer_timeout_ms: int, channels: int) -> int:
+    """How long rows may wait for company: at most the buffer timeout, and so that a partition wakes consumers once a ms at most.
+
+    >>> linger_ms(100, 4), linger_ms(100, 64), linger_ms(5, 4), linger_ms(0, 4)
+    (10, 64, 5, 0)
+    """
+    return min(buffer_timeout_ms, max(MIN_LINGER_MS, channels))
+
+
+class ResultPartition:
+    """The subpartitions of one producer subtask and edge, with their buffer pool.
+
+    Lingering is adaptive: a channel that was silent passes rows on at once, so that a lone row never waits; a busy one gathers up
+    to `WORTH_A_WAKE_UP_ROWS` rows or for `linger_ms`, whichever is first. A negative buffer timeout lingers until there are enough
+    rows or an event comes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        subpartitions: Sequence[Subpartition],
+        pool: LocalBufferPool,
+        *,
+        clock: Clock,
+        timers: TimerThread,
+        buffer_timeout_ms: int,
+    ) -> None:
+        self.name = name
+        self.subpartitions = tuple(subpartitions)
+        self.pool = pool
+        self._clock = clock
+        self._timers = timers
+        self._linger_ms = linger_ms(buffer_timeout_ms, len(self.subpartitions))
+        self._linger_ns = self._linger_ms * 1_000_000
+        self._last_flush_ns = [clock.monotonic_ns() - self._linger_ns] * len(self.subpartitions)
+        self._flush_due = [False] * len(self.subpartitions)
+        self._demand = 1
+        self._cancelled = False
+        self._time: TimeAccount | None = None
+        self._bytes_out: Counter | None = None
+
+    def attach(self, time: TimeAccount, bytes_out: Counter) -> None:
+        """Count waiting for slots as back pressure of the subtask, and what is written."""
+        self._time = time
+        self._bytes_out = bytes_out
+
+    @property
+    def is_available(self) -> bool:
+        """Whether as much as was written by the last call of `write` can be written without waiting."""
+        return self.pool.has_room(self._demand)
+
+    def listen(self, listener: Callable[[], None]) -> bool:
+        """Call `listener` once when `is_available` turns true; False if it is true already."""
+        self.flush()  # hidden rows hold slots that only their consumer can free
+        return self.pool.listen(self._demand, listener)
+
+    def write(self, parts: Sequence[tuple[int, RecordBatch]]) -> None:
+        """Append rows to their subpartitions; waits while no slot is left.
+
+        Raises:
+            JobCancelledError: the job was cancelled.
+        """
+        if self._cancelled:
+            raise JobCancelledError(f"the job was cancelled while {self.name} was written")
+        demand = written = 0
+        for channel, batch in parts:
+            nbytes = batch.nbytes
+            written += nbytes
+            nbytes += BATCH_OVERHEAD_BYTES
+            subpartition = self.subpartitions[channel]
+            if not subpartition.try_pack(batch, nbytes):
+                slots = self._acquire(slots_for(nbytes - BATCH_OVERHEAD_BYTES))
+                demand += slots
+                subpartition.add(batch, nbytes, slots)
+            if subpartition.unflushed_rows:
+                self._linger_or_flush(channel, subpartition)
+        self._demand = min(max(demand, 1), self.pool.limit)
+        if self._bytes_out is not None:
+            self._bytes_out.inc(written)
+
+    def broadcast_event(self, event: Event) -> None:
+        """Append an event to every subpartition; it shows everything before it. Never waits."""
+        for subpartition in self.subpartitions:
+            subpartition.add_event(event)
+
+    def send_event(self, channel: int, event: Event) -> None:
+        """Append an event to one subpartition."""
+        self.subpartitions[channel].add_event(event)
+
+    def flush(self) -> None:
+        """Show everything to the consumers."""
+        for subpartition in self.subpartitions:
+            subpartition.flush()
+
+    def finish(self) -> None:
+        """End all channels; their slots go back to the global pool as they are read."""
+        self.broadcast_event(END_OF_INPUT)
+        for subpartition in self.subpartitions:
+            subpartition.finish()
+        self.pool.close()
+
+    def create_view(self, subpartition: int, listener: Callable[[], None]) -> SubpartitionView:
+        """The reading end of one subpartition."""
+        return self.subpartitions[subpartition].create_view(listener)
+
+    def cancel(self) -> None:
+        """Wake the writer: it raises `JobCancelledError`."""
+        self._cancelled = True
+        self.pool.cancel()
+
+    def release(self) -> None:
+        """Drop everything that was not read. Idempotent."""
+        for subpartition in self.subpartitions:
+            subpartition.release()
+        self.pool.cancel()
+        self.pool.close()
+
+    def _acquire(self, slots: int) -> int:
+        taken = self.pool.try_acquire(slots)
+        if taken:
+            return taken
+        self.flush()
+        if self._time is None:
+            return self.pool.acquire(slots)
+        self._time.begin(back_pressured=True)
+        try:
+            return self.pool.acquire(slots)
+        finally:
+            self._time.end()
+
+    def _linger_or_flush(self, channel: int, subpartition: Subpartition) -> None:
+        if subpartition.unflushed_rows >= WORTH_A_WAKE_UP_ROWS or self._linger_ms == 0:
+            # Rows that come in bulk need no clock: the next small batch then finds an old flush and goes at once.
+            subpartition.flush()
+            return
+        if self._linger_ms < 0 or self._flush_due[channel]:
+            return
+        now = self._clock.monotonic_ns()
+        silent_ns = now - self._last_flush_ns[channel]
+        if silent_ns >= self._linger_ns:
+            self._last_flush_ns[channel] = now
+            subpartition.flush()
+            return
+        self._flush_due[channel] = True
+        self._timers.after(-(-(self._linger_ns - silent_ns) // 1_000_000), lambda: self._flush_late(channel))
+
+    def _flush_late(self, channel: int) -> None:
+        # The flag goes first: a batch that is added after this line and still missed by the flush asks for a new one.
+        self._flush_due[channel] = False
+        self._last_flush_ns[channel] = self._clock.monotonic_ns()
+        self.subpartitions[channel].flush()

@@ -1,0 +1,283 @@
+"""Subpartitions: the queue between one producer subtask and one consumer channel.
+
+`PipelinedSubpartition` keeps elements in memory and is read once, while it is written. What is written becomes visible to the
+consumer when it is worth a wake-up: at `flush`, at an event, or when enough rows have gathered (see `RecordWriter`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from flowrun.core.elements import Alignment, CheckpointBarrier, Event, RecordBatch
+from flowrun.errors import InternalError
+from flowrun.runtime.network.buffer_pool import SLOT_BYTES
+
+Recycle = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Consecutive batches of one channel, at least one, with what is left behind them.
+
+    Attributes:
+        batches: in order.
+        sequence: number of the first of them in its channel; data and events count alike.
+        backlog: batches that were still queued when these were taken.
+        more: whether something can be read at once.
+    """
+
+    batches: Sequence[RecordBatch]
+    sequence: int
+    backlog: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One event of a channel; the fields are those of `Data`."""
+
+    event: Event
+    sequence: int
+    backlog: int
+    more: bool
+
+
+class SubpartitionView(Protocol):
+    """The reading end of a subpartition; what an input channel, or a connection to another process, reads. One reader thread."""
+
+    def poll(self, max_rows: int) -> Data | Control | None:
+        """What comes next, without waiting: batches up to about `max_rows` (at least one batch), or one event, or None.
+
+        After None, `listener` is called once more as soon as there is something.
+        """
+        ...
+
+    def release(self) -> None:
+        """Stop reading: what is left is dropped, and its buffers are recycled. Idempotent."""
+        ...
+
+
+class Subpartition(Protocol):
+    """The writing end, used by the producer's thread, and the way to open views."""
+
+    def add(self, batch: RecordBatch, nbytes: int, slots: int) -> None:
+        """Append rows that hold `slots` buffer slots."""
+        ...
+
+    def try_pack(self, batch: RecordBatch, nbytes: int) -> bool:
+        """Append rows into the spare bytes of the last slot; False if they do not fit."""
+        ...
+
+    def add_event(self, event: Event) -> None:
+        """Append an event; it makes everything before it visible."""
+        ...
+
+    @property
+    def unflushed_rows(self) -> int:
+        """Rows that the consumer was not told of."""
+        ...
+
+    def flush(self) -> bool:
+        """Make everything visible; True if there was something to show. Any thread."""
+        ...
+
+    def finish(self) -> None:
+        """The producer ended well: nothing is added any more."""
+        ...
+
+    def create_view(self, listener: Callable[[], None]) -> SubpartitionView:
+        """A reading end; `listener` is called from the producer's or the flusher's thread and must not block."""
+        ...
+
+    def release(self) -> None:
+        """Drop everything. Any thread; idempotent."""
+        ...
+
+
+class _Queued:
+    """A batch in a queue with its bytes and the slots that it holds."""
+
+    __slots__ = ("batch", "slots")
+
+    def __init__(self, batch: RecordBatch, slots: int) -> None:
+        self.batch = batch
+        self.slots = slots
+
+
+class PipelinedSubpartition:
+    """An in-memory queue that is read once, while it is written."""
+
+    def __init__(self, name: str, recycle: Recycle) -> None:
+        self.name = name
+        self._recycle = recycle
+        self._lock = threading.Lock()
+        self._queue: deque[_Queued | Event] = deque()
+        self._listener: Callable[[], None] | None = None
+        self._armed = False
+        """The consumer found nothing and is to be told."""
+        self._hidden = 0
+        """How many elements at the queue's end the consumer was not told of."""
+        self._hidden_rows = 0
+        self._spare = 0
+        self._batches = 0
+        self._sequence = 0
+        self._released = False
+
+    @property
+    def unflushed_rows(self) -> int:
+        """Rows that the consumer was not told of; a hint when read without the lock."""
+        return self._hidden_rows
+
+    @property
+    def backlog(self) -> int:
+        """Batches that wait for the consumer."""
+        return self._batches
+
+    def add(self, batch: RecordBatch, nbytes: int, slots: int) -> None:
+        """Append rows, hidden until the next flush."""
+        with self._lock:
+            if not self._released:
+                self._append(batch, slots)
+                self._spare = max(slots * SLOT_BYTES - nbytes, 0)
+                return
+        self._recycle(slots)
+
+    def try_pack(self, batch: RecordBatch, nbytes: int) -> bool:
+        """Append rows into the spare bytes of the last batch's slots; False if they do not fit."""
+        with self._lock:
+            if self._released:
+                return True  # nobody reads it: dropped
+            last = self._queue[-1] if self._queue else None
+            if nbytes > self._spare or not isinstance(last, _Queued):
+                return False
+            # The slot goes with the last batch in it, so that it is recycled only when all of them were taken.
+            slots, last.slots = last.slots, 0
+            self._append(batch, slots)
+            self._spare -= nbytes
+            return True
+
+    def add_event(self, event: Event) -> None:
+        """Append an event and make everything visible. An unaligned barrier goes to the front."""
+        with self._lock:
+            if self._released:
+                return
+            if isinstance(event, CheckpointBarrier) and event.options.alignment is Alignment.UNALIGNED:
+                self._queue.appendleft(event)
+            else:
+                self._queue.append(event)
+            self._spare = 0
+            listener = self._show()
+        if listener is not None:
+            listener()
+
+    def flush(self) -> bool:
+        """Make everything visible."""
+        with self._lock:
+            if not self._hidden:
+                return False
+            listener = self._show()
+        if listener is not None:
+            listener()
+        return True
+
+    def finish(self) -> None:
+        """The end-of-input event, which was added before, says all that a reader needs."""
+
+    def create_view(self, listener: Callable[[], None]) -> PipelinedView:
+        """The one reading end.
+
+        Raises:
+            InternalError: it was opened before.
+        """
+        with self._lock:
+            if self._listener is not None:
+                raise InternalError(f"pipelined subpartition {self.name} was opened twice")
+            self._listener = listener
+            self._armed = True
+            notify = self._show() if len(self._queue) > self._hidden else None
+        if notify is not None:
+            notify()
+        return PipelinedView(self)
+
+    def poll(self, max_rows: int) -> Data | Control | None:
+        """See `SubpartitionView.poll`. Takes hidden batches too: a consumer that asks is not idle."""
+        with self._lock:
+            if not self._queue:
+                self._armed = True
+                return None
+            sequence = self._sequence
+            head = self._queue[0]
+            if not isinstance(head, _Queued):
+                self._queue.popleft()
+                self._sequence += 1
+                return Control(head, sequence, self._batches, self._rearm())
+            batches: list[RecordBatch] = []
+            rows = slots = 0
+            for queued in self._queue:
+                if not isinstance(queued, _Queued) or (batches and rows + queued.batch.num_rows > max_rows):
+                    break
+                batches.append(queued.batch)
+                rows += queued.batch.num_rows
+                slots += queued.slots
+            for _ in batches:
+                self._queue.popleft()
+            self._sequence += len(batches)
+            self._batches -= len(batches)
+            if len(self._queue) < self._hidden:
+                self._hidden = len(self._queue)
+                self._hidden_rows = sum(q.batch.num_rows for q in self._queue if isinstance(q, _Queued))
+            if not self._queue:
+                self._spare = 0
+            data = Data(batches, sequence, self._batches, self._rearm())
+        self._recycle(slots)
+        return data
+
+    def release(self) -> None:
+        """Drop everything and recycle its slots."""
+        with self._lock:
+            self._released = True
+            slots = sum(q.slots for q in self._queue if isinstance(q, _Queued))
+            self._queue.clear()
+            self._hidden = self._hidden_rows = self._batches = 0
+        self._recycle(slots)
+
+    def _append(self, batch: RecordBatch, slots: int) -> None:
+        self._queue.append(_Queued(batch, slots))
+        self._batches += 1
+        self._hidden += 1
+        self._hidden_rows += batch.num_rows
+
+    def _show(self) -> Callable[[], None] | None:
+        """All visible; gives the listener if it is to be called."""
+        self._hidden = self._hidden_rows = 0
+        if not self._armed or not self._queue:
+            return None
+        self._armed = False
+        return self._listener
+
+    def _rearm(self) -> bool:
+        """Whether visible elements are left; if none, the listener is armed."""
+        more = len(self._queue) > self._hidden
+        self._armed = not more
+        return more
+
+
+class PipelinedView:
+    """The reading end of a `PipelinedSubpartition`."""
+
+    __slots__ = ("_subpartition",)
+
+    def __init__(self, subpartition: PipelinedSubpartition) -> None:
+        self._subpartition = subpartition
+
+    def poll(self, max_rows: int) -> Data | Control | None:
+        """See `SubpartitionView.poll`."""
+        return self._subpartition.poll(max_rows)
+
+    def release(self) -> None:
+        """Drop what is left; later writes are dropped too."""
+        self._subpartition.release()

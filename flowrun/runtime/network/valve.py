@@ -1,0 +1,120 @@
+"""The watermark valve: one watermark and one status out of those of all channels of an input. Pure.
+
+After Apache Flink's `StatusWatermarkValve`: channels are monotonic; the minimum over the active, aligned channels is passed on; an
+idle channel does not count, and one that resumes counts again once it has caught up; when the last one goes idle, the
+highest watermark is flushed. It differs in one point: a channel at MAX is done and counts no more, so that an idle channel that comes
+back beside a finished one does not find event time at its end; MAX itself passes when all channels have reached it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, MAX_WATERMARK, MIN_TIMESTAMP, Watermark, WatermarkStatus
+
+Emission = Sequence[Watermark | WatermarkStatus]
+_NOTHING: Emission = ()
+
+
+class _Channel:
+    """What is known of one channel; `aligned` says that it takes part in the minimum."""
+
+    __slots__ = ("aligned", "ended", "idle", "watermark")
+
+    def __init__(self) -> None:
+        self.watermark = MIN_TIMESTAMP
+        self.idle = False
+        self.aligned = True
+        self.ended = False
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is expected from it."""
+        return self.ended or self.watermark == MAX_TIMESTAMP
+
+
+class StatusWatermarkValve:
+    """Combines the watermarks and statuses of `channels` channels. Each call gives what to pass on, in order.
+
+    >>> valve = StatusWatermarkValve(2)
+    >>> valve.watermark(0, 5), valve.watermark(1, 3), valve.status(1, idle=True)
+    ((), (Watermark(timestamp=3),), (Watermark(timestamp=5),))
+    """
+
+    def __init__(self, channels: int) -> None:
+        self._channels = [_Channel() for _ in range(channels)]
+        self.last_watermark = MIN_TIMESTAMP
+        """The last watermark that was passed on, ms."""
+        self.idle = False
+        """Whether the last status passed on was idle."""
+
+    def watermark(self, channel: int, timestamp: int) -> Emission:
+        """A watermark arrived. One of an idle channel is ignored, unless it is MAX."""
+        state = self._channels[channel]
+        if timestamp <= state.watermark or (state.idle and timestamp < MAX_TIMESTAMP):
+            return _NOTHING
+        state.watermark = timestamp
+        if timestamp == MAX_TIMESTAMP:
+            return self._channel_done(flush=True)
+        if timestamp >= self.last_watermark:
+            state.aligned = True
+        return self._minimum()
+
+    def status(self, channel: int, *, idle: bool) -> Emission:
+        """A channel became idle or active."""
+        state = self._channels[channel]
+        if state.idle == idle or state.done:
+            return _NOTHING
+        state.idle = idle
+        if not idle:
+            state.aligned = state.watermark >= self.last_watermark
+            if not self.idle:
+                return self._minimum()
+            self.idle = False
+            return (ACTIVE, *self._minimum())
+        state.aligned = False
+        if not self._all_idle():
+            return self._minimum() if state.watermark == self.last_watermark else _NOTHING
+        self.idle = True
+        if state.watermark == self.last_watermark:
+            return (*self._highest(), IDLE)
+        return (IDLE,)
+
+    def end(self, channel: int) -> Emission:
+        """A channel ended; without MAX before (a stop without drain) it just does not count any more, and MAX never passes."""
+        state = self._channels[channel]
+        if state.ended:
+            return _NOTHING
+        was_done = state.done
+        state.ended = True
+        return _NOTHING if was_done else self._channel_done(flush=False)
+
+    def _channel_done(self, *, flush: bool) -> Emission:
+        if all(c.watermark == MAX_TIMESTAMP for c in self._channels):
+            self.last_watermark = MAX_TIMESTAMP
+            if self.idle:
+                self.idle = False
+                return (ACTIVE, MAX_WATERMARK)
+            return (MAX_WATERMARK,)
+        if self._all_idle() and not self.idle:
+            self.idle = True
+            return (*self._highest(), IDLE) if flush else (IDLE,)
+        return self._minimum()
+
+    def _highest(self) -> Emission:
+        return self._advance(max(c.watermark for c in self._channels if not c.done))
+
+    def _all_idle(self) -> bool:
+        """Whether some channels are not done and all of those are idle."""
+        left = [c for c in self._channels if not c.done]
+        return bool(left) and all(c.idle for c in left)
+
+    def _minimum(self) -> Emission:
+        counted = [c.watermark for c in self._channels if c.aligned and not c.idle and not c.done]
+        return self._advance(min(counted)) if counted else _NOTHING
+
+    def _advance(self, timestamp: int) -> Emission:
+        if timestamp <= self.last_watermark:
+            return _NOTHING
+        self.last_watermark = timestamp
+        return (Watermark(timestamp),)

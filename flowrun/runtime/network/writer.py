@@ -1,0 +1,37 @@
+"""Record writers: from the end of a chain into the result partition of one edge."""
+
+from __future__ import annotations
+
+from flowrun.api.metrics import Counter
+from flowrun.core.elements import CheckpointBarrier as Barrier
+from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.runtime.network.partition import ResultPartition
+from flowrun.runtime.network.selectors import ChannelSelector
+
+
+class RecordWriter:
+    """Deals batches to the subpartitions of a result partition, and sends events to all of them. Used by the task's thread."""
+
+    def __init__(self, selector: ChannelSelector, partition: ResultPartition, records_out: Counter) -> None:
+        self._selector = selector
+        self._records_out = records_out
+        self.partition = partition
+        self._next_marker = 0
+
+    def emit(self, batch: RecordBatch) -> None:
+        """Send rows (at least one); waits under back pressure.
+
+        Raises:
+            JobCancelledError: the job was cancelled.
+        """
+        self._records_out.inc(batch.num_rows)
+        self.partition.write(self._selector.deal(batch))
+
+    def broadcast_event(self, event: Watermark | WatermarkStatus | Barrier) -> None:
+        """Send an event to every channel."""
+        self.partition.broadcast_event(event)
+
+    def emit_latency_marker(self, marker: LatencyMarker) -> None:
+        """Send a probe to one channel, in turn: its number must not multiply from exchange to exchange."""
+        self.partition.send_event(self._next_marker, marker)
+        self._next_marker = (self._next_marker + 1) % len(self.partition.subpartitions)

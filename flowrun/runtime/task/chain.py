@@ -1,0 +1,273 @@
+"""The operator chain of a subtask: built from its job vertex, opened from tail to head, finished from head to tail, always closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flowrun.api.coordination import CoordinatedSource
+from flowrun.api.operator import OperatorContext, ProcessingTimeService, StreamOperator, TimerHandle
+from flowrun.api.state import OperatorSnapshot
+from flowrun.core.clock import Clock
+from flowrun.core.elements import CheckpointBarrier, LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.errors import InternalError, JobCancelledError
+from flowrun.graph.job_graph import JobSettings, JobVertex
+from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
+from flowrun.runtime.network.writer import RecordWriter
+from flowrun.runtime.task.outputs import ChainTarget, CopyingChainTarget, OperatorOutput, Target, WriterTarget
+from flowrun.state.key_groups import key_group_range
+
+
+@dataclass(frozen=True, slots=True)
+class ChainEnvironment:
+    """What a chain needs beside its vertex."""
+
+    subtask: int
+    clock: Clock
+    processing_time: ProcessingTimeService
+    metrics: MetricRegistry
+    execute: Callable[[Callable[[], None]], None]
+    pause: Callable[[float], None]
+    job_id: str
+    settings: JobSettings
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFailure:
+    """Which operator raised what, during which call of its life."""
+
+    operator: str
+    phase: str
+    error: BaseException
+
+
+class _Link:
+    """One operator of the chain with its place, output and metrics."""
+
+    __slots__ = ("metrics", "name", "operator", "output")
+
+    def __init__(self, name: str, operator: StreamOperator, metrics: ScopedMetrics) -> None:
+        self.name = name
+        self.operator = operator
+        self.metrics = metrics
+        self.output: OperatorOutput | None = None
+
+
+class OperatorChain:
+    """The operators of one subtask. All calls from the subtask's thread.
+
+    Args:
+        vertex: the chain.
+        writers: one record writer per result of the vertex, in the order of `vertex.results`.
+        environment: the surroundings.
+
+    Raises:
+        Exception: whatever a factory raises; `failure` then names the operator, and `close` still closes those that exist.
+    """
+
+    def __init__(self, vertex: JobVertex, writers: Sequence[RecordWriter], environment: ChainEnvironment) -> None:
+        self._vertex = vertex
+        self._writers = tuple(writers)
+        self._environment = environment
+        self._links: list[_Link] = []
+        self._closed = False
+        self.failure: OperatorFailure | None = None
+        self.phase = "create"
+        """The present part of the life, for messages."""
+
+    def build(self) -> None:
+        """Create and set up all operators; the chain can be closed from now on, however far this comes."""
+        for position, chained in enumerate(self._vertex.operators):
+            scope = (self._vertex.vertex_id, str(self._environment.subtask), chained.operator_id)
+            metrics = self._environment.metrics.group(*scope)
+            with _Noting(self, position):
+                self._links.append(_Link(chained.name, chained.factory.create(), metrics))
+        for position in reversed(range(len(self._links))):
+            self._links[position].output = self._build_output(position)
+        self.phase = "setup"
+        for position, link in enumerate(self._links):
+            with _Noting(self, position):
+                link.operator.setup(self._context(position), self._output(position))
+
+    @property
+    def operators(self) -> list[StreamOperator]:
+        """All operators, head first."""
+        return [link.operator for link in self._links]
+
+    @property
+    def head_output(self) -> OperatorOutput:
+        """What the head emits into."""
+        return self._output(0)
+
+    @property
+    def source(self) -> CoordinatedSource | None:
+        """The head, if it is a source whose splits are handed out."""
+        head = self._links[0].operator
+        return head if isinstance(head, CoordinatedSource) and self._vertex.operators[0].source is not None else None
+
+    def initialize_state(self, restored: Sequence[OperatorSnapshot | None] | None = None) -> None:
+        """Give every operator its state back, tail to head."""
+        self.phase = "initialize_state"
+        for position in reversed(range(len(self._links))):
+            with _Noting(self, position):
+                self._links[position].operator.initialize_state(restored[position] if restored else None)
+
+    def open(self) -> None:
+        """Open from tail to head, so that a head that emits in `open` finds everybody ready."""
+        self.phase = "open"
+        for position in reversed(range(len(self._links))):
+            with _Noting(self, position):
+                self._links[position].operator.open()
+        self.phase = "process"
+
+    def process_batch(self, batch: RecordBatch, input_index: int) -> None:
+        """Rows for the head."""
+        head = self._links[0]
+        head.metrics.counter("records_in").inc(batch.num_rows)
+        try:
+            head.operator.process_batch(batch, input_index)
+        except BaseException as error:
+            self.note_failure(0, error)
+            raise
+
+    def process_event(self, event: Watermark | WatermarkStatus | LatencyMarker, input_index: int) -> None:
+        """A watermark, status or probe for the head."""
+        head = self._links[0].operator
+        with _Noting(self, 0):
+            if isinstance(event, Watermark):
+                head.process_watermark(event, input_index)
+            elif isinstance(event, WatermarkStatus):
+                head.process_status(event, input_index)
+            else:
+                self.head_output.record_latency(event)
+                head.process_latency_marker(event)
+
+    def call(self, position: int, action: Callable[[], None]) -> None:
+        """Do something else with an operator; a failure counts as its own."""
+        with _Noting(self, position):
+            action()
+
+    def end_input(self, input_index: int) -> None:
+        """One input of the head ended."""
+        self.phase = "end_input"
+        with _Noting(self, 0):
+            self._links[0].operator.end_input(input_index)
+        self.phase = "process"
+
+    def finish(self) -> None:
+        """All inputs ended: finish from head to tail; each operator learns that its input ended once the one before is finished."""
+        for position, link in enumerate(self._links):
+            with _Noting(self, position):
+                if position > 0:
+                    self.phase = "end_input"
+                    link.operator.end_input()
+                self.phase = "finish"
+                link.operator.finish()
+
+    def broadcast_barrier(self, barrier: CheckpointBarrier) -> None:
+        """Have every operator flush what must not be in the snapshot, head to tail, then send the barrier downstream."""
+        for position, link in enumerate(self._links):
+            with _Noting(self, position):
+                link.operator.prepare_snapshot(barrier.checkpoint_id)
+        for writer in self._writers:
+            writer.broadcast_event(barrier)
+
+    def close(self) -> list[OperatorFailure]:
+        """Close every operator, whatever the others raise; gives what they raised. Idempotent."""
+        if self._closed:
+            return []
+        self._closed = True
+        failures = []
+        for link in self._links:
+            try:
+                link.operator.close()
+            except Exception as error:
+                failures.append(OperatorFailure(link.name, "close", error))
+        return failures
+
+    def note_failure(self, position: int, error: BaseException) -> None:
+        """An operator raised: the first to see an exception is where it comes from, those above it only pass it on."""
+        if isinstance(error, JobCancelledError):
+            return
+        if self.failure is None or self.failure.error is not error:
+            self.failure = OperatorFailure(self.name_of(position), self.phase, error)
+
+    def name_of(self, position: int) -> str:
+        """The name of an operator that may not exist yet."""
+        return self._vertex.operators[position].name
+
+    def _output(self, position: int) -> OperatorOutput:
+        output = self._links[position].output
+        assert output is not None
+        return output
+
+    def _build_output(self, position: int) -> OperatorOutput:
+        main: list[Target] = []
+        side: dict[str, list[Target]] = {}
+        for edge in self._vertex.chain_edges:
+            if edge.source == position:
+                if edge.target <= position:
+                    raise InternalError(
+                        f"chain '{self._vertex.name}' has an edge back from {position} to {edge.target}"
+                    )
+                kind = ChainTarget if self._environment.settings.object_reuse else CopyingChainTarget
+                link = self._links[edge.target]
+                target = kind(link.operator, edge.target, self._output(edge.target), link.metrics, self.note_failure)
+                (main if edge.tag is None else side.setdefault(edge.tag.name, [])).append(target)
+        for output in self._vertex.output_edges:
+            if output.source == position:
+                writer = WriterTarget(self._writers[output.result])
+                (main if output.tag is None else side.setdefault(output.tag.name, [])).append(writer)
+        return OperatorOutput(main, side, self._links[position].metrics, self._environment.clock)
+
+    def _context(self, position: int) -> OperatorContext:
+        chained, environment, vertex = self._vertex.operators[position], self._environment, self._vertex
+        return OperatorContext(
+            operator_id=chained.operator_id,
+            name=chained.name,
+            uid=chained.uid,
+            subtask=environment.subtask,
+            parallelism=vertex.parallelism,
+            max_parallelism=vertex.max_parallelism,
+            key_groups=key_group_range(environment.subtask, vertex.parallelism, vertex.max_parallelism),
+            clock=environment.clock,
+            processing_time=_OperatorTimeService(environment.processing_time, self, position),
+            metrics=self._links[position].metrics,
+            execute=lambda letter: environment.execute(lambda: self.call(position, letter)),
+            object_reuse=environment.settings.object_reuse,
+            unbounded=environment.settings.unbounded,
+            pause=environment.pause,
+            job_id=environment.job_id,
+        )
+
+
+class _Noting:
+    """Notes which operator raised, around one call."""
+
+    __slots__ = ("_chain", "_position")
+
+    def __init__(self, chain: OperatorChain, position: int) -> None:
+        self._chain = chain
+        self._position = position
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._chain.note_failure(self._position, error)
+
+
+class _OperatorTimeService:
+    """The subtask's processing time as one operator sees it: what its callbacks raise is noted as its own."""
+
+    def __init__(self, service: ProcessingTimeService, chain: OperatorChain, position: int) -> None:
+        self._service = service
+        self._chain = chain
+        self._position = position
+
+    def now_ms(self) -> int:
+        return self._service.now_ms()
+
+    def register(self, timestamp_ms: int, callback: Callable[[int], None]) -> TimerHandle:
+        return self._service.register(timestamp_ms, lambda due: self._chain.call(self._position, lambda: callback(due)))

@@ -1,0 +1,170 @@
+"""Outputs: what an operator of a chain emits into. Each leads straight to the next operators and record writers.
+
+With object reuse off the next operator gets a batch object of its own (`CopyingChainTarget`). Its columns are shared all the same: Arrow
+data is immutable, and its NumPy views are read-only, so a deep copy would only cost time; only the wrapper is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from flowrun.api.operator import OutputTag, StreamOperator
+from flowrun.core.clock import Clock
+from flowrun.core.elements import MIN_TIMESTAMP, LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.runtime.metrics import ScopedMetrics
+from flowrun.runtime.network.writer import RecordWriter
+
+NoteFailure = Callable[[int, BaseException], None]
+
+
+class Target(Protocol):
+    """One place that an output leads to."""
+
+    def emit(self, batch: RecordBatch) -> None:
+        """Rows, at least one."""
+        ...
+
+    def emit_watermark(self, watermark: Watermark) -> None: ...
+
+    def emit_status(self, status: WatermarkStatus) -> None: ...
+
+    def emit_latency_marker(self, marker: LatencyMarker) -> None: ...
+
+
+class ChainTarget:
+    """The next operator of the chain, called directly. `note_failure` learns which operator raised."""
+
+    def __init__(
+        self,
+        operator: StreamOperator,
+        position: int,
+        output: OperatorOutput,
+        metrics: ScopedMetrics,
+        note_failure: NoteFailure,
+    ) -> None:
+        self._operator = operator
+        self._output = output
+        self._position = position
+        self._records_in = metrics.counter("records_in")
+        self._note_failure = note_failure
+
+    def emit(self, batch: RecordBatch) -> None:
+        """Have the operator process rows."""
+        self._records_in.inc(batch.num_rows)
+        try:
+            self._operator.process_batch(batch)
+        except BaseException as error:
+            self._note_failure(self._position, error)
+            raise
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        """Advance the operator's event time."""
+        try:
+            self._operator.process_watermark(watermark)
+        except BaseException as error:
+            self._note_failure(self._position, error)
+            raise
+
+    def emit_status(self, status: WatermarkStatus) -> None:
+        """Tell the operator that its input is idle or active."""
+        try:
+            self._operator.process_status(status)
+        except BaseException as error:
+            self._note_failure(self._position, error)
+            raise
+
+    def emit_latency_marker(self, marker: LatencyMarker) -> None:
+        """Pass a probe; where the pipeline ends its age is recorded."""
+        self._output.record_latency(marker)
+        try:
+            self._operator.process_latency_marker(marker)
+        except BaseException as error:
+            self._note_failure(self._position, error)
+            raise
+
+
+class CopyingChainTarget(ChainTarget):
+    """As `ChainTarget`, for object reuse off: the operator gets its own batch object over the shared, immutable columns."""
+
+    def emit(self, batch: RecordBatch) -> None:
+        """Have the operator process its own copy."""
+        super().emit(RecordBatch(batch.columns, batch.timestamps, batch.row_kinds))
+
+
+class WriterTarget:
+    """The end of the chain: a record writer."""
+
+    def __init__(self, writer: RecordWriter) -> None:
+        self._writer = writer
+        self.emit = writer.emit
+        self.emit_latency_marker = writer.emit_latency_marker
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        """Send to all channels."""
+        self._writer.broadcast_event(watermark)
+
+    def emit_status(self, status: WatermarkStatus) -> None:
+        """Send to all channels."""
+        self._writer.broadcast_event(status)
+
+
+class OperatorOutput:
+    """The output of one operator: main targets, side targets by tag, and what the metrics want to know.
+
+    An operator without any target ends a pipeline: its latency is measured here.
+    """
+
+    def __init__(
+        self, main: Sequence[Target], side: Mapping[str, Sequence[Target]], metrics: ScopedMetrics, clock: Clock
+    ) -> None:
+        self._main = tuple(main)
+        self._side = {tag: tuple(targets) for tag, targets in side.items()}
+        self._all = (*self._main, *(t for targets in self._side.values() for t in targets))
+        self._metrics = metrics
+        self._clock = clock
+        self._records_out = metrics.counter("records_out")
+        self.current_watermark = MIN_TIMESTAMP
+        """The last watermark emitted, ms."""
+        self.idle = False
+        """Whether the last status emitted was idle."""
+        metrics.gauge("current_output_watermark", lambda: self.current_watermark)
+
+    def emit(self, batch: RecordBatch) -> None:
+        """Send rows to every main target; a reference each."""
+        rows = batch.num_rows
+        if rows:
+            self._records_out.inc(rows)
+            for target in self._main:
+                target.emit(batch)
+
+    def emit_side(self, tag: OutputTag, batch: RecordBatch) -> None:
+        """Send rows to the targets of a side output; they are dropped if there is none."""
+        rows = batch.num_rows
+        if rows:
+            self._metrics.counter(f"records_out.{tag.name}").inc(rows)
+            for target in self._side.get(tag.name, ()):
+                target.emit(batch)
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        """Send a watermark everywhere."""
+        self.current_watermark = max(self.current_watermark, watermark.timestamp)
+        for target in self._all:
+            target.emit_watermark(watermark)
+
+    def emit_status(self, status: WatermarkStatus) -> None:
+        """Send a status everywhere."""
+        self.idle = status.idle
+        for target in self._all:
+            target.emit_status(status)
+
+    def emit_latency_marker(self, marker: LatencyMarker) -> None:
+        """Pass a probe on."""
+        for target in self._all:
+            target.emit_latency_marker(marker)
+
+    def record_latency(self, marker: LatencyMarker) -> None:
+        """A probe reached this operator: record its age if the pipeline ends here, whatever the operator does with it."""
+        if not self._all:
+            latency_ms = self._clock.now_ms() - marker.marked_ms
+            self._metrics.histogram(f"latency_ms.{marker.source_id}").update(latency_ms)

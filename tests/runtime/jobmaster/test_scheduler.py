@@ -1,0 +1,170 @@
+"""The scheduler, event by event: what goes in, and which commands come out."""
+
+from __future__ import annotations
+
+from jobmaster_fakes import Edge, Vertex, job_graph
+
+from flowrun.errors import ClusterError
+from flowrun.graph.partitioner import RebalancePartitioner
+from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
+from flowrun.runtime.jobmaster.scheduler import (
+    CancelJob,
+    CancelTask,
+    CancelTimedOut,
+    Command,
+    CommitResults,
+    DeployTask,
+    EndJob,
+    JobBroke,
+    ResultsCommitted,
+    Scheduler,
+    StartJob,
+    StopJob,
+    StopSource,
+    WatchCancellation,
+)
+from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
+
+S = ExecutionState
+
+
+class Story:
+    """A scheduler over source(2) → sink(1), and a short way to tell it things."""
+
+    def __init__(self, slots: int | None = None) -> None:
+        graph = build_execution_graph(
+            job_graph([Vertex("source", 2), Vertex("sink", 1)], [Edge("source", "sink", RebalancePartitioner())])
+        )
+        self.scheduler = Scheduler(graph, "job", slots, 0)
+        self.executions = list(self.scheduler.executions)
+
+    def deploy(self) -> list[Command]:
+        commands = self.scheduler.handle(StartJob(), 0)
+        for execution in self.executions:
+            assert self.scheduler.begin_deployment(execution.vertex, 0)
+        return commands
+
+    def tell(self, index: int, state: S, error: BaseException | None = None) -> list[Command]:
+        execution = self.executions[index]
+        failure = None if error is None else TaskFailure(error, "op", "process")
+        return self.scheduler.handle(TaskUpdate(execution.vertex, execution.attempt_id, state, failure), 0)
+
+    def run(self) -> None:
+        self.deploy()
+        for index in range(3):
+            self.tell(index, S.INITIALIZING)
+            self.tell(index, S.RUNNING)
+
+    def attempts(self, *indexes: int) -> list[str]:
+        return [self.executions[i].attempt_id for i in indexes]
+
+
+def test_everything_is_deployed_at_once_producers_first() -> None:
+    story = Story()
+    deployed = [c.attempt_id for c in story.deploy() if isinstance(c, DeployTask)]
+    assert deployed == story.attempts(0, 1, 2)
+    assert story.scheduler.state is JobState.RUNNING
+
+
+def test_a_job_that_needs_more_slots_is_not_started() -> None:
+    story = Story(slots=1)
+    assert story.scheduler.handle(StartJob(), 0) == [EndJob(JobState.FAILED)]
+    error = story.scheduler.failures[0].failure.error
+    assert isinstance(error, ClusterError)
+    assert "needs 2 slots, there are 1" in error.message
+
+
+def test_results_are_committed_when_all_have_finished() -> None:
+    story = Story()
+    story.run()
+    assert story.tell(0, S.FINISHED) == []
+    assert story.tell(1, S.FINISHED) == []
+    assert story.tell(2, S.FINISHED) == [CommitResults()]
+    assert story.scheduler.handle(ResultsCommitted(), 0) == [EndJob(JobState.FINISHED)]
+
+
+def test_the_first_failure_is_the_root_cause_and_takes_the_others_down() -> None:
+    story = Story()
+    story.run()
+    root, consequence = ValueError("root"), ValueError("consequence")
+    assert story.tell(0, S.CANCELING, root) == [*map(CancelTask, story.attempts(1, 2)), WatchCancellation()]
+    assert story.tell(1, S.FAILED, consequence) == []
+    assert story.tell(0, S.FAILED, root) == []
+    assert story.tell(2, S.CANCELED) == [EndJob(JobState.FAILED)]
+    assert [f.failure.error for f in story.scheduler.failures] == [root, consequence]
+
+
+def test_subtasks_that_are_not_deployed_yet_are_not_deployed_any_more() -> None:
+    story = Story()
+    story.scheduler.handle(StartJob(), 0)
+    assert story.scheduler.begin_deployment(story.executions[0].vertex, 0)
+    assert story.tell(0, S.FAILED, ValueError("no room")) == [EndJob(JobState.FAILED)]
+    assert not story.scheduler.begin_deployment(story.executions[1].vertex, 0)
+
+
+def test_cancel_waits_for_all_to_end() -> None:
+    story = Story()
+    story.run()
+    story.tell(0, S.FINISHED)
+    assert story.scheduler.handle(CancelJob(), 0) == [*map(CancelTask, story.attempts(1, 2)), WatchCancellation()]
+    assert story.scheduler.handle(CancelJob(), 0) == []
+    assert story.tell(1, S.FINISHED) == [], "it had ended before the cancel came"
+    assert story.tell(2, S.CANCELED) == [EndJob(JobState.CANCELED)]
+
+
+def test_messages_that_crossed_a_cancel_are_ignored() -> None:
+    story = Story()
+    story.deploy()
+    story.scheduler.handle(CancelJob(), 0)
+    assert story.tell(0, S.INITIALIZING) == []
+    assert story.tell(0, S.RUNNING) == []
+    assert story.executions[0].state is S.CANCELING
+
+
+def test_messages_of_an_unknown_attempt_are_ignored() -> None:
+    story = Story()
+    story.run()
+    update = TaskUpdate(story.executions[0].vertex, "other", S.FAILED, TaskFailure(ValueError()))
+    assert story.scheduler.handle(update, 0) == []
+    assert story.scheduler.state is JobState.RUNNING
+
+
+def test_stop_goes_to_sources_even_to_those_that_start_later() -> None:
+    story = Story()
+    story.deploy()
+    story.tell(0, S.INITIALIZING)
+    story.tell(0, S.RUNNING)
+    assert story.scheduler.handle(StopJob(drain=True), 0) == [StopSource(story.attempts(0)[0], True)]
+    story.tell(1, S.INITIALIZING)
+    assert story.tell(1, S.RUNNING) == [StopSource(story.attempts(1)[0], True)]
+    story.tell(2, S.INITIALIZING)
+    assert story.tell(2, S.RUNNING) == []
+    assert story.scheduler.handle(StopJob(drain=False), 0) == [], "it is stopping already"
+
+
+def test_a_broken_committer_fails_the_finished_job() -> None:
+    story = Story()
+    story.run()
+    for index in range(3):
+        story.tell(index, S.FINISHED)
+    assert story.scheduler.handle(JobBroke(OSError("disk full"), "out"), 0) == [EndJob(JobState.FAILED)]
+    assert story.scheduler.handle(ResultsCommitted(), 0) == []
+
+
+def test_subtasks_that_do_not_end_are_given_up_and_named() -> None:
+    story = Story()
+    story.run()
+    story.scheduler.handle(CancelJob(), 0)
+    story.tell(0, S.CANCELED)
+    assert story.scheduler.handle(CancelTimedOut(("sink (1/1) is at write",)), 0) == [EndJob(JobState.FAILED)]
+    assert "sink (1/1) is at write" in str(story.scheduler.failures[-1].failure.error)
+
+
+def test_a_time_out_after_the_end_is_nothing() -> None:
+    story = Story()
+    story.run()
+    story.scheduler.handle(CancelJob(), 0)
+    for index in range(3):
+        story.tell(index, S.CANCELED)
+    assert story.scheduler.handle(CancelTimedOut(()), 0) == []

@@ -1,0 +1,107 @@
+"""Which subtasks share a slot."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from jobmaster_fakes import Edge, Vertex, job_graph
+
+from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner, RescalePartitioner
+from flowrun.graph.transformation import ResourceSpec
+from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, build_execution_graph
+from flowrun.runtime.jobmaster.slots import share_slots, slot_of
+
+
+def build(vertices: list[Vertex], edges: list[Edge]) -> ExecutionGraph:
+    return build_execution_graph(job_graph(vertices, edges))
+
+
+def shown(graph: ExecutionGraph) -> list[tuple[str, list[str]]]:
+    return [(f"{s.group}/{s.index}", [str(v) for v in s.vertices]) for s in share_slots(graph)]
+
+
+def test_one_subtask_of_each_vertex_shares_a_slot() -> None:
+    graph = build([Vertex("a", 2), Vertex("b", 2)], [Edge("a", "b", RebalancePartitioner())])
+    assert shown(graph) == [("default/0", ["a_0", "b_0"]), ("default/1", ["a_1", "b_1"])]
+
+
+def test_a_group_needs_as_many_slots_as_its_most_parallel_vertex() -> None:
+    graph = build(
+        [Vertex("a", 1), Vertex("b", 3), Vertex("c", 2)],
+        [Edge("a", "b", RebalancePartitioner()), Edge("b", "c", RebalancePartitioner())],
+    )
+    assert shown(graph) == [
+        ("default/0", ["a_0", "b_0", "c_0"]),
+        ("default/1", ["b_1", "c_1"]),
+        ("default/2", ["b_2"]),
+    ]
+
+
+def test_a_subtask_goes_where_its_producer_is() -> None:
+    graph = build([Vertex("a", 4), Vertex("b", 2)], [Edge("a", "b", RescalePartitioner())])
+    assert shown(graph) == [
+        ("default/0", ["a_0", "b_0"]),
+        ("default/1", ["a_1"]),
+        ("default/2", ["a_2", "b_1"]),
+        ("default/3", ["a_3"]),
+    ]
+
+
+def test_groups_do_not_share() -> None:
+    graph = build(
+        [Vertex("a", 1), Vertex("b", 2, group="heavy"), Vertex("c", 1)],
+        [Edge("a", "b", RebalancePartitioner()), Edge("b", "c", RebalancePartitioner())],
+    )
+    assert shown(graph) == [("default/0", ["a_0", "c_0"]), ("heavy/0", ["b_0"]), ("heavy/1", ["b_1"])]
+
+
+def test_co_located_subtasks_of_one_index_share_a_slot_even_away_from_their_producers() -> None:
+    graph = build(
+        [Vertex("head", 2, co_location_key="k"), Vertex("x", 4), Vertex("tail", 2, co_location_key="k")],
+        [Edge("x", "tail", RescalePartitioner())],
+    )
+    where = slot_of(share_slots(graph))
+    placed = {str(v): slot.index for v, slot in where.items()}
+    assert placed["head_0"] == placed["tail_0"]
+    assert placed["head_1"] == placed["tail_1"]
+
+
+def test_resources_of_a_slot_add_up() -> None:
+    graph = build(
+        [Vertex("a", 1, resources=ResourceSpec(1.0, 10)), Vertex("b", 2, resources=ResourceSpec(0.5, 5))],
+        [Edge("a", "b", RebalancePartitioner())],
+    )
+    assert [s.min_resources for s in share_slots(graph)] == [ResourceSpec(1.5, 15), ResourceSpec(0.5, 5)]
+
+
+@given(st.data())
+def test_the_sharing_rules_always_hold(data: st.DataObject) -> None:
+    vertices = [
+        Vertex(
+            f"v{i}",
+            parallelism := data.draw(st.integers(1, 5)),
+            group := data.draw(st.sampled_from(["default", "other"])),
+            data.draw(st.sampled_from([None, f"k{parallelism}{group}"])),
+        )
+        for i in range(data.draw(st.integers(1, 6)))
+    ]
+    edges = []
+    for target in range(1, len(vertices)):
+        for source in data.draw(st.sets(st.integers(0, target - 1), max_size=2)):
+            equal = vertices[source].parallelism == vertices[target].parallelism
+            choices = [RebalancePartitioner(), RescalePartitioner(), *([ForwardPartitioner()] if equal else [])]
+            edges.append(Edge(f"v{source}", f"v{target}", data.draw(st.sampled_from(choices))))
+    graph = build(vertices, edges)
+    slots = share_slots(graph)
+    members = [v for s in slots for v in s.vertices]
+    assert sorted(members) == sorted(v.id for v in graph.all_vertices()), "each subtask has one slot"
+    where = slot_of(slots)
+    co_located: dict[tuple[str, int], set[tuple[str, int]]] = {}
+    for slot in slots:
+        assert len({v.vertex_id for v in slot.vertices}) == len(slot.vertices), "one subtask of a vertex a slot"
+        assert {graph.vertex(v).job_vertex.slot_sharing_group for v in slot.vertices} == {slot.group}
+    for vertex in graph.all_vertices():
+        if (key := vertex.job_vertex.co_location_key) is not None:
+            slot = where[vertex.id]
+            co_located.setdefault((key, vertex.subtask), set()).add((slot.group, slot.index))
+    assert all(len(places) == 1 for places in co_located.values())

@@ -1,0 +1,53 @@
+"""What `flowrun explain --stage execution` shows, word for word, and the one entry for all graph stages."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from jobmaster_fakes import Edge, Vertex, job_graph
+
+from flowrun.errors import InternalError
+from flowrun.graph.explain import Format
+from flowrun.graph.job_graph import ResultType
+from flowrun.graph.partitioner import ForwardPartitioner, KeyGroupPartitioner, RebalancePartitioner
+from flowrun.runtime.explain import Stage, render, render_execution_graph
+from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, build_execution_graph
+
+GOLDEN = Path(__file__).parent / "golden"
+FILES = {Format.TEXT: "txt", Format.JSON: "json", Format.MERMAID: "mmd"}
+
+
+def graph() -> ExecutionGraph:
+    vertices = [Vertex("source -> split", 2), Vertex("window", 3), Vertex("audit", 2, "audit"), Vertex("sink")]
+    edges = [
+        Edge("source -> split", "window", KeyGroupPartitioner((0,))),
+        Edge("source -> split", "audit", ForwardPartitioner()),
+        Edge("window", "sink", RebalancePartitioner(), type=ResultType.BLOCKING),
+    ]
+    return build_execution_graph(job_graph(vertices, edges))
+
+
+@pytest.mark.parametrize("output", list(Format), ids=lambda o: o.value)
+def test_the_execution_graph_reads_as_recorded(output: Format) -> None:
+    path = GOLDEN / f"execution.{FILES[output]}"
+    text = render_execution_graph(graph(), output) + "\n"
+    if os.environ.get("FLOWRUN_UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def test_one_entry_renders_every_stage() -> None:
+    execution = graph()
+    assert render(execution, Stage.EXECUTION).startswith("ExecutionGraph 'job': 4 vertices, 8 subtasks")
+    assert json.loads(render(execution.job_graph, Stage.JOB, Format.JSON))["name"] == "job"
+    assert render([], Stage.TRANSFORMATIONS, name="empty") == (
+        "Transformations of 'empty': 0 transformations, 0 physical, 0 virtual"
+    )
+
+
+def test_a_value_of_another_stage_is_refused() -> None:
+    with pytest.raises(InternalError, match="a ExecutionGraph is no value of stage job"):
+        render(graph(), Stage.JOB)

@@ -1,0 +1,258 @@
+"""A result partition accounts for what is in flight, shows rows when they are worth it, and never lets an event overtake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from runtime_fakes import pairs, random_rows, rows
+
+from flowrun.core.clock import ManualClock
+from flowrun.core.elements import (
+    END_OF_INPUT,
+    Alignment,
+    CheckpointBarrier,
+    CheckpointOptions,
+    RecordBatch,
+    Watermark,
+)
+from flowrun.errors import InternalError, JobCancelledError
+from flowrun.runtime.network.blocking import BlockingSubpartition
+from flowrun.runtime.network.buffer_pool import GlobalBufferPool, LocalBufferPool
+from flowrun.runtime.network.partition import MIN_LINGER_MS, WORTH_A_WAKE_UP_ROWS, ResultPartition
+from flowrun.runtime.network.subpartition import Control, Data, PipelinedSubpartition, SubpartitionView
+from flowrun.runtime.task.timers import TimerThread
+
+
+class Bench:
+    """One pipelined partition of `channels` channels with its views and what their listeners heard."""
+
+    def __init__(self, clock: ManualClock, timers: TimerThread, channels: int, slots: int, timeout_ms: int) -> None:
+        self.shared = GlobalBufferPool(slots + 10)
+        self.pool: LocalBufferPool = self.shared.create_local(1, slots)
+        subpartitions = [PipelinedSubpartition(f"p.{i}", self.pool.recycle) for i in range(channels)]
+        self.partition = ResultPartition(
+            "p", subpartitions, self.pool, clock=clock, timers=timers, buffer_timeout_ms=timeout_ms
+        )
+        self.heard = [0] * channels
+        self.views = [self.partition.create_view(i, self._hear(i)) for i in range(channels)]
+
+    def _hear(self, index: int) -> Callable[[], None]:
+        def listen() -> None:
+            self.heard[index] += 1
+
+        return listen
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_000_000)
+
+
+@pytest.fixture
+def timers(clock: ManualClock) -> Iterator[TimerThread]:
+    thread = TimerThread(clock)
+    yield thread
+    thread.close()
+    assert thread.failure is None
+
+
+@pytest.fixture
+def make(clock: ManualClock, timers: TimerThread) -> Callable[..., Bench]:
+    def create(channels: int = 1, slots: int = 16, timeout_ms: int = 100) -> Bench:
+        return Bench(clock, timers, channels, slots, timeout_ms)
+
+    return create
+
+
+def drain(view: SubpartitionView, max_rows: int = 1 << 20) -> list[object]:
+    found: list[object] = []
+    while (element := view.poll(max_rows)) is not None:
+        found.append(pairs(element.batches) if isinstance(element, Data) else element.event)
+    return found
+
+
+def test_events_keep_their_place(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.partition.write([(0, rows([1]))])
+    bench.partition.broadcast_event(Watermark(5))
+    bench.partition.write([(0, rows([2]))])
+    bench.partition.write([(0, rows([3]))])
+    bench.partition.finish()
+    assert drain(bench.views[0]) == [[(1, 0)], Watermark(5), [(2, 0), (3, 0)], END_OF_INPUT]
+
+
+def test_an_unaligned_barrier_overtakes(make: Callable[..., Bench]) -> None:
+    bench = make()
+    barrier = CheckpointBarrier(1, 0, CheckpointOptions(alignment=Alignment.UNALIGNED))
+    bench.partition.write([(0, rows([1]))])
+    bench.partition.broadcast_event(barrier)
+    assert drain(bench.views[0]) == [barrier, [(1, 0)]]
+
+
+def test_a_lone_row_goes_at_once_and_a_second_one_lingers(
+    make: Callable[..., Bench], clock: ManualClock, timers: TimerThread
+) -> None:
+    bench = make()
+    bench.partition.write([(0, rows([1]))])
+    assert bench.heard == [1]
+    assert drain(bench.views[0]) == [[(1, 0)]]
+    bench.partition.write([(0, rows([2]))])
+    bench.partition.write([(0, rows([3]))])
+    clock.advance(MIN_LINGER_MS - 1)
+    wait_until(timers)
+    assert bench.heard == [1], "it waits for company"
+    clock.advance(1)
+    wait_until(timers)
+    assert bench.heard == [2]
+    assert drain(bench.views[0]) == [[(2, 0), (3, 0)]]
+    clock.advance(1_000)
+    bench.partition.write([(0, rows([4]))])
+    assert bench.heard == [3], "after silence a row goes at once again"
+
+
+def test_enough_rows_go_at_once(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.partition.write([(0, rows([1]))])
+    drain(bench.views[0])
+    bench.partition.write([(0, random_rows(WORTH_A_WAKE_UP_ROWS - 1))])
+    assert bench.heard == [1]
+    bench.partition.write([(0, rows([1]))])
+    assert bench.heard == [2]
+
+
+def test_without_a_timeout_every_row_goes_at_once(make: Callable[..., Bench]) -> None:
+    bench = make(timeout_ms=0)
+    for _ in range(3):
+        bench.partition.write([(0, rows([1]))])
+        drain(bench.views[0])
+    assert bench.heard == [3]
+
+
+def test_a_negative_timeout_waits_for_enough_rows_or_an_event(make: Callable[..., Bench], clock: ManualClock) -> None:
+    bench = make(timeout_ms=-1)
+    bench.partition.write([(0, rows([1]))])
+    clock.advance(1_000_000)
+    bench.partition.write([(0, rows([2]))])
+    assert bench.heard == [0]
+    bench.partition.broadcast_event(Watermark(1))
+    assert bench.heard == [1]
+
+
+def test_tiny_batches_share_a_slot(make: Callable[..., Bench]) -> None:
+    bench = make()
+    for i in range(20):
+        bench.partition.write([(0, rows([i]))])
+    assert bench.pool.used == 1
+    assert drain(bench.views[0], max_rows=5) == [[(i, 0) for i in range(at, at + 5)] for at in range(0, 20, 5)]
+    assert bench.pool.used == 0
+
+
+def test_a_shared_slot_is_recycled_with_its_last_batch(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.partition.write([(0, rows([1]))])
+    bench.partition.write([(0, rows([2]))])
+    bench.views[0].poll(1)
+    assert bench.pool.used == 1
+    bench.views[0].poll(1)
+    assert bench.pool.used == 0
+
+
+def test_sliced_bytes_are_counted_not_the_parents(make: Callable[..., Bench]) -> None:
+    bench = make(slots=64)
+    bench.partition.write([(0, random_rows(65_536).slice(10, 1_000))])
+    assert bench.pool.used == 1
+
+
+def test_a_full_pool_is_not_available_until_the_consumer_reads(make: Callable[..., Bench]) -> None:
+    bench = make(slots=8)
+    big = random_rows(8_000)  # 192 kB: 6 slots
+    woken: list[int] = []
+    bench.partition.write([(0, big)])
+    assert not bench.partition.is_available
+    assert bench.partition.listen(lambda: woken.append(1))
+    assert drain(bench.views[0]) == [pairs([big])]
+    assert woken == [1]
+    assert bench.partition.is_available
+    assert not bench.partition.listen(lambda: woken.append(2))
+
+
+def test_a_cancelled_partition_refuses_rows(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.partition.cancel()
+    with pytest.raises(JobCancelledError):
+        bench.partition.write([(0, rows([1]))])
+
+
+def test_releasing_gives_every_slot_back(make: Callable[..., Bench]) -> None:
+    bench = make(channels=3, slots=30)
+    bench.partition.write([(i, random_rows(3_000)) for i in range(3)])
+    bench.views[0].poll(10)
+    bench.partition.release()
+    bench.partition.release()
+    assert bench.shared.free_slots == bench.shared.total_slots
+
+
+def test_a_released_view_drops_what_comes_later(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.views[0].release()
+    bench.partition.write([(0, random_rows(3_000))])
+    assert bench.pool.used == 0
+
+
+def test_a_pipelined_subpartition_is_read_once(make: Callable[..., Bench]) -> None:
+    bench = make()
+    with pytest.raises(InternalError, match="opened twice"):
+        bench.partition.create_view(0, lambda: None)
+
+
+def test_elements_are_numbered(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.partition.write([(0, rows([1]))])
+    bench.partition.write([(0, rows([2]))])
+    bench.partition.broadcast_event(Watermark(1))
+    first, second = bench.views[0].poll(100), bench.views[0].poll(100)
+    assert isinstance(first, Data)
+    assert (first.sequence, len(first.batches), first.more) == (0, 2, True)
+    assert isinstance(second, Control)
+    assert (second.sequence, second.more) == (2, False)
+
+
+def test_a_blocking_subpartition_is_spilled_and_can_be_read_again(tmp_path: Path) -> None:
+    spilled = BlockingSubpartition("d-0.0", tmp_path)
+    heard: list[int] = []
+    first = spilled.create_view(lambda: heard.append(1))
+    plain = rows([1, 2])
+    changes = RecordBatch(plain.columns, plain.timestamps, pa.array([1, 2], pa.int8()))
+    timeless = rows([3], times=False)
+    for element in (plain, changes):
+        spilled.add(element, 0, 0)
+    spilled.add_event(Watermark(7))
+    spilled.add(timeless, 0, 0)
+    spilled.add(plain, 0, 0)
+    spilled.add_event(END_OF_INPUT)
+    assert first.poll(100) is None
+    spilled.finish()
+    assert heard == [1]
+    second = spilled.create_view(lambda: heard.append(2))
+    assert heard == [1, 2]
+    for view in (first, second):
+        found: list[object] = []
+        while (element := view.poll(100)) is not None:
+            found.append(element.batches[0] if isinstance(element, Data) else element.event)
+        assert found == [plain, changes, Watermark(7), timeless, plain, END_OF_INPUT]
+        view.release()
+    spilled.release()
+    spilled.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def wait_until(timers: TimerThread) -> None:
+    """Return once everything that is due has run: a timer set now runs after it."""
+    import threading
+
+    ran = threading.Event()
+    timers.after(0, ran.set)
+    assert ran.wait(10)

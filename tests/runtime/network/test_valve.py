@@ -1,0 +1,167 @@
+"""The valve passes on the minimum over channels that count, and agrees with a plain recomputation from the whole history."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, MAX_WATERMARK, MIN_TIMESTAMP, Watermark
+from flowrun.runtime.network.valve import StatusWatermarkValve
+
+
+def test_the_slowest_channel_decides() -> None:
+    valve = StatusWatermarkValve(2)
+    assert valve.watermark(0, 10) == ()
+    assert valve.watermark(1, 4) == (Watermark(4),)
+    assert valve.watermark(1, 20) == (Watermark(10),)
+
+
+def test_a_channel_never_goes_back() -> None:
+    valve = StatusWatermarkValve(1)
+    valve.watermark(0, 10)
+    assert valve.watermark(0, 9) == ()
+    assert valve.watermark(0, 10) == ()
+
+
+def test_an_idle_channel_does_not_hold_the_others_back() -> None:
+    valve = StatusWatermarkValve(2)
+    valve.watermark(0, 10)
+    assert valve.watermark(1, 3) == (Watermark(3),)
+    assert valve.status(1, idle=True) == (Watermark(10),)
+
+
+def test_a_resumed_channel_counts_again_only_once_it_has_caught_up() -> None:
+    valve = StatusWatermarkValve(2)
+    valve.watermark(0, 10)
+    valve.watermark(1, 3)
+    valve.status(1, idle=True)
+    assert valve.status(1, idle=False) == ()
+    assert valve.watermark(1, 5) == (), "behind: it neither counts nor holds back"
+    assert valve.watermark(0, 12) == (Watermark(12),)
+    assert valve.watermark(1, 12) == (), "caught up: it counts from now on"
+    assert valve.watermark(0, 15) == ()
+    assert valve.watermark(1, 14) == (Watermark(14),)
+
+
+def test_when_the_last_channel_goes_idle_the_highest_watermark_is_flushed() -> None:
+    valve = StatusWatermarkValve(2)
+    valve.watermark(0, 10)
+    valve.watermark(1, 3)
+    valve.status(0, idle=True)
+    assert valve.status(1, idle=True) == (Watermark(10), IDLE)
+    assert valve.status(0, idle=False) == (ACTIVE,)
+
+
+def test_an_idle_channel_beside_a_finished_one_does_not_end_event_time() -> None:
+    valve = StatusWatermarkValve(2)
+    valve.watermark(0, 5)
+    valve.watermark(1, 7)
+    valve.status(1, idle=True)
+    assert valve.watermark(0, MAX_TIMESTAMP) == (Watermark(7), IDLE)
+    assert valve.end(0) == ()
+    assert valve.status(1, idle=False) == (ACTIVE,)
+    assert valve.watermark(1, 8) == (Watermark(8),)
+    assert valve.watermark(1, MAX_TIMESTAMP) == (MAX_WATERMARK,)
+
+
+def test_an_idle_channel_may_end() -> None:
+    valve = StatusWatermarkValve(1)
+    assert valve.status(0, idle=True) == (IDLE,)
+    assert valve.watermark(0, MAX_TIMESTAMP) == (ACTIVE, MAX_WATERMARK)
+
+
+def test_a_channel_that_ends_without_max_just_leaves() -> None:
+    valve = StatusWatermarkValve(2)
+    valve.watermark(0, 5)
+    valve.watermark(1, 9)
+    assert valve.end(0) == (Watermark(9),)
+    assert valve.end(1) == (), "stopped without drain: MAX never comes"
+
+
+Step = tuple[int, str, int]
+
+
+class Oracle:
+    """The definition, replayed channel by channel from the history."""
+
+    def __init__(self, channels: int) -> None:
+        self.channels = channels
+        self.wm = [MIN_TIMESTAMP] * channels
+        self.idle = [False] * channels
+        self.counts = [True] * channels
+        self.gone = [False] * channels
+        self.out = MIN_TIMESTAMP
+        self.out_idle = False
+
+    def done(self, c: int) -> bool:
+        return self.gone[c] or self.wm[c] == MAX_TIMESTAMP
+
+    def step(self, step: Step) -> None:
+        c, kind, value = step
+        before_all_idle = self.all_idle()
+        leaver = self.wm[c]
+        flush = False
+        if kind == "wm" and not self.gone[c] and value > self.wm[c] and not self.idle[c]:
+            self.wm[c] = value
+            if value >= self.out:
+                self.counts[c] = True
+        elif kind == "idle" and not self.done(c) and not self.idle[c]:
+            self.idle[c], self.counts[c] = True, False
+            flush = leaver == self.out
+        elif kind == "active" and not self.done(c) and self.idle[c]:
+            self.idle[c] = False
+            self.counts[c] = self.wm[c] >= self.out
+        elif kind == "max" and not self.done(c):
+            self.wm[c] = MAX_TIMESTAMP
+            flush = True
+        elif kind == "end" and not self.gone[c]:
+            self.gone[c] = True
+        live = [i for i in range(self.channels) if not self.done(i)]
+        if all(w == MAX_TIMESTAMP for w in self.wm):
+            self.out, self.out_idle = MAX_TIMESTAMP, False
+            return
+        counted = [self.wm[i] for i in live if self.counts[i] and not self.idle[i]]
+        if counted:
+            self.out = max(self.out, min(counted))
+        elif self.all_idle() and not before_all_idle and flush:
+            self.out = max(self.out, *(self.wm[i] for i in live))
+        if live:
+            self.out_idle = self.all_idle()
+
+    def all_idle(self) -> bool:
+        live = [i for i in range(self.channels) if not self.done(i)]
+        return bool(live) and all(self.idle[i] for i in live)
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(["wm"] * 5 + ["idle", "active", "max", "end"]), st.integers(0, 12)),
+    max_size=40,
+)
+
+
+@given(st.integers(1, 3), STEPS)
+def test_the_valve_agrees_with_the_definition(channels: int, steps: list[Step]) -> None:
+    valve, oracle = StatusWatermarkValve(channels), Oracle(channels)
+    passed = MIN_TIMESTAMP
+    for any_channel, kind, value in steps:
+        channel = any_channel % channels
+        if kind == "wm" and oracle.gone[channel]:
+            continue  # nothing comes after the end of a channel
+        match kind:
+            case "wm":
+                emitted = valve.watermark(channel, value)
+            case "max":
+                if oracle.gone[channel]:
+                    continue
+                emitted = valve.watermark(channel, MAX_TIMESTAMP)
+            case "end":
+                emitted = valve.end(channel)
+            case _:
+                emitted = valve.status(channel, idle=kind == "idle")
+        oracle.step((channel, kind, value))
+        for event in emitted:
+            if isinstance(event, Watermark):
+                assert event.timestamp > passed, "event time goes forward only"
+                passed = event.timestamp
+        assert passed == valve.last_watermark == oracle.out, (channel, kind, value)
+        assert valve.idle == oracle.out_idle, (channel, kind, value)

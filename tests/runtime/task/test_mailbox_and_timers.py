@@ -1,0 +1,118 @@
+"""Letters run in order of priority; timers run when the clock says so, as letters of their subtask."""
+
+from __future__ import annotations
+
+import threading
+
+from flowrun.core.clock import ManualClock
+from flowrun.runtime.task.mailbox import Mailbox, Priority
+from flowrun.runtime.task.timers import MailboxTimeService, TimerThread
+
+
+def test_urgent_letters_go_first_and_equals_keep_their_order() -> None:
+    mailbox, ran = Mailbox(), list[str]()
+    for name, priority in (("a", Priority.NORMAL), ("b", Priority.LOW), ("c", Priority.NORMAL), ("d", Priority.URGENT)):
+        mailbox.put(lambda name=name: ran.append(name), priority)  # type: ignore[misc]
+    while (letter := mailbox.take_nowait()) is not None:
+        letter()
+    assert ran == ["d", "a", "c", "b"]
+
+
+def test_a_letter_and_a_resume_wake_the_reader() -> None:
+    mailbox, woken = Mailbox(), threading.Semaphore(0)
+
+    def read() -> None:
+        for _ in range(2):
+            mailbox.wait()
+            mailbox.take_nowait()
+            woken.release()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    mailbox.put(lambda: None)
+    assert woken.acquire(timeout=10)
+    mailbox.resume()
+    assert woken.acquire(timeout=10)
+    thread.join()
+
+
+def test_a_resume_before_the_wait_is_not_lost() -> None:
+    mailbox = Mailbox()
+    mailbox.resume()
+    mailbox.wait()
+
+
+def test_a_closed_mailbox_refuses_letters() -> None:
+    mailbox = Mailbox()
+    mailbox.put(lambda: None)
+    assert mailbox.close() == 1
+    assert mailbox.put(lambda: None) is False
+
+
+def test_timers_run_in_order_of_time() -> None:
+    clock = ManualClock(1_000)
+    timers, ran, done = TimerThread(clock), list[str](), threading.Event()
+    timers.at(1_300, lambda: (ran.append("late"), done.set()))  # type: ignore[arg-type, func-returns-value]
+    timers.at(1_100, lambda: ran.append("early"))
+    cancelled = timers.at(1_200, lambda: ran.append("never"))
+    cancelled.cancel()
+    clock.advance(100)
+    clock.advance(200)
+    assert done.wait(10)
+    timers.close()
+    assert ran == ["early", "late"]
+
+
+def test_no_advance_is_missed() -> None:
+    """The clock moves while the timer thread is between looking at it and waiting."""
+    for _ in range(200):
+        clock = ManualClock()
+        timers, done = TimerThread(clock), threading.Event()
+        timers.at(5, done.set)
+        clock.advance(5)
+        assert done.wait(10)
+        timers.close()
+
+
+def test_a_failing_callback_is_remembered_and_the_thread_goes_on() -> None:
+    timers, done = TimerThread(ManualClock()), threading.Event()
+
+    def fail() -> None:
+        raise ValueError("bad callback")
+
+    timers.at(0, fail)
+    timers.at(0, done.set)
+    assert done.wait(10)
+    timers.close()
+    assert isinstance(timers.failure, ValueError)
+
+
+def test_processing_time_callbacks_run_in_the_mailbox() -> None:
+    clock, mailbox = ManualClock(), Mailbox()
+    timers = TimerThread(clock)
+    service, ran = MailboxTimeService(timers, mailbox), list[int]()
+    service.register(10, ran.append)
+    service.register(20, ran.append).cancel()
+    clock.advance(25)
+    mailbox.wait_for_letter()
+    assert ran == []
+    letter = mailbox.take_nowait()
+    assert letter is not None
+    letter()
+    assert ran == [10]
+    timers.close()
+    assert mailbox.take_nowait() is None
+
+
+def test_a_closed_service_runs_nothing_any_more() -> None:
+    clock, mailbox = ManualClock(), Mailbox()
+    timers = TimerThread(clock)
+    service, ran = MailboxTimeService(timers, mailbox), list[int]()
+    service.register(0, ran.append)
+    mailbox.wait_for_letter()
+    service.close()
+    letter = mailbox.take_nowait()
+    assert letter is not None
+    letter()
+    assert ran == []
+    timers.close()
