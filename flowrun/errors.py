@@ -151,7 +151,7 @@ def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
     """The known names that look most like `name`, best first; case is ignored.
 
     >>> near_matches("Amout", ["amount", "user_id", "account"])
-    ['amount']
+    ['amount', 'account']
     """
     by_folded = {k.casefold(): k for k in known}
     found = difflib.get_close_matches(name.casefold(), list(by_folded), n=limit, cutoff=0.6)

@@ -70,7 +70,9 @@ def run(
     )
     from flowrun.runners.compile import compile_pipeline
     from flowrun.runners.embedded import start_embedded
+    from flowrun.runtime.process import tune_process
 
+    tune_process()
     values = all_overrides(overrides, parallelism)
     if mode is not None:
         values["settings.mode"] = mode

@@ -1,1 +1,18 @@
-"""The programmatic API."""
+"""Programmatic API: streams built in Python become the same transformations that YAML and SQL become."""
+
+from flowrun.datastream.environment import StreamExecutionEnvironment
+from flowrun.datastream.functions import ColumnValue
+from flowrun.datastream.stream import ConnectedStreams, DataStream, DataStreamSink, IterativeStream, KeyedStream
+from flowrun.datastream.windowed import SessionGap, WindowedStream
+
+__all__ = [
+    "ColumnValue",
+    "ConnectedStreams",
+    "DataStream",
+    "DataStreamSink",
+    "IterativeStream",
+    "KeyedStream",
+    "SessionGap",
+    "StreamExecutionEnvironment",
+    "WindowedStream",
+]

@@ -7,6 +7,7 @@ from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import (
     ACTIVE,
     IDLE,
+    MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     LatencyMarker,
     RecordBatch,
@@ -19,7 +20,8 @@ class CombinedWatermark:
     """The event time of an operator with several inputs: the minimum over its active inputs.
 
     After Apache Flink's `IndexedCombinedWatermarkStatus`: idle inputs do not count; while all are idle the last value stands;
-    the combined value never goes back.
+    the combined value never goes back. Unlike there, an input that is at its end does not count either while others go on: an
+    idle input beside an ended one must not push event time to its end.
 
     >>> combined = CombinedWatermark(2)
     >>> combined.update(0, 5), combined.update(1, 3), combined.timestamp
@@ -47,10 +49,13 @@ class CombinedWatermark:
         return self._advance()
 
     def _advance(self) -> bool:
-        active = [t for t, idle in zip(self._timestamps, self._idle, strict=True) if not idle]
-        if not active or min(active) <= self.timestamp:
+        ended = all(t == MAX_TIMESTAMP for t in self._timestamps)
+        counting = [
+            t for t, idle in zip(self._timestamps, self._idle, strict=True) if ended or not (idle or t == MAX_TIMESTAMP)
+        ]
+        if not counting or min(counting) <= self.timestamp:
             return False
-        self.timestamp = min(active)
+        self.timestamp = min(counting)
         return True
 
 

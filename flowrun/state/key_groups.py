@@ -53,7 +53,11 @@ def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> Key
 def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray[np.int32]:
     """The key group of each row, int32, from its key columns (all of one length)."""
     hashes = hash_columns(columns)
-    return (hashes % np.uint64(max_parallelism)).astype(np.int32)
+    if max_parallelism & (max_parallelism - 1) == 0:  # the usual case; a division costs four times a mask
+        hashes &= np.uint64(max_parallelism - 1)
+    else:
+        hashes %= np.uint64(max_parallelism)
+    return hashes.astype(np.int32)
 
 
 def subtask_of(groups: npt.NDArray[np.int32], parallelism: int, max_parallelism: int) -> npt.NDArray[np.int32]:
@@ -77,11 +81,14 @@ def hash_columns(columns: Sequence[pa.Array]) -> UInt64s:
 
 
 def _splitmix(values: UInt64s) -> UInt64s:
-    mixed = values ^ (values >> np.uint64(30))
+    shifted = values >> np.uint64(30)
+    mixed = values ^ shifted
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(27)
+    np.right_shift(mixed, np.uint64(27), out=shifted)
+    mixed ^= shifted
     mixed *= np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
+    np.right_shift(mixed, np.uint64(31), out=shifted)
+    mixed ^= shifted
     return mixed
 
 
@@ -124,7 +131,7 @@ def _as_int64(array: pa.Array) -> npt.NDArray[np.int64]:
         array = array.view(pa.int64() if array.type.bit_width == 64 else pa.int32())
     if array.null_count:
         array = pc.fill_null(array, 0)
-    values: npt.NDArray[np.int64] = array.to_numpy().astype(np.int64)
+    values: npt.NDArray[np.int64] = array.to_numpy().astype(np.int64, copy=False)
     return values
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import csv
+import datetime as dt
 import json
 import re
 from pathlib import Path
@@ -59,11 +60,10 @@ def test_orders_per_minute(tmp_path: Path, parallelism: int) -> None:
 @pytest.mark.parametrize("parallelism", PARALLELISMS)
 def test_word_count(tmp_path: Path, parallelism: int) -> None:
     run_file(PIPELINES / "word_count.yaml", {"OUT": tmp_path, "SAMPLES": SAMPLES}, parallelism=parallelism)
-    counted = {
-        row[0]: int(row[1])
-        for f in written_files(tmp_path / "word_count")
-        for row in csv.reader(f.open(encoding="utf-8"))
-    }
+    lines = [
+        line for f in written_files(tmp_path / "word_count") for line in f.read_text(encoding="utf-8").splitlines()
+    ]
+    counted = {word: int(count) for word, count in csv.reader(lines)}
     text = " ".join(f.read_text(encoding="utf-8") for f in (SAMPLES / "text").iterdir())
     assert counted == collections.Counter(re.findall(r"\w+", text.lower()))
 
@@ -106,7 +106,7 @@ def expected_sessions(
             sum(w[2] for w in [window, *merged]),
         ]
         if whole[1] - 1 <= watermark:
-            late[(user, click["ts"])] += 1
+            late[(user, text_of(ts))] += 1
         else:
             for w in merged:
                 open_windows[user].remove(w)
@@ -119,16 +119,13 @@ def expected_sessions(
 
 
 def millis_of(text: str) -> int:
-    import datetime as dt
-
     return round(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).timestamp() * 1000)
 
 
 def text_of(millis: int) -> str:
-    import datetime as dt
-
+    """As JSON files show it: without trailing zeros of the fraction."""
     moment = dt.datetime.fromtimestamp(millis / 1000, dt.UTC)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{millis % 1000:03d}"
+    return (moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{millis % 1000:03d}").rstrip("0").rstrip(".")
 
 
 @pytest.fixture(scope="module")

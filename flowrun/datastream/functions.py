@@ -1,0 +1,122 @@
+"""User functions as values that tasks can load: columns by name, and Python functions by reference."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.functions import ArrayKernel, ColumnsKernel, MaskKernel, PredicateFunction
+from flowrun.core.schema import Schema
+from flowrun.errors import DataError, Diagnostic, PipelineError, did_you_mean
+from flowrun.operators.function_loading import load_function
+
+BatchCallable = Callable[[pa.RecordBatch], Any]
+
+
+def invalid(message: str, hint: str | None = None) -> PipelineError:
+    """The error for a call that cannot become part of a job."""
+    return PipelineError([Diagnostic(message, hint=hint)])
+
+
+def column_positions(schema: Schema, names: Iterable[str], place: str) -> tuple[int, ...]:
+    """Positions of the named columns.
+
+    Raises:
+        PipelineError: there is no such column; `place` begins the message.
+
+    >>> from flowrun.core.types import BIGINT
+    >>> column_positions(Schema.of(a=BIGINT, b=BIGINT), ["b"], "key_by")
+    (1,)
+    """
+    positions = []
+    for name in names:
+        if name not in schema:
+            raise invalid(f"{place}: there is no column '{name}' in ({schema})", did_you_mean(name, schema.names))
+        positions.append(schema.index(name))
+    return tuple(positions)
+
+
+def reference_to(function: BatchCallable | str, place: str) -> str:
+    """`module:name` of a function, from which a task, maybe in another process, loads it again.
+
+    Raises:
+        PipelineError: the function cannot be found under its name: a lambda, a nested function, a bound method.
+    """
+    if isinstance(function, str):
+        return function
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if module and name:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is function:
+            return f"{module}:{name}"
+    raise invalid(
+        f"{place}: tasks cannot load {name or function!r} by its name",
+        "define the function at the top level of a module, or give it as 'module:function'",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValue:
+    """The values of one column: e.g. the event time of a watermark strategy."""
+
+    name: str
+
+    def compile(self) -> ArrayKernel:
+        """Reads the column."""
+        name = self.name
+        return lambda batch: batch.column(name)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectColumns:
+    """Some columns, in a new order."""
+
+    positions: tuple[int, ...]
+    schema: Schema
+
+    def compile(self) -> ColumnsKernel:
+        """Zero-copy."""
+        positions = list(self.positions)
+        return lambda batch: batch.select(positions)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonPredicate:
+    """A Python function from a batch to a boolean array (Arrow or NumPy, one value a row), by reference."""
+
+    reference: str
+
+    def compile(self) -> MaskKernel:
+        """Loads the function; its result is checked on every batch."""
+        function = load_function(self.reference)
+        reference = self.reference
+
+        def mask_of(batch: pa.RecordBatch) -> pa.BooleanArray:
+            mask = function(batch)
+            if isinstance(mask, np.ndarray) and mask.dtype == np.bool_:
+                mask = pa.array(mask)
+            if isinstance(mask, pa.ChunkedArray):
+                mask = mask.combine_chunks()
+            if not isinstance(mask, pa.BooleanArray) or len(mask) != batch.num_rows:
+                got = f"{len(mask)} values of {mask.type}" if isinstance(mask, pa.Array) else f"a {type(mask).__name__}"
+                raise DataError(
+                    f"condition '{reference}' got {batch.num_rows} rows and returned {got}",
+                    hint="return a boolean array with one value a row, e.g. of pyarrow.compute.greater(...)",
+                )
+            return mask
+
+        return mask_of
+
+
+def predicate_of(condition: PredicateFunction | BatchCallable | str, place: str) -> PredicateFunction:
+    """A predicate as it is, or a Python function as a predicate."""
+    if not isinstance(condition, str) and hasattr(condition, "compile"):
+        return condition
+    return PythonPredicate(reference_to(condition, place))

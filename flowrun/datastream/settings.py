@@ -1,0 +1,83 @@
+"""Settings of one operator, as methods that return the stream they are called on."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from flowrun.api.operator import ChainingStrategy
+from flowrun.datastream.functions import invalid
+from flowrun.graph.transformation import PhysicalTransformation, ResourceSpec, Transformation
+
+S = TypeVar("S", bound="OperatorSettings")
+
+
+class OperatorSettings:
+    """The settings that every operator has. They change the operator that made this stream, wherever else it is used."""
+
+    def __init__(self, transformation: Transformation) -> None:
+        self.transformation = transformation
+
+    def _operator(self, setting: str) -> PhysicalTransformation:
+        if not isinstance(self.transformation, PhysicalTransformation):
+            raise invalid(
+                f"{setting} cannot be set on '{self.transformation.name}': it is no operator of its own",
+                "set it on the operator before or after it",
+            )
+        return self.transformation
+
+    def uid(self: S, uid: str) -> S:
+        """The stable id that state of a savepoint is mapped by."""
+        self._operator("uid").uid = uid
+        return self
+
+    def user_hash(self: S, user_hash: str) -> S:
+        """The operator id itself (32 hex digits), to take over state that was written without a uid."""
+        self._operator("user_hash").user_hash = user_hash
+        return self
+
+    def named(self: S, name: str) -> S:
+        """The name that explain, metrics and errors show."""
+        self._operator("name").name = name
+        return self
+
+    def set_parallelism(self: S, parallelism: int) -> S:
+        """The number of subtasks."""
+        self._operator("parallelism").parallelism = parallelism
+        return self
+
+    def set_max_parallelism(self: S, max_parallelism: int) -> S:
+        """The number of key groups: the limit for later rescaling."""
+        self._operator("max_parallelism").max_parallelism = max_parallelism
+        return self
+
+    def set_buffer_timeout(self: S, timeout_ms: int) -> S:
+        """The longest wait before a partial buffer of this operator's output is sent; 0: none."""
+        self._operator("buffer_timeout").buffer_timeout_ms = timeout_ms
+        return self
+
+    def slot_sharing_group(self: S, group: str) -> S:
+        """Only operators of one group share slots; operators below inherit it."""
+        self._operator("slot_sharing_group").slot_sharing_group = group
+        return self
+
+    def co_location_key(self: S, key: str) -> S:
+        """Subtasks i of all operators with one key run in one slot."""
+        self._operator("co_location_key").co_location_key = key
+        return self
+
+    def set_resources(self: S, minimum: ResourceSpec, preferred: ResourceSpec | None = None) -> S:
+        """Resources that one subtask needs, and those that it would like."""
+        operator = self._operator("resources")
+        operator.min_resources = minimum
+        operator.preferred_resources = preferred or minimum
+        return self
+
+    def start_new_chain(self: S) -> S:
+        """Begin a task here; operators below may still join it."""
+        self._operator("chaining").chaining = ChainingStrategy.HEAD
+        return self
+
+    def disable_chaining(self: S) -> S:
+        """Give the operator a task of its own."""
+        self._operator("chaining").chaining = ChainingStrategy.NEVER
+        return self

@@ -1,0 +1,378 @@
+"""Streams of the programmatic API: each call adds a transformation and gives the stream of its output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flowrun.api.functions import PredicateFunction
+from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.api.sink import Sink
+from flowrun.core.schema import Schema
+from flowrun.datastream.functions import (
+    BatchCallable,
+    SelectColumns,
+    column_positions,
+    invalid,
+    predicate_of,
+    reference_to,
+)
+from flowrun.datastream.settings import OperatorSettings
+from flowrun.datastream.windowed import SessionGap, WindowedStream
+from flowrun.errors import did_you_mean
+from flowrun.graph.partitioner import (
+    BroadcastPartitioner,
+    ChannelFunction,
+    CustomPartitioner,
+    ForwardPartitioner,
+    GlobalPartitioner,
+    KeyGroupPartitioner,
+    Partitioner,
+    RebalancePartitioner,
+    RescalePartitioner,
+    ShufflePartitioner,
+)
+from flowrun.graph.transformation import (
+    CoFeedbackTransformation,
+    FeedbackTransformation,
+    OneInputTransformation,
+    PartitionTransformation,
+    SideOutputTransformation,
+    SinkTransformation,
+    Transformation,
+    TwoInputTransformation,
+    UnionTransformation,
+    WatermarkTransformation,
+)
+from flowrun.operators.calc import CalcFactory
+from flowrun.operators.python_function import PythonFunctionFactory
+from flowrun.operators.sink import SinkOperatorFactory
+from flowrun.operators.split import SplitFactory
+from flowrun.operators.watermark_strategy import WatermarkStrategy
+from flowrun.operators.watermarks import TimestampsAndWatermarksFactory
+from flowrun.operators.windows.assigners import AlignedSlices
+
+if TYPE_CHECKING:
+    from flowrun.datastream.environment import StreamExecutionEnvironment
+
+
+class DataStreamSink(OperatorSettings):
+    """The end of a stream; only its settings can still be changed."""
+
+
+class DataStream(OperatorSettings):
+    """The rows that one transformation puts out.
+
+    Attributes:
+        environment: what it belongs to.
+        transformation: what it stands for.
+    """
+
+    def __init__(
+        self,
+        environment: StreamExecutionEnvironment,
+        transformation: Transformation,
+        side_outputs: Sequence[OutputTag] = (),
+    ) -> None:
+        super().__init__(transformation)
+        self.environment = environment
+        self._side_outputs = {tag.name: tag for tag in side_outputs}
+
+    @property
+    def schema(self) -> Schema:
+        """Columns of the rows."""
+        return self.transformation.schema
+
+    # Row-wise operators
+
+    def map_batches(self, function: BatchCallable | str, schema: Schema, *, name: str = "map") -> DataStream:
+        """Call `function(pa.RecordBatch)` on each batch; it returns as many rows, with the columns of `schema`.
+
+        `function` is one at the top level of a module, or `module:function`.
+        """
+        return self._python(function, schema, name, flat=False, row=False)
+
+    def flat_map_batches(self, function: BatchCallable | str, schema: Schema, *, name: str = "flat map") -> DataStream:
+        """Call `function(pa.RecordBatch)` on each batch; it returns any number of rows, or (rows, position of each row's parent)."""
+        return self._python(function, schema, name, flat=True, row=False)
+
+    def map_rows(self, function: BatchCallable | str, schema: Schema, *, name: str = "map") -> DataStream:
+        """Call `function(dict)` on each row; it returns a dict. Slow: Python runs once a row."""
+        return self._python(function, schema, name, flat=False, row=True)
+
+    def flat_map_rows(self, function: BatchCallable | str, schema: Schema, *, name: str = "flat map") -> DataStream:
+        """Call `function(dict)` on each row; it returns any number of dicts. Slow: Python runs once a row."""
+        return self._python(function, schema, name, flat=True, row=True)
+
+    def _python(self, function: BatchCallable | str, schema: Schema, name: str, *, flat: bool, row: bool) -> DataStream:
+        reference = reference_to(function, name)
+        return self.process(
+            PythonFunctionFactory(reference, self.schema, schema, flat=flat, row=row, name=name), schema, name=name
+        )
+
+    def filter(self, condition: PredicateFunction | BatchCallable | str, *, name: str = "filter") -> DataStream:
+        """Keep the rows for which `condition`, a predicate or a function from a batch to a boolean array, is true."""
+        return self.process(CalcFactory(predicate_of(condition, name), None, name), self.schema, name=name)
+
+    def select(self, *columns: str, name: str = "select") -> DataStream:
+        """Keep the named columns, in this order."""
+        positions = column_positions(self.schema, columns, name)
+        schema = self.schema.select(columns)
+        return self.process(CalcFactory(None, SelectColumns(positions, schema), name), schema, name=name)
+
+    def process(
+        self,
+        factory: OperatorFactory,
+        schema: Schema,
+        *,
+        name: str = "process",
+        side_outputs: Sequence[OutputTag] = (),
+    ) -> DataStream:
+        """Run an operator; `schema` are the columns it puts out, `side_outputs` the tags it may send to."""
+        transformation = OneInputTransformation(
+            name=name, schema=schema, factory=factory, input=self.transformation, state_keys=self._state_keys
+        )
+        return DataStream(self.environment, transformation, side_outputs)
+
+    @property
+    def _state_keys(self) -> tuple[int, ...] | None:
+        return None
+
+    def assign_timestamps_and_watermarks(
+        self, strategy: WatermarkStrategy, *, name: str = "timestamps and watermarks"
+    ) -> DataStream:
+        """Give rows event time and watermarks; watermarks from upstream end here."""
+        factory = TimestampsAndWatermarksFactory(strategy, name)
+        transformation = WatermarkTransformation(
+            name=name, schema=self.schema, factory=factory, input=self.transformation
+        )
+        return DataStream(self.environment, transformation)
+
+    # Several streams
+
+    def union(self, *others: DataStream, name: str = "union") -> DataStream:
+        """All rows of this and the other streams; all have the same columns."""
+        members = (self, *others)
+        for other in others:
+            self._check_environment(other)
+        transformation = UnionTransformation(
+            name=name, schema=self.schema, members=tuple(m.transformation for m in members)
+        )
+        return DataStream(self.environment, transformation)
+
+    def connect(self, other: DataStream) -> ConnectedStreams:
+        """This and another stream as the two inputs of one operator."""
+        self._check_environment(other)
+        return ConnectedStreams(self, other)
+
+    def split(
+        self, branches: Mapping[str, PredicateFunction | BatchCallable | str], *, name: str = "split"
+    ) -> DataStream:
+        """Send each row to every branch whose condition is true: `get_side_output(branch)`. The result has the rows of no branch."""
+        tags = tuple(OutputTag(branch, self.schema) for branch in branches)
+        conditions = (predicate_of(c, f"{name}, branch '{b}'") for b, c in branches.items())
+        factory = SplitFactory(tuple(zip(tags, conditions, strict=True)), name)
+        return self.process(factory, self.schema, name=name, side_outputs=tags)
+
+    def get_side_output(self, tag: OutputTag | str) -> DataStream:
+        """The rows that this stream's operator sends to a side output.
+
+        Raises:
+            PipelineError: the operator has no such side output.
+        """
+        name = tag if isinstance(tag, str) else tag.name
+        known = self._side_outputs.get(name)
+        if known is None or (isinstance(tag, OutputTag) and tag != known):
+            raise invalid(
+                f"'{self.transformation.name}' has no side output '{name}'"
+                + ("" if known is None else f" with the columns ({tag.schema})" if isinstance(tag, OutputTag) else ""),
+                did_you_mean(name, self._side_outputs) or "declare it where the operator is made",
+            )
+        transformation = SideOutputTransformation(name=name, schema=known.schema, input=self.transformation, tag=known)
+        return DataStream(self.environment, transformation)
+
+    def _check_environment(self, other: DataStream) -> None:
+        if other.environment is not self.environment:
+            raise invalid(
+                f"'{self.transformation.name}' and '{other.transformation.name}' belong to different environments",
+                "build all streams of a job from one StreamExecutionEnvironment",
+            )
+
+    # Partitioning
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """The stream with rows of equal key in one subtask."""
+        keys = column_positions(self.schema, columns, "key_by")
+        if not keys:
+            raise invalid("key_by needs at least one column", "use window_all for windows over all rows")
+        return KeyedStream(self, keys)
+
+    def forward(self) -> DataStream:
+        """Subtask i to subtask i; an error if the next operator's parallelism differs."""
+        return self._partitioned(ForwardPartitioner(), "forward")
+
+    def rebalance(self) -> DataStream:
+        """Batches round robin to all subtasks."""
+        return self._partitioned(RebalancePartitioner(), "rebalance")
+
+    def rescale(self) -> DataStream:
+        """Batches round robin to the near share of subtasks."""
+        return self._partitioned(RescalePartitioner(), "rescale")
+
+    def shuffle(self, seed: int = 0) -> DataStream:
+        """Rows to random subtasks."""
+        return self._partitioned(ShufflePartitioner(seed), "shuffle")
+
+    def broadcast(self) -> DataStream:
+        """Every row to every subtask."""
+        return self._partitioned(BroadcastPartitioner(), "broadcast")
+
+    def global_(self) -> DataStream:
+        """Every row to the first subtask."""
+        return self._partitioned(GlobalPartitioner(), "global")
+
+    def partition_custom(self, function: ChannelFunction, name: str = "custom") -> DataStream:
+        """Rows to the subtasks that `function(batch, number of subtasks)` names, one index a row. It must pickle."""
+        return self._partitioned(CustomPartitioner(function, name), name)
+
+    def _partitioned(self, partitioner: Partitioner, name: str) -> DataStream:
+        transformation = PartitionTransformation(
+            name=name, schema=self.schema, input=self.transformation, partitioner=partitioner
+        )
+        return DataStream(self.environment, transformation)
+
+    # Windows, iterations, sinks
+
+    def window_all(self, windows: AlignedSlices | SessionGap) -> WindowedStream:
+        """Windows over all rows, in one subtask."""
+        return WindowedStream(self, (), windows)
+
+    def iterate(self, wait_ms: int) -> IterativeStream:
+        """The head of an iteration: this stream's rows, and those given to `close_with`.
+
+        Args:
+            wait_ms: the iteration ends when nothing came back for so long (processing time); 0: never.
+        """
+        return IterativeStream(self, wait_ms)
+
+    def sink_to(self, sink: Sink, *, name: str = "sink") -> DataStreamSink:
+        """Write the rows.
+
+        Raises:
+            PipelineError: the sink expects other columns.
+        """
+        if sink.schema.arrow != self.schema.arrow:
+            raise invalid(
+                f"{name}: the sink expects ({sink.schema}), but '{self.transformation.name}' has ({self.schema})",
+                "select or map the columns before the sink",
+            )
+        transformation = SinkTransformation(
+            name=name,
+            schema=sink.schema,
+            input=self.transformation,
+            factory=SinkOperatorFactory(sink, name),
+            sink=sink,
+        )
+        self.environment.add_sink(transformation)
+        return DataStreamSink(transformation)
+
+
+class KeyedStream(DataStream):
+    """A stream partitioned by key; `process` runs operators with keyed state.
+
+    Attributes:
+        keys: positions of the key columns.
+    """
+
+    def __init__(self, stream: DataStream, keys: tuple[int, ...]) -> None:
+        transformation = PartitionTransformation(
+            name="key by",
+            schema=stream.schema,
+            input=stream.transformation,
+            partitioner=KeyGroupPartitioner(keys),
+        )
+        super().__init__(stream.environment, transformation)
+        self.keys = keys
+        self.unkeyed = stream
+
+    @property
+    def _state_keys(self) -> tuple[int, ...] | None:
+        return self.keys
+
+    def window(self, windows: AlignedSlices | SessionGap) -> WindowedStream:
+        """Windows a key."""
+        return WindowedStream(self.unkeyed, self.keys, windows)
+
+
+class ConnectedStreams:
+    """Two streams on their way into one operator."""
+
+    def __init__(self, left: DataStream, right: DataStream) -> None:
+        self._left = left
+        self._right = right
+
+    def key_by(self, left: Sequence[str], right: Sequence[str]) -> ConnectedStreams:
+        """Both streams keyed: rows of equal key meet in one subtask. The key columns must have equal types."""
+        keyed = ConnectedStreams(self._left.key_by(*left), self._right.key_by(*right))
+        types = [[s.schema.field(n).type for n in names] for s, names in ((self._left, left), (self._right, right))]
+        if types[0] != types[1]:
+            shown = " and ".join(f"({', '.join(map(str, side))})" for side in types)
+            raise invalid(f"key_by of connected streams: the keys have the types {shown}", "cast one side's key")
+        return keyed
+
+    def process(
+        self,
+        factory: OperatorFactory,
+        schema: Schema,
+        *,
+        name: str = "co-process",
+        side_outputs: Sequence[OutputTag] = (),
+    ) -> DataStream:
+        """Run an operator with two inputs."""
+        keys = (self._left._state_keys, self._right._state_keys)
+        transformation = TwoInputTransformation(
+            name=name,
+            schema=schema,
+            factory=factory,
+            left=self._left.transformation,
+            right=self._right.transformation,
+            state_keys=None if keys[0] is None or keys[1] is None else (keys[0], keys[1]),
+        )
+        return DataStream(self._left.environment, transformation, side_outputs)
+
+
+class IterativeStream(DataStream):
+    """The head of an iteration."""
+
+    def __init__(self, stream: DataStream, wait_ms: int) -> None:
+        self._feedback = FeedbackTransformation(
+            name="iteration", schema=stream.schema, input=stream.transformation, wait_ms=wait_ms
+        )
+        self._input = stream
+        super().__init__(stream.environment, self._feedback)
+
+    def close_with(self, feedback: DataStream) -> DataStream:
+        """Send the rows of `feedback` back to the head; returns `feedback`."""
+        self._check_environment(feedback)
+        self._feedback.feedback_edges.append(feedback.transformation)
+        return feedback
+
+    def with_feedback(self, schema: Schema) -> ConnectedIterativeStreams:
+        """An iteration whose fed-back rows have columns of their own and go to the second input of an operator."""
+        return ConnectedIterativeStreams(self._input, schema, self._feedback.wait_ms)
+
+
+class ConnectedIterativeStreams(ConnectedStreams):
+    """A stream, and the rows that are fed back, as the two inputs of one operator."""
+
+    def __init__(self, stream: DataStream, schema: Schema, wait_ms: int) -> None:
+        self._feedback = CoFeedbackTransformation(
+            name="iteration", schema=schema, wait_ms=wait_ms, parallelism=stream.transformation.parallelism
+        )
+        super().__init__(stream, DataStream(stream.environment, self._feedback))
+
+    def close_with(self, feedback: DataStream) -> DataStream:
+        """Send the rows of `feedback` back to the second input; returns `feedback`."""
+        self._left._check_environment(feedback)
+        self._feedback.feedback_edges.append(feedback.transformation)
+        return feedback

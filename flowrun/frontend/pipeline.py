@@ -1,0 +1,104 @@
+"""The way from a pipeline file to a plan, whatever language the file is in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flowrun.errors import Diagnostic, PipelineError
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.source_text import SourceText
+from flowrun.plan.nodes import Plan
+
+YAML_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPipeline:
+    """A pipeline without errors: its plan (not yet optimised) and the warnings found on the way."""
+
+    plan: Plan
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def load_pipeline(
+    path: Path | str,
+    variables: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> LoadedPipeline:
+    """The plan of a pipeline file.
+
+    Args:
+        path: a `.yaml` or `.yml` file.
+        variables: values for `${NAME}` in the file; they win over the environment.
+        overrides: values that replace those in the file, by path, e.g. `{"settings.parallelism": "4"}`.
+        environment: environment variables; None: those of this process.
+
+    Raises:
+        PipelineError: the file cannot be read or has errors; carries all of them, and the warnings.
+    """
+    path = Path(path)
+    source = SourceText(str(path), _read(path))
+    diagnostics = Diagnostics(source)
+    if path.suffix.lower() not in YAML_SUFFIXES:
+        diagnostics.error(
+            f"'{path.name}' is no pipeline that this version can read", None, hint="a pipeline is a .yaml or .yml file"
+        )
+        diagnostics.raise_if_errors()
+    return load_text(source, path.parent, variables or {}, overrides or {}, environment, diagnostics)
+
+
+def load_text(
+    source: SourceText,
+    folder: Path,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
+    diagnostics: Diagnostics | None = None,
+) -> LoadedPipeline:
+    """The plan of a YAML text; secret files and Python modules are looked up from `folder`. Raises as `load_pipeline`."""
+    from flowrun.frontend.yaml.pipeline import read_pipeline
+
+    diagnostics = diagnostics or Diagnostics(source)
+    plan = read_pipeline(
+        source,
+        variables=variables,
+        overrides=[f"{key}={value}" for key, value in overrides.items()],
+        environment=os.environ if environment is None else environment,
+        folder=folder,
+        diagnostics=diagnostics,
+    )
+    if plan is None:
+        raise PipelineError(diagnostics.found)
+    return LoadedPipeline(plan, diagnostics.found)
+
+
+def _read(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise _unreadable(f"there is no file '{path}'", _similar_files(path)) from None
+    except OSError as error:
+        raise _unreadable(f"cannot read '{path}': {error.strerror}", None) from error
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _unreadable(
+            f"'{path}' is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}", None
+        ) from None
+
+
+def _similar_files(path: Path) -> str | None:
+    from flowrun.errors import near_matches
+
+    folder = path.parent
+    names = [f.name for f in folder.iterdir() if f.is_file()] if folder.is_dir() else []
+    close = near_matches(path.name, names)
+    return "did you mean " + " or ".join(f"'{folder / c}'" for c in close) + "?" if close else None
+
+
+def _unreadable(message: str, hint: str | None) -> PipelineError:
+    return PipelineError([Diagnostic(message, hint=hint)])

@@ -1,0 +1,295 @@
+"""Checks a tree against the specification: unknown and misplaced keys, kinds of values, required keys; finds everything at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from flowrun.core.units import parse_duration_ms
+from flowrun.errors import Location, did_you_mean, near_matches
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.yaml.nodes import YamlEntry, YamlMapping, YamlNode, YamlScalar, YamlSequence, describe
+from flowrun.frontend.yaml.spec import (
+    BooleanValue,
+    ChoiceValue,
+    DurationValue,
+    IntegerValue,
+    KeySpec,
+    KeySpec,
+    ListValue,
+    MapValue,
+    Named,
+    NumberValue,
+    RecordSpec,
+    RecordValue,
+    ScalarValue,
+    Section,
+    TextValue,
+    ValueSpec,
+    VariantValue,
+    records,
+)
+
+_INTEGER = re.compile(r"[+-]?\d(_?\d)*")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+class _Invalid(Exception):
+    """The value is wrong; that has been reported."""
+
+
+def check_document(node: YamlNode, spec: RecordValue, diagnostics: Diagnostics) -> Section | None:
+    """The document as a section; None if it is not even a mapping. Every problem goes to `diagnostics`."""
+    try:
+        checked = _Checker(spec, diagnostics).record(node, spec)
+    except _Invalid:
+        return None
+    return checked if isinstance(checked, Section) else None
+
+
+class _Checker:
+    def __init__(self, document: RecordValue, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._homes: dict[str, list[str]] = {}
+        for record in records(document):
+            for key in record.keys:
+                self._homes.setdefault(key.name, []).append(record.title)
+
+    def _fail(self, message: str, at: Location, hint: str | None = None) -> _Invalid:
+        self._diagnostics.error(message, at, hint=hint)
+        return _Invalid()
+
+    # -- collections ------------------------------------------------------------------------------------------------
+
+    def value(self, node: YamlNode, spec: ValueSpec, name: str) -> object:
+        """The typed value of `node`. Raises _Invalid after reporting."""
+        if isinstance(node, YamlScalar) and node.unresolved:
+            raise _Invalid
+        if isinstance(node, YamlScalar) and node.secret:
+            raise self._fail(
+                f"a secret cannot be used in '{name}'", node.location, "secrets are for connector options only"
+            )
+        match spec:
+            case RecordValue():
+                return self.record(node, spec)
+            case VariantValue():
+                return self.variant(node, spec, name)
+            case ListValue():
+                return self.listed(node, spec, name)
+            case MapValue():
+                return self.mapped(node, spec, name)
+            case _:
+                return self.scalar(node, spec, name)
+
+    def record(self, node: YamlNode, spec: RecordValue) -> Section | YamlScalar:
+        """A section, or the short form's scalar."""
+        title = spec.record.title
+        if spec.short is not None and isinstance(node, YamlScalar):
+            return self.scalar(node, spec.short, title)  # type: ignore[return-value]  # short forms are texts
+        return self._section(self._mapping(node, title), spec.record, "")
+
+    def variant(self, node: YamlNode, spec: VariantValue, name: str) -> Section:
+        """A section of the variant that the tag chooses."""
+        mapping = self._mapping(node, name)
+        entry = mapping.entry(spec.tag)
+        variants = dict(spec.variants)
+        if entry is None and spec.default is None:
+            raise self._fail(f"{name} needs the key '{spec.tag}'", node.location, "one of " + ", ".join(variants))
+        chosen = spec.default or ""
+        if entry is not None:
+            chosen = str(self.value(entry.value, ChoiceValue(tuple(variants)), spec.tag))
+        return self._section(mapping, variants[chosen], chosen, skip=spec.tag)
+
+    def _mapping(self, node: YamlNode, name: str) -> YamlMapping:
+        if isinstance(node, YamlMapping):
+            return node
+        raise self._fail(f"{name} expects a mapping, got {describe(node)}", node.location)
+
+    def _section(self, node: YamlMapping, spec: RecordSpec, variant: str, skip: str = "") -> Section:
+        values: dict[str, object] = {}
+        given: set[str] = set()
+        extra: list[YamlEntry] = []
+        for entry in node.entries:
+            key = spec.key(entry.name)
+            if entry.name == skip or (spec.free_prefix and entry.name.startswith(spec.free_prefix)):
+                continue
+            if key is None:
+                if spec.open_doc:
+                    extra.append(entry)
+                else:
+                    self._unknown_key(entry, spec, skip)
+                continue
+            given.add(key.name)
+            try:
+                values[key.name] = self.value(entry.value, key.value, key.name)
+            except _Invalid:
+                continue
+        for key in spec.keys:
+            if key.required and key.name not in given:
+                self._missing_key(node, spec, key, extra)
+        return Section(node, spec, node.location, values, frozenset(given), tuple(extra), variant)
+
+    def _missing_key(self, node: YamlMapping, spec: RecordSpec, key: KeySpec, extra: list[YamlEntry]) -> None:
+        """A required key is absent; among free keys it may only be misspelt."""
+        misspelt = next((e for e in extra if near_matches(e.name, [key.name])), None)
+        at = node.location if misspelt is None else misspelt.key.location
+        hint = key.doc if misspelt is None else f"did you mean '{key.name}'?"
+        self._diagnostics.error(f"{spec.title} needs the key '{key.name}'", at, hint=hint)
+
+    def _unknown_key(self, entry: YamlEntry, spec: RecordSpec, tag: str) -> None:
+        known = [k.name for k in spec.keys] + ([tag] if tag else [])
+        at = entry.key.location
+        if entry.name in spec.reserved:
+            self._diagnostics.error(f"{spec.title} has no key '{entry.name}'", at, hint=spec.reserved[entry.name])
+            return
+        homes = self._homes.get(entry.name, [])
+        if homes:
+            hint = f"'{entry.name}' belongs to {_one_of(homes)}"
+        else:
+            hint = did_you_mean(entry.name, known) or f"{spec.title} takes no keys"
+        self._diagnostics.error(f"{spec.title} has no key '{entry.name}'", at, hint=hint)
+
+    def listed(self, node: YamlNode, spec: ListValue, name: str) -> tuple[object, ...]:
+        """A tuple of typed items."""
+        if isinstance(node, YamlSequence):
+            items = node.items
+        elif spec.single and isinstance(node, YamlScalar) and not node.is_null:
+            items = (node,)
+        else:
+            raise self._fail(f"'{name}' expects a list, got {describe(node)}", node.location)
+        if len(items) < spec.minimum:
+            least = "one item" if spec.minimum == 1 else f"{spec.minimum} items"
+            raise self._fail(f"'{name}' needs at least {least}", node.location)
+        values, invalid = [], False
+        for item in items:
+            try:
+                values.append(self.value(item, spec.item, name))
+            except _Invalid:
+                invalid = True
+        if invalid:
+            raise _Invalid
+        return tuple(values)
+
+    def mapped(self, node: YamlNode, spec: MapValue, name: str) -> dict[str, Named]:
+        """Typed values by the user's names; wrong ones are left out."""
+        mapping = self._mapping(node, f"'{name}'")
+        if len(mapping.entries) < spec.minimum:
+            raise self._fail(f"'{name}' is empty", node.location, hint=f"name at least {spec.minimum}")
+        values: dict[str, Named] = {}
+        invalid = False
+        for entry in mapping.entries:
+            try:
+                self.scalar(entry.key, spec.key, name)
+                values[entry.name] = Named(entry.key, self.value(entry.value, spec.value, entry.name))
+            except _Invalid:
+                invalid = True
+                values.setdefault(entry.name, Named(entry.key, None))
+        if invalid and not spec.partial:
+            raise _Invalid
+        return values
+
+    # -- scalars ----------------------------------------------------------------------------------------------------
+
+    def scalar(self, node: YamlNode, spec: ScalarValue, name: str) -> object:
+        """The typed value of a scalar."""
+        if not isinstance(node, YamlScalar) or (node.is_null and not isinstance(spec, ChoiceValue)):
+            # `{a: DECIMAL(10,2)}` is two entries in YAML: `a: DECIMAL(10` and `2)`
+            torn = any(mark in name for mark in ")>]")
+            hint = 'inside { } quote values that contain commas: "DECIMAL(10,2)"' if torn else None
+            raise self._fail(f"'{name}' expects {expectation(spec)}, got {describe(node)}", node.location, hint)
+        match spec:
+            case TextValue():
+                return self._text(node, spec, name)
+            case IntegerValue():
+                return self._integer(node, spec, name)
+            case NumberValue():
+                return self._number(node, spec, name)
+            case BooleanValue():
+                return self._boolean(node, name)
+            case DurationValue():
+                return self._duration(node, spec, name)
+            case ChoiceValue():
+                return self._choice(node, spec, name)
+
+    def _text(self, node: YamlScalar, spec: TextValue, name: str) -> YamlScalar:
+        if not node.text.strip():
+            raise self._fail(f"'{name}' expects {spec.what}, got an empty text", node.location)
+        if spec.pattern is not None and re.fullmatch(spec.pattern, node.text) is None:
+            raise self._fail(f"'{node.text}' is not {spec.what}", node.location, spec.pattern_doc or None)
+        return node
+
+    def _integer(self, node: YamlScalar, spec: IntegerValue, name: str) -> int:
+        text = node.text.strip()
+        if _INTEGER.fullmatch(text) is None:
+            raise self._fail(f"'{name}' expects {expectation(spec)}, got {describe(node)}", node.location)
+        if len(text) > 19:
+            raise self._fail(f"'{name}' must fit 64 bits, got {describe(node)}", node.location)
+        value = int(text)
+        if spec.minimum is not None and value < spec.minimum:
+            raise self._fail(f"'{name}' must be at least {spec.minimum}, got {value}", node.location)
+        if spec.maximum is not None and value > spec.maximum:
+            raise self._fail(f"'{name}' must be at most {spec.maximum}, got {value}", node.location)
+        return value
+
+    def _number(self, node: YamlScalar, spec: NumberValue, name: str) -> float:
+        if _NUMBER.fullmatch(node.text.strip()) is None:
+            raise self._fail(f"'{name}' expects {expectation(spec)}, got {describe(node)}", node.location)
+        value = float(node.text)
+        if spec.positive and value <= 0:
+            raise self._fail(f"'{name}' must be greater than 0, got {node.text}", node.location)
+        return value
+
+    def _boolean(self, node: YamlScalar, name: str) -> bool:
+        folded = node.text.strip().lower()
+        if folded not in ("true", "false"):
+            hint = "write true or false" if folded in ("yes", "no", "on", "off", "1", "0", "y", "n") else None
+            raise self._fail(f"'{name}' expects true or false, got {describe(node)}", node.location, hint)
+        return folded == "true"
+
+    def _duration(self, node: YamlScalar, spec: DurationValue, name: str) -> int:
+        try:
+            value = parse_duration_ms(node.text)
+        except ValueError as error:
+            raise self._fail(f"'{name}' expects a duration, got {describe(node)}", node.location, str(error)) from None
+        if value == 0 and not spec.zero:
+            raise self._fail(f"'{name}' must be longer than 0", node.location)
+        if value >= 1 << 62:
+            raise self._fail(f"'{name}' is longer than any time, got {describe(node)}", node.location)
+        return value
+
+    def _choice(self, node: YamlScalar, spec: ChoiceValue, name: str) -> str:
+        folded = node.text.strip().lower()
+        if folded not in spec.choices:
+            raise self._fail(
+                f"'{name}' must be one of {', '.join(spec.choices)}, got {describe(node)}",
+                node.location,
+                did_you_mean(folded, near_matches(folded, spec.choices)),
+            )
+        return folded
+
+
+def expectation(spec: ScalarValue) -> str:
+    """What a scalar must be, in words.
+
+    >>> expectation(IntegerValue(1))
+    'a whole number of at least 1'
+    """
+    match spec:
+        case TextValue():
+            return spec.what
+        case IntegerValue():
+            lower = f" of at least {spec.minimum}" if spec.minimum is not None else ""
+            return f"a whole number{lower}"
+        case NumberValue():
+            return "a number greater than 0" if spec.positive else "a number"
+        case BooleanValue():
+            return "true or false"
+        case DurationValue():
+            return "a duration such as 10s"
+        case ChoiceValue():
+            return "one of " + ", ".join(spec.choices)
+
+
+def _one_of(titles: Iterable[str]) -> str:
+    unique = list(dict.fromkeys(titles))
+    return " or ".join(", ".join(unique).rsplit(", ", 1)) if len(unique) > 1 else unique[0]

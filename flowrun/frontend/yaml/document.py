@@ -1,0 +1,431 @@
+"""The specification of a pipeline document: every key, its kind, default and meaning. This is the one place that says so."""
+
+from __future__ import annotations
+
+from flowrun.frontend.yaml.spec import (
+    NAME_PATTERN,
+    BooleanValue,
+    ChoiceValue,
+    DurationValue,
+    IntegerValue,
+    KeySpec,
+    ListValue,
+    MapValue,
+    NumberValue,
+    RecordSpec,
+    RecordValue,
+    TextValue,
+    VariantValue,
+)
+
+EXPRESSION = TextValue("a SQL expression")
+COLUMN = TextValue("a column name")
+TYPE = TextValue("a SQL type")
+REFERENCE = TextValue("the name of a source, step, split branch or late output")
+NODE_NAME = TextValue("a name", NAME_PATTERN, "letters, digits, _ and -, not beginning with a digit")
+COLUMN_NAME = TextValue("a column name", r"\S(.*\S)?", "not empty")
+PARALLELISM = IntegerValue(1, 32_768)
+PYTHON_NAME = TextValue("a Python function", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "written module:function")
+_LATER = "it comes with a later version of flowrun"
+
+_HINT_KEYS = (
+    KeySpec("uid", TextValue("a stable id"), "Stable id: state in a savepoint is found again by it."),
+    KeySpec("name", TextValue("a display name"), "Name shown in `explain`, metrics and messages.", default="its key"),
+    KeySpec("parallelism", PARALLELISM, "Number of parallel subtasks.", default="`settings.parallelism`"),
+)
+_STEP_HINT_KEYS = (
+    *_HINT_KEYS,
+    KeySpec(
+        "slot_sharing_group",
+        TextValue("a group name"),
+        "Subtasks of different groups never share a slot.",
+        default="that of the inputs",
+    ),
+    KeySpec("chaining", BooleanValue(), "`false`: the step's operators run in tasks of their own.", default="true"),
+)
+
+CHECKPOINT = RecordSpec(
+    "checkpoint",
+    "checkpoint",
+    "Periodic checkpoints. Checked, but not in effect in this version: a warning says so.",
+    (
+        KeySpec("interval", DurationValue(), "Time between the starts of two checkpoints.", required=True),
+        KeySpec("mode", ChoiceValue(("exactly_once", "at_least_once")), "Guarantee for state.", default="exactly_once"),
+        KeySpec("dir", TextValue("a folder"), "Where checkpoints are kept."),
+        KeySpec("retain", IntegerValue(1), "How many completed checkpoints are kept.", default="1"),
+        KeySpec("unaligned", BooleanValue(), "Let barriers overtake buffered rows.", default="false"),
+        KeySpec("timeout", DurationValue(), "A checkpoint that takes longer is given up.", default="10m"),
+        KeySpec("min_pause", DurationValue(zero=True), "Least time between two checkpoints.", default="0s"),
+    ),
+)
+_RESTART_DELAY = KeySpec("delay", DurationValue(zero=True), "Wait before each restart.", default="1s")
+RESTART = VariantValue(
+    "strategy",
+    "How a failed job is restarted.",
+    (
+        (
+            "none",
+            RecordSpec("restart_none", "the restart strategy 'none'", "A failure ends the job.", ()),
+        ),
+        (
+            "fixed_delay",
+            RecordSpec(
+                "restart_fixed_delay",
+                "the restart strategy 'fixed_delay'",
+                "A limited number of restarts, the same time apart.",
+                (KeySpec("attempts", IntegerValue(1), "How many restarts.", default="1"), _RESTART_DELAY),
+            ),
+        ),
+        (
+            "failure_rate",
+            RecordSpec(
+                "restart_failure_rate",
+                "the restart strategy 'failure_rate'",
+                "Restarts as long as failures are rare enough.",
+                (
+                    KeySpec("max_failures", IntegerValue(1), "Failures allowed within `interval`.", default="1"),
+                    KeySpec("interval", DurationValue(), "The period in which failures are counted.", default="1m"),
+                    _RESTART_DELAY,
+                ),
+            ),
+        ),
+        (
+            "exponential",
+            RecordSpec(
+                "restart_exponential",
+                "the restart strategy 'exponential'",
+                "Unlimited restarts, further and further apart.",
+                (
+                    KeySpec("initial_delay", DurationValue(), "Wait before the first restart.", default="1s"),
+                    KeySpec("max_delay", DurationValue(), "The longest wait.", default="1m"),
+                    KeySpec("multiplier", NumberValue(positive=True), "Growth of the wait.", default="1.5"),
+                ),
+            ),
+        ),
+    ),
+)
+
+SETTINGS = RecordSpec(
+    "settings",
+    "settings",
+    "Settings of the whole pipeline.",
+    (
+        KeySpec(
+            "parallelism", PARALLELISM, "Subtasks of every operator that sets no parallelism of its own.", default="1"
+        ),
+        KeySpec(
+            "max_parallelism",
+            PARALLELISM,
+            "Number of key groups: the highest parallelism that state can ever be rescaled to.",
+            default="from the parallelism, at least 128",
+        ),
+        KeySpec(
+            "buffer_timeout",
+            DurationValue(zero=True),
+            "Longest wait before a part-filled buffer is sent on; small values lower latency, large ones raise throughput.",
+            default="100ms",
+        ),
+        KeySpec(
+            "object_reuse",
+            BooleanValue(),
+            "`false`: batches are copied between chained operators, for functions that change them in place.",
+            default="true",
+        ),
+        KeySpec("chaining", BooleanValue(), "`false`: every operator runs in a task of its own.", default="true"),
+        KeySpec("mode", ChoiceValue(("streaming", "batch")), "Which engine runs the pipeline.", default="streaming"),
+        KeySpec("batch_rows", IntegerValue(1, 1 << 24), "Rows that sources aim for in one batch.", default="65536"),
+        KeySpec("latency_interval", DurationValue(), "Time between latency markers.", default="off"),
+        KeySpec(
+            "local_aggregation",
+            BooleanValue(),
+            "Aggregate before rows are sent to their key's subtask.",
+            default="true",
+        ),
+        KeySpec("checkpoint", RecordValue(CHECKPOINT), "Checkpoints."),
+        KeySpec("restart", RESTART, "What happens after a failure."),
+    ),
+)
+
+WATERMARK = RecordSpec(
+    "watermark",
+    "watermark",
+    "Event time of a source and how its progress is measured.",
+    (
+        KeySpec("column", COLUMN, "The TIMESTAMP or TIMESTAMP_LTZ column that holds the event time."),
+        KeySpec("time", EXPRESSION, "Instead of `column`: an expression over the source's columns."),
+        KeySpec(
+            "type",
+            ChoiceValue(("bounded", "monotonous", "punctuated", "none")),
+            "`bounded`: highest event time minus `delay`; `monotonous`: times never go back; `punctuated`: from `expression`; "
+            "`none`: rows have event times, but time only advances at the end of input.",
+            default="bounded",
+        ),
+        KeySpec("delay", DurationValue(zero=True), "How late rows may be (bounded).", default="0s"),
+        KeySpec("expression", EXPRESSION, "The watermark that a row carries, or NULL (punctuated)."),
+        KeySpec(
+            "idle_timeout", DurationValue(), "Without rows for so long, the source no longer holds event time back."
+        ),
+        KeySpec(
+            "on_disorder",
+            ChoiceValue(("fail", "warn", "ignore")),
+            "What a row that is older than one before it causes (monotonous).",
+            default="fail",
+        ),
+    ),
+)
+_TABLE_OPTIONS_DOC = "Every other key is an option of the connector or format; nested mappings are joined by dots."
+_TABLE_KEYS = (
+    KeySpec(
+        "connector",
+        TextValue("a connector"),
+        "Which connector reads or writes; see `flowrun connectors`.",
+        required=True,
+    ),
+    KeySpec("format", TextValue("a format"), "How rows are written in files, for connectors with formats."),
+)
+_SCHEMA_DOC = "Column names and SQL types, in order"
+SOURCE = RecordSpec(
+    "source",
+    "a source",
+    "Where rows come from.",
+    (
+        *_TABLE_KEYS,
+        KeySpec(
+            "schema",
+            MapValue(TYPE, COLUMN_NAME),
+            f"{_SCHEMA_DOC}. May be left out for connectors with columns of their own.",
+        ),
+        KeySpec(
+            "computed",
+            MapValue(EXPRESSION, COLUMN_NAME),
+            "Further columns: name and SQL expression over those before it.",
+        ),
+        KeySpec("watermark", RecordValue(WATERMARK), "Event time; without it only processing time can be used."),
+        *_STEP_HINT_KEYS,
+    ),
+    open_doc=_TABLE_OPTIONS_DOC,
+)
+SINK = RecordSpec(
+    "sink",
+    "a sink",
+    "Where rows go.",
+    (
+        KeySpec(
+            "from",
+            REFERENCE,
+            "What is written: the name of a source, step, split branch or late output.",
+            required=True,
+        ),
+        *_TABLE_KEYS,
+        KeySpec(
+            "schema",
+            MapValue(TYPE, COLUMN_NAME),
+            f"{_SCHEMA_DOC}: picks, reorders and converts the input's columns.",
+            default="the input's columns",
+        ),
+        KeySpec("partition_by", ListValue(COLUMN), "Columns whose values become folders."),
+        *_STEP_HINT_KEYS,
+    ),
+    open_doc=_TABLE_OPTIONS_DOC,
+)
+
+TRIGGER = RecordSpec(
+    "trigger",
+    "trigger",
+    "When a window fires besides its default.",
+    (
+        KeySpec("count", IntegerValue(1), "After so many rows since the last firing."),
+        KeySpec("every", DurationValue(), "At this interval of the window's time while it is open."),
+        KeySpec("late_count", IntegerValue(1), "Past the window's end: after so many late rows.", default="1"),
+        KeySpec("delta", EXPRESSION, "When this number has moved more than `threshold` since the last firing."),
+        KeySpec("threshold", NumberValue(), "See `delta`."),
+        KeySpec("purge", BooleanValue(), "Forget the window's rows after each firing.", default="false"),
+    ),
+)
+EVICTOR = RecordSpec(
+    "evictor",
+    "evictor",
+    "Which rows are dropped before a firing.",
+    (
+        KeySpec("count", IntegerValue(1), "Keep only the last so many rows."),
+        KeySpec("time", DurationValue(), "Keep only rows that are less than so much older than the newest."),
+    ),
+)
+_TIME = KeySpec("time", ChoiceValue(("event", "processing")), "Which clock the window follows.", default="event")
+_SIZE = KeySpec("size", DurationValue(), "Length of a window.", required=True)
+_OFFSET = KeySpec("offset", TextValue("a duration, possibly negative"), "Shifts the windows' starts.", default="0s")
+_FIRING_KEYS = (
+    KeySpec("trigger", RecordValue(TRIGGER), "Early, repeated or custom firing."),
+    KeySpec("evictor", RecordValue(EVICTOR), "Rows dropped before a firing."),
+)
+_LATENESS_KEYS = (
+    KeySpec(
+        "allowed_lateness", DurationValue(zero=True), "Late rows fire their window again for so long.", default="0s"
+    ),
+    KeySpec(
+        "late_output", NODE_NAME, "Name under which rows that are later than that can be read; else they are dropped."
+    ),
+)
+WINDOW = VariantValue(
+    "type",
+    "Kind of window.",
+    (
+        (
+            "tumbling",
+            RecordSpec(
+                "window_tumbling",
+                "a tumbling window",
+                "Back to back.",
+                (_SIZE, _OFFSET, _TIME, *_LATENESS_KEYS, *_FIRING_KEYS),
+            ),
+        ),
+        (
+            "sliding",
+            RecordSpec(
+                "window_sliding",
+                "a sliding window",
+                "Overlapping: one begins every `slide`.",
+                (
+                    _SIZE,
+                    KeySpec("slide", DurationValue(), "Time between two starts.", required=True),
+                    _OFFSET,
+                    _TIME,
+                    *_LATENESS_KEYS,
+                    *_FIRING_KEYS,
+                ),
+            ),
+        ),
+        (
+            "cumulative",
+            RecordSpec(
+                "window_cumulative",
+                "a cumulative window",
+                "Back to back, with a result for the part so far every `step`.",
+                (
+                    _SIZE,
+                    KeySpec("step", DurationValue(), "Time between two results; divides `size`.", required=True),
+                    _OFFSET,
+                    _TIME,
+                    *_LATENESS_KEYS,
+                ),
+            ),
+        ),
+        (
+            "session",
+            RecordSpec(
+                "window_session",
+                "a session window",
+                "Per key, as long as rows follow each other within `gap`.",
+                (
+                    KeySpec("gap", DurationValue(), "Time without rows that ends a session.", required=True),
+                    _TIME,
+                    *_LATENESS_KEYS,
+                    *_FIRING_KEYS,
+                ),
+            ),
+        ),
+        (
+            "count",
+            RecordSpec(
+                "window_count",
+                "a count window",
+                "Per key, over the last `size` rows.",
+                (
+                    KeySpec("size", IntegerValue(1), "Number of rows.", required=True),
+                    KeySpec("slide", IntegerValue(1), "Rows between two firings.", default="`size`"),
+                ),
+            ),
+        ),
+        (
+            "global",
+            RecordSpec(
+                "window_global",
+                "a global window",
+                "One for ever per key; fires by its trigger, or once at the end of bounded input.",
+                (_TIME, *_FIRING_KEYS),
+            ),
+        ),
+    ),
+)
+PYTHON = RecordSpec(
+    "python",
+    "a Python function",
+    "A Python function over rows. `module:function` alone stands for `{function: module:function}`.",
+    (
+        KeySpec("function", PYTHON_NAME, "`module:function`, importable from the pipeline's folder.", required=True),
+        KeySpec("row", BooleanValue(), "Call it with one row (a dict) at a time: easy, but slow.", default="false"),
+        KeySpec(
+            "schema",
+            MapValue(TYPE, COLUMN_NAME),
+            f"{_SCHEMA_DOC}, of what it returns.",
+            default="the columns it is given",
+        ),
+    ),
+)
+STEP = RecordSpec(
+    "step",
+    "a step",
+    "What happens to rows. Its parts apply in this order, whatever order they are written in: filter, select, map or flat_map, "
+    "key_by + window + aggregate, having, split.",
+    (
+        KeySpec("from", REFERENCE, "The input. A step has `from` or `union`."),
+        KeySpec(
+            "union", ListValue(REFERENCE, minimum=2, single=False), "Several inputs with equal columns: all their rows."
+        ),
+        KeySpec("filter", EXPRESSION, "Keeps the rows for which this is true; over the input's columns."),
+        KeySpec(
+            "select",
+            ListValue(TextValue("a SQL expression, or *")),
+            "The columns to go on with: names, `expression AS name`, or `*` for all.",
+        ),
+        KeySpec("map", RecordValue(PYTHON, PYTHON_NAME), "A Python function: as many rows out as in."),
+        KeySpec("flat_map", RecordValue(PYTHON, PYTHON_NAME), "A Python function: any number of rows out."),
+        KeySpec(
+            "key_by",
+            ListValue(TextValue("a column, or an expression AS name")),
+            "Columns that rows are grouped by; without it a window spans all rows at parallelism 1.",
+        ),
+        KeySpec(
+            "null_keys",
+            ChoiceValue(("fail", "group", "drop")),
+            "Rows with a NULL key: fail the job, form a group of their own as in SQL, or are dropped.",
+            default="fail",
+        ),
+        KeySpec("window", WINDOW, "Which rows are aggregated together."),
+        KeySpec(
+            "aggregate",
+            ListValue(TextValue("an aggregate AS name")),
+            "Aggregates, e.g. `COUNT(*) AS n`. The step's columns are the keys, window_start, window_end, and these.",
+        ),
+        KeySpec("having", EXPRESSION, "Keeps the results for which this is true; over the columns of `aggregate`."),
+        KeySpec(
+            "split",
+            MapValue(EXPRESSION, NODE_NAME, partial=True),
+            "Names and predicates: each row goes to every branch whose predicate is true. Rows of no branch are the step's output.",
+        ),
+        *_STEP_HINT_KEYS,
+    ),
+    reserved={
+        "sql": f"SQL inside a step is not there yet: {_LATER}",
+        "join": "joins are not there yet: they come with a later version of flowrun",
+        "process": "process functions are not there yet: they come with a later version of flowrun; use map or flat_map",
+        "deduplicate": f"deduplication is not there yet: {_LATER}",
+        "top_n": f"top-N is not there yet: {_LATER}",
+    },
+)
+PIPELINE = RecordSpec(
+    "pipeline",
+    "a pipeline",
+    "The document. Keys that begin with `x-` are not looked at: a place for anchors.",
+    (
+        KeySpec("name", TextValue("a name"), "Name of the job.", default="the file's name"),
+        KeySpec("settings", RecordValue(SETTINGS), "Settings of the whole pipeline."),
+        KeySpec(
+            "sources", MapValue(RecordValue(SOURCE), NODE_NAME, partial=True), "Where rows come from.", required=True
+        ),
+        KeySpec("steps", MapValue(RecordValue(STEP), NODE_NAME, partial=True), "What happens to them, in any order."),
+        KeySpec("sinks", MapValue(RecordValue(SINK), NODE_NAME, partial=True), "Where they go.", required=True),
+    ),
+    free_prefix="x-",
+)
+DOCUMENT = RecordValue(PIPELINE)

@@ -1,0 +1,166 @@
+"""Who produces what: the document's names, how steps read each other, cycles, and what nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from flowrun.errors import did_you_mean
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.yaml.nodes import YamlScalar
+from flowrun.frontend.yaml.spec import Named, Section
+
+
+class OutputKind(Enum):
+    """What a name stands for."""
+
+    SOURCE = "source"
+    STEP = "step"
+    BRANCH = "split branch"
+    LATE = "late output"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A stream that can be read by name; `owner` is the source or step that produces it."""
+
+    name: str
+    kind: OutputKind
+    owner: str
+    key: YamlScalar
+
+
+class Names:
+    """All outputs of a document by name, and the order in which steps can be built."""
+
+    def __init__(self, document: Section, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self._steps = sections(document.named("steps"))
+        self._sinks = sections(document.named("sinks"))
+        self.outputs: dict[str, Output] = {}
+        for name, named in document.named("sources").items():
+            self._declare(Output(name, OutputKind.SOURCE, name, named.key))
+        for name, named in document.named("steps").items():
+            self._declare(Output(name, OutputKind.STEP, name, named.key))
+            if isinstance(named.value, Section):
+                for output in _side_outputs(name, named.value):
+                    self._declare(output)
+
+    def _declare(self, output: Output) -> None:
+        first = self.outputs.setdefault(output.name, output)
+        if first is not output:
+            self._diagnostics.error(
+                f"the name '{output.name}' is taken by a {first.kind.value} in line {first.key.location.line}",
+                output.key.location,
+                hint="sources, steps, split branches and late outputs share their names; rename one",
+            )
+
+    def check_references(self) -> None:
+        """Report names that nobody produces."""
+        for sections_ in (self._steps, self._sinks):
+            for section in sections_.values():
+                for reference in references(section):
+                    if reference.text not in self.outputs:
+                        self._diagnostics.error(
+                            f"there is no source or step '{reference.text}'",
+                            reference.location,
+                            hint=did_you_mean(reference.text, self.outputs),
+                        )
+
+    def build_order(self) -> list[str]:
+        """Steps, each after those it reads; steps on a cycle are left out, and the cycle is reported once."""
+        order: list[str] = []
+        state: dict[str, int] = {}  # 1: being visited, 2: done, 3: on a cycle
+        for root in self._steps:
+            path: list[str] = []
+            # An explicit stack: a chain of a thousand steps must not meet Python's recursion limit.
+            stack = [(root, self._inputs(root))]
+            if root in state:
+                continue
+            state[root] = 1
+            path.append(root)
+            while stack:
+                name, inputs = stack[-1]
+                found = next(inputs, None)
+                if found is None:
+                    stack.pop()
+                    path.pop()
+                    if state[name] == 1:
+                        state[name] = 2
+                        order.append(name)
+                    continue
+                owner, reference = found
+                if owner not in state:
+                    state[owner] = 1
+                    path.append(owner)
+                    stack.append((owner, self._inputs(owner)))
+                elif owner in path:
+                    cycle = path[path.index(owner) :]
+                    if any(state[s] != 3 for s in cycle):
+                        self._diagnostics.error(
+                            f"steps read each other in a circle: {' → '.join([*cycle, owner])}",
+                            reference.location,
+                            hint="a step's rows cannot be its own input",
+                        )
+                    for step in cycle:
+                        state[step] = 3
+        return order
+
+    def _inputs(self, step: str) -> Iterator[tuple[str, YamlScalar]]:
+        """The steps that a step reads, with where it says so."""
+        section = self._steps.get(step)
+        for reference in references(section) if section is not None else ():
+            output = self.outputs.get(reference.text)
+            if output is not None and output.kind is not OutputKind.SOURCE:
+                yield output.owner, reference
+
+    def warn_unused(self) -> None:
+        """Warn of sources and steps whose rows reach no sink, and of side outputs that nobody reads."""
+        read: set[str] = set()
+        reached: set[str] = set()
+        pending = [r for section in self._sinks.values() for r in references(section)]
+        while pending:
+            reference = pending.pop()
+            output = self.outputs.get(reference.text)
+            read.add(reference.text)
+            if output is None or output.owner in reached:
+                continue
+            reached.add(output.owner)
+            section = self._steps.get(output.owner)
+            pending += references(section) if section is not None else ()
+        for output in self.outputs.values():
+            if output.owner not in reached and output.kind in (OutputKind.SOURCE, OutputKind.STEP):
+                self._diagnostics.warning(
+                    f"no sink gets rows of the {output.kind.value} '{output.name}': it will not run",
+                    output.key.location,
+                    hint="add a sink for it, or remove it",
+                )
+            elif (
+                output.owner in reached
+                and output.name not in read
+                and output.kind in (OutputKind.BRANCH, OutputKind.LATE)
+            ):
+                self._diagnostics.warning(
+                    f"nothing reads the {output.kind.value} '{output.name}': its rows are dropped", output.key.location
+                )
+
+
+def sections(entries: Mapping[str, Named]) -> dict[str, Section]:
+    """The well-formed records among named values."""
+    return {name: n.value for name, n in entries.items() if isinstance(n.value, Section)}
+
+
+def references(section: Section) -> tuple[YamlScalar, ...]:
+    """The names that a step or sink reads."""
+    single = section.scalar("from")
+    return (*((single,) if single is not None else ()), *section.scalars("union"))
+
+
+def _side_outputs(owner: str, section: Section) -> Iterator[Output]:
+    for name, branch in section.named("split").items():
+        yield Output(name, OutputKind.BRANCH, owner, branch.key)
+    window = section.section("window")
+    late = window.scalar("late_output") if window is not None else None
+    if late is not None:
+        yield Output(late.text, OutputKind.LATE, owner, late)

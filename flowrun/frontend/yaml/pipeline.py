@@ -1,0 +1,129 @@
+"""A whole YAML document as a plan: reading, overrides, interpolation, checking and building, all problems collected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from flowrun.errors import Location, near_matches
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.source_text import SourceText
+from flowrun.frontend.yaml.aggregations import AggregationReader
+from flowrun.frontend.yaml.checking import check_document
+from flowrun.frontend.yaml.document import DOCUMENT
+from flowrun.frontend.yaml.expressions import ExpressionReader
+from flowrun.frontend.yaml.interpolation import Interpolation, unused_variables
+from flowrun.frontend.yaml.names import Names, references, sections
+from flowrun.frontend.yaml.nodes import YamlScalar
+from flowrun.frontend.yaml.overrides import apply_overrides
+from flowrun.frontend.yaml.python_functions import PythonReader
+from flowrun.frontend.yaml.reader import read_yaml
+from flowrun.frontend.yaml.settings import read_settings
+from flowrun.frontend.yaml.sinks import SinkReader
+from flowrun.frontend.yaml.sources import SourceReader
+from flowrun.frontend.yaml.spec import Section
+from flowrun.frontend.yaml.steps import StepReader
+from flowrun.frontend.yaml.tables import TableReader
+from flowrun.plan.nodes import Plan, PlanNode, Sink
+
+
+def read_pipeline(
+    source: SourceText,
+    *,
+    variables: Mapping[str, str],
+    overrides: Iterable[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    diagnostics: Diagnostics,
+) -> Plan | None:
+    """The plan of a YAML pipeline; None if it has errors, which `diagnostics` then holds together with all warnings.
+
+    Args:
+        source: the document.
+        variables: values for `${NAME}`; they win over the environment.
+        overrides: `path=value` texts, applied in order before anything is checked.
+        environment: environment variables.
+        folder: of the document: secret files and Python modules are looked up from here.
+        diagnostics: receives every problem.
+    """
+    tree = read_yaml(source, diagnostics)
+    if tree is None or (isinstance(tree, YamlScalar) and tree.is_null):
+        if not diagnostics.has_errors:
+            diagnostics.error("the pipeline is empty", source.locate(0), hint="begin with sources:, steps: and sinks:")
+        return None
+    tree = apply_overrides(tree, overrides, diagnostics)
+    interpolation = Interpolation(variables, environment, folder)
+    tree = interpolation.apply(tree, diagnostics)
+    for name in unused_variables(interpolation):
+        close = near_matches(name, interpolation.used)
+        hint = f"did you mean '{close[0]}'?" if close else None
+        diagnostics.warning(f"the variable '{name}' is given but the pipeline does not use it", None, hint=hint)
+    document = check_document(tree, DOCUMENT, diagnostics)
+    if document is None:
+        return None
+    plan = _Builder(document, folder, diagnostics).plan(source)
+    return None if diagnostics.has_errors else plan
+
+
+class _Builder:
+    """Builds nodes in the order in which they read each other."""
+
+    def __init__(self, document: Section, folder: Path, diagnostics: Diagnostics) -> None:
+        self._document = document
+        self._diagnostics = diagnostics
+        self._nodes: dict[str, PlanNode | None] = {}
+        expressions = ExpressionReader(diagnostics)
+        tables = TableReader(diagnostics)
+        self._sources = SourceReader(diagnostics, expressions, tables)
+        self._sinks = SinkReader(diagnostics, tables)
+        self._steps = StepReader(
+            diagnostics, expressions, AggregationReader(diagnostics, expressions), PythonReader(diagnostics, folder)
+        )
+
+    def plan(self, source: SourceText) -> Plan:
+        """The plan of everything that could be built."""
+        names = Names(self._document, self._diagnostics)
+        names.check_references()
+        order = names.build_order()
+        settings = read_settings(self._document.section("settings"), self._diagnostics)
+        self._check_uids()
+        for name, named in self._document.named("sources").items():
+            if isinstance(named.value, Section):
+                self._nodes.setdefault(name, self._sources.read(name, named.value, named.location))
+        steps = self._document.named("steps")
+        for name in order:
+            section = steps[name].value
+            if isinstance(section, Section):
+                inputs = [self._nodes.get(r.text) for r in references(section)]
+                for output, node in self._steps.read(name, section, inputs, steps[name].location).items():
+                    self._nodes.setdefault(output, node)
+        sinks = tuple(s for s in self._read_sinks() if s is not None)
+        if not self._diagnostics.has_errors:
+            names.warn_unused()
+        title = self._document.text("name") or Path(source.file).stem
+        return Plan(name=title, sinks=sinks, settings=settings, text=source.text)
+
+    def _read_sinks(self) -> list[Sink | None]:
+        sinks: list[Sink | None] = []
+        for name, named in self._document.named("sinks").items():
+            if isinstance(named.value, Section):
+                reference = named.value.scalar("from")
+                node = self._nodes.get(reference.text) if reference is not None else None
+                sinks.append(self._sinks.read(name, named.value, node, named.location))
+        return sinks
+
+    def _check_uids(self) -> None:
+        """A uid names one operator: the second use of one is an error."""
+        first: dict[str, Location] = {}
+        for group in ("sources", "steps", "sinks"):
+            for section in sections(self._document.named(group)).values():
+                uid = section.scalar("uid")
+                if uid is None:
+                    continue
+                if uid.text in first:
+                    self._diagnostics.error(
+                        f"the uid '{uid.text}' is already that of line {first[uid.text].line}",
+                        uid.location,
+                        hint="state is found by its uid, so every uid is used once",
+                    )
+                first.setdefault(uid.text, uid.location)

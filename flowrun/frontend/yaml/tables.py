@@ -1,0 +1,69 @@
+"""Tables of the document: connector, format and options, each checked at its place."""
+
+from __future__ import annotations
+
+from flowrun.errors import OptionError, did_you_mean, near_matches
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.yaml.options import GivenOptions, flatten_options
+from flowrun.frontend.yaml.spec import Section
+from flowrun.plan.nodes import TableReference
+from flowrun.plan.tables import (
+    TableRole,
+    check_format,
+    declared_options,
+    parse_table_options,
+    secret_options,
+    usable_connector,
+)
+
+
+class TableReader:
+    """Turns the table part of a source or sink into a reference, reporting what is wrong."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+
+    def read(
+        self, name: str, section: Section, role: TableRole, partition_keys: tuple[str, ...]
+    ) -> tuple[TableReference, GivenOptions] | None:
+        """The table as declared, its options checked one by one; None if anything is wrong, which is reported."""
+        given = flatten_options(section, self._diagnostics)
+        connector_name = section.text("connector")
+        if connector_name is None:
+            return None
+        format_name = section.text("format")
+        try:
+            connector = usable_connector(connector_name, role)
+        except OptionError as error:
+            self._diagnostics.error(error.message, section.value_at("connector"), hint=error.hint)
+            return None
+        try:
+            check_format(connector, format_name)
+        except OptionError as error:
+            at = section.value_at("format") if section.has("format") else section.at("connector")
+            self._diagnostics.error(error.message, at, hint=error.hint)
+            return None
+        if given is None:
+            return None
+        _, problems = parse_table_options(connector, format_name, role, given.values)
+        for problem in problems:
+            self._report_option(problem, given, section)
+        if problems:
+            return None
+        secrets = given.secrets | secret_options(declared_options(connector, format_name, role), given.values)
+        table = TableReference(
+            name=name,
+            connector=connector_name,
+            options=dict(given.values),
+            format=format_name,
+            partition_keys=partition_keys,
+            secret_options=frozenset(secrets),
+        )
+        return table, given
+
+    def _report_option(self, problem: OptionError, given: GivenOptions, section: Section) -> None:
+        key = problem.option
+        near_key = near_matches(key, [k.name for k in section.spec.keys])
+        if key in given.keys and near_key and not (problem.hint or "").startswith("did you mean"):
+            problem = OptionError(key, problem.message, hint=did_you_mean(key, near_key))
+        given.report(problem, section, self._diagnostics)

@@ -1,0 +1,181 @@
+"""Windows of the document: kind, times, trigger and evictor, with the rules that tie them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowrun.core.schema import Schema
+from flowrun.core.units import format_duration, parse_duration_ms
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.yaml.expressions import ExpressionReader
+from flowrun.frontend.yaml.spec import Section
+from flowrun.plan.nodes import (
+    CountWindow,
+    CumulativeWindow,
+    EvictorSpec,
+    GlobalWindow,
+    SessionWindow,
+    SlidingWindow,
+    TimeDomain,
+    TriggerSpec,
+    TumblingWindow,
+    WindowSpec,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowParts:
+    """Everything that a `window` mapping says."""
+
+    window: WindowSpec
+    domain: TimeDomain
+    allowed_lateness_ms: int
+    late_tag: str | None
+    trigger: TriggerSpec | None
+    evictor: EvictorSpec | None
+
+    @property
+    def needs_event_time(self) -> bool:
+        """Whether the input's rows must carry event time."""
+        if self.domain is TimeDomain.PROCESSING or isinstance(self.window, CountWindow):
+            return False
+        if isinstance(self.window, GlobalWindow):
+            return self.trigger is not None and self.trigger.every_ms is not None
+        return True
+
+
+class WindowReader:
+    """Turns checked `window` sections into window specifications, reporting what is wrong."""
+
+    def __init__(self, diagnostics: Diagnostics, expressions: ExpressionReader) -> None:
+        self._diagnostics = diagnostics
+        self._expressions = expressions
+
+    def read(self, section: Section, schema: Schema | None) -> WindowParts | None:
+        """The window; None if its shape is wrong, which is reported. `schema` is that of the rows it collects, None if not known."""
+        window = self._window(section)
+        domain = TimeDomain(section.text("time") or "event")
+        if domain is TimeDomain.PROCESSING:
+            for key in ("allowed_lateness", "late_output"):
+                if section.has(key):
+                    self._diagnostics.error(
+                        f"'{key}' has no meaning in processing time: no row is late",
+                        section.at(key),
+                        hint=f"remove '{key}'",
+                    )
+        late = section.scalar("late_output")
+        trigger = self._trigger(section, schema)
+        evictor = self._evictor(section)
+        if window is None:
+            return None
+        return WindowParts(
+            window=window,
+            domain=domain,
+            allowed_lateness_ms=section.integer("allowed_lateness") or 0,
+            late_tag=late.text if late is not None else None,
+            trigger=trigger,
+            evictor=evictor,
+        )
+
+    def _window(self, section: Section) -> WindowSpec | None:
+        size = section.integer("size")
+        match section.variant:
+            case "session":
+                gap = section.integer("gap")
+                return None if gap is None else SessionWindow(gap)
+            case "count":
+                return None if size is None else CountWindow(size, section.integer("slide") or size)
+            case "global":
+                return GlobalWindow()
+        offset = self._offset(section)
+        if size is None or offset is None:
+            return None
+        if not -size < offset < size:
+            self._diagnostics.error(
+                f"'offset' must be less than the window's size, {format_duration(size)}", section.value_at("offset")
+            )
+            return None
+        match section.variant:
+            case "sliding":
+                return self._sliding(section, size, offset)
+            case "cumulative":
+                return self._cumulative(section, size, offset)
+            case _:
+                return TumblingWindow(size, offset)
+
+    def _offset(self, section: Section) -> int | None:
+        scalar = section.scalar("offset")
+        if scalar is None:
+            return None if section.broken("offset") else 0
+        text = scalar.text.strip()
+        negative = text.startswith("-")
+        try:
+            offset = parse_duration_ms(text[1:] if negative else text)
+        except ValueError as error:
+            self._diagnostics.error(
+                f"'offset' expects a duration, got '{scalar.text}'", scalar.location, hint=str(error)
+            )
+            return None
+        return -offset if negative else offset
+
+    def _sliding(self, section: Section, size: int, offset: int) -> WindowSpec | None:
+        slide = section.integer("slide")
+        if slide is None:
+            return None
+        if slide > size:
+            self._diagnostics.warning(
+                f"'slide' ({format_duration(slide)}) is longer than 'size' ({format_duration(size)}): "
+                "rows between two windows are dropped",
+                section.value_at("slide"),
+            )
+        return SlidingWindow(size, slide, offset)
+
+    def _cumulative(self, section: Section, size: int, offset: int) -> WindowSpec | None:
+        step = section.integer("step")
+        if step is None:
+            return None
+        if size % step:
+            self._diagnostics.error(
+                f"'size' ({format_duration(size)}) must be a multiple of 'step' ({format_duration(step)})",
+                section.value_at("step"),
+            )
+            return None
+        return CumulativeWindow(size, step, offset)
+
+    def _trigger(self, section: Section, schema: Schema | None) -> TriggerSpec | None:
+        trigger = section.section("trigger")
+        if trigger is None:
+            return None
+        delta_text, threshold = trigger.scalar("delta"), trigger.number("threshold")
+        for key, other in (("delta", "threshold"), ("threshold", "delta")):
+            if trigger.has(key) and not trigger.has(other):
+                self._diagnostics.error(f"'{key}' needs '{other}' beside it", trigger.at(key))
+        delta = None if delta_text is None or schema is None else self._expressions.scalar(delta_text, schema)
+        if delta is not None and delta_text is not None and not delta.type.is_numeric:
+            self._diagnostics.error(f"'delta' must be a number, but it is {delta.type}", delta_text.location)
+        if section.variant == "session" and trigger.has("delta"):
+            self._diagnostics.error(
+                "'delta' cannot be used with session windows, which merge",
+                trigger.at("delta"),
+                hint="use count or every",
+            )
+        if not trigger.given:
+            self._diagnostics.error(
+                "trigger is empty", trigger.location, hint="give count, every, late_count, delta or purge"
+            )
+        return TriggerSpec(
+            count=trigger.integer("count"),
+            every_ms=trigger.integer("every"),
+            late_count=trigger.integer("late_count") or 1,
+            delta=delta,
+            threshold=threshold,
+            purge=bool(trigger.flag("purge")),
+        )
+
+    def _evictor(self, section: Section) -> EvictorSpec | None:
+        evictor = section.section("evictor")
+        if evictor is None:
+            return None
+        if evictor.has("count") == evictor.has("time"):
+            self._diagnostics.error("evictor needs either 'count' or 'time'", evictor.location)
+        return EvictorSpec(count=evictor.integer("count"), time_ms=evictor.integer("time"))

@@ -1,0 +1,193 @@
+"""Lowers a plan node by node: each becomes a transformation with the factory of the operator that does its work."""
+
+from __future__ import annotations
+
+from flowrun.api.functions import ColumnsFunction, PredicateFunction
+from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.api.source import Boundedness, Source
+from flowrun.errors import Diagnostic, InternalError, OptionError, PipelineError
+from flowrun.graph.transformation import (
+    OneInputTransformation,
+    PhysicalTransformation,
+    SideOutputTransformation,
+    SinkTransformation,
+    SourceTransformation,
+    Transformation,
+    UnionTransformation,
+)
+from flowrun.lowering.watermarks import watermark_strategy
+from flowrun.lowering.window_inputs import prepare_window_inputs
+from flowrun.lowering.windows import lower_window
+from flowrun.operators.calc import CalcFactory
+from flowrun.operators.python_function import PythonFunctionFactory
+from flowrun.operators.sink import SinkOperatorFactory
+from flowrun.operators.source import SourceOperatorFactory
+from flowrun.operators.split import SplitFactory
+from flowrun.plan.compiled import Predicate, Projection
+from flowrun.plan.expressions import ColumnRef
+from flowrun.plan.nodes import (
+    Calc,
+    NodeHints,
+    Plan,
+    PlanNode,
+    PythonMap,
+    Scan,
+    Settings,
+    SideOutput,
+    Sink,
+    Split,
+    Union,
+    WindowAggregate,
+    walk_plan,
+)
+from flowrun.plan.tables import create_sink, create_source
+
+
+def lower(plan: Plan) -> tuple[Transformation, ...]:
+    """The transformations of the plan's sinks, in the plan's order; everything else is reached from them.
+
+    A node that two others read becomes one transformation. Sources and sinks are created here, without I/O.
+
+    Raises:
+        PipelineError: a table's options do not fit after all; names the source or sink.
+        UnsupportedPlanError: no operator can do what a node asks for; names the node and the nearest thing that works.
+    """
+    prepared = prepare_window_inputs(plan)
+    sources = {id(n): _source(n) for n in walk_plan(prepared) if isinstance(n, Scan)}
+    unbounded = any(s.boundedness is Boundedness.UNBOUNDED for s in sources.values())
+    lowering = _Lowering(plan.settings, sources, unbounded)
+    for node in walk_plan(prepared):
+        lowering.add(node)
+    return tuple(lowering.of(sink) for sink in prepared.sinks)
+
+
+class _Lowering:
+    """The memo of transformations by node identity, and one method a kind of node."""
+
+    def __init__(self, settings: Settings, sources: dict[int, Source], unbounded: bool) -> None:
+        self._settings = settings
+        self._sources = sources
+        self._unbounded = unbounded
+        self._done: dict[int, Transformation] = {}
+
+    def of(self, node: PlanNode) -> Transformation:
+        """The transformation of a node that has been added."""
+        return self._done[id(node)]
+
+    def add(self, node: PlanNode) -> None:
+        """Lower a node whose inputs have been added."""
+        match node:
+            case Scan():
+                lowered: Transformation = self._scan(node)
+            case Calc():
+                lowered = self._calc(node)
+            case Union():
+                members = tuple(self.of(m) for m in node.members)
+                lowered = UnionTransformation(name=_name(node), schema=node.schema, members=members)
+            case Split():
+                lowered = self._split(node)
+            case SideOutput():
+                lowered = self._side_output(node)
+            case PythonMap():
+                lowered = self._python(node)
+            case WindowAggregate():
+                lowered = lower_window(node, self.of(node.input), self._settings)
+            case Sink():
+                lowered = self._sink(node)
+            case _:
+                raise InternalError(f"there is no lowering for {type(node).__name__}")
+        self._done[id(node)] = lowered
+
+    def _scan(self, node: Scan) -> Transformation:
+        source = self._sources[id(node)]
+        factory = SourceOperatorFactory(
+            source=source,
+            strategy=watermark_strategy(node.watermark),
+            projection=_projection(node, node.physical.names),
+            batch_rows=self._settings.batch_rows,
+            name=_name(node),
+        )
+        transformation = SourceTransformation(
+            name=f"Source: {_name(node)}", schema=node.schema, factory=factory, source=source
+        )
+        return with_hints(transformation, node.hints)
+
+    def _calc(self, node: Calc) -> Transformation:
+        condition: PredicateFunction | None = Predicate(node.condition) if node.condition is not None else None
+        factory = CalcFactory(condition, _projection(node, node.input.schema.names), _name(node))
+        return self._one_input(node, factory_of=factory)
+
+    def _split(self, node: Split) -> Transformation:
+        branches = tuple((OutputTag(name, node.schema), Predicate(condition)) for name, condition in node.branches)
+        return self._one_input(node, factory_of=SplitFactory(branches, _name(node)))
+
+    def _side_output(self, node: SideOutput) -> Transformation:
+        tag = OutputTag(node.tag, node.schema)
+        return SideOutputTransformation(name=_name(node), schema=node.schema, input=self.of(node.input), tag=tag)
+
+    def _python(self, node: PythonMap) -> Transformation:
+        factory = PythonFunctionFactory(
+            reference=node.function,
+            input_schema=node.input.schema,
+            output_schema=node.schema,
+            flat=node.flat,
+            row=node.row,
+            name=_name(node),
+            search_path=node.search_path,
+        )
+        return self._one_input(node, factory_of=factory)
+
+    def _one_input(
+        self, node: Calc | Split | PythonMap, factory_of: CalcFactory | SplitFactory | PythonFunctionFactory
+    ) -> Transformation:
+        transformation = OneInputTransformation(
+            name=_name(node), schema=node.schema, factory=factory_of, input=self.of(node.input)
+        )
+        return with_hints(transformation, node.hints)
+
+    def _sink(self, node: Sink) -> Transformation:
+        try:
+            sink = create_sink(node.table, node.schema, self._unbounded)
+        except OptionError as error:
+            raise _table_error("sink", node, error) from error
+        transformation = SinkTransformation(
+            name=f"Sink: {_name(node)}",
+            schema=node.schema,
+            factory=SinkOperatorFactory(sink, _name(node)),
+            sink=sink,
+            input=self.of(node.input),
+        )
+        return with_hints(transformation, node.hints)
+
+
+def with_hints(transformation: PhysicalTransformation, hints: NodeHints) -> PhysicalTransformation:
+    """The transformation with uid, parallelism, slot sharing group and chaining as the user said."""
+    transformation.uid = hints.uid
+    transformation.parallelism = hints.parallelism
+    transformation.slot_sharing_group = hints.slot_sharing_group
+    transformation.chaining = None if hints.chaining else ChainingStrategy.NEVER
+    return transformation
+
+
+def _name(node: PlanNode) -> str:
+    return node.hints.name or type(node).__name__
+
+
+def _projection(node: Scan | Calc, names: tuple[str, ...]) -> ColumnsFunction | None:
+    """The node's projection; None if columns and names stay as they are."""
+    unchanged = names == node.schema.names and all(
+        isinstance(p, ColumnRef) and p.index == i for i, p in enumerate(node.projections)
+    )
+    return None if unchanged else Projection(node.projections, node.schema)
+
+
+def _source(node: Scan) -> Source:
+    try:
+        return create_source(node.table, node.physical, node.declared, node.filters)
+    except OptionError as error:
+        raise _table_error("source", node, error) from error
+
+
+def _table_error(kind: str, node: Scan | Sink, error: OptionError) -> PipelineError:
+    problem = Diagnostic(f"{kind} '{node.table.name}': {error.message}", location=node.hints.location, hint=error.hint)
+    return PipelineError([problem])

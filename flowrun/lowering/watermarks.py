@@ -1,0 +1,31 @@
+"""Watermark specifications of a plan as strategies of source operators."""
+
+from __future__ import annotations
+
+from flowrun.operators.watermark_strategy import OnDisorder, WatermarkStrategy
+from flowrun.plan.compiled import Value
+from flowrun.plan.nodes import WatermarkKind, WatermarkSpec
+
+
+def watermark_strategy(spec: WatermarkSpec | None) -> WatermarkStrategy | None:
+    """The strategy; None without a specification: the source itself may then know its event time."""
+    if spec is None:
+        return None
+    time = Value(spec.time)
+    column = spec.column or str(spec.time)
+    match spec.kind:
+        case WatermarkKind.BOUNDED:
+            return WatermarkStrategy.bounded(spec.delay_ms, time, column=column, idle_timeout_ms=spec.idle_timeout_ms)
+        case WatermarkKind.MONOTONOUS:
+            return WatermarkStrategy.monotonous(
+                time,
+                column=column,
+                on_disorder=OnDisorder(spec.on_disorder.value),
+                idle_timeout_ms=spec.idle_timeout_ms,
+            )
+        case WatermarkKind.PUNCTUATED if spec.punctuation is not None:
+            return WatermarkStrategy.punctuated(
+                Value(spec.punctuation), time, column=column, idle_timeout_ms=spec.idle_timeout_ms
+            )
+        case _:
+            return WatermarkStrategy.none(time, column=column)

@@ -1,0 +1,108 @@
+"""What window operators do with rows before they aggregate them: NULL keys, event time, late rows, and result batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from flowrun.api.metrics import Counter
+from flowrun.api.operator import OperatorContext, Output, OutputTag
+from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.schema import Schema
+from flowrun.errors import DataError, InternalError
+from flowrun.operators.aggregation.keys import NullKeyPolicy, apply_null_keys
+from flowrun.operators.windows.assigners import Times
+
+LATE_RECORDS_DROPPED = "numLateRecordsDropped"
+NULL_KEY_RECORDS_DROPPED = "numNullKeyRecordsDropped"
+MAX_OUTPUT_ROWS = 64 * 1024
+
+_GREATEST_TIME = 1 << 61
+_TIMESTAMP = pa.timestamp("ms")
+
+
+class RowIntake:
+    """Filters and times the rows of one operator's input."""
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        schema: Schema,
+        keys: tuple[int, ...],
+        null_keys: NullKeyPolicy,
+        time_column: int | None,
+    ) -> None:
+        self._name = context.name
+        self._schema = schema
+        self._keys = keys
+        self._null_keys = null_keys
+        self._time_column = time_column
+        self._null_key_records = context.metrics.counter(NULL_KEY_RECORDS_DROPPED)
+
+    def grouped_rows(self, batch: RecordBatch) -> RecordBatch:
+        """The rows that the NULL key policy lets through.
+
+        Raises:
+            DataError: a key is NULL and must not be.
+        """
+        kept = apply_null_keys(batch, self._keys, self._null_keys, self._schema)
+        if kept.num_rows < batch.num_rows:
+            self._null_key_records.inc(batch.num_rows - kept.num_rows)
+        return kept
+
+    def event_times(self, batch: RecordBatch) -> Times:
+        """Event time of each row, ms.
+
+        Raises:
+            DataError: an event time is so far from 1970 that windows around it cannot be computed; names the row.
+        """
+        if self._time_column is not None:
+            timestamps = timestamps_from_column(batch.columns.column(self._time_column))
+        elif batch.timestamps is not None:
+            timestamps = batch.timestamps
+        else:
+            raise InternalError(f"operator {self._name}: rows of an event-time window came without event time")
+        times: Times = timestamps.to_numpy()
+        if len(times) and (times.max() > _GREATEST_TIME or times.min() < -_GREATEST_TIME):
+            row = int(np.flatnonzero((times > _GREATEST_TIME) | (times < -_GREATEST_TIME))[0])
+            raise DataError(
+                f"operator {self._name}: the event time of row {row} of the batch is {times[row]} ms since 1970; expected at"
+                f" most {_GREATEST_TIME} ms before or after",
+                row=row,
+                hint="filter such rows before the window",
+            )
+        return times
+
+
+class LateRows:
+    """Counts late rows and sends them to the late output, if there is one."""
+
+    def __init__(self, context: OperatorContext, output: Output, tag: OutputTag | None) -> None:
+        self._counter: Counter = context.metrics.counter(LATE_RECORDS_DROPPED)
+        self._output = output
+        self._tag = tag
+
+    def drop(self, rows: RecordBatch, count: int | None = None) -> None:
+        """These rows are too late; `count` if a row stands for several."""
+        self._counter.inc(rows.num_rows if count is None else count)
+        if self._tag is not None:
+            self._output.emit_side(self._tag, rows)
+
+
+def result_batches(
+    schema: Schema, keys: Sequence[pa.Array], starts: Times, ends: Times, results: Sequence[pa.Array]
+) -> Iterator[RecordBatch]:
+    """Result rows (keys, window_start, window_end, aggregates) in batches of a bounded size; event time is window_end − 1."""
+    bounds = [pa.array(starts).view(_TIMESTAMP), pa.array(ends).view(_TIMESTAMP)]
+    columns = pa.RecordBatch.from_arrays([*keys, *bounds, *results], schema=schema.arrow)
+    whole = RecordBatch(columns, pa.array(ends - 1))
+    for start in range(0, whole.num_rows, MAX_OUTPUT_ROWS):
+        yield whole if whole.num_rows <= MAX_OUTPUT_ROWS else whole.slice(start, MAX_OUTPUT_ROWS)
+
+
+def split_rows(batch: RecordBatch, chosen: npt.NDArray[np.bool_]) -> tuple[RecordBatch, RecordBatch]:
+    """(the chosen rows, the others), both in order."""
+    return batch.filter(pa.array(chosen)), batch.filter(pa.array(~chosen))

@@ -1,0 +1,297 @@
+"""One window per key for ever: its aggregate at the end of bounded input, or at every interval of time.
+
+`GlobalWindowOperator` fires once, when the watermark reaches its maximum (event time) or the input has ended (processing time);
+rows after that are late and dropped. `ContinuousGlobalWindowOperator` is Apache Flink's global window with a continuous trigger: the first
+row of a key sets its first firing to the end of the interval that the row is in; from then on it fires at every interval, except
+that a firing without a new row since the last one, which would only repeat it, is left out. At the end of the input the keys with
+new rows fire. Firings by count are `CountWindowOperator`'s. A result's event time is the newest of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.operator import OperatorContext, Output, TimerHandle
+from flowrun.api.state import OperatorSnapshot
+from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
+from flowrun.operators.aggregation.engine import AggregationEngine, concat_bundles
+from flowrun.operators.aggregation.keys import KeyCodec
+from flowrun.operators.aggregation.layout import PartialLayout
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.windows.assigners import Times, WindowTime
+from flowrun.operators.windows.cell_partials import CellAggregator, PartialLog, with_times
+from flowrun.operators.windows.count_window import NOWHERE, keyed_results
+from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowIntake
+from flowrun.operators.windows.keyed_rows import Integers, KeySlots, LocatedKeys, extended
+from flowrun.operators.windows.slice_state import ReductionSampler, Slice
+from flowrun.operators.windows.slot_snapshot import SlotTables, read_sequence, sequence_state
+from flowrun.operators.windows.window_snapshot import StateWriter, read_bundle
+
+if TYPE_CHECKING:
+    from flowrun.operators.windows.general_factories import GlobalWindowFactory
+
+_PINNED_BYTES = 64 * 1024
+_SPARE_ROWS = 64 * 1024
+_NEVER = MIN_TIMESTAMP
+
+
+class GlobalWindowOperator(AbstractOperator):
+    """Aggregates all rows of a key; see the module."""
+
+    def __init__(self, factory: GlobalWindowFactory) -> None:
+        self._factory = factory
+        schema, newest = with_times(factory.input_schema)
+        self._engine = AggregationEngine(PartialLayout.of(schema, factory.keys, (*factory.aggregates, newest)))
+        self._names = schema.names
+        self._partials = Slice()
+        self._sampler = ReductionSampler()
+        self._sequence = 0
+        self._keyed: Mapping[str, pa.Table] = {}
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Keep context and output, register metrics."""
+        super().setup(context, output)
+        factory = self._factory
+        self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, None)
+        self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
+        self._writer = StateWriter(self._engine, context.max_parallelism)
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Take back partial results."""
+        if restored is None:
+            return
+        self._sequence = read_sequence(restored)
+        bundle, _ = read_bundle(self._engine, restored, [])
+        if bundle.num_rows:
+            self._partials.append(self._engine.merge(bundle), self._engine)
+
+    def prepare_snapshot(self, checkpoint_id: int) -> None:
+        """Write what changed since the last snapshot as state tables."""
+        self._writer.begin()
+        self._keyed = self._writer.tables([([], part) for part in self._partials.parts()])
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """References to the tables that `prepare_snapshot` wrote."""
+        return OperatorSnapshot(self._keyed, sequence_state(self._sequence))
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Fold rows into partial results."""
+        batch = self._intake.grouped_rows(batch)
+        if self._factory.domain is WindowTime.EVENT and self.current_watermark == MAX_TIMESTAMP:
+            self._late.inc(batch.num_rows)
+            return
+        if batch.num_rows == 0:
+            return
+        times = batch.timestamps if batch.timestamps is not None else pa.nulls(batch.num_rows, pa.int64())
+        rows = pa.RecordBatch.from_arrays([*batch.columns.columns, times], names=self._names)
+        reduce = self._sampler.worthwhile(batch.num_rows)
+        part = self._engine.lift(rows, self._sequence, reduce=reduce)
+        if reduce:
+            self._sampler.observe(batch.num_rows, part.main.num_rows)
+        self._sequence += batch.num_rows
+        self._partials.append(part if reduce else part.unpinned(_PINNED_BYTES), self._engine)
+
+    def on_watermark(self, timestamp: int) -> None:
+        """Fire at the end of event time."""
+        if timestamp == MAX_TIMESTAMP and self._factory.domain is WindowTime.EVENT:
+            self._fire()
+
+    def finish(self) -> None:
+        """Fire at the regular end of the input."""
+        if self._factory.domain is WindowTime.PROCESSING and self.current_watermark == MAX_TIMESTAMP:
+            self._fire()
+
+    def _fire(self) -> None:
+        parts, self._partials = self._partials.parts(), Slice()
+        if not parts:
+            return
+        merged = self._engine.merge(concat_bundles(parts), in_arrival_order=True)
+        keys = self._engine.decode_keys(merged.keys)
+        for result in keyed_results(self._factory.output_schema, keys, self._engine.finish(merged)):
+            self.output.emit(result)
+
+
+class ContinuousGlobalWindowOperator(AbstractOperator):
+    """Fires the aggregate of all rows of a key at every interval; see the module."""
+
+    def __init__(self, factory: GlobalWindowFactory, every_ms: int) -> None:
+        self._factory = factory
+        self._every = every_ms
+        self._processing = factory.domain is WindowTime.PROCESSING
+        self._aggregator = CellAggregator(factory.input_schema, factory.aggregates)
+        self._log = PartialLog(self._aggregator.layout)
+        key_fields = [factory.input_schema.fields[k] for k in factory.keys]
+        self._key_schema = pa.schema([(f.name, f.type.arrow) for f in key_fields])
+        self._slots = KeySlots(KeyCodec.of([(f.name, f.type) for f in key_fields]))
+        self._heads: Integers = np.zeros(0, np.int64)
+        self._next: Integers = np.zeros(0, np.int64)
+        self._changed: Integers = np.zeros(0, np.int64)
+        self._first_due = MAX_TIMESTAMP
+        self._any_changed = False
+        self._kept = 0
+        self._sequence = 0
+        self._timer: TimerHandle | None = None
+        self._timer_at = MAX_TIMESTAMP
+        self._keyed: Mapping[str, pa.Table] = {}
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Keep context and output, register metrics."""
+        super().setup(context, output)
+        factory = self._factory
+        self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, None)
+        self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
+        columns = ("next_firing", "changed")
+        self._tables = SlotTables(self._aggregator.engine, self._key_schema, columns, context.max_parallelism)
+
+    # ---- state
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Take back partial results and the times of the next firings."""
+        if restored is None:
+            return
+        self._sequence = read_sequence(restored)
+        slots, (following, changed) = self._tables.read_keys(restored, self._slots)
+        self._make_room()
+        self._next[slots], self._changed[slots] = following, changed
+        read = self._tables.read_partials(restored, self._slots)
+        if read is not None:
+            bundle, owners, _ = read
+            self._heads[owners] = self._log.append(bundle) + np.arange(len(owners))
+            self._kept = len(self._log)
+        self._plan()
+
+    def open(self) -> None:
+        """Arm the timer of restored firings."""
+        self._arm_timer()
+
+    def prepare_snapshot(self, checkpoint_id: int) -> None:
+        """Write the state tables."""
+        slots = np.arange(len(self._slots))
+        tables = self._tables.keyed(self._slots, [self._next[slots], self._changed[slots]], slots)
+        held = np.flatnonzero(self._heads[slots] != NOWHERE)
+        if len(held):
+            bundle = self._log.gather(self._heads[held], np.arange(len(held)))
+            tables |= self._tables.partials(self._slots, bundle, held, np.zeros(len(held), np.int64))
+        self._keyed = tables
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """References to the tables that `prepare_snapshot` wrote."""
+        return OperatorSnapshot(self._keyed, sequence_state(self._sequence))
+
+    # ---- rows
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Merge rows into the partial results of their keys; what this costs depends on the batch's keys only."""
+        batch = self._intake.grouped_rows(batch)
+        if batch.num_rows == 0:
+            return
+        if self._processing:
+            now = self.context.processing_time.now_ms()
+            self._advance(now)
+            times: Times = np.full(batch.num_rows, now, np.int64)
+        else:
+            now, times = self.current_watermark, self._intake.event_times(batch)
+            if now == MAX_TIMESTAMP:
+                self._late.inc(batch.num_rows)
+                return
+        located = self._slots.locate([batch.columns.column(k) for k in self._factory.keys], batch.num_rows)
+        self._make_room()
+        self._merge(batch, located)
+        self._schedule(located, times, now)
+        self._arm_timer()
+
+    def _merge(self, batch: RecordBatch, located: LocatedKeys) -> None:
+        slots = located.slots
+        bundle = self._aggregator.lift(batch, located.local, len(slots), self._sequence)
+        self._sequence += batch.num_rows
+        held = np.flatnonzero(self._heads[slots] != NOWHERE)
+        if len(held):
+            bundle = self._aggregator.merge([self._log.gather(self._heads[slots[held]], held), bundle])
+        self._heads[slots] = self._log.append(bundle) + np.arange(len(slots))
+        if len(self._log) > 2 * self._kept + _SPARE_ROWS:
+            self._collect()
+
+    def _schedule(self, located: LocatedKeys, times: Times, now: int) -> None:
+        slots = located.slots
+        firsts = np.empty(len(slots), np.int64)
+        firsts[located.local[::-1]] = np.arange(len(times) - 1, -1, -1)
+        following = self._next[slots]
+        new = following == _NEVER
+        first_times = times[firsts]
+        following[new] = (first_times - first_times % self._every + self._every)[new]
+        quiet = ~new & (self._changed[slots] == 0) & (following <= now)
+        following[quiet] += ((now - following[quiet]) // self._every + 1) * self._every
+        self._next[slots], self._changed[slots] = following, 1
+        self._first_due = min(self._first_due, int(following.min()))
+
+    # ---- time
+
+    def on_watermark(self, timestamp: int) -> None:
+        """Fire the keys that are due."""
+        if not self._processing:
+            self._advance(timestamp)
+
+    def finish(self) -> None:
+        """Fire what has changed since its last firing, at the regular end of the input."""
+        if self._processing and self.current_watermark == MAX_TIMESTAMP:
+            self._advance(MAX_TIMESTAMP)
+
+    def close(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _advance(self, time: int) -> None:
+        if time < self._first_due:
+            return
+        count = len(self._slots)
+        due = np.flatnonzero((self._changed[:count] == 1) & (self._next[:count] <= time))
+        due = due[np.argsort(self._next[due], kind="stable")]
+        self._changed[due] = 0
+        # the next firing is at the first interval after this one; a later row moves it to the first one after the time it finds
+        self._next[due] += self._every
+        for start in range(0, len(due), MAX_OUTPUT_ROWS):
+            part = due[start : start + MAX_OUTPUT_ROWS]
+            bundle = self._log.gather(self._heads[part], np.arange(len(part)))
+            results = self._aggregator.engine.finish(bundle)
+            for result in keyed_results(self._factory.output_schema, self._slots.keys_of(part), results):
+                self.output.emit(result)
+        if self._factory.purging:
+            self._heads[due] = NOWHERE
+        self._plan()
+
+    def _plan(self) -> None:
+        count = len(self._slots)
+        waiting = self._next[:count][self._changed[:count] == 1]
+        self._first_due = int(waiting.min()) if len(waiting) else MAX_TIMESTAMP
+
+    def _arm_timer(self) -> None:
+        if not self._processing or self._first_due == self._timer_at:
+            return
+        self.close()
+        self._timer_at = self._first_due
+        if self._first_due < MAX_TIMESTAMP:
+            self._timer = self.context.processing_time.register(self._first_due, self._on_timer)
+
+    def _on_timer(self, _: int) -> None:
+        self._timer, self._timer_at = None, MAX_TIMESTAMP
+        self._advance(self.context.processing_time.now_ms())
+        self._arm_timer()
+
+    # ---- room
+
+    def _make_room(self) -> None:
+        self._heads = extended(self._heads, len(self._slots), NOWHERE)
+        self._next = extended(self._next, len(self._slots), _NEVER)
+        self._changed = extended(self._changed, len(self._slots), 0)
+
+    def _collect(self) -> None:
+        held = np.flatnonzero(self._heads != NOWHERE)
+        self._log.keep(self._heads[held])
+        self._heads[held] = np.arange(len(held))
+        self._kept = len(held)

@@ -1,0 +1,310 @@
+"""Keyed aggregation over sessions, in event or processing time.
+
+A row at t opens the window [t, t + gap); windows of one key that overlap or touch are one session. A batch is sorted by key and
+time, cut into runs at gaps, and the runs are merged with the open sessions of their keys; rows are folded into the sessions once.
+The semantics are those of Apache Flink's merging `WindowOperator`, and do not depend on how rows are cut into batches:
+
+* A session fires once the watermark reaches its end − 1, in order of end.
+* A row is dropped as late only if the session that it would be in (after merging) is already cleaned up: its end − 1 + allowed
+  lateness ≤ watermark. So a row behind the watermark may still join, or bridge, open sessions.
+* A late row whose session has fired but is not cleaned up gives an updated result at once.
+* In processing time a session closes when the clock reaches its end; at the end of bounded input the open sessions fire.
+
+Only for late rows does the order within a batch matter. Keys with late rows are taken in steps (up to a late row, the late row, up
+to the next …), all keys together in each step; rows that no open session can save are dropped before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from flowrun.api.operator import OperatorContext, Output, TimerHandle
+from flowrun.api.state import OperatorSnapshot
+from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, concat_batches
+from flowrun.operators.aggregation.bundle import Bundle
+from flowrun.operators.aggregation.dense import Slots
+from flowrun.operators.aggregation.engine import AggregationEngine
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.windows.assigners import Times, WindowTime
+from flowrun.operators.windows.event_rows import LateRows, RowIntake, result_batches
+from flowrun.operators.windows.session_intervals import Intervals, end_of, merge_intervals
+from flowrun.operators.windows.session_store import SESSION, SessionStore
+from flowrun.operators.windows.window_snapshot import PROGRESS, Progress, StateWriter, read_bundle
+from flowrun.state.key_groups import key_groups
+
+if TYPE_CHECKING:
+    from flowrun.operators.windows.factories import SessionWindowFactory
+
+_BOUNDS = ("session_start", "session_end")
+
+
+class SessionWindowOperator(AbstractOperator):
+    """Aggregates by key and session; see the module."""
+
+    def __init__(self, factory: SessionWindowFactory) -> None:
+        self._factory = factory
+        self._engine = AggregationEngine(factory.layout)
+        self._processing = factory.domain is WindowTime.PROCESSING
+        self._lateness = 0 if self._processing else factory.allowed_lateness_ms
+        self._store = SessionStore(self._engine, factory.gap_ms)
+        self._sequence = 0
+        self._fired = MIN_TIMESTAMP
+        self._progress = Progress()
+        self._next_end: int | None = None
+        self._oldest_end: int | None = None
+        self._timer: TimerHandle | None = None
+        self._timer_at: int | None = None
+        self._tables: Mapping[str, pa.Table] = {}
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Keep context and output, register metrics."""
+        super().setup(context, output)
+        factory = self._factory
+        self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
+        self._late = LateRows(context, output, factory.late_tag)
+        self._writer = StateWriter(self._engine, context.max_parallelism)
+
+    # ---- state
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Take back open sessions; those that the old subtask of a key had fired do not fire again."""
+        if restored is None:
+            return
+        self._progress = Progress.read(restored).within(self.context.key_groups)
+        self._sequence = self._progress.sequence
+        self._fired = self._progress.most if self._processing else self._progress.least
+        bundle, _ = read_bundle(self._engine, restored, _BOUNDS)
+        if bundle.main.num_rows:
+            bundle = self._engine.merge(bundle)
+            keys = bundle.keys[len(_BOUNDS) :]
+            bounds = (bundle.main.column(0).to_numpy(), bundle.main.column(1).to_numpy())
+            done = self._progress.fired_of(self._key_groups(self._engine.decode_keys(keys), bundle.main.num_rows))
+            self._store.restore(bundle, keys, bounds, done)
+        self._plan_next()
+
+    def open(self) -> None:
+        """Arm the timer of restored processing-time sessions."""
+        self._arm_timer()
+
+    def prepare_snapshot(self, checkpoint_id: int) -> None:
+        """Merge the partial results of the open sessions and write them as state tables."""
+        slots, contents = self._store.everything()
+        keys = self._store.keys.columns(self._store.owners[slots])
+        columns = [*keys, pa.array(self._store.starts[slots]), pa.array(self._store.ends[slots])]
+        names = [*self._engine.key_names, *_BOUNDS]
+        main = _with_groups(contents.main, columns, names)
+        sides = tuple(_with_groups(s, columns, names) for s in contents.sides)
+        self._writer.begin()
+        self._tables = self._writer.tables([([], Bundle(len(names), main, sides))], _BOUNDS)
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """References to the tables that `prepare_snapshot` wrote."""
+        progress = self._progress.advanced(self.context.key_groups, self._fired, self._sequence)
+        return OperatorSnapshot(self._tables, {PROGRESS: progress.as_state()})
+
+    # ---- rows
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Put rows into sessions; drop late ones, update fired sessions within the allowed lateness."""
+        batch = self._intake.grouped_rows(batch)
+        if batch.num_rows == 0:
+            return
+        if self._processing:
+            now = self.context.processing_time.now_ms()
+            self._advance(now - 1)
+            self._process_rows(batch, np.full(batch.num_rows, now, np.int64), self._fired)
+            self._arm_timer()
+            return
+        times = self._intake.event_times(batch)
+        if self._progress.most <= self._fired:
+            self._process_rows(batch, times, self._fired)
+            return
+        columns = [batch.columns.column(k) for k in self._factory.keys]
+        reached = np.maximum(self._progress.fired_of(self._key_groups(columns, batch.num_rows)), self._fired)
+        for fired in np.unique(reached).tolist():
+            chosen = reached == fired
+            self._process_rows(batch.filter(pa.array(chosen)), times[chosen], fired)
+
+    def _key_groups(self, columns: list[pa.Array], rows: int) -> npt.NDArray[np.int32]:
+        return key_groups(columns, self.context.max_parallelism) if columns else np.zeros(rows, np.int32)
+
+    def _process_rows(self, batch: RecordBatch, times: Times, fired: int) -> None:
+        """Take rows whose keys' sessions have fired up to event time `fired`."""
+        positions, numbers = self._store.keys.number(self._engine.key_columns(batch.columns), batch.num_rows)
+        late = end_of(times, self._factory.gap_ms) - 1 <= fired
+        if late.any():
+            self._process_with_late(batch, times, positions, numbers, late, fired)
+            self._store.forget_idle(numbers)
+        else:
+            self._add(batch.columns, times, positions, numbers, fired)
+
+    def _add(self, columns: pa.RecordBatch, times: Times, positions: Slots, numbers: Slots, fired: int) -> Slots:
+        """Fold rows into sessions, whatever the watermark; the session of each row."""
+        groups, slots = self._store.add(positions, numbers, times)
+        part = self._engine.lift(
+            columns,
+            self._sequence,
+            leading=[(SESSION, pa.array(groups))],
+            keyed=False,
+            reduce=2 * len(slots) <= columns.num_rows,
+        )
+        main, sides = slots[part.main.column(0).to_numpy()], [slots[s.column(0).to_numpy()] for s in part.sides]
+        self._store.append(part.regrouped(SESSION, main, sides))
+        self._sequence += columns.num_rows
+        if fired > self._fired:
+            self._store.done[slots] = np.maximum(self._store.done[slots], fired)
+        least = int(self._store.ends[slots].min())
+        self._next_end = least if self._next_end is None else min(self._next_end, least)
+        self._oldest_end = least if self._oldest_end is None else min(self._oldest_end, least)
+        found: Slots = slots[groups]
+        return found
+
+    def _process_with_late(
+        self,
+        batch: RecordBatch,
+        times: Times,
+        positions: Slots,
+        numbers: Slots,
+        late: npt.NDArray[np.bool_],
+        fired: int,
+    ) -> None:
+        closed = max(fired - self._lateness, MIN_TIMESTAMP)
+        hopeless = self._hopeless(times, positions, numbers, closed)
+        dropped = [np.flatnonzero(hopeless)]
+        updated: list[tuple[Slots, list[RecordBatch]]] = []
+        rest = np.flatnonzero(~hopeless)
+        steps = _steps(positions[rest], late[rest])
+        for step in np.unique(steps).tolist():
+            rows = rest[steps == step]
+            if step % 2:
+                keys, at = numbers[positions[rows]], times[rows]
+                lost = self._store.touching_end(keys, at) - 1 <= closed
+                dropped.append(rows[lost])
+                rows = rows[~lost]
+            if len(rows) == 0:
+                continue
+            mine, own = np.unique(positions[rows], return_inverse=True)
+            slots = self._add(batch.columns.take(pa.array(rows)), times[rows], own, numbers[mine], fired)
+            due = self._store.ends[slots] - 1 <= fired
+            if due.any():
+                updated.append((rows[due], list(self._results(slots[due]))))
+        self._emit_updates(updated)
+        lost_rows = np.sort(np.concatenate(dropped))
+        if len(lost_rows):
+            self._late.drop(batch.take(pa.array(lost_rows)))
+
+    def _hopeless(self, times: Times, positions: Slots, numbers: Slots, closed: int) -> npt.NDArray[np.bool_]:
+        """Rows that are dropped in whatever order the batch comes: nothing that is open can reach them."""
+        ends = end_of(times, self._factory.gap_ms)
+        expired = ends - 1 <= closed
+        stored = self._store.intervals_of(numbers)
+        merged = merge_intervals(
+            Intervals(
+                np.concatenate([positions, stored.owners]),
+                np.concatenate([times, stored.starts]),
+                np.concatenate([ends, stored.ends]),
+            )
+        )
+        alive = np.zeros(len(merged.whole.owners), np.bool_)
+        alive[merged.group[: len(times)][~expired]] = True
+        alive[merged.group[len(times) :]] = True
+        hopeless: npt.NDArray[np.bool_] = expired & ~alive[merged.group[: len(times)]]
+        return hopeless
+
+    def _emit_updates(self, updated: list[tuple[Slots, list[RecordBatch]]]) -> None:
+        """Send updated results in the order of the rows that caused them."""
+        if updated:
+            rows = np.concatenate([r for r, _ in updated])
+            results = concat_batches([b for _, batches in updated for b in batches])
+            self.output.emit(results.take(pa.array(np.argsort(rows))))
+
+    def _results(self, slots: Slots) -> Iterator[RecordBatch]:
+        store = self._store
+        keys = self._engine.decode_keys(store.keys.columns(store.owners[slots]))
+        results = self._engine.finish(store.contents(slots))
+        return result_batches(self._factory.output_schema, keys, store.starts[slots], store.ends[slots], results)
+
+    # ---- time
+
+    def on_watermark(self, timestamp: int) -> None:
+        """Fire the sessions that the watermark has passed."""
+        if not self._processing:
+            self._advance(timestamp)
+
+    def finish(self) -> None:
+        """Fire what processing time has left open at the regular end of bounded input."""
+        if self._processing and self.current_watermark == MAX_TIMESTAMP:
+            self._advance(MAX_TIMESTAMP)
+
+    def close(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _advance(self, time: int) -> None:
+        """Fire and clean up: this subtask's time is `time` now."""
+        if time <= self._fired:
+            return
+        fires = self._next_end is not None and self._next_end - 1 <= time
+        if fires:
+            due = self._store.between(self._fired, time)
+            if len(due):
+                for result in self._results(due):
+                    self.output.emit(result)
+        self._fired = time
+        if self._oldest_end is not None and self._oldest_end - 1 + self._lateness <= time:
+            self._store.remove(self._store.until(max(time - self._lateness, MIN_TIMESTAMP)))
+            self._oldest_end = self._store.next_end(MIN_TIMESTAMP)
+        if fires:
+            self._next_end = self._store.next_end(time) if self._lateness else self._oldest_end
+
+    def _plan_next(self) -> None:
+        self._next_end = self._store.next_end(self._fired)
+        self._oldest_end = self._store.next_end(MIN_TIMESTAMP)
+
+    def _arm_timer(self) -> None:
+        if not self._processing or self._next_end == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = self._next_end
+        if self._next_end is not None:
+            self._timer = self.context.processing_time.register(self._next_end, self._on_timer)
+
+    def _on_timer(self, _: int) -> None:
+        self._timer_at = None
+        self._advance(self.context.processing_time.now_ms() - 1)
+        self._arm_timer()
+
+
+def _steps(positions: Slots, late: npt.NDArray[np.bool_]) -> Slots:
+    """When each row is taken: 2 · (late rows of its key before it), plus one for a late row.
+
+    >>> _steps(np.array([0, 0, 1, 0]), np.array([False, True, False, False])).tolist()
+    [0, 1, 0, 2]
+    """
+    order = np.argsort(positions, kind="stable")
+    sorted_late = late[order].astype(np.int64)
+    before = np.cumsum(sorted_late) - sorted_late
+    owner = positions[order]
+    first = np.ones(len(owner), np.bool_)
+    first[1:] = owner[1:] != owner[:-1]
+    starts = np.flatnonzero(first)
+    base = np.repeat(before[starts], np.diff(np.append(starts, len(owner))))
+    steps = np.empty(len(owner), np.int64)
+    steps[order] = 2 * (before - base) + sorted_late
+    return steps
+
+
+def _with_groups(table: pa.RecordBatch, columns: list[pa.Array], names: list[str]) -> pa.RecordBatch:
+    """The group columns of the sessions, taken by the position in the table's first column, in its place."""
+    positions = table.column(0)
+    taken = [c.take(positions) for c in columns]
+    return pa.RecordBatch.from_arrays([*taken, *table.columns[1:]], names=[*names, *table.schema.names[1:]])

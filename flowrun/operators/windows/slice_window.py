@@ -1,0 +1,289 @@
+"""Keyed aggregation over aligned windows: tumbling, sliding and cumulative, in event or processing time.
+
+A batch is folded once into partial results per key and slice; windows merge their slices when they fire. The semantics are those
+of Apache Flink's `WindowOperator` with its event-time trigger, and do not depend on how rows are cut into batches:
+
+* A window [start, end) fires once the watermark reaches end − 1, in order of end; a key appears in it if it has a row there.
+* A row is dropped as late only if the *last* window that contains its slice has been cleaned up (watermark ≥ last end − 1 +
+  allowed lateness). Otherwise it is merged and counts in all windows that have not been cleaned up.
+* A row between two windows (slide > size) is in no result; it counts as late once its slice is past.
+* For each late row, each window of it that has fired but is not cleaned up gives an updated result at once (see `slice_updates`).
+* In processing time a window fires when the clock reaches its end; at the end of bounded input the open windows fire.
+
+After a restore at another parallelism, keys may come from old subtasks whose windows had fired further than this subtask's event
+time. Until that has caught up, their rows are judged by their old subtask's progress, and nothing fires twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.api.operator import OperatorContext, Output, TimerHandle
+from flowrun.api.state import OperatorSnapshot
+from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
+from flowrun.operators.aggregation.engine import AggregationEngine
+from flowrun.operators.aggregation.layout import SLICE_END
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.windows.assigners import SlidingSlices, Times, WindowTime
+from flowrun.operators.windows.event_rows import LateRows, RowIntake, split_rows
+from flowrun.operators.windows.slice_firing import SliceFiring, windows_between
+from flowrun.operators.windows.slice_state import ReductionSampler, SliceStore
+from flowrun.operators.windows.slice_updates import late_updates
+from flowrun.operators.windows.window_snapshot import PROGRESS, Progress, StateWriter, restored_slices
+from flowrun.state.key_groups import key_groups
+
+if TYPE_CHECKING:
+    from flowrun.operators.windows.factories import SliceWindowFactory
+
+_SLICE = "slice"
+_PINNED_BYTES = 64 * 1024
+
+
+class SliceWindowOperator(AbstractOperator):
+    """Aggregates by key and aligned window; see the module."""
+
+    def __init__(self, factory: SliceWindowFactory) -> None:
+        self._factory = factory
+        self._assigner = factory.assigner
+        self._engine = AggregationEngine(factory.layout)
+        self._processing = factory.domain is WindowTime.PROCESSING
+        self._lateness = 0 if self._processing else factory.allowed_lateness_ms
+        self._store = SliceStore(self._engine)
+        self._firing = SliceFiring(
+            self._engine, self._assigner, self._store, factory.output_schema, keeps_slices=self._lateness > 0
+        )
+        self._gaps = isinstance(self._assigner, SlidingSlices) and self._assigner.slide_ms > self._assigner.size_ms
+        self._keys = tuple(range(len(factory.keys))) if factory.partial_input else factory.keys
+        self._sampler = ReductionSampler()
+        self._sequence = 0
+        self._fired = MIN_TIMESTAMP
+        self._progress = Progress()
+        self._next_window: int | None = None
+        self._next_cleanup: int | None = None
+        self._timer: TimerHandle | None = None
+        self._timer_at: int | None = None
+        self._tables: Mapping[str, pa.Table] = {}
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Keep context and output, register metrics."""
+        super().setup(context, output)
+        factory = self._factory
+        self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
+        self._late = LateRows(context, output, factory.late_tag)
+        self._writer = StateWriter(self._engine, context.max_parallelism)
+
+    # ---- state
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Take back slices; windows that the old subtask of a key had fired do not fire again for it."""
+        if restored is None:
+            return
+        self._progress = Progress.read(restored).within(self.context.key_groups)
+        self._sequence = self._progress.sequence
+        self._fired = self._progress.most if self._processing else self._progress.least
+        for part in restored_slices(self._engine, restored, self._progress, SLICE_END):
+            self._store.append_restored(part.slice_end, part.bundle, part.fired)
+        self._store.settle_restored(self._fired)
+        self._plan_next()
+
+    def open(self) -> None:
+        """Arm the timer of restored processing-time windows."""
+        self._arm_timer()
+
+    def prepare_snapshot(self, checkpoint_id: int) -> None:
+        """Write what changed since the last snapshot as state tables."""
+        self._writer.begin()
+        parts = [([(SLICE_END, slice_end)], part) for slice_end, found in self._store.items() for part in found.parts()]
+        self._tables = self._writer.tables(parts)
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """References to the tables that `prepare_snapshot` wrote."""
+        progress = self._progress.advanced(self.context.key_groups, self._fired, self._sequence)
+        return OperatorSnapshot(self._tables, {PROGRESS: progress.as_state()})
+
+    # ---- rows
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Fold rows into their slices; drop late ones, update fired windows within the allowed lateness."""
+        if self._processing:
+            self._process_on_arrival(batch)
+            return
+        if self._factory.partial_input:
+            slice_ends: Times = batch.columns.column(len(self._keys)).view(pa.int64()).to_numpy()
+        else:
+            batch = self._intake.grouped_rows(batch)
+            if batch.num_rows == 0:
+                return
+            slice_ends = self._slices_of(self._intake.event_times(batch))
+        if self._progress.most <= self._fired:
+            self._process_rows(batch, slice_ends, self._fired)
+            return
+        slice_ends = np.broadcast_to(slice_ends, batch.num_rows)
+        columns = [batch.columns.column(k) for k in self._keys]
+        groups = key_groups(columns, self.context.max_parallelism) if columns else np.zeros(batch.num_rows, np.int32)
+        reached = np.maximum(self._progress.fired_of(groups), self._fired)
+        for fired in np.unique(reached).tolist():
+            chosen = reached == fired
+            self._process_rows(batch.filter(pa.array(chosen)), slice_ends[chosen], fired)
+
+    def _process_on_arrival(self, batch: RecordBatch) -> None:
+        batch = self._intake.grouped_rows(batch)
+        if batch.num_rows == 0:
+            return
+        now = self.context.processing_time.now_ms()
+        self._advance(now - 1)
+        slice_ends = self._assigner.slice_ends(np.full(batch.num_rows, now, np.int64))
+        self._process_rows(batch, slice_ends, self._fired)
+        self._arm_timer()
+
+    def _slices_of(self, times: Times) -> Times:
+        """Slice of each time; one value stands for all if there is only one slice."""
+        bounds = self._assigner.slice_ends(np.array([times.min(), times.max()]))
+        return bounds[:1] if bounds[0] == bounds[1] else self._assigner.slice_ends(times)
+
+    def _process_rows(self, batch: RecordBatch, slice_ends: Times, fired: int) -> None:
+        """Take rows whose keys' windows have fired up to event time `fired`."""
+        lowest = int(slice_ends.min())
+        if self._gaps or self._assigner.window_ends(lowest).start - 1 <= fired:
+            slice_ends = np.broadcast_to(slice_ends, batch.num_rows)
+            batch, slice_ends = self._without_dropped(batch, slice_ends, fired)
+            if batch.num_rows == 0:
+                return
+            if self._lateness:
+                self._update_fired(batch, slice_ends, fired)
+        self._append(batch.columns, slice_ends, fired)
+
+    def _without_dropped(self, batch: RecordBatch, slice_ends: Times, fired: int) -> tuple[RecordBatch, Times]:
+        last = self._assigner.last_window_end(slice_ends)
+        closed = max(fired - self._lateness, MIN_TIMESTAMP)
+        late = last - 1 <= closed
+        if self._gaps:
+            outside = last < self._assigner.first_window_end(slice_ends)
+            late = np.where(outside, slice_ends - 1 <= closed, late)
+            unwanted = late | outside
+        else:
+            unwanted = late
+        if late.any():
+            rows = batch.filter(pa.array(late))
+            counted = self._factory.layout.row_count if self._factory.partial_input else None
+            count = None if counted is None else int(pc.sum(rows.columns.column(counted)).as_py())
+            self._late.drop(rows, count)
+        if not unwanted.any():
+            return batch, slice_ends
+        return split_rows(batch, unwanted)[1], slice_ends[~unwanted]
+
+    def _update_fired(self, batch: RecordBatch, slice_ends: Times, fired: int) -> None:
+        """Emit the updated results of fired windows, row by row."""
+        late = self._assigner.first_window_end(slice_ends) - 1 <= fired
+        if not late.any():
+            return
+        rows, ends = batch.filter(pa.array(late)).columns, slice_ends[late]
+        accepting = range(fired - self._lateness + 2, fired + 2)
+        lowest = self._assigner.window_start(int(self._assigner.first_window_end(ends).min()))
+        stored = [(s, part) for s, found in self._store.items() if lowest < s <= fired + 1 for part in found.parts()]
+        for merged, window_ends in late_updates(
+            self._engine, self._assigner, stored, rows, ends, self._sequence, accepting
+        ):
+            for result in self._firing.results(merged, window_ends):
+                self.output.emit(result)
+
+    def _append(self, columns: pa.RecordBatch, slice_ends: Times, fired: int) -> None:
+        rows = columns.num_rows
+        one_slice = len(slice_ends) == 1 or slice_ends.min() == slice_ends.max()
+        # slices are grouped by number, not end: a small range of integers is what the fast grouping wants
+        low, step = int(slice_ends.min()), self._assigner.slice_ms
+        leading = [] if one_slice else [(_SLICE, pa.array((slice_ends - low) // step))]
+        reduce = not self._factory.partial_input and self._sampler.worthwhile(rows)
+        if self._factory.partial_input:
+            key_count = len(self._keys)
+            part = self._engine.bundle_of(
+                columns.columns[:key_count], columns.columns[key_count + 1 :], rows, leading=leading
+            )
+        else:
+            part = self._engine.lift(columns, self._sequence, leading=leading, reduce=reduce)
+        self._sequence += rows
+        if reduce:
+            self._sampler.observe(rows, part.main.num_rows)
+        for number, own in [(0, part)] if one_slice else part.split_leading():
+            slice_end = low + number * step
+            kept = own if reduce else own.unpinned(_PINNED_BYTES)
+            if fired > self._fired:
+                self._store.append_restored(slice_end, kept, fired)
+            elif self._store.append(slice_end, kept):
+                self._plan_slice(slice_end)
+            self._firing.invalidate(slice_end)
+        if fired > self._fired:
+            self._plan_next()
+
+    # ---- time
+
+    def on_watermark(self, timestamp: int) -> None:
+        """Fire the windows that the watermark has passed."""
+        if not self._processing:
+            self._advance(timestamp)
+
+    def finish(self) -> None:
+        """Fire what processing time has left open at the regular end of bounded input."""
+        if self._processing and self.current_watermark == MAX_TIMESTAMP:
+            self._advance(MAX_TIMESTAMP)
+
+    def close(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _advance(self, time: int) -> None:
+        """Fire and clean up: this subtask's time is `time` now."""
+        if time <= self._fired:
+            return
+        if self._next_window is not None and self._next_window - 1 <= time:
+            for result in self._firing.fire(self._fired, time):
+                self.output.emit(result)
+            self._next_window = self._firing.next_window(time)
+        caught_up = self._progress.most > self._fired
+        self._fired = time
+        if caught_up:
+            self._store.settle_restored(time)
+        if self._next_cleanup is not None and self._next_cleanup + self._lateness <= time:
+            self._clean_up(time)
+
+    def _clean_up(self, time: int) -> None:
+        for slice_end in self._store.ends():
+            if self._assigner.window_ends(slice_end)[-1] - 1 + self._lateness <= time:
+                self._store.remove(slice_end)
+                self._firing.invalidate(slice_end)
+        self._plan_next()
+
+    def _plan_next(self) -> None:
+        self._next_window = self._firing.next_window(self._fired)
+        lasts = (self._assigner.window_ends(s)[-1] - 1 for s, _ in self._store.items())
+        self._next_cleanup = min(lasts, default=None)
+
+    def _plan_slice(self, slice_end: int) -> None:
+        ends = self._assigner.window_ends(slice_end)
+        due = windows_between(self._assigner, slice_end, self._fired, ends.stop)
+        if due and (self._next_window is None or due.start < self._next_window):
+            self._next_window = due.start
+        if self._next_cleanup is None or ends[-1] - 1 < self._next_cleanup:
+            self._next_cleanup = ends[-1] - 1
+
+    def _arm_timer(self) -> None:
+        if not self._processing or self._next_window == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = self._next_window
+        if self._next_window is not None:
+            self._timer = self.context.processing_time.register(self._next_window, self._on_timer)
+
+    def _on_timer(self, _: int) -> None:
+        self._timer_at = None
+        self._advance(self.context.processing_time.now_ms() - 1)
+        self._arm_timer()

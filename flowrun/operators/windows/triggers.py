@@ -1,0 +1,574 @@
+"""Triggers: when a window of the general window operator fires, and whether it forgets its rows then.
+
+The classes and their behaviour are those of Apache Flink's DataStream triggers, with two additions: `EarlyLateTrigger`, and
+`AnyTrigger`, which combines several. One deviation: a continuous firing without a new row since the window's last firing, which
+would repeat that result, is left out.
+
+A trigger is a frozen value without state of its own; what it remembers of a window is in `TriggerContext`, as named numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from flowrun.core.elements import MAX_TIMESTAMP
+
+Number: TypeAlias = int | float
+Register: TypeAlias = Callable[[bool, int], None]
+
+
+class TriggerResult(Enum):
+    """What happens to a window: (fires, forgets its rows)."""
+
+    CONTINUE = (False, False)
+    FIRE = (True, False)
+    PURGE = (False, True)
+    FIRE_AND_PURGE = (True, True)
+
+    @property
+    def fires(self) -> bool:
+        """Whether the window's rows are evaluated and emitted."""
+        return self.value[0]
+
+    @property
+    def purges(self) -> bool:
+        """Whether the window's rows are forgotten, after it fired."""
+        return self.value[1]
+
+
+class Window(NamedTuple):
+    """The time [start, end), ms. The global window ends at `MAX_TIMESTAMP`."""
+
+    start: int
+    end: int
+
+    @property
+    def max_timestamp(self) -> int:
+        """The last time inside; the global window is never over before the end of time."""
+        return self.end if self.end == MAX_TIMESTAMP else self.end - 1
+
+
+@dataclass(slots=True)
+class TriggerContext:
+    """What a trigger may do for one key and window.
+
+    Attributes:
+        current_watermark: event time, ms.
+        current_processing_time: ms.
+        state: the window's numbers, by name; `prefix` separates those of combined triggers.
+        register: called with (processing time?, ms) for each new timer; `delete` likewise.
+    """
+
+    current_watermark: int
+    current_processing_time: int
+    state: MutableMapping[str, Number]
+    register: Register
+    delete: Register
+    prefix: str = ""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A number, or `default`."""
+        return self.state.get(self.prefix + name, default)
+
+    def put(self, name: str, value: Number) -> None:
+        """Remember a number."""
+        self.state[self.prefix + name] = value
+
+    def remove(self, *names: str) -> None:
+        """Forget numbers."""
+        for name in names:
+            self.state.pop(self.prefix + name, None)
+
+    def part(self, number: int) -> TriggerContext:
+        """The context of one of several combined triggers."""
+        return TriggerContext(
+            self.current_watermark,
+            self.current_processing_time,
+            self.state,
+            self.register,
+            self.delete,
+            f"{self.prefix}{number}.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRows:
+    """New rows of one window, in arrival order: their times in ms, and their numbers if the trigger reads a column."""
+
+    times: npt.NDArray[np.int64]
+    values: Sequence[Number | None] | None = None
+
+
+Decision: TypeAlias = tuple[int, TriggerResult]
+
+
+class Trigger:
+    """Base of all triggers. A custom trigger overrides `on_element` and what else it needs; instances must pickle.
+
+    Attributes:
+        can_merge: whether it may be used with session windows; then `on_merge` takes over what merged windows remembered.
+        column: position of the input column whose numbers `on_element` gets, or None.
+    """
+
+    can_merge: bool = True
+    column: int | None = None
+
+    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+        """A row was added."""
+        raise NotImplementedError
+
+    def on_elements(self, rows: TriggerRows, window: Window, context: TriggerContext) -> list[Decision]:
+        """Rows were added: (position, result) where something happens. Overridden where the rows need not be looked at singly."""
+        decisions: list[Decision] = []
+        for position, time in enumerate(rows.times.tolist()):
+            value = rows.values[position] if rows.values is not None else None
+            result = self.on_element(time, value, window, context)
+            if result is not TriggerResult.CONTINUE:
+                decisions.append((position, result))
+        return decisions
+
+    def on_event_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """The watermark reached the event-time timer `time` of this window (perhaps another trigger's)."""
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """Processing time reached the timer `time`, or bounded input ended: then `time` is the window's last."""
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window: Window, merged: Sequence[TriggerContext], context: TriggerContext) -> None:
+        """Windows became one; `merged` are their contexts, which are cleared afterwards."""
+
+    def on_fired(self, window: Window, context: TriggerContext) -> None:
+        """The window fired because of another trigger that this one is combined with."""
+
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """Forget the window: its numbers and timers."""
+
+
+@dataclass(frozen=True)
+class EventTimeTrigger(Trigger):
+    """Fires when the watermark reaches the end of the window; then with every late row."""
+
+    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+        """Fire if the window's time is over, else wait for it."""
+        if window.max_timestamp <= context.current_watermark:
+            return TriggerResult.FIRE
+        context.register(False, window.max_timestamp)
+        return TriggerResult.CONTINUE
+
+    def on_elements(self, rows: TriggerRows, window: Window, context: TriggerContext) -> list[Decision]:
+        """One look at the watermark decides for all rows."""
+        if window.max_timestamp <= context.current_watermark:
+            return [(i, TriggerResult.FIRE) for i in range(len(rows.times))]
+        context.register(False, window.max_timestamp)
+        return []
+
+    def on_event_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """Fire at the end."""
+        return TriggerResult.FIRE if time == window.max_timestamp else TriggerResult.CONTINUE
+
+    def on_merge(self, window: Window, merged: Sequence[TriggerContext], context: TriggerContext) -> None:
+        """Wait for the merged window's end."""
+        if window.max_timestamp > context.current_watermark:
+            context.register(False, window.max_timestamp)
+
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """Wait no more."""
+        context.delete(False, window.max_timestamp)
+
+
+@dataclass(frozen=True)
+class ProcessingTimeTrigger(Trigger):
+    """Fires when processing time reaches the end of the window."""
+
+    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+        """Wait for the end."""
+        _wait_for_end(window, context)
+        return TriggerResult.CONTINUE
+
+    def on_elements(self, rows: TriggerRows, window: Window, context: TriggerContext) -> list[Decision]:
+        """Wait for the end."""
+        _wait_for_end(window, context)
+        return []
+
+    def on_processing_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """Fire at the end."""
+        return TriggerResult.FIRE if time == window.max_timestamp else TriggerResult.CONTINUE
+
+    def on_merge(self, window: Window, merged: Sequence[TriggerContext], context: TriggerContext) -> None:
+        """Wait for the merged window's end."""
+        _wait_for_end(window, context)
+
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """Wait no more."""
+        context.delete(True, window.max_timestamp)
+
+
+def _wait_for_end(window: Window, context: TriggerContext) -> None:
+    if window.max_timestamp < MAX_TIMESTAMP:  # the global window ends with its input
+        context.register(True, window.max_timestamp)
+
+
+_COUNT = "count"
+
+
+@dataclass(frozen=True)
+class CountTrigger(Trigger):
+    """Fires after every `count` rows."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _require_positive("count", self.count)
+
+    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+        """Count one row."""
+        seen = context.get(_COUNT, 0) + 1
+        context.put(_COUNT, seen if seen < self.count else 0)
+        return TriggerResult.CONTINUE if seen < self.count else TriggerResult.FIRE
+
+    def on_elements(self, rows: TriggerRows, window: Window, context: TriggerContext) -> list[Decision]:
+        """Every `count`-th row, without looking at the others."""
+        seen, added = context.get(_COUNT, 0), len(rows.times)
+        fires = range(
+            max(self.count - 1 - seen, 0), added, self.count
+        )  # merged windows may have seen more than `count`
+        context.put(_COUNT, added - 1 - fires[-1] if fires else seen + added)
+        return [(i, TriggerResult.FIRE) for i in fires]
+
+    def on_merge(self, window: Window, merged: Sequence[TriggerContext], context: TriggerContext) -> None:
+        """Add up."""
+        context.put(_COUNT, sum(m.get(_COUNT, 0) for m in merged))
+
+    def on_fired(self, window: Window, context: TriggerContext) -> None:
+        """Start again."""
+        context.put(_COUNT, 0)
+
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """Forget the count."""
+        context.remove(_COUNT)
+
+
+_NEXT = "next_firing"
+_CHANGED = "changed"
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """Firings at a window's intervals of one kind of time: the first one ends the interval of the first row."""
+
+    every_ms: int
+    processing: bool
+
+    def row(self, time: int, now: int, context: TriggerContext) -> None:
+        """A row came: make sure that a timer waits."""
+        following = context.get(_NEXT)
+        if following is not None and context.get(_CHANGED):
+            return
+        if following is None:
+            following = time - time % self.every_ms + self.every_ms
+        elif following <= now:
+            following += ((now - following) // self.every_ms + 1) * self.every_ms
+        context.put(_NEXT, following)
+        context.put(_CHANGED, 1)
+        context.register(self.processing, following)
+
+    def due(self, time: int, context: TriggerContext) -> bool:
+        """Whether the timer is the one that waits and there is something new."""
+        following = context.get(_NEXT)
+        if following is None or time < following:
+            return False
+        changed = bool(context.get(_CHANGED))
+        context.put(_NEXT, following + self.every_ms)
+        context.put(_CHANGED, 0)
+        return changed
+
+    def merge(self, merged: Sequence[TriggerContext], context: TriggerContext) -> None:
+        """The earliest next firing counts."""
+        waiting = [m.get(_NEXT) for m in merged if m.get(_NEXT) is not None]
+        if waiting:
+            context.put(_NEXT, min(waiting))
+            context.put(_CHANGED, max(m.get(_CHANGED, 0) for m in merged))
+            context.register(self.processing, min(waiting))
+
+    def fired(self, context: TriggerContext) -> None:
+        """Nothing is new any more. The timer stays, for it may be another's too; it will find nothing due."""
+        if context.get(_NEXT) is not None:
+            context.put(_CHANGED, 0)
+
+    def clear(self, context: TriggerContext) -> None:
+        """Forget everything."""
+        if context.get(_NEXT) is not None:
+            context.delete(self.processing, context.get(_NEXT))
+        context.remove(_NEXT, _CHANGED)
+
+
+_LATE = "late"
+
+
+@dataclass(frozen=True)
+class EarlyLateTrigger(Trigger):
+    """Fires early, on time and late.
+
+    Attributes:
+        early_ms: before the end of the window, at this interval of event time; None: not early.
+        late_count: after it, with every so many late rows.
+    """
+
+    early_ms: int | None = None
+    late_count: int = 1
+
+    def __post_init__(self) -> None:
+        if self.early_ms is not None:
+            _require_positive("interval", self.early_ms)
+        _require_positive("late_count", self.late_count)
+
+    @property
+    def _early(self) -> _Interval | None:
+        return None if self.early_ms is None else _Interval(self.early_ms, False)
+
+    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+        """Count it if it is late, else wait for the next interval and the end."""
+        if window.max_timestamp <= context.current_watermark:
+            late = context.get(_LATE, 0) + 1
+            context.put(_LATE, late if late < self.late_count else 0)
+            return TriggerResult.CONTINUE if late < self.late_count else TriggerResult.FIRE
+        if window.max_timestamp < MAX_TIMESTAMP:
+            context.register(False, window.max_timestamp)
+        if (early := self._early) is not None:
+            early.row(time, context.current_watermark, context)
+        return TriggerResult.CONTINUE
+
+    def on_elements(self, rows: TriggerRows, window: Window, context: TriggerContext) -> list[Decision]:
+        """On time, the first row says it all."""
+        if window.max_timestamp <= context.current_watermark:
+            return super().on_elements(rows, window, context)
+        self.on_element(int(rows.times[0]), None, window, context)
+        return []
+
+    def on_event_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """Fire at the end, and at an interval with new rows."""
+        early = self._early
+        due = early is not None and early.due(time, context)
+        on_time = time == window.max_timestamp and time < MAX_TIMESTAMP
+        if on_time and early is not None:
+            early.fired(context)
+        return TriggerResult.FIRE if due or on_time else TriggerResult.CONTINUE
+
+    def on_merge(self, window: Window, merged: Sequence[TriggerContext], context: TriggerContext) -> None:
+        """Wait for the merged window's end and the earliest interval."""
+        context.put(_LATE, sum(m.get(_LATE, 0) for m in merged))
+        if window.max_timestamp > context.current_watermark:
+            context.register(False, window.max_timestamp)
+        if (early := self._early) is not None:
+            early.merge(merged, context)
+
+    def on_fired(self, window: Window, context: TriggerContext) -> None:
+        """Nothing is new any more."""
+        context.put(_LATE, 0)
+        if (early := self._early) is not None:
+            early.fired(context)
+
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """Forget counts and timers."""
+        context.remove(_LATE)
+        context.delete(False, window.max_timestamp)
+        if (early := self._early) is not None:
+            early.clear(context)
+
+
+class ContinuousEventTimeTrigger(EarlyLateTrigger):
+    """Fires at every interval of event time in which there were new rows, at the end of the window, and with every late row."""
+
+    def __init__(self, every_ms: int) -> None:
+        super().__init__(early_ms=every_ms)
+
+
+@dataclass(frozen=True)
+class ContinuousProcessingTimeTrigger(Trigger):
+    """Fires at every interval of processing time in which there were new rows."""
+
+    every_ms: int
+
+    def __post_init__(self) -> None:
+        _require_positive("interval", self.every_ms)
+
+    @property
+    def _interval(self) -> _Interval:
+        return _Interval(self.every_ms, True)
+
+    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+        """Wait for the next interval."""
+        now = context.current_processing_time
+        self._interval.row(now, now, context)
+        return TriggerResult.CONTINUE
+
+    def on_elements(self, rows: TriggerRows, window: Window, context: TriggerContext) -> list[Decision]:
+        """The first row says it all."""
+        self.on_element(int(rows.times[0]), None, window, context)
+        return []
+
+    def on_processing_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """Fire if there are new rows."""
+        return TriggerResult.FIRE if self._interval.due(time, context) else TriggerResult.CONTINUE
+
+    def on_merge(self, window: Window, merged: Sequence[TriggerContext], context: TriggerContext) -> None:
+        """Wait for the earliest interval."""
+        self._interval.merge(merged, context)
+
+    def on_fired(self, window: Window, context: TriggerContext) -> None:
+        """Nothing is new any more."""
+        self._interval.fired(context)
+
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """Forget the timer."""
+        self._interval.clear(context)
+
+
+_LAST = "last_value"
+_SEEN = "seen_value"
+
+
+@dataclass(frozen=True)
+class DeltaTrigger(Trigger):
+    """Fires when a column's number has moved more than `threshold` since the window's last firing, or first row; NULLs do not count."""
+
+    column: int = field()  # no default, though the base class has one
+    threshold: float = field()
+    can_merge: bool = field(default=False, init=False)
+
+    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+        """Compare with the number at the last firing."""
+        if value is None:
+            return TriggerResult.CONTINUE
+        context.put(_SEEN, value)
+        last = context.get(_LAST)
+        moved = last is not None and abs(value - last) > self.threshold
+        if last is None or moved:
+            context.put(_LAST, value)
+        return TriggerResult.FIRE if moved else TriggerResult.CONTINUE
+
+    def on_fired(self, window: Window, context: TriggerContext) -> None:
+        """Compare with the newest number from now on."""
+        if context.get(_SEEN) is not None:
+            context.put(_LAST, context.get(_SEEN))
+
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """Forget the numbers."""
+        context.remove(_LAST, _SEEN)
+
+
+@dataclass(frozen=True)
+class PurgingTrigger(Trigger):
+    """Fires when another trigger does, and forgets the window's rows then."""
+
+    trigger: Trigger
+
+    @property
+    def can_merge(self) -> bool:  # type: ignore[override]
+        """Whether the other one can."""
+        return self.trigger.can_merge
+
+    @property
+    def column(self) -> int | None:  # type: ignore[override]
+        """The other one's."""
+        return self.trigger.column
+
+    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+        """As the other trigger."""
+        return _purging(self.trigger.on_element(time, value, window, context))
+
+    def on_elements(self, rows: TriggerRows, window: Window, context: TriggerContext) -> list[Decision]:
+        """As the other trigger."""
+        return [(i, _purging(r)) for i, r in self.trigger.on_elements(rows, window, context)]
+
+    def on_event_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """As the other trigger."""
+        return _purging(self.trigger.on_event_time(time, window, context))
+
+    def on_processing_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """As the other trigger."""
+        return _purging(self.trigger.on_processing_time(time, window, context))
+
+    def on_merge(self, window: Window, merged: Sequence[TriggerContext], context: TriggerContext) -> None:
+        """As the other trigger."""
+        self.trigger.on_merge(window, merged, context)
+
+    def on_fired(self, window: Window, context: TriggerContext) -> None:
+        """As the other trigger."""
+        self.trigger.on_fired(window, context)
+
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """As the other trigger."""
+        self.trigger.clear(window, context)
+
+
+def _purging(result: TriggerResult) -> TriggerResult:
+    return TriggerResult.FIRE_AND_PURGE if result.fires else result
+
+
+@dataclass(frozen=True)
+class AnyTrigger(Trigger):
+    """Fires when one of several triggers does; all of them count from there. At most one of them may read a column."""
+
+    triggers: tuple[Trigger, ...]
+
+    @property
+    def can_merge(self) -> bool:  # type: ignore[override]
+        """Whether all can."""
+        return all(t.can_merge for t in self.triggers)
+
+    @property
+    def column(self) -> int | None:  # type: ignore[override]
+        """That of the one that has one."""
+        return next((t.column for t in self.triggers if t.column is not None), None)
+
+    def _ask(
+        self, window: Window, context: TriggerContext, ask: Callable[[Trigger, TriggerContext], TriggerResult]
+    ) -> TriggerResult:
+        parts = [context.part(i) for i in range(len(self.triggers))]
+        results = [ask(trigger, part) for trigger, part in zip(self.triggers, parts, strict=True)]
+        fires = any(r.fires for r in results)
+        if fires:
+            for trigger, part, result in zip(self.triggers, parts, results, strict=True):
+                if not result.fires:
+                    trigger.on_fired(window, part)
+        return TriggerResult((fires, any(r.purges for r in results)))
+
+    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+        """Ask all."""
+        return self._ask(window, context, lambda t, part: t.on_element(time, value, window, part))
+
+    def on_event_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """Ask all."""
+        return self._ask(window, context, lambda t, part: t.on_event_time(time, window, part))
+
+    def on_processing_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
+        """Ask all."""
+        return self._ask(window, context, lambda t, part: t.on_processing_time(time, window, part))
+
+    def on_merge(self, window: Window, merged: Sequence[TriggerContext], context: TriggerContext) -> None:
+        """Tell all."""
+        for i, trigger in enumerate(self.triggers):
+            trigger.on_merge(window, [m.part(i) for m in merged], context.part(i))
+
+    def on_fired(self, window: Window, context: TriggerContext) -> None:
+        """Tell all."""
+        for i, trigger in enumerate(self.triggers):
+            trigger.on_fired(window, context.part(i))
+
+    def clear(self, window: Window, context: TriggerContext) -> None:
+        """Tell all."""
+        for i, trigger in enumerate(self.triggers):
+            trigger.clear(window, context.part(i))
+
+
+def _require_positive(name: str, value: int) -> None:
+    if value <= 0:
+        raise ValueError(f"{name} of a trigger must be positive, not {value}")

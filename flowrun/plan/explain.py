@@ -1,0 +1,274 @@
+"""Plans for people and programs: indented text, JSON and mermaid, each the same for the same plan.
+
+Values of secret options are masked in every form.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from flowrun.core.units import format_duration
+from flowrun.errors import InternalError
+from flowrun.plan.expressions import ColumnRef, Expression
+from flowrun.plan.nodes import (
+    Calc,
+    CountWindow,
+    CumulativeWindow,
+    GlobalWindow,
+    Plan,
+    PlanNode,
+    PythonMap,
+    Scan,
+    SessionWindow,
+    SideOutput,
+    Sink,
+    SlidingWindow,
+    Split,
+    TableReference,
+    TumblingWindow,
+    Union,
+    WatermarkKind,
+    WatermarkSpec,
+    WindowAggregate,
+    WindowSpec,
+    walk_plan,
+)
+
+_MASK = "***"
+
+
+def explain_plan(plan: Plan, form: str = "text") -> str:
+    """The plan as `text`, `json` or `mermaid`.
+
+    Raises:
+        ValueError: another form was asked for.
+    """
+    match form:
+        case "text":
+            return plan_text(plan)
+        case "json":
+            return json.dumps(plan_json(plan), indent=2, ensure_ascii=False)
+        case "mermaid":
+            return plan_mermaid(plan)
+        case _:
+            raise ValueError(f"a plan can be shown as text, json or mermaid, not {form}")
+
+
+def plan_text(plan: Plan) -> str:
+    """Each sink with what it reads indented below it; a node that occurs again is shown by its number only."""
+    numbers = _numbers(plan)
+    shown: set[int] = set()
+    lines: list[str] = []
+    # node, what stands before its title, what stands before everything below it
+    stack: list[tuple[PlanNode, str, str]] = [(sink, "", "") for sink in reversed(plan.sinks)]
+    while stack:
+        node, first, rest = stack.pop()
+        number = numbers[id(node)]
+        if number in shown:
+            lines.append(f"{first}#{number} {_title(node)} (above)")
+            continue
+        shown.add(number)
+        lines.append(f"{first}#{number} {_title(node)}")
+        gap = rest + ("│  " if node.inputs else "   ")
+        lines += [f"{gap}{key}: {_flat(value)}" for key, value in _details(node).items()]
+        last = len(node.inputs) - 1
+        stack += [
+            (child, rest + ("└─ " if i == last else "├─ "), rest + ("   " if i == last else "│  "))
+            for i, child in reversed(list(enumerate(node.inputs)))
+        ]
+    return "\n".join(lines)
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON values: nodes in execution order, each with its number, inputs, columns and details."""
+    numbers = _numbers(plan)
+    return {
+        "name": plan.name,
+        "nodes": [
+            {
+                "id": numbers[id(node)],
+                "kind": _kind(node),
+                "name": node.hints.name,
+                "uid": node.hints.uid,
+                "parallelism": node.hints.parallelism,
+                "inputs": [numbers[id(i)] for i in node.inputs],
+                "columns": [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in node.schema],
+                "event_time": node.event_time,
+                **_details(node),
+            }
+            for node in walk_plan(plan)
+        ],
+    }
+
+
+def plan_mermaid(plan: Plan) -> str:
+    """The plan as a mermaid flow chart, sources at the left."""
+    numbers = _numbers(plan)
+    lines = ["flowchart LR"]
+    for node in walk_plan(plan):
+        details = [f"{k}: {_flat(v)}" for k, v in _details(node).items()]
+        label = "<br/>".join(_escaped(t) for t in (_title(node), *details))
+        lines.append(f'  n{numbers[id(node)]}["{label}"]')
+        lines += [f"  n{numbers[id(i)]} --> n{numbers[id(node)]}" for i in node.inputs]
+    return "\n".join(lines)
+
+
+def _numbers(plan: Plan) -> dict[int, int]:
+    """A number for each node by identity, inputs before readers."""
+    return {id(node): number for number, node in enumerate(walk_plan(plan), start=1)}
+
+
+def _kind(node: PlanNode) -> str:
+    return type(node).__name__
+
+
+def _title(node: PlanNode) -> str:
+    name = f" {node.hints.name}" if node.hints.name else ""
+    marks = [f"uid={node.hints.uid}"] if node.hints.uid else []
+    marks += [f"parallelism={node.hints.parallelism}"] if node.hints.parallelism else []
+    marks += [f"slot_sharing_group={node.hints.slot_sharing_group}"] if node.hints.slot_sharing_group else []
+    marks += [] if node.hints.chaining else ["chaining=off"]
+    return f"{_kind(node)}{name}" + (f" [{', '.join(marks)}]" if marks else "")
+
+
+def _details(node: PlanNode) -> dict[str, Any]:
+    """What a node does, as JSON values in a fixed order; what it leaves at its default is left out."""
+    match node:
+        case Scan():
+            return _scan_details(node)
+        case Calc():
+            details = {"where": str(node.condition)} if node.condition is not None else {}
+            return {**details, "select": _projections(node)}
+        case Union():
+            return {}
+        case Split():
+            return {"branches": {name: str(condition) for name, condition in node.branches}}
+        case SideOutput():
+            return {"tag": node.tag}
+        case PythonMap():
+            return {
+                "function": node.function,
+                "calls": "rows" if node.row else "batches",
+                "columns_out": str(node.schema),
+            }
+        case WindowAggregate():
+            return _window_details(node)
+        case Sink():
+            return {**_table(node.table), "writes": list(node.schema.names)}
+        case _:
+            raise InternalError(f"explain does not know {_kind(node)}")
+
+
+def _scan_details(node: Scan) -> dict[str, Any]:
+    details: dict[str, Any] = {**_table(node.table), "reads": [str(f) for f in node.physical]}
+    if not all(isinstance(p, ColumnRef) for p in node.projections) or node.schema.names != node.physical.names:
+        details["select"] = [_named(p, n) for p, n in zip(node.projections, node.schema.names, strict=True)]
+    if node.watermark is not None:
+        details["watermark"] = _watermark(node.watermark)
+    if node.filters:
+        shown = (f"{f.column} {f.comparison.value} {'' if f.value is None else repr(f.value)}" for f in node.filters)
+        details["pushed"] = [s.strip() for s in shown]
+    return details
+
+
+def _table(table: TableReference) -> dict[str, Any]:
+    options = {k: _MASK if k in table.secret_options else str(v) for k, v in sorted(table.options.items())}
+    details: dict[str, Any] = {"connector": table.connector}
+    if table.format is not None:
+        details["format"] = table.format
+    if options:
+        details["options"] = options
+    if table.partition_keys:
+        details["partition_by"] = list(table.partition_keys)
+    return details
+
+
+def _watermark(mark: WatermarkSpec) -> str:
+    time = mark.column or str(mark.time)
+    match mark.kind:
+        case WatermarkKind.BOUNDED:
+            text = f"{time} - {format_duration(mark.delay_ms)}"
+        case WatermarkKind.MONOTONOUS:
+            text = f"{time}, monotonous, on disorder {mark.on_disorder.value}"
+        case WatermarkKind.PUNCTUATED:
+            text = f"{time}, punctuated by {mark.punctuation}"
+        case WatermarkKind.NONE:
+            text = f"{time}, at the end of input only"
+    return text + (f", idle after {format_duration(mark.idle_timeout_ms)}" if mark.idle_timeout_ms is not None else "")
+
+
+def _projections(node: Calc) -> list[str]:
+    return [_named(p, n) for p, n in zip(node.projections, node.schema.names, strict=True)]
+
+
+def _named(expression: Expression, name: str) -> str:
+    return name if str(expression) == name else f"{expression} AS {name}"
+
+
+def _window_details(node: WindowAggregate) -> dict[str, Any]:
+    details: dict[str, Any] = {
+        "keys": [node.input.schema.names[k] for k in node.keys],
+        "window": f"{window_text(node.window)} of {node.domain.value} time",
+        "aggregates": [f"{a} AS {a.name}" for a in node.aggregates],
+    }
+    if node.allowed_lateness_ms:
+        details["allowed_lateness"] = format_duration(node.allowed_lateness_ms)
+    if node.late_tag is not None:
+        details["late_output"] = node.late_tag
+    if (trigger := node.trigger) is not None:
+        parts = [f"count {trigger.count}"] if trigger.count is not None else []
+        parts += [f"every {format_duration(trigger.every_ms)}"] if trigger.every_ms is not None else []
+        parts += [f"late count {trigger.late_count}"] if trigger.late_count != 1 else []
+        parts += [f"delta of {trigger.delta} over {trigger.threshold}"] if trigger.delta is not None else []
+        parts += ["purge"] if trigger.purge else []
+        details["trigger"] = ", ".join(parts)
+    if (evictor := node.evictor) is not None:
+        last = (
+            f"last {evictor.count} rows"
+            if evictor.count is not None
+            else f"last {format_duration(evictor.time_ms or 0)}"
+        )
+        details["evictor"] = last
+    if node.keys:
+        details["null_keys"] = node.null_keys.value
+    return details
+
+
+def window_text(window: WindowSpec) -> str:
+    """A window as a few words.
+
+    >>> window_text(SlidingWindow(60_000, 20_000))
+    'sliding 1m every 20s'
+    """
+    match window:
+        case TumblingWindow():
+            text = f"tumbling {format_duration(window.size_ms)}"
+        case SlidingWindow():
+            text = f"sliding {format_duration(window.size_ms)} every {format_duration(window.slide_ms)}"
+        case CumulativeWindow():
+            text = f"cumulative {format_duration(window.size_ms)} by {format_duration(window.step_ms)}"
+        case SessionWindow():
+            return f"session with gap {format_duration(window.gap_ms)}"
+        case CountWindow():
+            every = f" every {window.slide}" if window.slide != window.size else ""
+            return f"count {window.size}{every}"
+        case GlobalWindow():
+            return "global"
+    if window.offset_ms:
+        sign = "-" if window.offset_ms < 0 else ""
+        text += f" offset {sign}{format_duration(abs(window.offset_ms))}"
+    return text
+
+
+def _flat(value: Any) -> str:
+    """A detail on one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k} = {v}" for k, v in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) if value else "(none)"
+    return str(value)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "#quot;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,111 @@
+"""Rules on Calcs: neighbours become one, and those that do nothing go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from flowrun.plan.expressions import And, ColumnRef, Expression, Literal, columns_used, substitute, walk
+from flowrun.plan.fallibility import is_deterministic
+from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, walk_plan
+from flowrun.plan.rewrites.traversal import map_plan, reader_counts, with_inputs, with_sinks
+
+
+def merge_calcs(plan: Plan) -> Plan:
+    """A Calc that only another Calc reads becomes part of it, so that rows are filtered and projected in one pass.
+
+    Not if an expression would be evaluated twice or a random one on other rows; not across steps that the user gave different
+    parallelism or slots or took out of their chain.
+    """
+    readers = reader_counts(plan)
+    only_reader: dict[
+        int, PlanNode
+    ] = {}  # rewritten nodes that one node reads; holding them keeps their identities unique
+
+    def merge(node: PlanNode) -> PlanNode:
+        below = node.inputs[0] if node.inputs else node
+        if not isinstance(node, Calc) or not isinstance(below, Calc) or id(below) not in only_reader:
+            return node
+        if not _may_share_operator(node.hints, below.hints) or not _may_inline(node, below):
+            return node
+        return replace(
+            node,
+            input=below.input,
+            projections=tuple(substitute(p, below.projections) for p in node.projections),
+            condition=_conjunction(below.condition, _substituted(node.condition, below.projections)),
+            hints=_merged_hints(node.hints, below.hints),
+        )
+
+    done: dict[int, PlanNode] = {}
+    for node in walk_plan(plan):
+        rewritten = merge(with_inputs(node, tuple(done[id(i)] for i in node.inputs)))
+        done[id(node)] = rewritten
+        if readers[id(node)] == 1:
+            only_reader[id(rewritten)] = rewritten
+    return with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
+
+
+def remove_identity_calcs(plan: Plan) -> Plan:
+    """A Calc that passes every row and column on under the same names goes, unless the user gave it a parallelism or slots."""
+
+    def remove(node: PlanNode) -> PlanNode:
+        return node.input if isinstance(node, Calc) and _is_identity(node) else node
+
+    return map_plan(plan, remove)
+
+
+def _is_identity(calc: Calc) -> bool:
+    hints = calc.hints
+    if calc.condition is not None or calc.schema.names != calc.input.schema.names:
+        return False
+    if hints.parallelism is not None or hints.slot_sharing_group is not None or not hints.chaining:
+        return False
+    return all(isinstance(p, ColumnRef) and p.index == i for i, p in enumerate(calc.projections))
+
+
+def _may_share_operator(above: NodeHints, below: NodeHints) -> bool:
+    same = above.parallelism == below.parallelism and above.slot_sharing_group == below.slot_sharing_group
+    return same and above.chaining and below.chaining
+
+
+def _may_inline(above: Calc, below: Calc) -> bool:
+    """Whether every computed column of `below` is still evaluated at most once a row, and on the same rows if it is random.
+
+    Projections of one Calc share equal sub-expressions, but not with its condition.
+    """
+    projected = Counter(e.index for x in above.projections for e in walk(x) if isinstance(e, ColumnRef))
+    tested = columns_used(above.condition) if above.condition is not None else frozenset()
+    for index, projection in enumerate(below.projections):
+        if isinstance(projection, ColumnRef | Literal):
+            continue
+        if is_deterministic(projection):
+            if index in tested and projected[index]:
+                return False
+        elif projected[index] > 1 or (projected[index] and above.condition is not None) or index in tested:
+            return False
+    return True
+
+
+def _substituted(expression: Expression | None, columns: tuple[Expression, ...]) -> Expression | None:
+    return None if expression is None else substitute(expression, columns)
+
+
+def _conjunction(first: Expression | None, second: Expression | None) -> Expression | None:
+    """Both conditions, the first guarding the second."""
+    if first is None or second is None:
+        return first if second is None else second
+    operands = (*_operands(first), *_operands(second))
+    return And(operands)
+
+
+def _operands(condition: Expression) -> tuple[Expression, ...]:
+    return condition.operands if isinstance(condition, And) else (condition,)
+
+
+def _merged_hints(above: NodeHints, below: NodeHints) -> NodeHints:
+    names = [n for n in (below.name, above.name) if n is not None]
+    if len(names) == 2:
+        below_step, above_step = (n.partition(".")[0] for n in names)
+        if below_step == above_step:  # parts of one step
+            names = names[:1] if "." in names[1] else names[1:]
+    return replace(above, name=", ".join(dict.fromkeys(names)) or None, uid=above.uid or below.uid)

@@ -1,0 +1,115 @@
+"""The rule that tells sources which rows will not be needed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from decimal import Decimal
+
+from flowrun.api.connector import Comparison, PushedFilter, PushedValue
+from flowrun.core.types import DataType, TypeRoot
+from flowrun.plan.expressions import And, Call, Cast, ColumnRef, Expression, Literal
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, walk_plan
+from flowrun.plan.rewrites.traversal import map_plan, reader_counts
+
+_COMPARISONS = {c.value: c for c in Comparison}
+_MIRRORED = {
+    Comparison.EQ: Comparison.EQ,
+    Comparison.NE: Comparison.NE,
+    Comparison.LT: Comparison.GT,
+    Comparison.LE: Comparison.GE,
+    Comparison.GT: Comparison.LT,
+    Comparison.GE: Comparison.LE,
+}
+_EPOCH = dt.datetime(1970, 1, 1)
+_WIDENED = (TypeRoot.DECIMAL, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_NEVER_PUSHED = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+
+
+def push_filter_hints(plan: Plan) -> Plan:
+    """Conjuncts `column op constant` of a Calc right above a Scan become hints of the Scan; the Calc keeps its condition.
+
+    Only if nothing else reads the Scan, and only without a watermark: a source that skips rows would measure event time by the
+    rest alone, and which rows are late would depend on the file format. Floating point is left out: statistics ignore NaN.
+    """
+    readers = reader_counts(plan)
+    single = {id(n) for n in walk_plan(plan) if isinstance(n, Scan) and readers[id(n)] == 1}
+
+    def push(node: PlanNode) -> PlanNode:
+        if not isinstance(node, Calc) or not isinstance(node.input, Scan) or id(node.input) not in single:
+            return node
+        scan = node.input
+        if scan.watermark is not None or node.condition is None:
+            return node
+        hints = tuple(h for h in (_hint(c, scan) for c in _conjuncts(node.condition)) if h is not None)
+        return replace(node, input=replace(scan, filters=hints)) if hints else node
+
+    return map_plan(plan, push)
+
+
+def _conjuncts(condition: Expression) -> tuple[Expression, ...]:
+    return condition.operands if isinstance(condition, And) else (condition,)
+
+
+def _hint(conjunct: Expression, scan: Scan) -> PushedFilter | None:
+    if not isinstance(conjunct, Call) or conjunct.function not in _COMPARISONS:
+        return None
+    comparison = _COMPARISONS[conjunct.function]
+    if comparison in (Comparison.IS_NULL, Comparison.IS_NOT_NULL):
+        column = _physical_column(conjunct.arguments[0], scan)
+        return None if column is None else PushedFilter(column, comparison)
+    left, right = conjunct.arguments
+    if isinstance(left, Literal):
+        left, right, comparison = right, left, _MIRRORED[comparison]
+    left = _without_widening(left)
+    column = _physical_column(left, scan)
+    if column is None or not isinstance(right, Literal) or right.value is None or not _fits(right, left.type):
+        return None
+    value = _pushed_value(right.value)
+    return None if value is None else PushedFilter(column, comparison, value)
+
+
+def _without_widening(expression: Expression) -> Expression:
+    """The column below a cast that the comparison needed and that changes no value: to more digits of the same kind."""
+    if not isinstance(expression, Cast) or not isinstance(expression.operand, ColumnRef):
+        return expression
+    narrow, wide = expression.operand.type, expression.type
+    same_kind = narrow.root is wide.root and narrow.root in _WIDENED
+    exact = (wide.scale or 0) >= (narrow.scale or 0) and (wide.precision or 0) >= (narrow.precision or 0)
+    if (same_kind and exact) or (narrow.is_integer and wide.is_integer):
+        return expression.operand
+    return expression
+
+
+def _fits(constant: Literal, column: DataType) -> bool:
+    """Whether the constant is a value that the column could hold; outside of its range the hint could not be expressed."""
+    if column.is_integer and isinstance(constant.value, int):
+        bits: int = column.arrow.bit_width
+        return -(1 << (bits - 1)) <= constant.value < 1 << (bits - 1)
+    return True
+
+
+def _physical_column(expression: Expression, scan: Scan) -> str | None:
+    """The physical column that the expression over the scan's output simply is."""
+    if not isinstance(expression, ColumnRef):
+        return None
+    projection = scan.projections[expression.index]
+    if not isinstance(projection, ColumnRef) or projection.type.root in _NEVER_PUSHED:
+        return None
+    return scan.physical.names[projection.index]
+
+
+def _pushed_value(value: object) -> PushedValue:
+    """A constant in the column's Arrow domain as a plain value; None if it has none."""
+    match value:
+        case bool() | int() | str() | bytes():
+            return value
+        case Decimal():
+            return str(value)
+        case dt.datetime():
+            naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo is not None else value
+            micros = (naive - _EPOCH) // dt.timedelta(microseconds=1)
+            # ms must be exact: a rounded bound could skip a row that belongs to the result
+            return micros // 1000 if micros % 1000 == 0 else None
+        case _:
+            return None

@@ -1,0 +1,232 @@
+"""The rule that drops columns nobody needs, down into the sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from flowrun.core.schema import Schema
+from flowrun.core.types import DataType
+from flowrun.errors import InternalError
+from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, columns_used, remap_columns
+from flowrun.plan.nodes import (
+    Calc,
+    Plan,
+    PlanNode,
+    PythonMap,
+    Scan,
+    SideOutput,
+    Sink,
+    Split,
+    Union,
+    WindowAggregate,
+    walk_plan,
+)
+from flowrun.plan.rewrites.traversal import with_sinks
+
+
+def prune_columns(plan: Plan) -> Plan:
+    """Scans read, and Calcs compute, only columns that something after them uses. Nested columns are kept whole.
+
+    Python functions and sinks use every column they are given. A node that needs no column at all (COUNT(*)) keeps its cheapest
+    one, since rows without columns cannot be counted. The results of aggregations are kept.
+    """
+    needed = _needed_columns(plan)
+    done: dict[int, _Pruned] = {}
+    for node in walk_plan(plan):
+        done[id(node)] = _prune(node, needed[id(node)], done)
+    return with_sinks(plan, tuple(done[id(s)].node for s in plan.sinks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pruned:
+    """A rebuilt node, and where each kept column of the old one is now."""
+
+    node: PlanNode
+    positions: dict[int, int]
+
+
+def _needed_columns(plan: Plan) -> dict[int, set[int]]:
+    """For each node, by identity, the positions of the output columns that its readers use."""
+    nodes = list(walk_plan(plan))
+    needed: dict[int, set[int]] = {id(n): set() for n in nodes}
+    for node in reversed(nodes):  # readers before what they read
+        own = needed[id(node)]
+        if not own:
+            own.add(_cheapest(node.schema))
+        for child in node.inputs:
+            needed[id(child)] |= _used_of_input(node, own)
+    return needed
+
+
+def _cheapest(schema: Schema) -> int:
+    """Position of the column that costs least to carry: fixed width before text before nested."""
+
+    def cost(position: int) -> tuple[bool, int]:
+        type_ = schema.types[position]
+        return type_.is_nested, _width(type_)
+
+    return min(range(len(schema)), key=cost)
+
+
+def _width(type_: DataType) -> int:
+    """Bits of a value; text and bytes count as wide."""
+    try:
+        return int(type_.arrow.bit_width)
+    except ValueError:
+        return 1 << 10
+
+
+def _used_of_input(node: PlanNode, own: set[int]) -> set[int]:
+    """Columns of each input that `node` uses to produce its columns `own`."""
+    match node:
+        case Calc():
+            kept = [node.projections[i] for i in own]
+            return _columns([*kept, *([node.condition] if node.condition is not None else [])])
+        case Union() | SideOutput() if not _is_window_side(node):
+            return set(own)
+        case SideOutput():
+            return set()  # a window's late rows are its input's; the window itself keeps all of them
+        case Split():
+            return own | _columns(e for _, e in node.branches)
+        case WindowAggregate():
+            return _window_columns(node)
+        case _:
+            return set(range(len(node.inputs[0].schema))) if node.inputs else set()
+
+
+def _is_window_side(node: PlanNode) -> bool:
+    return isinstance(node, SideOutput) and isinstance(node.input, WindowAggregate)
+
+
+def _window_columns(node: WindowAggregate) -> set[int]:
+    if node.late_tag is not None:
+        return set(range(len(node.input.schema)))  # late rows leave as they came
+    expressions = [a for call in node.aggregates for a in call.arguments]
+    expressions += [call.filter for call in node.aggregates if call.filter is not None]
+    if node.trigger is not None and node.trigger.delta is not None:
+        expressions.append(node.trigger.delta)
+    return set(node.keys) | _columns(expressions)
+
+
+def _columns(expressions: Iterable[Expression]) -> set[int]:
+    return {i for e in expressions for i in columns_used(e)}
+
+
+def _prune(node: PlanNode, own: set[int], done: Mapping[int, _Pruned]) -> _Pruned:
+    kept = sorted(own)
+    positions = {old: new for new, old in enumerate(kept)}
+    match node:
+        case Scan():
+            return _Pruned(_prune_scan(node, kept), positions)
+        case Calc():
+            child = done[id(node.input)]
+            return _Pruned(
+                replace(
+                    node,
+                    schema=_kept(node.schema, kept),
+                    input=child.node,
+                    projections=tuple(remap_columns(node.projections[i], child.positions) for i in kept),
+                    condition=_remapped(node.condition, child.positions),
+                ),
+                positions,
+            )
+        case Union():
+            return _prune_union(node, kept, positions, done)
+        case Split():
+            child = done[id(node.input)]
+            branches = tuple((name, remap_columns(e, child.positions)) for name, e in node.branches)
+            return _Pruned(
+                replace(node, schema=child.node.schema, input=child.node, branches=branches), child.positions
+            )
+        case SideOutput():
+            return _prune_side(node, done)
+        case WindowAggregate():
+            return _prune_window(node, done[id(node.input)])
+        case PythonMap() | Sink():
+            return _Pruned(replace(node, input=done[id(node.input)].node), _identity(node))
+        case _:
+            raise InternalError(f"columns of a {type(node).__name__} cannot be pruned")
+
+
+def _prune_scan(scan: Scan, kept: list[int]) -> Scan:
+    projections = [scan.projections[i] for i in kept]
+    used = _columns(projections)
+    if scan.watermark is not None:
+        used |= _columns([scan.watermark.time])
+        used |= _columns([scan.watermark.punctuation]) if scan.watermark.punctuation is not None else set()
+    physical = sorted(used) or [_cheapest(scan.physical)]
+    positions = {old: new for new, old in enumerate(physical)}
+    mark = scan.watermark
+    if mark is not None:
+        mark = replace(
+            mark,
+            time=remap_columns(mark.time, positions),
+            punctuation=_remapped(mark.punctuation, positions),
+            column=mark.column if mark.column in {scan.schema.names[i] for i in kept} else None,
+        )
+    return replace(
+        scan,
+        schema=_kept(scan.schema, kept),
+        physical=_kept(scan.physical, physical),
+        projections=tuple(remap_columns(p, positions) for p in projections),
+        watermark=mark,
+        declared=scan.declared or scan.physical,
+    )
+
+
+def _prune_union(union: Union, kept: list[int], positions: dict[int, int], done: Mapping[int, _Pruned]) -> _Pruned:
+    """Members may have kept more (others read them too) or other positions: each is brought to the union's columns."""
+    schema = _kept(union.schema, kept)
+    members: list[PlanNode] = []
+    for member in union.members:
+        child = done[id(member)]
+        wanted = [child.positions[i] for i in kept]
+        if wanted == list(range(len(child.node.schema))):
+            members.append(child.node)
+            continue
+        fields = child.node.schema.fields
+        columns = tuple(ColumnRef(fields[w].type, w, fields[w].name) for w in wanted)
+        members.append(Calc(schema=schema, hints=replace(union.hints, uid=None), input=child.node, projections=columns))
+    return _Pruned(replace(union, schema=schema, members=tuple(members)), positions)
+
+
+def _prune_side(node: SideOutput, done: Mapping[int, _Pruned]) -> _Pruned:
+    child = done[id(node.input)]
+    if isinstance(child.node, WindowAggregate):
+        return _Pruned(replace(node, schema=child.node.input.schema, input=child.node), _identity(node))
+    return _Pruned(replace(node, schema=child.node.schema, input=child.node), child.positions)
+
+
+def _prune_window(node: WindowAggregate, child: _Pruned) -> _Pruned:
+    trigger = node.trigger
+    if trigger is not None:
+        trigger = replace(trigger, delta=_remapped(trigger.delta, child.positions))
+    pruned = replace(
+        node,
+        input=child.node,
+        keys=tuple(child.positions[k] for k in node.keys),
+        aggregates=tuple(_remapped_call(a, child.positions) for a in node.aggregates),
+        trigger=trigger,
+    )
+    return _Pruned(pruned, _identity(node))
+
+
+def _remapped_call(call: AggregateCall, positions: dict[int, int]) -> AggregateCall:
+    return replace(
+        call,
+        arguments=tuple(remap_columns(a, positions) for a in call.arguments),
+        filter=_remapped(call.filter, positions),
+    )
+
+
+def _remapped(expression: Expression | None, positions: dict[int, int]) -> Expression | None:
+    return None if expression is None else remap_columns(expression, positions)
+
+
+def _kept(schema: Schema, positions: list[int]) -> Schema:
+    return Schema(tuple(schema.fields[i] for i in positions))
+
+
+def _identity(node: PlanNode) -> dict[int, int]:
+    return {i: i for i in range(len(node.schema))}

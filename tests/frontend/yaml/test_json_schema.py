@@ -1,0 +1,107 @@
+"""The JSON Schema agrees with validation: it accepts what flowrun accepts and rejects typos, so that editors help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+jsonschema = pytest.importorskip("jsonschema")
+
+from flowrun.frontend.yaml.json_schema import DIALECT, json_schema  # noqa: E402
+
+PIPELINES = sorted((Path(__file__).parents[3] / "pipelines").rglob("*.yaml"))
+VALID = """
+name: everything
+settings:
+  parallelism: ${P:-2}
+  buffer_timeout: 0
+  checkpoint: {interval: 10s, mode: exactly_once, dir: state, retain: 3, unaligned: false, timeout: 10m, min_pause: 0s}
+  restart: {strategy: failure_rate, max_failures: 3, interval: 5m, delay: 10s}
+sources:
+  orders:
+    connector: filesystem
+    path: in/
+    format: csv
+    csv.field-delimiter: ";"
+    csv: {null-literal: "-"}
+    schema: {id: BIGINT, ts: TIMESTAMP(3)}
+    computed: {day: "DATE_FORMAT(ts, 'yyyy-MM-dd')"}
+    watermark: {column: ts, delay: 1m 30s, idle_timeout: 30s}
+    parallelism: 2
+  numbers:
+    connector: datagen
+    schema: {id: BIGINT, ts: TIMESTAMP(3)}
+    number-of-rows: 100
+    fields: {id: {kind: sequence, start: 1, end: 10}}
+    fields.ts.max-past: 1h
+steps:
+  both: {union: [orders, numbers], filter: true}
+  s:
+    from: both
+    select: ["*"]
+    map: "functions:clean"
+    key_by: id
+    null_keys: group
+    window: {type: sliding, size: 1m, slide: 10s, offset: -5s, allowed_lateness: 0s, late_output: late, trigger: {every: 5s}}
+    aggregate: [COUNT(*) AS n, SUM(id) AS total]
+    having: n > 1
+    uid: s
+    chaining: false
+  t: {from: s, flat_map: {function: "functions:f", row: true, schema: {a: INT}}, split: {x: a > 1, y: "a < 1"}}
+sinks:
+  out: {from: x, connector: filesystem, path: out/, format: json, partition_by: [a], schema: {a: BIGINT}}
+  late: {from: late, connector: print}
+"""
+
+
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    schema = json_schema()
+    assert schema["$schema"] == DIALECT
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def test_a_pipeline_with_everything_is_accepted(validator: Any) -> None:
+    assert [e.message for e in validator.iter_errors(yaml.safe_load(VALID))] == []
+
+
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda p: p.stem)
+def test_the_example_pipelines_are_accepted(validator: Any, path: Path) -> None:
+    assert [e.message for e in validator.iter_errors(yaml.safe_load(path.read_text()))] == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("name: everything", "nmae: everything"),
+        ("buffer_timeout: 0", "bufer_timeout: 0"),
+        ("buffer_timeout: 0", "buffer_timeout: 5"),
+        ("parallelism: ${P:-2}", "parallelism: 0"),
+        ("strategy: failure_rate", "strategy: failure-rate"),
+        ("max_failures: 3", "attempts: 3"),
+        ("connector: datagen", "connector: datagne"),
+        ("number-of-rows: 100", "number-of-row: 100"),
+        ("number-of-rows: 100", "number-of-rows: many"),
+        ("fields.ts.max-past: 1h", "fields.ts.max-passed: 1h"),
+        ("csv.field-delimiter", "csv.field-delimeter"),
+        ("format: csv", "format: cvs"),
+        ("delay: 1m 30s", "delay: 1m 30"),
+        ("type: sliding", "type: slidng"),
+        ("slide: 10s", "gap: 10s"),
+        ('select: ["*"]', "select: []"),
+        ("null_keys: group", "null_keys: keep"),
+        ("from: s, flat_map", "form: s, flat_map"),
+        ("row: true", "row: sometimes"),
+        ('map: "functions:clean"', "map: functions"),
+        ("union: [orders, numbers]", "union: [orders]"),
+        ("connector: print", "connector: socket"),
+        ("  late: {from: late", "  late: {frm: late"),
+    ],
+)
+def test_typos_are_rejected(validator: Any, right: str, wrong: str) -> None:
+    assert right in VALID
+    assert list(validator.iter_errors(yaml.safe_load(VALID.replace(right, wrong, 1))))

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from flowrun.operators.windows.assigners import TumblingSlices, WindowTime
+from flowrun.operators.windows.general_factories import (
+    GlobalAssigner,
+    SessionAssigner,
+    TriggerRule,
+    build_trigger,
+)
+from flowrun.operators.windows.triggers import (
+    AnyTrigger,
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    DeltaTrigger,
+    EarlyLateTrigger,
+    EventTimeTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+    TriggerRows,
+    Window,
+)
+
+CONTINUE, FIRE, PURGE, BOTH = (
+    TriggerResult.CONTINUE,
+    TriggerResult.FIRE,
+    TriggerResult.PURGE,
+    TriggerResult.FIRE_AND_PURGE,
+)
+WINDOW = Window(0, 10)
+
+
+@dataclass
+class Timers:
+    """What one window's trigger remembers and waits for."""
+
+    waiting: set[tuple[bool, int]] = field(default_factory=set)
+    state: dict[str, Any] = field(default_factory=dict)
+
+    def context(self, watermark: int = MIN_TIMESTAMP, now: int = 0) -> TriggerContext:
+        return TriggerContext(
+            watermark,
+            now,
+            self.state,
+            lambda processing, time: self.waiting.add((processing, time)),
+            lambda processing, time: self.waiting.discard((processing, time)),
+        )
+
+
+def elements(
+    trigger: Trigger, timers: Timers, rows: Sequence[tuple[int, Any]], watermark: int = MIN_TIMESTAMP
+) -> list[Any]:
+    return [trigger.on_element(t, v, WINDOW, timers.context(watermark)) for t, v in rows]
+
+
+def test_event_time_waits_for_the_end_and_then_fires_with_every_row() -> None:
+    timers, trigger = Timers(), EventTimeTrigger()
+    assert elements(trigger, timers, [(1, None), (2, None)]) == [CONTINUE, CONTINUE]
+    assert timers.waiting == {(False, 9)}
+    assert trigger.on_event_time(5, WINDOW, timers.context(5)) is CONTINUE
+    assert trigger.on_event_time(9, WINDOW, timers.context(9)) is FIRE
+    assert elements(trigger, timers, [(3, None)], watermark=9) == [FIRE]
+    trigger.clear(WINDOW, timers.context())
+    assert timers.waiting == set()
+
+
+def test_processing_time_waits_for_the_end_but_not_for_the_end_of_time() -> None:
+    timers, trigger = Timers(), ProcessingTimeTrigger()
+    trigger.on_element(1, None, WINDOW, timers.context())
+    trigger.on_element(1, None, Window(MIN_TIMESTAMP, MAX_TIMESTAMP), timers.context())
+    assert timers.waiting == {(True, 9)}
+    assert trigger.on_processing_time(9, WINDOW, timers.context()) is FIRE
+
+
+def test_a_count_starts_again_after_it_fired_and_adds_up_over_merged_windows() -> None:
+    timers, trigger = Timers(), CountTrigger(3)
+    assert elements(trigger, timers, [(0, None)] * 7) == [CONTINUE, CONTINUE, FIRE, CONTINUE, CONTINUE, FIRE, CONTINUE]
+    others = [Timers(state={"count": 2}).context(), Timers(state={"count": 2}).context()]
+    trigger.on_merge(WINDOW, others, timers.context())
+    assert elements(trigger, timers, [(0, None)] * 2) == [FIRE, CONTINUE]
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(-9, 9))), min_size=1, max_size=30)
+BUILT = st.sampled_from(
+    [
+        EventTimeTrigger(),
+        CountTrigger(1),
+        CountTrigger(4),
+        EarlyLateTrigger(3, 2),
+        EarlyLateTrigger(None, 3),
+        ContinuousEventTimeTrigger(4),
+        ContinuousProcessingTimeTrigger(4),
+        DeltaTrigger(0, 2.5),
+        PurgingTrigger(CountTrigger(2)),
+        AnyTrigger((EventTimeTrigger(), CountTrigger(3), DeltaTrigger(0, 4))),
+    ]
+)
+
+
+@given(BUILT, ROWS, st.integers(0, 30), st.sampled_from([MIN_TIMESTAMP, 4, 9]))
+def test_asking_once_for_many_rows_is_asking_for_each(trigger: Trigger, rows: Any, cut: int, watermark: int) -> None:
+    one, many = Timers(), Timers()
+    expected = [(i, r) for i, r in enumerate(elements(trigger, one, rows, watermark)) if r is not CONTINUE]
+    found: list[Any] = []
+    for start, part in ((0, rows[:cut]), (cut, rows[cut:])):
+        if part:
+            asked = TriggerRows(np.array([t for t, _ in part]), [v for _, v in part])
+            found += [(start + i, r) for i, r in trigger.on_elements(asked, WINDOW, many.context(watermark))]
+    assert found == expected
+    assert one == many
+
+
+def test_continuous_firing_waits_for_intervals_with_new_rows() -> None:
+    timers, trigger = Timers(), ContinuousEventTimeTrigger(3)
+    assert elements(trigger, timers, [(1, None), (5, None)]) == [CONTINUE, CONTINUE]
+    assert timers.waiting == {(False, 3), (False, 9)}
+    assert trigger.on_event_time(3, WINDOW, timers.context(3)) is FIRE
+    assert elements(trigger, timers, [(2, None)], watermark=7) == [CONTINUE]
+    assert (False, 9) in timers.waiting
+    assert trigger.on_event_time(9, WINDOW, timers.context(9)) is FIRE
+    assert trigger.on_event_time(12, WINDOW, timers.context(12)) is CONTINUE, "nothing new since the window's end"
+
+
+def test_early_and_late_firings_surround_the_one_on_time() -> None:
+    timers, trigger = Timers(), EarlyLateTrigger(early_ms=4, late_count=2)
+    elements(trigger, timers, [(1, None)])
+    assert trigger.on_event_time(4, WINDOW, timers.context(4)) is FIRE
+    assert trigger.on_event_time(9, WINDOW, timers.context(9)) is FIRE
+    assert elements(trigger, timers, [(1, None)] * 4, watermark=9) == [CONTINUE, FIRE, CONTINUE, FIRE]
+    trigger.clear(WINDOW, timers.context())
+    assert timers.state == {}
+
+
+def test_continuous_processing_time_follows_the_clock() -> None:
+    timers, trigger = Timers(), ContinuousProcessingTimeTrigger(10)
+    trigger.on_element(0, None, WINDOW, timers.context(now=104))
+    assert timers.waiting == {(True, 110)}
+    assert trigger.on_processing_time(110, WINDOW, timers.context(now=110)) is FIRE
+    assert trigger.on_processing_time(120, WINDOW, timers.context(now=120)) is CONTINUE
+    trigger.clear(WINDOW, timers.context())
+    assert timers.state == {}
+
+
+def test_a_delta_compares_with_the_last_firing_and_overlooks_nulls() -> None:
+    rows = [(0, v) for v in (10, 12, None, 13, 11, 16)]
+    assert elements(DeltaTrigger(0, 2.5), Timers(), rows) == [CONTINUE, CONTINUE, CONTINUE, FIRE, CONTINUE, FIRE]
+
+
+def test_purging_forgets_whenever_the_other_fires() -> None:
+    timers, trigger = Timers(), PurgingTrigger(EventTimeTrigger())
+    assert trigger.on_element(1, None, WINDOW, timers.context()) is CONTINUE
+    assert trigger.on_event_time(9, WINDOW, timers.context(9)) is BOTH
+    assert trigger.can_merge
+
+
+def test_combined_triggers_count_from_any_firing() -> None:
+    timers, trigger = Timers(), AnyTrigger((CountTrigger(3), DeltaTrigger(0, 5)))
+    results = elements(trigger, timers, [(0, v) for v in (0, 9, 9, 9, 9, 13)])
+    assert results == [CONTINUE, FIRE, CONTINUE, CONTINUE, FIRE, CONTINUE]
+    assert not trigger.can_merge
+    assert trigger.column == 0
+
+
+def test_results_say_what_happens() -> None:
+    assert [(r.fires, r.purges) for r in (CONTINUE, FIRE, PURGE, BOTH)] == [
+        (False, False),
+        (True, False),
+        (False, True),
+        (True, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "assigner", "domain", "expected"),
+    [
+        (None, TumblingSlices(10), WindowTime.EVENT, EventTimeTrigger()),
+        (None, GlobalAssigner(), WindowTime.EVENT, EventTimeTrigger()),
+        (None, GlobalAssigner(), WindowTime.PROCESSING, ProcessingTimeTrigger()),
+        (TriggerRule(purge=True), SessionAssigner(5), WindowTime.EVENT, PurgingTrigger(EventTimeTrigger())),
+        (TriggerRule(every_ms=4), TumblingSlices(10), WindowTime.EVENT, EarlyLateTrigger(4)),
+        (TriggerRule(count=4), TumblingSlices(10), WindowTime.EVENT, AnyTrigger((EventTimeTrigger(), CountTrigger(4)))),
+        (TriggerRule(delta=1, threshold=2.0), GlobalAssigner(), WindowTime.EVENT, DeltaTrigger(1, 2.0)),
+        (
+            TriggerRule(every_ms=4),
+            TumblingSlices(10),
+            WindowTime.PROCESSING,
+            AnyTrigger((ProcessingTimeTrigger(), ContinuousProcessingTimeTrigger(4))),
+        ),
+    ],
+)
+def test_rules_become_triggers(rule: TriggerRule | None, assigner: Any, domain: WindowTime, expected: Trigger) -> None:
+    built = build_trigger(rule, assigner, domain)
+    assert built == expected
+    assert pickle.loads(pickle.dumps(built)) == built
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CountTrigger(0),
+        lambda: EarlyLateTrigger(early_ms=0),
+        lambda: EarlyLateTrigger(late_count=0),
+        lambda: ContinuousProcessingTimeTrigger(-1),
+        lambda: TriggerRule(count=0),
+    ],
+)
+def test_numbers_must_be_positive(make: Any) -> None:
+    with pytest.raises(ValueError, match="of a trigger must be positive, not"):
+        make()
+
+
+def test_a_delta_needs_its_threshold() -> None:
+    with pytest.raises(ValueError, match="needs both delta and threshold"):
+        TriggerRule(delta=1)

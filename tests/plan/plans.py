@@ -1,0 +1,86 @@
+"""Small plans for tests, made as the front end makes them: expressions from text."""
+
+from __future__ import annotations
+
+from flowrun.core.schema import Field, Schema
+from flowrun.core.types import BIGINT, STRING, decimal, timestamp
+from flowrun.frontend.sql.binding import bind_aggregates, bind_expression, bind_predicate, bind_projections
+from flowrun.plan.expressions import ColumnRef
+from flowrun.plan.nodes import (
+    Calc,
+    NodeHints,
+    NullKeys,
+    Plan,
+    PlanNode,
+    Scan,
+    Settings,
+    Sink,
+    TableReference,
+    TumblingWindow,
+    WatermarkKind,
+    WatermarkSpec,
+    WindowAggregate,
+    WindowSpec,
+    window_aggregate_schema,
+)
+
+ORDERS = Schema.of(id=BIGINT, user=STRING, amount=decimal(10, 2), status=STRING, ts=timestamp(3))
+
+
+def scan(schema: Schema = ORDERS, *, name: str = "orders", event_time: bool = False, **hints: object) -> Scan:
+    mark = None
+    if event_time:
+        mark = WatermarkSpec(WatermarkKind.BOUNDED, bind_expression("ts", schema), 5_000, column="ts")
+    return Scan(
+        schema=schema,
+        hints=NodeHints(name=name, **hints),  # type: ignore[arg-type]
+        table=TableReference(name, "datagen", {}),
+        physical=schema,
+        projections=tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(schema)),
+        watermark=mark,
+    )
+
+
+def calc(node: PlanNode, *select: str, where: str | None = None, name: str = "calc", **hints: object) -> Calc:
+    entries = bind_projections(select or ["*"], node.schema)
+    return Calc(
+        schema=Schema(tuple(Field(n, e.type) for n, e in entries)),
+        hints=NodeHints(name=name, **hints),  # type: ignore[arg-type]
+        input=node,
+        projections=tuple(e for _, e in entries),
+        condition=bind_predicate(where, node.schema) if where else None,
+    )
+
+
+def window(
+    node: PlanNode,
+    *aggregates: str,
+    keys: tuple[str, ...] = (),
+    of: WindowSpec | None = None,
+    name: str = "window",
+    late: str | None = None,
+    **hints: object,
+) -> WindowAggregate:
+    positions = tuple(node.schema.index(k) for k in keys)
+    spec = of or TumblingWindow(60_000)
+    bounds = window_aggregate_schema(node.schema, (), spec, ()).names
+    calls = bind_aggregates(aggregates, node.schema, positions, bounds).calls
+    return WindowAggregate(
+        schema=window_aggregate_schema(node.schema, positions, spec, calls),
+        hints=NodeHints(name=name, **hints),  # type: ignore[arg-type]
+        input=node,
+        keys=positions,
+        window=spec,
+        aggregates=calls,
+        late_tag=late,
+        null_keys=NullKeys.FAIL,
+    )
+
+
+def sink(node: PlanNode, name: str = "out") -> Sink:
+    return Sink(schema=node.schema, hints=NodeHints(name=name), input=node, table=TableReference(name, "blackhole", {}))
+
+
+def plan(*nodes: PlanNode, settings: Settings | None = None) -> Plan:
+    sinks = tuple(n if isinstance(n, Sink) else sink(n, f"out{i or ''}") for i, n in enumerate(nodes))
+    return Plan("test", sinks, settings or Settings())
