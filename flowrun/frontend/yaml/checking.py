@@ -15,7 +15,6 @@ from flowrun.frontend.yaml.spec import (
     DurationValue,
     IntegerValue,
     KeySpec,
-    KeySpec,
     ListValue,
     MapValue,
     Named,
