@@ -177,11 +177,12 @@ class _GeneratingReader:
         """Generate one batch, as large as the pace allows."""
         if self._next >= self._stop and not self._take_block():
             return InputStatus.END_OF_INPUT if self._no_more else InputStatus.NOTHING_AVAILABLE
-        allowed = self._allowed_rows()
-        if allowed <= 0:
+        due = self._rows_due()
+        wanted = min(self._stop - self._next, self._context.batch_rows)
+        if due < min(wanted, self._rows_a_pace()):
             self._wake_later()
             return InputStatus.NOTHING_AVAILABLE
-        count = min(self._stop - self._next, self._context.batch_rows, allowed)
+        count = min(wanted, due)
         assert self._generator is not None
         output.emit(RecordBatch(self._generator.rows(self._next, count)), "rows")
         self._next += count
@@ -201,7 +202,11 @@ class _GeneratingReader:
             self._generator = self._factory.create(self._origin_ms)
         return True
 
-    def _allowed_rows(self) -> int:
+    def _rows_a_pace(self) -> int:
+        """Rows worth a batch: what falls due between two wake-ups."""
+        return 1 if self._rate is None else max(1, int(self._rate * _PACE_MS / 1000))
+
+    def _rows_due(self) -> int:
         if self._rate is None:
             return self._context.batch_rows
         elapsed_s = (self._context.clock.monotonic_ns() - self._began_ns) / 1e9

@@ -127,7 +127,7 @@ def test_integer_keys_in_a_small_and_in_a_wide_range(keys: tuple[int, ...], spre
     assert run(schema, keys, aggregates, columns, 64) == expected(schema, keys, aggregates, columns)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([0, 1]), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=30),
     st.integers(1, 8),

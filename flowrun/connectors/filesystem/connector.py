@@ -36,7 +36,7 @@ SOURCE_OPTIONS = (
         "source.split-size",
         OptionType.MEMORY,
         "Bigger files are read in pieces of about this size, by several readers (not compressed or multi-line ones).",
-        default=64 << 20,
+        default=8 << 20,
         minimum=1,
     ),
     _DEFAULT_NAME,

@@ -50,6 +50,7 @@ from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.windows.assigners import AlignedSlices, WindowTime
 from flowrun.operators.windows.count_window import CountMode
 from flowrun.operators.windows.evictors import Evictor
+from flowrun.operators.windows.trigger_contract import Trigger
 from flowrun.operators.windows.triggers import (
     AnyTrigger,
     ContinuousProcessingTimeTrigger,
@@ -59,7 +60,6 @@ from flowrun.operators.windows.triggers import (
     EventTimeTrigger,
     ProcessingTimeTrigger,
     PurgingTrigger,
-    Trigger,
 )
 from flowrun.operators.windows.window_function import ProcessWindowFunction
 

@@ -1,10 +1,12 @@
 """One window per key for ever: its aggregate at the end of bounded input, or at every interval of time.
 
 `GlobalWindowOperator` fires once, when the watermark reaches its maximum (event time) or the input has ended (processing time);
-rows after that are late and dropped. `ContinuousGlobalWindowOperator` is Apache Flink's global window with a continuous trigger: the first
-row of a key sets its first firing to the end of the interval that the row is in; from then on it fires at every interval, except
-that a firing without a new row since the last one, which would only repeat it, is left out. At the end of the input the keys with
-new rows fire. Firings by count are `CountWindowOperator`'s. A result's event time is the newest of its rows.
+rows after that are late and dropped. `ContinuousGlobalWindowOperator` is Apache Flink's global window with a continuous trigger: the
+first row of a key sets its first firing to the end of the interval that the row is in; from then on it fires at every interval,
+except that a firing without a new row since the last one, which would only repeat it, is left out. At the end of the input the keys
+with new rows fire. After a restore the keys of an old subtask that was ahead in event time wait until this one has caught up.
+
+Firings by count are `CountWindowOperator`'s. A result's event time is the newest of its rows.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPU
 from flowrun.operators.windows.keyed_rows import Integers, KeySlots, LocatedKeys, extended
 from flowrun.operators.windows.slice_state import ReductionSampler, Slice
 from flowrun.operators.windows.slot_snapshot import SlotTables, read_sequence, sequence_state
-from flowrun.operators.windows.window_snapshot import StateWriter, read_bundle
+from flowrun.operators.windows.window_snapshot import PROGRESS, Progress, StateWriter, read_bundle
+from flowrun.state.key_groups import key_groups
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.general_factories import GlobalWindowFactory
@@ -131,9 +134,9 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
         self._next: Integers = np.zeros(0, np.int64)
         self._changed: Integers = np.zeros(0, np.int64)
         self._first_due = MAX_TIMESTAMP
-        self._any_changed = False
         self._kept = 0
         self._sequence = 0
+        self._progress = Progress()
         self._timer: TimerHandle | None = None
         self._timer_at = MAX_TIMESTAMP
         self._keyed: Mapping[str, pa.Table] = {}
@@ -154,6 +157,7 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
         if restored is None:
             return
         self._sequence = read_sequence(restored)
+        self._progress = Progress.read(restored).within(self.context.key_groups)
         slots, (following, changed) = self._tables.read_keys(restored, self._slots)
         self._make_room()
         self._next[slots], self._changed[slots] = following, changed
@@ -180,7 +184,8 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """References to the tables that `prepare_snapshot` wrote."""
-        return OperatorSnapshot(self._keyed, sequence_state(self._sequence))
+        progress = self._progress.advanced(self.context.key_groups, self.current_watermark, self._sequence)
+        return OperatorSnapshot(self._keyed, {**sequence_state(self._sequence), PROGRESS: progress.as_state()})
 
     # ---- rows
 
@@ -194,14 +199,14 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
             self._advance(now)
             times: Times = np.full(batch.num_rows, now, np.int64)
         else:
-            now, times = self.current_watermark, self._intake.event_times(batch)
-            if now == MAX_TIMESTAMP:
+            times = self._intake.event_times(batch)
+            if self.current_watermark == MAX_TIMESTAMP:
                 self._late.inc(batch.num_rows)
                 return
         located = self._slots.locate([batch.columns.column(k) for k in self._factory.keys], batch.num_rows)
         self._make_room()
         self._merge(batch, located)
-        self._schedule(located, times, now)
+        self._schedule(located, times)
         self._arm_timer()
 
     def _merge(self, batch: RecordBatch, located: LocatedKeys) -> None:
@@ -215,8 +220,9 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
         if len(self._log) > 2 * self._kept + _SPARE_ROWS:
             self._collect()
 
-    def _schedule(self, located: LocatedKeys, times: Times, now: int) -> None:
+    def _schedule(self, located: LocatedKeys, times: Times) -> None:
         slots = located.slots
+        now = times[:1] if self._processing else self._reached(slots)
         firsts = np.empty(len(slots), np.int64)
         firsts[located.local[::-1]] = np.arange(len(times) - 1, -1, -1)
         following = self._next[slots]
@@ -224,7 +230,8 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
         first_times = times[firsts]
         following[new] = (first_times - first_times % self._every + self._every)[new]
         quiet = ~new & (self._changed[slots] == 0) & (following <= now)
-        following[quiet] += ((now - following[quiet]) // self._every + 1) * self._every
+        behind = np.broadcast_to(now, following.shape)[quiet] - following[quiet]
+        following[quiet] += (behind // self._every + 1) * self._every
         self._next[slots], self._changed[slots] = following, 1
         self._first_due = min(self._first_due, int(following.min()))
 
@@ -251,6 +258,8 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
             return
         count = len(self._slots)
         due = np.flatnonzero((self._changed[:count] == 1) & (self._next[:count] <= time))
+        if not self._processing and self._progress.most >= time:
+            due = due[self._restored(due) < time]
         due = due[np.argsort(self._next[due], kind="stable")]
         self._changed[due] = 0
         # the next firing is at the first interval after this one; a later row moves it to the first one after the time it finds
@@ -264,6 +273,17 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
         if self._factory.purging:
             self._heads[due] = NOWHERE
         self._plan()
+
+    def _restored(self, slots: Integers) -> Integers:
+        """Event time that the old subtask of each key had reached."""
+        columns = self._slots.keys_of(slots)
+        groups = key_groups(columns, self.context.max_parallelism) if columns else np.zeros(len(slots), np.int32)
+        return self._progress.fired_of(groups)
+
+    def _reached(self, slots: Integers) -> Integers:
+        """Event time of each key: this subtask's, or that of the key's old subtask if it was ahead."""
+        own: Integers = np.full(len(slots), self.current_watermark, np.int64)
+        return own if self._progress.most <= self.current_watermark else np.maximum(own, self._restored(slots))
 
     def _plan(self) -> None:
         count = len(self._slots)

@@ -204,7 +204,7 @@ class HashIndex:
     def find(self, hashes: Integers) -> Integers:
         """The number of each hash, −1 if it is not there."""
         cells = hashes & self._mask
-        found = self._numbers[cells]
+        found: Integers = self._numbers[cells]
         searching = np.flatnonzero((found >= 0) & (self._hashes[cells] != hashes))
         while len(searching):
             cells[searching] = (cells[searching] + 1) & self._mask

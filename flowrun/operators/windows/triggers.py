@@ -3,152 +3,23 @@
 The classes and their behaviour are those of Apache Flink's DataStream triggers, with two additions: `EarlyLateTrigger`, and
 `AnyTrigger`, which combines several. One deviation: a continuous firing without a new row since the window's last firing, which
 would repeat that result, is left out.
-
-A trigger is a frozen value without state of its own; what it remembers of a window is in `TriggerContext`, as named numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
 
 from flowrun.core.elements import MAX_TIMESTAMP
-
-Number: TypeAlias = int | float
-Register: TypeAlias = Callable[[bool, int], None]
-
-
-class TriggerResult(Enum):
-    """What happens to a window: (fires, forgets its rows)."""
-
-    CONTINUE = (False, False)
-    FIRE = (True, False)
-    PURGE = (False, True)
-    FIRE_AND_PURGE = (True, True)
-
-    @property
-    def fires(self) -> bool:
-        """Whether the window's rows are evaluated and emitted."""
-        return self.value[0]
-
-    @property
-    def purges(self) -> bool:
-        """Whether the window's rows are forgotten, after it fired."""
-        return self.value[1]
-
-
-class Window(NamedTuple):
-    """The time [start, end), ms. The global window ends at `MAX_TIMESTAMP`."""
-
-    start: int
-    end: int
-
-    @property
-    def max_timestamp(self) -> int:
-        """The last time inside; the global window is never over before the end of time."""
-        return self.end if self.end == MAX_TIMESTAMP else self.end - 1
-
-
-@dataclass(slots=True)
-class TriggerContext:
-    """What a trigger may do for one key and window.
-
-    Attributes:
-        current_watermark: event time, ms.
-        current_processing_time: ms.
-        state: the window's numbers, by name; `prefix` separates those of combined triggers.
-        register: called with (processing time?, ms) for each new timer; `delete` likewise.
-    """
-
-    current_watermark: int
-    current_processing_time: int
-    state: MutableMapping[str, Number]
-    register: Register
-    delete: Register
-    prefix: str = ""
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A number, or `default`."""
-        return self.state.get(self.prefix + name, default)
-
-    def put(self, name: str, value: Number) -> None:
-        """Remember a number."""
-        self.state[self.prefix + name] = value
-
-    def remove(self, *names: str) -> None:
-        """Forget numbers."""
-        for name in names:
-            self.state.pop(self.prefix + name, None)
-
-    def part(self, number: int) -> TriggerContext:
-        """The context of one of several combined triggers."""
-        return TriggerContext(
-            self.current_watermark,
-            self.current_processing_time,
-            self.state,
-            self.register,
-            self.delete,
-            f"{self.prefix}{number}.",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class TriggerRows:
-    """New rows of one window, in arrival order: their times in ms, and their numbers if the trigger reads a column."""
-
-    times: npt.NDArray[np.int64]
-    values: Sequence[Number | None] | None = None
-
-
-Decision: TypeAlias = tuple[int, TriggerResult]
-
-
-class Trigger:
-    """Base of all triggers. A custom trigger overrides `on_element` and what else it needs; instances must pickle.
-
-    Attributes:
-        can_merge: whether it may be used with session windows; then `on_merge` takes over what merged windows remembered.
-        column: position of the input column whose numbers `on_element` gets, or None.
-    """
-
-    can_merge: bool = True
-    column: int | None = None
-
-    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
-        """A row was added."""
-        raise NotImplementedError
-
-    def on_elements(self, rows: TriggerRows, window: Window, context: TriggerContext) -> list[Decision]:
-        """Rows were added: (position, result) where something happens. Overridden where the rows need not be looked at singly."""
-        decisions: list[Decision] = []
-        for position, time in enumerate(rows.times.tolist()):
-            value = rows.values[position] if rows.values is not None else None
-            result = self.on_element(time, value, window, context)
-            if result is not TriggerResult.CONTINUE:
-                decisions.append((position, result))
-        return decisions
-
-    def on_event_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """The watermark reached the event-time timer `time` of this window (perhaps another trigger's)."""
-        return TriggerResult.CONTINUE
-
-    def on_processing_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
-        """Processing time reached the timer `time`, or bounded input ended: then `time` is the window's last."""
-        return TriggerResult.CONTINUE
-
-    def on_merge(self, window: Window, merged: Sequence[TriggerContext], context: TriggerContext) -> None:
-        """Windows became one; `merged` are their contexts, which are cleared afterwards."""
-
-    def on_fired(self, window: Window, context: TriggerContext) -> None:
-        """The window fired because of another trigger that this one is combined with."""
-
-    def clear(self, window: Window, context: TriggerContext) -> None:
-        """Forget the window: its numbers and timers."""
+from flowrun.operators.windows.trigger_contract import (
+    Decision,
+    Number,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+    TriggerRows,
+    Window,
+)
 
 
 @dataclass(frozen=True)

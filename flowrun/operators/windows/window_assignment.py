@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.operators.windows.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, Times
-from flowrun.operators.windows.triggers import Window
+from flowrun.operators.windows.trigger_contract import Window
 
 Integers = npt.NDArray[np.int64]
 

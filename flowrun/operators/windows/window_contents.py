@@ -19,7 +19,7 @@ from flowrun.operators.windows.count_window import keyed_results
 from flowrun.operators.windows.event_rows import result_batches
 from flowrun.operators.windows.evictors import WindowRows
 from flowrun.operators.windows.keyed_rows import Integers, KeySlots, RowLog
-from flowrun.operators.windows.triggers import Number, Window
+from flowrun.operators.windows.trigger_contract import Number, Window
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.general_factories import GeneralWindowFactory

@@ -28,7 +28,7 @@ from flowrun.operators.windows.assigners import Times, WindowTime
 from flowrun.operators.windows.event_rows import LateRows, RowIntake
 from flowrun.operators.windows.general_factories import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.keyed_rows import Integers, KeySlots, LocatedKeys
-from flowrun.operators.windows.triggers import TriggerContext, TriggerResult, TriggerRows, Window
+from flowrun.operators.windows.trigger_contract import TriggerContext, TriggerResult, TriggerRows, Window
 from flowrun.operators.windows.window_assignment import (
     Assignment,
     assign_aligned,

@@ -18,7 +18,7 @@ from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot
 from flowrun.errors import StateError
 from flowrun.operators.timers import DOMAIN_COLUMN, NAMESPACE_COLUMN, TIMESTAMP_COLUMN, TimeDomain
 from flowrun.operators.windows.keyed_rows import Integers, KeySlots
-from flowrun.operators.windows.triggers import Window
+from flowrun.operators.windows.trigger_contract import Window
 from flowrun.operators.windows.window_contents import OpenWindow, WindowContents
 from flowrun.state.key_groups import key_groups
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
-jsonschema = pytest.importorskip("jsonschema")
-
-from flowrun.frontend.yaml.json_schema import DIALECT, json_schema  # noqa: E402
+from flowrun.frontend.yaml.json_schema import DIALECT, json_schema
 
 PIPELINES = sorted((Path(__file__).parents[3] / "pipelines").rglob("*.yaml"))
 VALID = """

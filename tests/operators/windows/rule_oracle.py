@@ -109,7 +109,8 @@ class RuleOracle:
         for time, _, key, window, held in sorted(due, key=lambda d: (d[0], d[1], d[3])):
             early = time == held.next and held.changed
             if early:
-                assert held.next is not None and self.rule.every_ms is not None
+                assert held.next is not None
+                assert self.rule.every_ms is not None
                 held.next += self.rule.every_ms
             on_time = time == self._last(window) and (window != EVER or self._default_only)
             if held.rows and (early or on_time):

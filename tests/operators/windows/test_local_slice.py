@@ -60,7 +60,7 @@ def pre_aggregated(
     return log, window.metrics.count("numLateRecordsDropped")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(streams(), st.sampled_from(CASES), st.sampled_from(KEYS), st.sampled_from([1, 3, 1024]))
 def test_it_changes_neither_results_nor_the_count_of_late_rows(
     stream: Stream, case: Case, keys: tuple[int, ...], cuts: int
@@ -77,7 +77,7 @@ def test_it_changes_neither_results_nor_the_count_of_late_rows(
 @pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case[0]))
 def test_big_batches_are_folded_under_any_limit(case: Case, max_rows: int) -> None:
     assigner, assign = case
-    events = [e for e in random_events(3000, seed=5) if not isinstance(e, int) or e > 300]
+    events = [e for e in random_events(1200, seed=5) if not isinstance(e, int) or e > 100]
     log, late = pre_aggregated(assigner, (0, 1), events, 600, max_rows)
     oracle = AlignedOracle(assign, (0, 1), AGGREGATES, 0, assigner.slice_ms)
     assert by_window(log, 2) == by_window(oracle_log(oracle, events), 2)

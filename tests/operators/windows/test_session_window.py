@@ -26,7 +26,7 @@ from tests.operators.windows.streams import (
 )
 
 KEYS = ((0,), (1,), (0, 1), ())
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def factory(

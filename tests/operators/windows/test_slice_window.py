@@ -43,7 +43,7 @@ CASES: tuple[Case, ...] = (
     (CumulativeSlices(20, 2, offset_ms=1), cumulative(20, 2, 1)),
 )
 KEYS = ((0,), (1,), (0, 1), ())
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def factory(
@@ -113,7 +113,7 @@ def test_a_restored_job_goes_on_as_if_nothing_had_happened_at_any_parallelism(
 @pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case[0]))
 def test_batches_of_any_size_give_the_same_rows(case: Case, cuts: int) -> None:
     assigner, assign = case
-    events = random_events(1500 if cuts > 7 else 200, seed=11)
+    events = random_events(600 if cuts > 7 else 120, seed=11)
     harness = LateKeeping(factory(assigner, (0,), allowed_lateness_ms=6, late_tag=LATE), schema=INPUT)
     log = drive(harness, events, cuts)
     oracle = AlignedOracle(assign, (0,), EVERYTHING, 6, assigner.slice_ms)

@@ -18,6 +18,7 @@ from flowrun.operators.windows.general_factories import (
     TriggerRule,
     build_trigger,
 )
+from flowrun.operators.windows.trigger_contract import Trigger, TriggerContext, TriggerResult, TriggerRows, Window
 from flowrun.operators.windows.triggers import (
     AnyTrigger,
     ContinuousEventTimeTrigger,
@@ -28,11 +29,6 @@ from flowrun.operators.windows.triggers import (
     EventTimeTrigger,
     ProcessingTimeTrigger,
     PurgingTrigger,
-    Trigger,
-    TriggerContext,
-    TriggerResult,
-    TriggerRows,
-    Window,
 )
 
 CONTINUE, FIRE, PURGE, BOTH = (

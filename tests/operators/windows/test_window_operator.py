@@ -18,7 +18,7 @@ from flowrun.errors import DataError
 from flowrun.operators.windows import window_operator
 from flowrun.operators.windows.assigners import TumblingSlices, WindowTime
 from flowrun.operators.windows.evictors import CountEvictor, DeltaEvictor, TimeEvictor
-from flowrun.operators.windows.factories import SessionWindowFactory
+from flowrun.operators.windows.factories import SessionWindowFactory, SliceWindowFactory
 from flowrun.operators.windows.general_factories import (
     GeneralWindowFactory,
     GlobalAssigner,
@@ -26,7 +26,7 @@ from flowrun.operators.windows.general_factories import (
     TriggerRule,
     WindowAssigner,
 )
-from flowrun.operators.windows.triggers import Window
+from flowrun.operators.windows.trigger_contract import Window
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.windows.flink_oracle import AlignedOracle, SessionOracle
 from tests.operators.windows.general_streams import CASES, driven, emitted, push_cut, rescaled, unbounded_schema
@@ -73,7 +73,7 @@ def factory(assigner: WindowAssigner, keys: Sequence[int], **options: Any) -> Ge
     st.sampled_from([0, 0, 4, 12]),
     st.sampled_from([1, 2, 7, 1024]),
 )
-def test_with_the_default_trigger_it_gives_what_flink_gives_row_by_row(
+def test_with_the_default_trigger_it_equals_flink_row_by_row_and_the_fast_path(
     stream: Stream, case: Any, keys: tuple[int, ...], lateness: int, cuts: int
 ) -> None:
     assigner, assign = case
@@ -83,6 +83,9 @@ def test_with_the_default_trigger_it_gives_what_flink_gives_row_by_row(
     assert by_window(found.log, len(keys)) == by_window(oracle_log(oracle, events), len(keys))
     assert found.late == oracle.late
     assert found.dropped == len(oracle.late)
+    schema = output_schema(keys, EVERYTHING)
+    fast = SliceWindowFactory(keys, EVERYTHING, assigner, INPUT, schema, allowed_lateness_ms=lateness, late_tag=LATE)
+    assert by_window(driven(fast, events, cuts).log, len(keys)) == by_window(found.log, len(keys))
 
 
 @FEW
