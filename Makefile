@@ -19,7 +19,7 @@ test:
 	$(PYTHON) -m pytest
 
 soak:
-	$(PYTHON) -m pytest -m soak
+	HYPOTHESIS_PROFILE=soak $(PYTHON) -m pytest -m 'soak or not soak'
 
 bench:
 	$(PYTHON) -m benchmarks

@@ -1,0 +1,10 @@
+"""What holds for all tests."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# The same examples on every run, so that a red build is a changed program; `make soak` looks for new ones.
+settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("soak", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
