@@ -209,9 +209,9 @@ class Store:
 class Writer(AbstractOperator):
     """Hands over one committable a batch while running if `rolls`, and one at the end."""
 
-    def __init__(self, rolls: bool, *, break_after_finish: bool = False) -> None:
+    def __init__(self, rolls: bool, *, break_after: threading.Event | None = None) -> None:
         self._rolls = rolls
-        self._break = break_after_finish
+        self._break_after = break_after
 
     def connect(self, submit: Callable[[Sequence[Committable]], None]) -> None:
         self._submit = submit
@@ -223,15 +223,19 @@ class Writer(AbstractOperator):
     def finish(self) -> None:
         self._submit([Committable(f"end-{self.context.subtask}", {})])
         self._submit([])
+        if self._break_after is not None and self.context.subtask == 0:
+            self._break_after.set()
 
     def close(self) -> None:
-        if self._break and self.context.subtask == 1:
+        if self._break_after is not None and self.context.subtask == 1:
+            self._break_after.wait(30)
             raise ValueError("broke after it had finished")
 
 
 def writing(store: Store, *, rolls: bool = False, endless: bool = False, broken: bool = False) -> Any:
     source = vertex("source", lambda: ListSource(lambda s: [rows([s])], endless=endless), parallelism=2)
-    sink = vertex("out", lambda: Writer(rolls, break_after_finish=broken), parallelism=2, sink=store).read(source)
+    all_finished = threading.Event() if broken else None
+    sink = vertex("out", lambda: Writer(rolls, break_after=all_finished), parallelism=2, sink=store).read(source)
     return job(source, sink, settings=JobSettings(unbounded=endless))
 
 
