@@ -107,25 +107,33 @@ def _wait(job: LocalJob, view: View | None) -> JobResult:
 class _Interruption:
     """What the user asked for with signals."""
 
-    def __init__(self, job: LocalJob, quiet: bool) -> None:
-        self._job = job
+    def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
+        self._job: LocalJob | None = None
         self.requested = False
+
+    def attach(self, job: LocalJob) -> None:
+        """The job that signals are for; one that came before stops it at once."""
+        self._job = job
+        if self.requested:
+            job.stop()
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """First signal: stop; second: cancel."""
         if self.requested:
-            self._job.cancel()
+            if self._job is not None:
+                self._job.cancel()
             return
         self.requested = True
         if not self._quiet:
             say("\nstopping: what was read is processed and written; press Ctrl-C again to cancel")
-        self._job.stop()
+        if self._job is not None:
+            self._job.stop()
 
 
 @contextmanager
-def _stop_on_signals(job: LocalJob, quiet: bool) -> Iterator[_Interruption]:
-    interruption = _Interruption(job, quiet)
+def _stop_on_signals(quiet: bool) -> Iterator[_Interruption]:
+    interruption = _Interruption(quiet)
     before = {number: signal.signal(number, interruption.handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interruption
