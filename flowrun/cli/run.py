@@ -79,12 +79,10 @@ def run(
     compiled = compile_pipeline(file, parse_assignments(variables, "--var"), values)
     if not quiet:
         show_diagnostics(compiled.warnings)
-    with (
-        start_embedded(compiled.job_graph) as job,
-        _stop_on_signals(job, quiet) as interruption,
-        _view(quiet, live) as view,
-    ):
-        result = _wait(job, view)
+    with _stop_on_signals(quiet) as interruption, start_embedded(compiled.job_graph) as job:
+        interruption.attach(job)
+        with _view(quiet, live) as view:
+            result = _wait(job, view)
     if report is not None:
         _write_report(report, result)
     if not quiet:
