@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import tempfile
 import textwrap
@@ -32,7 +33,9 @@ def run() -> list[Figure]:
         for _ in range(SECONDS):
             time.sleep(1)
             samples.append(_resident_mb(process.pid))
-        process.send_signal(2)
+        for _ in range(2):  # stop, then cancel: what is on its way would take minutes at this pace
+            process.send_signal(signal.SIGINT)
+            time.sleep(1)
         process.wait(30)
     early, late = max(samples[5:15]), max(samples)
     return [

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-UInt64s = npt.NDArray[np.uint64]
+from flowrun.core.splitmix import UInt64s, splitmix64
+
 Int64s = npt.NDArray[np.int64]
 
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -29,15 +30,7 @@ def random_uint64(seed: int, stream: int, start: int, count: int) -> UInt64s:
     mixed = np.arange(count, dtype=np.uint64)
     mixed *= np.uint64(_GOLDEN)
     mixed += np.uint64(first)
-    shifted = mixed >> np.uint64(30)
-    mixed ^= shifted
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    np.right_shift(mixed, np.uint64(27), out=shifted)
-    mixed ^= shifted
-    mixed *= np.uint64(0x94D049BB133111EB)
-    np.right_shift(mixed, np.uint64(31), out=shifted)
-    mixed ^= shifted
-    return mixed
+    return splitmix64(mixed, out=mixed)
 
 
 def scale_to_range(bits: UInt64s, low: int, high: int | Int64s) -> Int64s:

@@ -77,7 +77,7 @@ class WindowedStream:
         upstream, keys, factory = self._stream.transformation, self._keys, self._factory(aggregates, schema)
         if isinstance(factory, SliceWindowFactory) and self._pre_aggregates(aggregates):
             local = LocalSliceAggregateFactory(
-                self._keys, aggregates, factory.assigner, self._stream.schema, self._null_keys
+                self._keys, aggregates, factory.assigner, self._stream.schema, null_keys=self._null_keys
             )
             upstream = OneInputTransformation(
                 name=f"local {name}", schema=local.output_schema, factory=local, input=upstream

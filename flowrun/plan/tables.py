@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 
 from flowrun.api.connector import Connector, PushedFilter, TableDefinition
@@ -95,19 +96,8 @@ def create_source(
     connector = usable_connector(table.connector, TableRole.SOURCE)
     if connector.create_source is None:
         raise InternalError(f"connector '{connector.name}' is no source")
-    options = _checked_options(connector, table, TableRole.SOURCE)
-    return connector.create_source(
-        TableDefinition(
-            name=table.name,
-            schema=schema,
-            options=options,
-            format=table.format,
-            partition_keys=table.partition_keys,
-            primary_key=table.primary_key,
-            filters=filters,
-            declared=declared,
-        )
-    )
+    definition = _definition(connector, table, schema, TableRole.SOURCE)
+    return connector.create_source(replace(definition, filters=filters, declared=declared))
 
 
 def create_sink(table: TableReference, schema: Schema, unbounded: bool) -> Sink:
@@ -124,23 +114,21 @@ def create_sink(table: TableReference, schema: Schema, unbounded: bool) -> Sink:
     connector = usable_connector(table.connector, TableRole.SINK)
     if connector.create_sink is None:
         raise InternalError(f"connector '{connector.name}' is no sink")
-    options = _checked_options(connector, table, TableRole.SINK)
-    return connector.create_sink(
-        TableDefinition(
-            name=table.name,
-            schema=schema,
-            options=options,
-            format=table.format,
-            partition_keys=table.partition_keys,
-            primary_key=table.primary_key,
-            unbounded=unbounded,
-        )
-    )
+    definition = _definition(connector, table, schema, TableRole.SINK)
+    return connector.create_sink(replace(definition, unbounded=unbounded))
 
 
-def _checked_options(connector: Connector, table: TableReference, role: TableRole) -> Options:
+def _definition(connector: Connector, table: TableReference, schema: Schema, role: TableRole) -> TableDefinition:
+    """What a connector is told of a source or sink alike. Raises OptionError for the first wrong option."""
     check_format(connector, table.format)
     options, problems = parse_table_options(connector, table.format, role, table.options)
     if problems:
         raise problems[0]
-    return options
+    return TableDefinition(
+        name=table.name,
+        schema=schema,
+        options=options,
+        format=table.format,
+        partition_keys=table.partition_keys,
+        primary_key=table.primary_key,
+    )

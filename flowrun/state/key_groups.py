@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.state import KeyGroupRange
+from flowrun.core.splitmix import UInt64s, splitmix64
 from flowrun.errors import DataError
-
-UInt64s = npt.NDArray[np.uint64]
 
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 _COMBINE = np.uint64(0x9DDFEA08EB382D69)
@@ -60,6 +59,15 @@ def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray
     return hashes.astype(np.int32)
 
 
+def key_groups_or_zero(columns: Sequence[pa.Array], rows: int, max_parallelism: int) -> npt.NDArray[np.int32]:
+    """The key group of each of `rows` rows, int32; without key columns all rows are of one key, in group 0.
+
+    >>> key_groups_or_zero([], 3, 128).tolist()
+    [0, 0, 0]
+    """
+    return key_groups(columns, max_parallelism) if columns else np.zeros(rows, np.int32)
+
+
 def subtask_of(groups: npt.NDArray[np.int32], parallelism: int, max_parallelism: int) -> npt.NDArray[np.int32]:
     """The subtask that owns each key group."""
     return (groups.astype(np.int64) * parallelism // max_parallelism).astype(np.int32)
@@ -74,22 +82,10 @@ def hash_columns(columns: Sequence[pa.Array]) -> UInt64s:
     combined: UInt64s | None = None
     for column in columns:
         hashed = _hash_array(column)
-        combined = hashed if combined is None else _splitmix(combined * _COMBINE + hashed)
+        combined = hashed if combined is None else splitmix64(combined * _COMBINE + hashed)
     if combined is None:
         raise DataError("a key needs at least one column")
     return combined
-
-
-def _splitmix(values: UInt64s) -> UInt64s:
-    shifted = values >> np.uint64(30)
-    mixed = values ^ shifted
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    np.right_shift(mixed, np.uint64(27), out=shifted)
-    mixed ^= shifted
-    mixed *= np.uint64(0x94D049BB133111EB)
-    np.right_shift(mixed, np.uint64(31), out=shifted)
-    mixed ^= shifted
-    return mixed
 
 
 def _hash_array(array: pa.Array) -> UInt64s:
@@ -99,9 +95,9 @@ def _hash_array(array: pa.Array) -> UInt64s:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         hashed = _hash_strings(array)
     elif pa.types.is_boolean(kind):
-        hashed = _splitmix(pc.fill_null(array, False).cast(pa.int64()).to_numpy().view(np.uint64))
+        hashed = splitmix64(pc.fill_null(array, False).cast(pa.int64()).to_numpy().view(np.uint64))
     elif pa.types.is_integer(kind) or pa.types.is_temporal(kind):
-        hashed = _splitmix(_as_int64(array).view(np.uint64))
+        hashed = splitmix64(_as_int64(array).view(np.uint64))
     elif pa.types.is_floating(kind):
         hashed = _hash_floats(array)
     elif pa.types.is_decimal(kind):
@@ -139,7 +135,7 @@ def _hash_floats(array: pa.Array) -> UInt64s:
     values = pc.fill_null(array, 0.0).to_numpy().astype(np.float64)
     values = np.where(values == 0.0, 0.0, values)  # −0.0 and 0.0 are one key
     values = np.where(np.isnan(values), np.nan, values)
-    return _splitmix(values.view(np.uint64))
+    return splitmix64(values.view(np.uint64))
 
 
 def _hash_lists(array: pa.Array) -> UInt64s:
@@ -181,7 +177,7 @@ def _hash_runs(
     for step in range(-(-longest // width)):
         alive = np.flatnonzero(lengths > width * step)
         if len(alive) == len(lengths):
-            state = _splitmix((state ^ part(slice(None), step)) * _COMBINE)
+            state = splitmix64((state ^ part(slice(None), step)) * _COMBINE)
         else:
-            state[alive] = _splitmix((state[alive] ^ part(alive, step)) * _COMBINE)
-    return _splitmix(state)
+            state[alive] = splitmix64((state[alive] ^ part(alive, step)) * _COMBINE)
+    return splitmix64(state)

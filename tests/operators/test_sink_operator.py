@@ -103,11 +103,9 @@ def test_outside_failures_carry_the_name_of_the_sink():
         push(harness, 13)
 
 
-def test_latency_markers_end_in_a_histogram():
+def test_latency_markers_end_at_a_sink():
     harness = make(ListSink(SCHEMA))
-    harness.advance_processing_time(150)
     harness.latency_marker(LatencyMarker(100, "source", 0))
-    assert harness.metrics.histogram("latency").values == [50]
     assert harness.elements == []
 
 

@@ -6,10 +6,14 @@ quotes before each line end is even, counting them is enough; only blocks with a
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.format import Framer, Offsets, RecordChunk
+
+_Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 _LINE_FEED, _CARRIAGE_RETURN, _HASH = 10, 13, ord("#")
 MAX_QUOTED_RECORD_BYTES = 16 << 20
@@ -25,9 +29,7 @@ class LineFramer:
     def frame(self, data: bytes | memoryview, at_end: bool) -> tuple[RecordChunk, int]:
         """Whole lines; see `Framer`."""
         bytes_ = np.frombuffer(data, np.uint8)
-        ends = np.flatnonzero(bytes_ == _LINE_FEED)
-        if at_end and len(data) and (not len(ends) or ends[-1] != len(data) - 1):
-            ends = np.append(ends, len(data))
+        ends = _line_ends(bytes_, at_end)
         return _chunk(data, bytes_, ends, self._comments)
 
 
@@ -50,9 +52,7 @@ class QuotedFramer:
     def frame(self, data: bytes | memoryview, at_end: bool) -> tuple[RecordChunk, int]:
         """Whole records; see `Framer`."""
         bytes_ = np.frombuffer(data, np.uint8)
-        ends = np.flatnonzero(bytes_ == _LINE_FEED)
-        if at_end and len(data) and (not len(ends) or ends[-1] != len(data) - 1):
-            ends = np.append(ends, len(data))
+        ends = _line_ends(bytes_, at_end)
         quotes = np.flatnonzero(bytes_ == self._quote[0])
         odd = len(quotes) and ((np.searchsorted(quotes, ends) % 2).any() or (not at_end and len(quotes) % 2))
         if odd or (self._escape is not None and (bytes_ == self._escape[0]).any()):
@@ -122,9 +122,15 @@ class QuotedFramer:
         return end
 
 
-def _chunk(
-    data: bytes | memoryview, bytes_: np.ndarray[tuple[int], np.dtype[np.uint8]], ends: Offsets, comments: bool
-) -> tuple[RecordChunk, int]:
+def _line_ends(bytes_: _Bytes, at_end: bool) -> Offsets:
+    """Positions of the line feeds; at the end of the file a last line without one ends there too."""
+    ends = np.flatnonzero(bytes_ == _LINE_FEED)
+    if at_end and len(bytes_) and (not len(ends) or ends[-1] != len(bytes_) - 1):
+        ends = np.append(ends, len(bytes_))
+    return ends
+
+
+def _chunk(data: bytes | memoryview, bytes_: _Bytes, ends: Offsets, comments: bool) -> tuple[RecordChunk, int]:
     buffer = pa.py_buffer(data)
     if not len(ends):
         return RecordChunk(buffer, ends, ends), 0

@@ -65,6 +65,22 @@ class SliceAssigner(Protocol):
         ...
 
 
+def check_session_gap(gap_ms: int) -> None:
+    """Raise ValueError unless the gap of a session window is positive."""
+    if gap_ms <= 0:
+        raise ValueError(f"gap of a session window must be positive, not {gap_ms} ms")
+
+
+def slices_of(assigner: SliceAssigner, times: Times) -> Times:
+    """End of the slice of each of at least one time; a single value stands for all if they are of one slice.
+
+    >>> slices_of(TumblingSlices(10), np.array([3, 5])).tolist(), slices_of(TumblingSlices(10), np.array([3, 15])).tolist()
+    ([10], [10, 20])
+    """
+    bounds = assigner.slice_ends(np.array([times.min(), times.max()]))
+    return bounds[:1] if bounds[0] == bounds[1] else assigner.slice_ends(times)
+
+
 def _floor_to(times: Times, size: int, offset: int) -> Times:
     floored: Times = times - np.mod(times - offset, size)
     return floored

@@ -26,7 +26,6 @@ from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.bundle import Bundle
-from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.windows.cell_partials import CellAggregator, PartialLog, select_cells
 from flowrun.operators.windows.event_rows import MAX_OUTPUT_ROWS, RowIntake
@@ -119,10 +118,8 @@ class CountWindowOperator(AbstractOperator):
         self._cells_per_window = factory.size // self._cell_rows
         self._aggregator = CellAggregator(factory.input_schema, factory.aggregates)
         self._log = PartialLog(self._aggregator.layout)
-        key_fields = [factory.input_schema.fields[k] for k in factory.keys]
-        self._key_schema = pa.schema([(f.name, f.type.arrow) for f in key_fields])
-        self._codec = KeyCodec.of([(f.name, f.type) for f in key_fields])
-        self._slots = KeySlots(self._codec)
+        self._slots = KeySlots.of(factory.input_schema, factory.keys)
+        self._key_schema = pa.schema([factory.input_schema.arrow.field(k) for k in factory.keys])
         self._counts: Integers = np.zeros(0, np.int64)
         self._heads: Integers = np.zeros(0, np.int64)  # log position of each slot's newest cell
         self._previous: Integers = np.zeros(0, np.int64)  # for each log position, that of the slot's cell before it

@@ -25,7 +25,7 @@ Contract for lowering
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
 from flowrun.api.aggregate import BoundAggregate
@@ -33,35 +33,59 @@ from flowrun.api.operator import ChainingStrategy, OutputTag, StreamOperator
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.aggregation.layout import PartialLayout
-from flowrun.operators.windows.assigners import AlignedSlices, WindowTime
+from flowrun.operators.windows.assigners import AlignedSlices, WindowTime, check_session_gap
 
 
 @dataclass(frozen=True)
-class SliceWindowFactory:
-    """Keyed aggregation over aligned windows.
+class KeyedWindowFactory:
+    """What the recipes of all window operators have.
 
     Attributes:
         keys: positions of the key columns in the input; () for one global group.
-        partial_input: rows come from a `LocalSliceAggregate` with the same parameters.
-        time_column: position of the column to read event time from; None: the rows' `timestamps`.
+        null_keys: what happens to rows one of whose keys is NULL.
     """
 
     keys: tuple[int, ...]
     aggregates: tuple[BoundAggregate, ...]
-    assigner: AlignedSlices
-    input_schema: Schema
-    output_schema: Schema
-    allowed_lateness_ms: int = 0
-    late_tag: OutputTag | None = None
-    domain: WindowTime = WindowTime.EVENT
+    _: KW_ONLY
     null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
-    partial_input: bool = False
-    time_column: int | None = None
 
     @property
     def chaining(self) -> ChainingStrategy:
         """May be chained (it follows a shuffle, so it heads its chain unless the shuffle is a forward edge)."""
         return ChainingStrategy.ALWAYS
+
+
+@dataclass(frozen=True)
+class TimeWindowFactory(KeyedWindowFactory):
+    """What the recipes of operators have whose windows may close as time passes.
+
+    Attributes:
+        allowed_lateness_ms: how long after its end event time a window still takes rows.
+        late_tag: where rows that are too late go; None: nowhere.
+        domain: which clock closes windows.
+        time_column: position of the column to read event time from; None: the rows' `timestamps`.
+    """
+
+    _: KW_ONLY
+    allowed_lateness_ms: int = 0
+    late_tag: OutputTag | None = None
+    domain: WindowTime = WindowTime.EVENT
+    time_column: int | None = None
+
+
+@dataclass(frozen=True)
+class SliceWindowFactory(TimeWindowFactory):
+    """Keyed aggregation over aligned windows.
+
+    Attributes:
+        partial_input: rows come from a `LocalSliceAggregate` with the same parameters.
+    """
+
+    assigner: AlignedSlices
+    input_schema: Schema
+    output_schema: Schema
+    partial_input: bool = False
 
     @cached_property
     def layout(self) -> PartialLayout:
@@ -76,27 +100,20 @@ class SliceWindowFactory:
 
 
 @dataclass(frozen=True)
-class LocalSliceAggregateFactory:
+class LocalSliceAggregateFactory(KeyedWindowFactory):
     """Pre-aggregation by key and slice before the shuffle. It never drops late rows: the window operator decides.
 
     Attributes:
+        time_column: position of the column to read event time from; None: the rows' `timestamps`.
         max_rows: buffered partial rows that force a flush.
         max_bytes: buffered bytes that force a flush.
     """
 
-    keys: tuple[int, ...]
-    aggregates: tuple[BoundAggregate, ...]
     assigner: AlignedSlices
     input_schema: Schema
-    null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
     time_column: int | None = None
     max_rows: int = 256 * 1024
     max_bytes: int = 64 * 1024 * 1024
-
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
 
     @cached_property
     def layout(self) -> PartialLayout:
@@ -116,33 +133,19 @@ class LocalSliceAggregateFactory:
 
 
 @dataclass(frozen=True)
-class SessionWindowFactory:
+class SessionWindowFactory(TimeWindowFactory):
     """Keyed aggregation over sessions: windows that `gap_ms` without rows close; windows that touch merge.
 
-    Attributes:
-        keys: positions of the key columns in the input; () for one global group.
-        time_column: position of the column to read event time from; None: the rows' `timestamps`.
+    Raises:
+        ValueError: the gap is not positive.
     """
 
-    keys: tuple[int, ...]
-    aggregates: tuple[BoundAggregate, ...]
     gap_ms: int
     input_schema: Schema
     output_schema: Schema
-    allowed_lateness_ms: int = 0
-    late_tag: OutputTag | None = None
-    domain: WindowTime = WindowTime.EVENT
-    null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
-    time_column: int | None = None
 
     def __post_init__(self) -> None:
-        if self.gap_ms <= 0:
-            raise ValueError(f"gap of a session window must be positive, not {self.gap_ms} ms")
-
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
+        check_session_gap(self.gap_ms)
 
     @cached_property
     def layout(self) -> PartialLayout:

@@ -43,13 +43,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from flowrun.api.aggregate import BoundAggregate
-from flowrun.api.operator import ChainingStrategy, OutputTag, StreamOperator
+from flowrun.api.operator import StreamOperator
 from flowrun.core.schema import Schema
-from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.windows.assigners import AlignedSlices, WindowTime
+from flowrun.operators.windows.assigners import AlignedSlices, WindowTime, check_session_gap
 from flowrun.operators.windows.count_window import CountMode
 from flowrun.operators.windows.evictors import Evictor
+from flowrun.operators.windows.factories import KeyedWindowFactory, TimeWindowFactory
 from flowrun.operators.windows.trigger_contract import Trigger
 from flowrun.operators.windows.triggers import (
     AnyTrigger,
@@ -71,8 +70,7 @@ class SessionAssigner:
     gap_ms: int
 
     def __post_init__(self) -> None:
-        if self.gap_ms <= 0:
-            raise ValueError(f"gap of a session window must be positive, not {self.gap_ms} ms")
+        check_session_gap(self.gap_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,35 +145,26 @@ def global_fast_path(rule: TriggerRule | None) -> bool:
 
 
 @dataclass(frozen=True)
-class CountWindowFactory:
+class CountWindowFactory(KeyedWindowFactory):
     """Keyed aggregation over the last `size` rows, every `slide` rows.
 
     Attributes:
-        keys: positions of the key columns in the input; () for one global group.
         accumulating: over all rows instead of the last `size`; used for global windows that fire by count.
 
     Raises:
         ValueError: size or slide is not positive.
     """
 
-    keys: tuple[int, ...]
-    aggregates: tuple[BoundAggregate, ...]
     size: int
     slide: int
     input_schema: Schema
     output_schema: Schema
-    null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
     accumulating: bool = False
 
     def __post_init__(self) -> None:
         for name in ("size", "slide"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} of a count window must be positive, not {getattr(self, name)}")
-
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
 
     @property
     def mode(self) -> CountMode:
@@ -192,33 +181,24 @@ class CountWindowFactory:
 
 
 @dataclass(frozen=True)
-class GlobalWindowFactory:
+class GlobalWindowFactory(KeyedWindowFactory):
     """Keyed aggregation over all rows.
 
     Attributes:
-        keys: positions of the key columns in the input; () for one global group.
         rule: a rule that `global_fast_path` accepts.
 
     Raises:
         ValueError: the rule needs the general operator.
     """
 
-    keys: tuple[int, ...]
-    aggregates: tuple[BoundAggregate, ...]
     input_schema: Schema
     output_schema: Schema
     rule: TriggerRule | None = None
     domain: WindowTime = WindowTime.EVENT
-    null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
 
     def __post_init__(self) -> None:
         if not global_fast_path(self.rule):
             raise ValueError(f"{self.rule} needs a GeneralWindowFactory over a GlobalAssigner")
-
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
 
     @property
     def purging(self) -> bool:
@@ -248,22 +228,18 @@ class GlobalWindowFactory:
 
 
 @dataclass(frozen=True)
-class GeneralWindowFactory:
+class GeneralWindowFactory(TimeWindowFactory):
     """Any window with any trigger, evictor and window function; keeps the rows of open windows.
 
     Attributes:
-        keys: positions of the key columns in the input; () for one global group.
         aggregates: what a firing computes, unless there is a `function`.
         rule: when windows fire besides their default; `trigger` overrides it with a trigger of one's own.
         function: computes the result columns after keys and bounds from a window's rows, instead of aggregates.
-        time_column: position of the column to read event time from; None: the rows' `timestamps`.
 
     Raises:
         ValueError: the trigger cannot be used with session windows.
     """
 
-    keys: tuple[int, ...]
-    aggregates: tuple[BoundAggregate, ...]
     assigner: WindowAssigner
     input_schema: Schema
     output_schema: Schema
@@ -271,20 +247,10 @@ class GeneralWindowFactory:
     evictor: Evictor | None = None
     trigger: Trigger | None = None
     function: ProcessWindowFunction | None = None
-    allowed_lateness_ms: int = 0
-    late_tag: OutputTag | None = None
-    domain: WindowTime = WindowTime.EVENT
-    null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
-    time_column: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.assigner, SessionAssigner) and not self.effective_trigger.can_merge:
             raise ValueError(f"{self.effective_trigger} cannot be used with session windows, which merge")
-
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
 
     @cached_property
     def effective_trigger(self) -> Trigger:

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorContext, Output, TimerHandle
+from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.aggregation.engine import AggregationEngine, concat_bundles
-from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.aggregation.layout import PartialLayout
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.windows.assigners import Times, WindowTime
@@ -31,8 +30,9 @@ from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPU
 from flowrun.operators.windows.keyed_rows import Integers, KeySlots, LocatedKeys, extended
 from flowrun.operators.windows.slice_state import ReductionSampler, Slice
 from flowrun.operators.windows.slot_snapshot import SlotTables, read_sequence, sequence_state
+from flowrun.operators.windows.time_driven import TimeDrivenOperator
 from flowrun.operators.windows.window_snapshot import PROGRESS, Progress, StateWriter, read_bundle
-from flowrun.state.key_groups import key_groups
+from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.general_factories import GlobalWindowFactory
@@ -118,27 +118,23 @@ class GlobalWindowOperator(AbstractOperator):
             self.output.emit(result)
 
 
-class ContinuousGlobalWindowOperator(AbstractOperator):
+class ContinuousGlobalWindowOperator(TimeDrivenOperator):
     """Fires the aggregate of all rows of a key at every interval; see the module."""
 
     def __init__(self, factory: GlobalWindowFactory, every_ms: int) -> None:
+        super().__init__(factory.domain)
         self._factory = factory
         self._every = every_ms
-        self._processing = factory.domain is WindowTime.PROCESSING
         self._aggregator = CellAggregator(factory.input_schema, factory.aggregates)
         self._log = PartialLog(self._aggregator.layout)
-        key_fields = [factory.input_schema.fields[k] for k in factory.keys]
-        self._key_schema = pa.schema([(f.name, f.type.arrow) for f in key_fields])
-        self._slots = KeySlots(KeyCodec.of([(f.name, f.type) for f in key_fields]))
+        self._slots = KeySlots.of(factory.input_schema, factory.keys)
+        self._key_schema = pa.schema([factory.input_schema.arrow.field(k) for k in factory.keys])
         self._heads: Integers = np.zeros(0, np.int64)
         self._next: Integers = np.zeros(0, np.int64)
         self._changed: Integers = np.zeros(0, np.int64)
-        self._first_due = MAX_TIMESTAMP
         self._kept = 0
         self._sequence = 0
         self._progress = Progress()
-        self._timer: TimerHandle | None = None
-        self._timer_at = MAX_TIMESTAMP
         self._keyed: Mapping[str, pa.Table] = {}
 
     def setup(self, context: OperatorContext, output: Output) -> None:
@@ -168,10 +164,6 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
             self._kept = len(self._log)
         self._plan()
 
-    def open(self) -> None:
-        """Arm the timer of restored firings."""
-        self._arm_timer()
-
     def prepare_snapshot(self, checkpoint_id: int) -> None:
         """Write the state tables."""
         slots = np.arange(len(self._slots))
@@ -195,9 +187,7 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
         if batch.num_rows == 0:
             return
         if self._processing:
-            now = self.context.processing_time.now_ms()
-            self._advance(now)
-            times: Times = np.full(batch.num_rows, now, np.int64)
+            times: Times = np.full(batch.num_rows, self._advance_to_clock(), np.int64)
         else:
             times = self._intake.event_times(batch)
             if self.current_watermark == MAX_TIMESTAMP:
@@ -233,28 +223,13 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
         behind = np.broadcast_to(now, following.shape)[quiet] - following[quiet]
         following[quiet] += (behind // self._every + 1) * self._every
         self._next[slots], self._changed[slots] = following, 1
-        self._first_due = min(self._first_due, int(following.min()))
+        first = int(following.min())
+        self._next_firing = first if self._next_firing is None else min(self._next_firing, first)
 
     # ---- time
 
-    def on_watermark(self, timestamp: int) -> None:
-        """Fire the keys that are due."""
-        if not self._processing:
-            self._advance(timestamp)
-
-    def finish(self) -> None:
-        """Fire what has changed since its last firing, at the regular end of the input."""
-        if self._processing and self.current_watermark == MAX_TIMESTAMP:
-            self._advance(MAX_TIMESTAMP)
-
-    def close(self) -> None:
-        """Cancel the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _advance(self, time: int) -> None:
-        if time < self._first_due:
+        if self._next_firing is None or time < self._next_firing:
             return
         count = len(self._slots)
         due = np.flatnonzero((self._changed[:count] == 1) & (self._next[:count] <= time))
@@ -276,8 +251,7 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
 
     def _restored(self, slots: Integers) -> Integers:
         """Event time that the old subtask of each key had reached."""
-        columns = self._slots.keys_of(slots)
-        groups = key_groups(columns, self.context.max_parallelism) if columns else np.zeros(len(slots), np.int32)
+        groups = key_groups_or_zero(self._slots.keys_of(slots), len(slots), self.context.max_parallelism)
         return self._progress.fired_of(groups)
 
     def _reached(self, slots: Integers) -> Integers:
@@ -288,20 +262,7 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
     def _plan(self) -> None:
         count = len(self._slots)
         waiting = self._next[:count][self._changed[:count] == 1]
-        self._first_due = int(waiting.min()) if len(waiting) else MAX_TIMESTAMP
-
-    def _arm_timer(self) -> None:
-        if not self._processing or self._first_due == self._timer_at:
-            return
-        self.close()
-        self._timer_at = self._first_due
-        if self._first_due < MAX_TIMESTAMP:
-            self._timer = self.context.processing_time.register(self._first_due, self._on_timer)
-
-    def _on_timer(self, _: int) -> None:
-        self._timer, self._timer_at = None, MAX_TIMESTAMP
-        self._advance(self.context.processing_time.now_ms())
-        self._arm_timer()
+        self._next_firing = int(waiting.min()) if len(waiting) else None
 
     # ---- room
 

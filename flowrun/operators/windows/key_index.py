@@ -14,9 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.splitmix import UInt64s
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.grouping import numbered_groups
-from flowrun.state.key_groups import UInt64s, hash_columns
+from flowrun.state.key_groups import hash_columns
 
 _EMPTY = -1
 _DELETED = -2

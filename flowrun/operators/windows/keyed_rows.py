@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.grouping import group_ids
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.state.key_groups import hash_columns
@@ -117,6 +118,16 @@ class KeySlots:
         self._hashes: Integers = np.zeros(0, np.int64)
         self._collided: dict[Any, int] = {}
         self._count = 0
+
+    @classmethod
+    def of(cls, schema: Schema, keys: Sequence[int]) -> KeySlots:
+        """Slots for the key columns at these positions.
+
+        Raises:
+            DataError: a column's type cannot be a key.
+        """
+        fields = [schema.fields[k] for k in keys]
+        return cls(KeyCodec.of([(f.name, f.type) for f in fields]))
 
     def __len__(self) -> int:
         return self._count

@@ -17,14 +17,13 @@ from flowrun.core.elements import RecordBatch
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.windows.assigners import Times
+from flowrun.operators.windows.assigners import Times, slices_of
 from flowrun.operators.windows.event_rows import RowIntake
-from flowrun.operators.windows.slice_state import ReductionSampler, SliceStore
+from flowrun.operators.windows.slice_state import ReductionSampler, SliceNumbers, SliceStore
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.factories import LocalSliceAggregateFactory
 
-_SLICE = "slice"
 _TIMESTAMP = pa.timestamp("ms")
 
 
@@ -53,19 +52,15 @@ class LocalSliceAggregateOperator(AbstractOperator):
         batch = self._intake.grouped_rows(batch)
         if batch.num_rows == 0:
             return
-        times = self._intake.event_times(batch)
-        low, high = self._assigner.slice_ends(np.array([times.min(), times.max()])).tolist()
-        slice_ends = np.full(1, low) if low == high else self._assigner.slice_ends(times)
+        slice_ends = slices_of(self._assigner, self._intake.event_times(batch))
         if not self._sampler.worthwhile(batch.num_rows):
             part = self._engine.lift(batch.columns, 0, reduce=False)
             self._emit(part, np.broadcast_to(slice_ends, batch.num_rows))
             return
-        step = self._assigner.slice_ms
-        leading = [] if low == high else [(_SLICE, pa.array((slice_ends - low) // step))]
-        part = self._engine.lift(batch.columns, 0, leading=leading)
+        numbers = SliceNumbers.of(slice_ends, self._assigner.slice_ms)
+        part = self._engine.lift(batch.columns, 0, leading=numbers.leading)
         self._sampler.observe(batch.num_rows, part.main.num_rows)
-        for number, own in [(0, part)] if low == high else part.split_leading():
-            slice_end = low + number * step
+        for slice_end, own in numbers.split(part):
             self._store.append(slice_end, own)
             self._first_end = slice_end if self._first_end is None else min(self._first_end, slice_end)
         self._rows += part.num_rows

@@ -16,26 +16,24 @@ to the next …), all keys together in each step; rows that no open session can 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorContext, Output, TimerHandle
 from flowrun.api.state import OperatorSnapshot
-from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, concat_batches
+from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch, concat_batches
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.dense import Slots
-from flowrun.operators.aggregation.engine import AggregationEngine
-from flowrun.operators.base import AbstractOperator
-from flowrun.operators.windows.assigners import Times, WindowTime
-from flowrun.operators.windows.event_rows import LateRows, RowIntake, result_batches
+from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
+from flowrun.operators.windows.assigners import Times
+from flowrun.operators.windows.event_rows import result_batches
 from flowrun.operators.windows.session_intervals import Intervals, end_of, merge_intervals
 from flowrun.operators.windows.session_store import SESSION, SessionStore
-from flowrun.operators.windows.window_snapshot import PROGRESS, Progress, StateWriter, read_bundle
-from flowrun.state.key_groups import key_groups
+from flowrun.operators.windows.window_snapshot import read_bundle
+from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.factories import SessionWindowFactory
@@ -43,53 +41,28 @@ if TYPE_CHECKING:
 _BOUNDS = ("session_start", "session_end")
 
 
-class SessionWindowOperator(AbstractOperator):
+class SessionWindowOperator(AggregatingWindowOperator):
     """Aggregates by key and session; see the module."""
 
-    def __init__(self, factory: SessionWindowFactory) -> None:
-        self._factory = factory
-        self._engine = AggregationEngine(factory.layout)
-        self._processing = factory.domain is WindowTime.PROCESSING
-        self._lateness = 0 if self._processing else factory.allowed_lateness_ms
-        self._store = SessionStore(self._engine, factory.gap_ms)
-        self._sequence = 0
-        self._fired = MIN_TIMESTAMP
-        self._progress = Progress()
-        self._next_end: int | None = None
-        self._oldest_end: int | None = None
-        self._timer: TimerHandle | None = None
-        self._timer_at: int | None = None
-        self._tables: Mapping[str, pa.Table] = {}
+    _factory: SessionWindowFactory
 
-    def setup(self, context: OperatorContext, output: Output) -> None:
-        """Keep context and output, register metrics."""
-        super().setup(context, output)
-        factory = self._factory
-        self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
-        self._late = LateRows(context, output, factory.late_tag)
-        self._writer = StateWriter(self._engine, context.max_parallelism)
+    def __init__(self, factory: SessionWindowFactory) -> None:
+        super().__init__(factory)
+        self._store = SessionStore(self._engine, factory.gap_ms)
+        self._oldest_end: int | None = None
 
     # ---- state
 
-    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
-        """Take back open sessions; those that the old subtask of a key had fired do not fire again."""
-        if restored is None:
-            return
-        self._progress = Progress.read(restored).within(self.context.key_groups)
-        self._sequence = self._progress.sequence
-        self._fired = self._progress.most if self._processing else self._progress.least
+    def _restore_windows(self, restored: OperatorSnapshot) -> None:
         bundle, _ = read_bundle(self._engine, restored, _BOUNDS)
-        if bundle.main.num_rows:
-            bundle = self._engine.merge(bundle)
-            keys = bundle.keys[len(_BOUNDS) :]
-            bounds = (bundle.main.column(0).to_numpy(), bundle.main.column(1).to_numpy())
-            done = self._progress.fired_of(self._key_groups(self._engine.decode_keys(keys), bundle.main.num_rows))
-            self._store.restore(bundle, keys, bounds, done)
-        self._plan_next()
-
-    def open(self) -> None:
-        """Arm the timer of restored processing-time sessions."""
-        self._arm_timer()
+        if bundle.main.num_rows == 0:
+            return
+        bundle = self._engine.merge(bundle)
+        keys = bundle.keys[len(_BOUNDS) :]
+        bounds = (bundle.main.column(0).to_numpy(), bundle.main.column(1).to_numpy())
+        decoded, rows = self._engine.decode_keys(keys), bundle.main.num_rows
+        done = self._progress.fired_of(key_groups_or_zero(decoded, rows, self.context.max_parallelism))
+        self._store.restore(bundle, keys, bounds, done)
 
     def prepare_snapshot(self, checkpoint_id: int) -> None:
         """Merge the partial results of the open sessions and write them as state tables."""
@@ -102,36 +75,7 @@ class SessionWindowOperator(AbstractOperator):
         self._writer.begin()
         self._tables = self._writer.tables([([], Bundle(len(names), main, sides))], _BOUNDS)
 
-    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
-        """References to the tables that `prepare_snapshot` wrote."""
-        progress = self._progress.advanced(self.context.key_groups, self._fired, self._sequence)
-        return OperatorSnapshot(self._tables, {PROGRESS: progress.as_state()})
-
     # ---- rows
-
-    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
-        """Put rows into sessions; drop late ones, update fired sessions within the allowed lateness."""
-        batch = self._intake.grouped_rows(batch)
-        if batch.num_rows == 0:
-            return
-        if self._processing:
-            now = self.context.processing_time.now_ms()
-            self._advance(now - 1)
-            self._process_rows(batch, np.full(batch.num_rows, now, np.int64), self._fired)
-            self._arm_timer()
-            return
-        times = self._intake.event_times(batch)
-        if self._progress.most <= self._fired:
-            self._process_rows(batch, times, self._fired)
-            return
-        columns = [batch.columns.column(k) for k in self._factory.keys]
-        reached = np.maximum(self._progress.fired_of(self._key_groups(columns, batch.num_rows)), self._fired)
-        for fired in np.unique(reached).tolist():
-            chosen = reached == fired
-            self._process_rows(batch.filter(pa.array(chosen)), times[chosen], fired)
-
-    def _key_groups(self, columns: list[pa.Array], rows: int) -> npt.NDArray[np.int32]:
-        return key_groups(columns, self.context.max_parallelism) if columns else np.zeros(rows, np.int32)
 
     def _process_rows(self, batch: RecordBatch, times: Times, fired: int) -> None:
         """Take rows whose keys' sessions have fired up to event time `fired`."""
@@ -159,7 +103,7 @@ class SessionWindowOperator(AbstractOperator):
         if fired > self._fired:
             self._store.done[slots] = np.maximum(self._store.done[slots], fired)
         least = int(self._store.ends[slots].min())
-        self._next_end = least if self._next_end is None else min(self._next_end, least)
+        self._next_firing = least if self._next_firing is None else min(self._next_firing, least)
         self._oldest_end = least if self._oldest_end is None else min(self._oldest_end, least)
         found: Slots = slots[groups]
         return found
@@ -231,27 +175,11 @@ class SessionWindowOperator(AbstractOperator):
 
     # ---- time
 
-    def on_watermark(self, timestamp: int) -> None:
-        """Fire the sessions that the watermark has passed."""
-        if not self._processing:
-            self._advance(timestamp)
-
-    def finish(self) -> None:
-        """Fire what processing time has left open at the regular end of bounded input."""
-        if self._processing and self.current_watermark == MAX_TIMESTAMP:
-            self._advance(MAX_TIMESTAMP)
-
-    def close(self) -> None:
-        """Cancel the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _advance(self, time: int) -> None:
         """Fire and clean up: this subtask's time is `time` now."""
         if time <= self._fired:
             return
-        fires = self._next_end is not None and self._next_end - 1 <= time
+        fires = self._next_firing is not None and self._next_firing - 1 <= time
         if fires:
             due = self._store.between(self._fired, time)
             if len(due):
@@ -262,26 +190,11 @@ class SessionWindowOperator(AbstractOperator):
             self._store.remove(self._store.until(max(time - self._lateness, MIN_TIMESTAMP)))
             self._oldest_end = self._store.next_end(MIN_TIMESTAMP)
         if fires:
-            self._next_end = self._store.next_end(time) if self._lateness else self._oldest_end
+            self._next_firing = self._store.next_end(time) if self._lateness else self._oldest_end
 
     def _plan_next(self) -> None:
-        self._next_end = self._store.next_end(self._fired)
+        self._next_firing = self._store.next_end(self._fired)
         self._oldest_end = self._store.next_end(MIN_TIMESTAMP)
-
-    def _arm_timer(self) -> None:
-        if not self._processing or self._next_end == self._timer_at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_at = self._next_end
-        if self._next_end is not None:
-            self._timer = self.context.processing_time.register(self._next_end, self._on_timer)
-
-    def _on_timer(self, _: int) -> None:
-        self._timer_at = None
-        self._advance(self.context.processing_time.now_ms() - 1)
-        self._arm_timer()
 
 
 def _steps(positions: Slots, late: npt.NDArray[np.bool_]) -> Slots:

@@ -16,43 +16,37 @@ time. Until that has caught up, their rows are judged by their old subtask's pro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.operator import OperatorContext, Output, TimerHandle
 from flowrun.api.state import OperatorSnapshot
-from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
-from flowrun.operators.aggregation.engine import AggregationEngine
+from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.aggregation.layout import SLICE_END
-from flowrun.operators.base import AbstractOperator
-from flowrun.operators.windows.assigners import SlidingSlices, Times, WindowTime
-from flowrun.operators.windows.event_rows import LateRows, RowIntake, split_rows
+from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
+from flowrun.operators.windows.assigners import SlidingSlices, Times, slices_of
+from flowrun.operators.windows.event_rows import split_rows
 from flowrun.operators.windows.slice_firing import SliceFiring, windows_between
-from flowrun.operators.windows.slice_state import ReductionSampler, SliceStore
+from flowrun.operators.windows.slice_state import ReductionSampler, SliceNumbers, SliceStore
 from flowrun.operators.windows.slice_updates import late_updates
-from flowrun.operators.windows.window_snapshot import PROGRESS, Progress, StateWriter, restored_slices
-from flowrun.state.key_groups import key_groups
+from flowrun.operators.windows.window_snapshot import restored_slices
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.factories import SliceWindowFactory
 
-_SLICE = "slice"
 _PINNED_BYTES = 64 * 1024
 
 
-class SliceWindowOperator(AbstractOperator):
+class SliceWindowOperator(AggregatingWindowOperator):
     """Aggregates by key and aligned window; see the module."""
 
+    _factory: SliceWindowFactory
+
     def __init__(self, factory: SliceWindowFactory) -> None:
-        self._factory = factory
+        super().__init__(factory)
         self._assigner = factory.assigner
-        self._engine = AggregationEngine(factory.layout)
-        self._processing = factory.domain is WindowTime.PROCESSING
-        self._lateness = 0 if self._processing else factory.allowed_lateness_ms
         self._store = SliceStore(self._engine)
         self._firing = SliceFiring(
             self._engine, self._assigner, self._store, factory.output_schema, keeps_slices=self._lateness > 0
@@ -60,40 +54,14 @@ class SliceWindowOperator(AbstractOperator):
         self._gaps = isinstance(self._assigner, SlidingSlices) and self._assigner.slide_ms > self._assigner.size_ms
         self._keys = tuple(range(len(factory.keys))) if factory.partial_input else factory.keys
         self._sampler = ReductionSampler()
-        self._sequence = 0
-        self._fired = MIN_TIMESTAMP
-        self._progress = Progress()
-        self._next_window: int | None = None
         self._next_cleanup: int | None = None
-        self._timer: TimerHandle | None = None
-        self._timer_at: int | None = None
-        self._tables: Mapping[str, pa.Table] = {}
-
-    def setup(self, context: OperatorContext, output: Output) -> None:
-        """Keep context and output, register metrics."""
-        super().setup(context, output)
-        factory = self._factory
-        self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
-        self._late = LateRows(context, output, factory.late_tag)
-        self._writer = StateWriter(self._engine, context.max_parallelism)
 
     # ---- state
 
-    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
-        """Take back slices; windows that the old subtask of a key had fired do not fire again for it."""
-        if restored is None:
-            return
-        self._progress = Progress.read(restored).within(self.context.key_groups)
-        self._sequence = self._progress.sequence
-        self._fired = self._progress.most if self._processing else self._progress.least
+    def _restore_windows(self, restored: OperatorSnapshot) -> None:
         for part in restored_slices(self._engine, restored, self._progress, SLICE_END):
             self._store.append_restored(part.slice_end, part.bundle, part.fired)
         self._store.settle_restored(self._fired)
-        self._plan_next()
-
-    def open(self) -> None:
-        """Arm the timer of restored processing-time windows."""
-        self._arm_timer()
 
     def prepare_snapshot(self, checkpoint_id: int) -> None:
         """Write what changed since the last snapshot as state tables."""
@@ -101,50 +69,19 @@ class SliceWindowOperator(AbstractOperator):
         parts = [([(SLICE_END, slice_end)], part) for slice_end, found in self._store.items() for part in found.parts()]
         self._tables = self._writer.tables(parts)
 
-    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
-        """References to the tables that `prepare_snapshot` wrote."""
-        progress = self._progress.advanced(self.context.key_groups, self._fired, self._sequence)
-        return OperatorSnapshot(self._tables, {PROGRESS: progress.as_state()})
-
     # ---- rows
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
-        """Fold rows into their slices; drop late ones, update fired windows within the allowed lateness."""
-        if self._processing:
-            self._process_on_arrival(batch)
+        """Fold rows, or merge partial results, into their slices; drop late ones, update fired windows within the allowed lateness."""
+        if self._processing or not self._factory.partial_input:
+            super().process_batch(batch, input_index)
             return
-        if self._factory.partial_input:
-            slice_ends: Times = batch.columns.column(len(self._keys)).view(pa.int64()).to_numpy()
-        else:
-            batch = self._intake.grouped_rows(batch)
-            if batch.num_rows == 0:
-                return
-            slice_ends = self._slices_of(self._intake.event_times(batch))
-        if self._progress.most <= self._fired:
-            self._process_rows(batch, slice_ends, self._fired)
-            return
-        slice_ends = np.broadcast_to(slice_ends, batch.num_rows)
-        columns = [batch.columns.column(k) for k in self._keys]
-        groups = key_groups(columns, self.context.max_parallelism) if columns else np.zeros(batch.num_rows, np.int32)
-        reached = np.maximum(self._progress.fired_of(groups), self._fired)
-        for fired in np.unique(reached).tolist():
-            chosen = reached == fired
-            self._process_rows(batch.filter(pa.array(chosen)), slice_ends[chosen], fired)
+        slice_ends: Times = batch.columns.column(len(self._keys)).view(pa.int64()).to_numpy()
+        self._process_by_progress(batch, slice_ends, self._keys)
 
-    def _process_on_arrival(self, batch: RecordBatch) -> None:
-        batch = self._intake.grouped_rows(batch)
-        if batch.num_rows == 0:
-            return
-        now = self.context.processing_time.now_ms()
-        self._advance(now - 1)
-        slice_ends = self._assigner.slice_ends(np.full(batch.num_rows, now, np.int64))
-        self._process_rows(batch, slice_ends, self._fired)
-        self._arm_timer()
-
-    def _slices_of(self, times: Times) -> Times:
+    def _placed(self, times: Times) -> Times:
         """Slice of each time; one value stands for all if there is only one slice."""
-        bounds = self._assigner.slice_ends(np.array([times.min(), times.max()]))
-        return bounds[:1] if bounds[0] == bounds[1] else self._assigner.slice_ends(times)
+        return slices_of(self._assigner, times)
 
     def _process_rows(self, batch: RecordBatch, slice_ends: Times, fired: int) -> None:
         """Take rows whose keys' windows have fired up to event time `fired`."""
@@ -194,23 +131,19 @@ class SliceWindowOperator(AbstractOperator):
 
     def _append(self, columns: pa.RecordBatch, slice_ends: Times, fired: int) -> None:
         rows = columns.num_rows
-        one_slice = len(slice_ends) == 1 or slice_ends.min() == slice_ends.max()
-        # slices are grouped by number, not end: a small range of integers is what the fast grouping wants
-        low, step = int(slice_ends.min()), self._assigner.slice_ms
-        leading = [] if one_slice else [(_SLICE, pa.array((slice_ends - low) // step))]
+        numbers = SliceNumbers.of(slice_ends, self._assigner.slice_ms)
         reduce = not self._factory.partial_input and self._sampler.worthwhile(rows)
         if self._factory.partial_input:
             key_count = len(self._keys)
             part = self._engine.bundle_of(
-                columns.columns[:key_count], columns.columns[key_count + 1 :], rows, leading=leading
+                columns.columns[:key_count], columns.columns[key_count + 1 :], rows, leading=numbers.leading
             )
         else:
-            part = self._engine.lift(columns, self._sequence, leading=leading, reduce=reduce)
+            part = self._engine.lift(columns, self._sequence, leading=numbers.leading, reduce=reduce)
         self._sequence += rows
         if reduce:
             self._sampler.observe(rows, part.main.num_rows)
-        for number, own in [(0, part)] if one_slice else part.split_leading():
-            slice_end = low + number * step
+        for slice_end, own in numbers.split(part):
             kept = own if reduce else own.unpinned(_PINNED_BYTES)
             if fired > self._fired:
                 self._store.append_restored(slice_end, kept, fired)
@@ -222,30 +155,14 @@ class SliceWindowOperator(AbstractOperator):
 
     # ---- time
 
-    def on_watermark(self, timestamp: int) -> None:
-        """Fire the windows that the watermark has passed."""
-        if not self._processing:
-            self._advance(timestamp)
-
-    def finish(self) -> None:
-        """Fire what processing time has left open at the regular end of bounded input."""
-        if self._processing and self.current_watermark == MAX_TIMESTAMP:
-            self._advance(MAX_TIMESTAMP)
-
-    def close(self) -> None:
-        """Cancel the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _advance(self, time: int) -> None:
         """Fire and clean up: this subtask's time is `time` now."""
         if time <= self._fired:
             return
-        if self._next_window is not None and self._next_window - 1 <= time:
+        if self._next_firing is not None and self._next_firing - 1 <= time:
             for result in self._firing.fire(self._fired, time):
                 self.output.emit(result)
-            self._next_window = self._firing.next_window(time)
+            self._next_firing = self._firing.next_window(time)
         caught_up = self._progress.most > self._fired
         self._fired = time
         if caught_up:
@@ -261,29 +178,14 @@ class SliceWindowOperator(AbstractOperator):
         self._plan_next()
 
     def _plan_next(self) -> None:
-        self._next_window = self._firing.next_window(self._fired)
+        self._next_firing = self._firing.next_window(self._fired)
         lasts = (self._assigner.window_ends(s)[-1] - 1 for s, _ in self._store.items())
         self._next_cleanup = min(lasts, default=None)
 
     def _plan_slice(self, slice_end: int) -> None:
         ends = self._assigner.window_ends(slice_end)
         due = windows_between(self._assigner, slice_end, self._fired, ends.stop)
-        if due and (self._next_window is None or due.start < self._next_window):
-            self._next_window = due.start
+        if due and (self._next_firing is None or due.start < self._next_firing):
+            self._next_firing = due.start
         if self._next_cleanup is None or ends[-1] - 1 < self._next_cleanup:
             self._next_cleanup = ends[-1] - 1
-
-    def _arm_timer(self) -> None:
-        if not self._processing or self._next_window == self._timer_at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_at = self._next_window
-        if self._next_window is not None:
-            self._timer = self.context.processing_time.register(self._next_window, self._on_timer)
-
-    def _on_timer(self, _: int) -> None:
-        self._timer_at = None
-        self._advance(self.context.processing_time.now_ms() - 1)
-        self._arm_timer()

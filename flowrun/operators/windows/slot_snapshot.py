@@ -19,7 +19,7 @@ from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import SEQ, VALUE, AggregationEngine
 from flowrun.operators.windows.cell_partials import CELL
 from flowrun.operators.windows.keyed_rows import Integers, KeySlots
-from flowrun.state.key_groups import key_groups
+from flowrun.state.key_groups import key_groups_or_zero
 
 KEYS = "keys"
 PARTIALS = "partials"
@@ -59,7 +59,7 @@ class SlotTables:
 
     def _table(self, keys: KeySlots, slots: Integers, values: Sequence[pa.Array], names: Sequence[str]) -> pa.Table:
         columns = keys.keys_of(slots)
-        groups = key_groups(columns, self.max_parallelism) if columns else np.zeros(len(slots), np.int32)
+        groups = key_groups_or_zero(columns, len(slots), self.max_parallelism)
         return pa.Table.from_arrays(
             [pa.array(groups), *columns, *values], names=[KEY_GROUP_COLUMN, *self.key_fields.names, *names]
         )

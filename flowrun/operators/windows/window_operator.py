@@ -21,7 +21,6 @@ import pyarrow as pa
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
-from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.timers import InternalTimerService, Timer
 from flowrun.operators.windows.assigners import Times, WindowTime
@@ -41,7 +40,7 @@ from flowrun.operators.windows.window_contents import Firing, FiringEvaluator, O
 from flowrun.operators.windows.window_function import OpensAndCloses
 from flowrun.operators.windows.window_operator_state import TIMERS, WindowTables
 from flowrun.operators.windows.window_snapshot import PROGRESS, Progress
-from flowrun.state.key_groups import key_groups
+from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.general_factories import GeneralWindowFactory
@@ -60,9 +59,8 @@ class WindowOperator(AbstractOperator):
         self._column = self._trigger.column
         self._processing = factory.domain is WindowTime.PROCESSING
         self._lateness = 0 if self._processing else factory.allowed_lateness_ms
-        key_fields = [factory.input_schema.fields[k] for k in factory.keys]
-        self._key_schema = pa.schema([(f.name, f.type.arrow) for f in key_fields])
-        self._slots = KeySlots(KeyCodec.of([(f.name, f.type) for f in key_fields]))
+        self._slots = KeySlots.of(factory.input_schema, factory.keys)
+        self._key_schema = pa.schema([factory.input_schema.arrow.field(k) for k in factory.keys])
         self._keys: list[tuple[Any, ...]] = []
         self._slot_of: dict[tuple[Any, ...], int] = {}
         self._windows: dict[tuple[int, Window], OpenWindow] = {}
@@ -176,8 +174,7 @@ class WindowOperator(AbstractOperator):
         """Event time of each key: this subtask's, or that of the key's old subtask if it was ahead."""
         if self._progress.most <= self.current_watermark:
             return np.full(len(slots), self.current_watermark, np.int64)
-        columns = self._slots.keys_of(slots)
-        groups = key_groups(columns, self.context.max_parallelism) if columns else np.zeros(len(slots), np.int32)
+        groups = key_groups_or_zero(self._slots.keys_of(slots), len(slots), self.context.max_parallelism)
         reached: Integers = np.maximum(self._progress.fired_of(groups), self.current_watermark)
         return reached
 

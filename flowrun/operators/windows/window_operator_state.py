@@ -20,7 +20,7 @@ from flowrun.operators.timers import DOMAIN_COLUMN, NAMESPACE_COLUMN, TIMESTAMP_
 from flowrun.operators.windows.keyed_rows import Integers, KeySlots
 from flowrun.operators.windows.trigger_contract import Window
 from flowrun.operators.windows.window_contents import OpenWindow, WindowContents
-from flowrun.state.key_groups import key_groups
+from flowrun.state.key_groups import key_groups_or_zero
 
 WINDOWS = "windows"
 ROWS = "rows"
@@ -56,7 +56,7 @@ class WindowTables:
 
     def _leading(self, windows: Sequence[OpenWindow], slots: KeySlots) -> list[pa.Array]:
         keys = slots.keys_of(np.array([w.slot for w in windows]))
-        groups = key_groups(keys, self._max_parallelism) if keys else np.zeros(len(windows), np.int32)
+        groups = key_groups_or_zero(keys, len(windows), self._max_parallelism)
         starts = pa.array([w.window.start for w in windows], pa.int64())
         return [pa.array(groups), *keys, starts, pa.array([w.window.end for w in windows], pa.int64())]
 

@@ -20,7 +20,7 @@ from flowrun.core.elements import MIN_TIMESTAMP
 from flowrun.errors import StateError
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import SEQ, VALUE, AggregationEngine
-from flowrun.state.key_groups import key_groups
+from flowrun.state.key_groups import key_groups_or_zero
 
 PARTIALS = "partials"
 PROGRESS = "progress"
@@ -136,7 +136,7 @@ class StateWriter:
         values = list(table.columns[key_count:])
         if side is not None:
             values[-2] = self.engine.side_values(side, table)
-        group = key_groups(keys, self.max_parallelism) if keys else np.zeros(rows, np.int32)
+        group = key_groups_or_zero(keys, rows, self.max_parallelism)
         filled = [pa.array(np.full(rows, v, np.int64)) for _, v in constants]
         key_names = self.engine.layout.transport_schema.names[: len(keys)]
         batch = pa.RecordBatch.from_arrays(

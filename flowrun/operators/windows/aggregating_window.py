@@ -1,0 +1,118 @@
+"""The common part of slice and session windows: how rows reach their windows, late or not, and what of time is state.
+
+`_fired` is the time up to which this subtask's windows have fired. After a restore at another parallelism, keys may come from old
+subtasks whose windows had fired further. Until this subtask has caught up, their rows are judged by their old subtask's progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.operator import OperatorContext, Output
+from flowrun.api.state import OperatorSnapshot
+from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
+from flowrun.operators.aggregation.engine import AggregationEngine
+from flowrun.operators.windows.assigners import Times
+from flowrun.operators.windows.event_rows import LateRows, RowIntake
+from flowrun.operators.windows.time_driven import TimeDrivenOperator
+from flowrun.operators.windows.window_snapshot import PROGRESS, Progress, StateWriter
+from flowrun.state.key_groups import key_groups_or_zero
+
+if TYPE_CHECKING:
+    from flowrun.operators.windows.factories import SessionWindowFactory, SliceWindowFactory
+
+
+class AggregatingWindowOperator(TimeDrivenOperator):
+    """Keeps partial results of open windows and how far windows have fired.
+
+    Subclasses implement `_process_rows`, `_restore_windows`, `_plan_next` and `_advance`; their `prepare_snapshot` sets `_tables`.
+    """
+
+    _factory: SliceWindowFactory | SessionWindowFactory
+
+    def __init__(self, factory: SliceWindowFactory | SessionWindowFactory) -> None:
+        super().__init__(factory.domain)
+        self._factory = factory
+        self._engine = AggregationEngine(factory.layout)
+        self._lateness = 0 if self._processing else factory.allowed_lateness_ms
+        self._sequence = 0
+        self._fired = MIN_TIMESTAMP
+        self._progress = Progress()
+        self._tables: Mapping[str, pa.Table] = {}
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Keep context and output, register metrics."""
+        super().setup(context, output)
+        factory = self._factory
+        self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
+        self._late = LateRows(context, output, factory.late_tag)
+        self._writer = StateWriter(self._engine, context.max_parallelism)
+
+    # ---- state
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Take back open windows; those that the old subtask of a key had fired do not fire again for it."""
+        if restored is None:
+            return
+        self._progress = Progress.read(restored).within(self.context.key_groups)
+        self._sequence = self._progress.sequence
+        self._fired = self._progress.most if self._processing else self._progress.least
+        self._restore_windows(restored)
+        self._plan_next()
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """References to the tables that `prepare_snapshot` wrote."""
+        progress = self._progress.advanced(self.context.key_groups, self._fired, self._sequence)
+        return OperatorSnapshot(self._tables, {PROGRESS: progress.as_state()})
+
+    def _restore_windows(self, restored: OperatorSnapshot) -> None:
+        """Take back partial results; progress is known by now."""
+        raise NotImplementedError
+
+    # ---- rows
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Put rows into their windows; drop late ones, update fired windows within the allowed lateness."""
+        batch = self._intake.grouped_rows(batch)
+        if batch.num_rows == 0:
+            return
+        if self._processing:
+            now = self._advance_to_clock()
+            self._process_rows(batch, self._placed(np.full(batch.num_rows, now, np.int64)), self._fired)
+            self._arm_timer()
+        else:
+            self._process_by_progress(batch, self._placed(self._intake.event_times(batch)), self._factory.keys)
+
+    def _placed(self, times: Times) -> Times:
+        """What `_process_rows` takes for the rows' times: they themselves, or one value for each or for all of them."""
+        return times
+
+    def _process_by_progress(self, batch: RecordBatch, places: Times, keys: Sequence[int]) -> None:
+        """Take rows, apart for each time up to which windows of their keys had fired."""
+        if self._progress.most <= self._fired:
+            self._process_rows(batch, places, self._fired)
+            return
+        rows = batch.num_rows
+        places = np.broadcast_to(places, rows)
+        groups = key_groups_or_zero([batch.columns.column(k) for k in keys], rows, self.context.max_parallelism)
+        reached = np.maximum(self._progress.fired_of(groups), self._fired)
+        for fired in np.unique(reached).tolist():
+            chosen = reached == fired
+            self._process_rows(batch.filter(pa.array(chosen)), places[chosen], fired)
+
+    def _process_rows(self, batch: RecordBatch, places: Times, fired: int) -> None:
+        """Take rows whose keys' windows have fired up to time `fired`."""
+        raise NotImplementedError
+
+    # ---- time
+
+    def _time_at(self, now: int) -> int:
+        return now - 1  # a window fires when the clock reaches its end, which is its last time + 1
+
+    def _plan_next(self) -> None:
+        """Compute `_next_firing` (the end of the next window) and whatever else is due from what is stored."""
+        raise NotImplementedError
