@@ -35,7 +35,7 @@ FinishKernel = Callable[[Sequence[pa.Array], DataType], pa.Array]
 """(accumulator columns in order, result type) → result column. Raises `DataError` on overflow."""
 
 CollectKernel = Callable[[pa.ListArray, DataType], pa.Array]
-"""(list array: a group's non-NULL values in arrival order, result type) → result column."""
+"""(list array: a group's values in arrival order, result type) → result column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class AggregateKernel:
         result: result type.
         retractable: subtracting a value from the accumulators is exact (count, sum, avg, variance).
         order_sensitive: the result depends on arrival order (FIRST_VALUE, LAST_VALUE, LISTAGG).
+        keeps_nulls: NULL arguments are collected too (ARRAY_AGG); all others leave them out.
     """
 
     function: str
@@ -58,6 +59,7 @@ class AggregateKernel:
     collect: CollectKernel | None = None
     retractable: bool = False
     order_sensitive: bool = False
+    keeps_nulls: bool = False
 
 
 @dataclass(frozen=True, slots=True)

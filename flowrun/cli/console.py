@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Iterable
@@ -41,6 +42,9 @@ def report_failure(error: BaseException, *, show_traceback: bool) -> int:
     """Print one clear message for a failure, and return the exit code that it stands for."""
     if show_traceback:
         traceback.print_exception(error, file=sys.stderr)
+    if _is_broken_pipe(error):  # whoever read our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
     prefix = click.style("error:", fg="red", bold=True)
     if isinstance(error, PipelineError):
         show_diagnostics(error.diagnostics)
@@ -57,3 +61,12 @@ def report_failure(error: BaseException, *, show_traceback: bool) -> int:
     if not show_traceback:
         say("  hint: run again with `flowrun --traceback …` and report what it prints")
     return EXIT_FAILED
+
+
+def _is_broken_pipe(error: BaseException | None) -> bool:
+    """Whether a failure comes from writing to a closed pipe."""
+    while error is not None:
+        if isinstance(error, BrokenPipeError):
+            return True
+        error = error.__cause__
+    return False

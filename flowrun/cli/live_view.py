@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -13,6 +14,8 @@ from flowrun.cli.rates import Rates, rows_handled
 from flowrun.runtime.messages import JobStatus, VertexStatus
 
 _RATE_EVERY_NS = 900_000_000
+_FIGURES = {"tasks": 9, "rows in": 7, "rows/s": 7, "rows out": 8, "lag": 7, "busy": 5, "pressure": 8}
+"""Headings and least widths: `lag` is now − watermark, `pressure` the time blocked by slower tasks downstream."""
 
 
 class LiveView:
@@ -45,12 +48,11 @@ class LiveView:
 
 def status_table(status: JobStatus, rates: dict[str, float]) -> Table:
     """A job's status as a table; `rates` is vertex id → rows a second."""
-    table = Table(
-        title=f"{status.name}  {status.state.value.lower()}  {duration_text(status.running_ms)}", title_justify="left"
-    )
+    title = f"{status.name}  {status.state.value.lower()}  {duration_text(status.running_ms)}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, collapse_padding=True)
     table.add_column("vertex", overflow="ellipsis", max_width=48, no_wrap=True)
-    for heading in ("tasks", "rows in", "rows/s", "rows out", "watermark lag", "busy", "back pressure"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading, width in _FIGURES.items():  # a narrow terminal shortens the names, not the figures
+        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
     for vertex in status.vertices:
         table.add_row(
             vertex.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -72,6 +73,8 @@ def run(
     from flowrun.runners.embedded import start_embedded
     from flowrun.runtime.process import tune_process
 
+    if report is not None:
+        _check_report(report)
     tune_process()
     values = all_overrides(overrides, parallelism)
     if mode is not None:
@@ -153,6 +156,15 @@ def _view(quiet: bool, live: bool | None) -> Iterator[View | None]:
         from flowrun.cli.progress import ProgressLines
 
         yield ProgressLines()
+
+
+def _check_report(path: Path) -> None:
+    """Refuse a report that could not be written when the job is done."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise click.BadParameter(f"there is no folder '{path.parent}'", param_hint="--report")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise click.BadParameter(f"'{path}' may not be written", param_hint="--report")
 
 
 def _write_report(path: Path, result: JobResult) -> None:

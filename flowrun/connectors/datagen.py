@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from flowrun.api.connector import Connector, TableDefinition
 from flowrun.connectors.generated import GeneratedSource, RowGenerator
-from flowrun.connectors.random_columns import ColumnGenerator, SequenceColumn, random_column
+from flowrun.connectors.random_columns import INTEGER_BITS, ColumnGenerator, SequenceColumn, random_column
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
@@ -116,6 +116,10 @@ def _column(prefix: str, kind: DataType, options: Options, seed: int, stream: in
     first = 0 if start is None else int(start)
     if end is not None and int(end) < first:
         raise OptionError(f"{prefix}.end", f"datagen: '{prefix}.end' ({end}) lies before '{prefix}.start' ({first})")
+    largest = None if kind.root not in INTEGER_BITS else (1 << (INTEGER_BITS[kind.root] - 1)) - 1
+    for name, value in (("start", first), ("end", first if end is None else int(end))):
+        if largest is not None and not -largest - 1 <= value <= largest:
+            raise OptionError(f"{prefix}.{name}", f"datagen: '{prefix}.{name}' ({value}) does not fit {kind}")
     return SequenceColumn(kind, first, None if end is None else int(end) - first + 1)
 
 

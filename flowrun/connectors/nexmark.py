@@ -27,7 +27,7 @@ OPTIONS = (
     Option(
         "next-event.rate",
         OptionType.INT,
-        "Kept for compatibility: the rate is that of `first-event.rate`.",
+        "Kept for compatibility: must equal `first-event.rate`, as the rate is constant.",
         default=10_000,
     ),
     Option(

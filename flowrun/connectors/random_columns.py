@@ -17,7 +17,7 @@ from flowrun.errors import OptionError
 _NULL_STREAM = 1 << 20
 _LENGTH_STREAM = 1 << 21
 _PART_STREAM = 1 << 8
-_INTEGER_BITS = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INTEGER: 32, TypeRoot.BIGINT: 64}
+INTEGER_BITS = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INTEGER: 32, TypeRoot.BIGINT: 64}
 _DEFAULT_TEXT_LENGTH = 100
 _DEFAULT_LIST_LENGTH = 3
 _HEX_PAIRS = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
@@ -219,13 +219,30 @@ def random_column(prefix: str, kind: DataType, options: Options, seed: int, stre
     Raises:
         OptionError: an option does not fit the type.
     """
+    _refuse_misplaced(prefix, kind, options)
     column = _column_of(prefix, kind, options, seed, stream)
     rate = options.get(f"{prefix}.null-rate")
     if rate is None or float(rate) == 0:
         return column
-    if float(rate) > 1:
+    if not float(rate) <= 1:  # NaN too
         raise OptionError(f"{prefix}.null-rate", f"datagen: '{prefix}.null-rate' must be 0 to 1, got {rate}")
     return NullableColumn(column, seed, stream, float(rate))
+
+
+def _refuse_misplaced(prefix: str, kind: DataType, options: Options) -> None:
+    """Raise an OptionError for an option that says nothing about a column of this type."""
+    is_text = kind.is_character or kind.is_binary
+    fitting = {
+        "min": kind.is_numeric,
+        "max": kind.is_numeric,
+        "max-past": kind.is_temporal,
+        "length": is_text or kind.root in (TypeRoot.ARRAY, TypeRoot.MAP),
+        "var-len": is_text,
+    }
+    for name, fits in fitting.items():
+        option = f"{prefix}.{name}"
+        if not fits and options.get(option) is not None:
+            raise OptionError(option, f"datagen: '{option}' means nothing for a column of type {kind}")
 
 
 def _column_of(prefix: str, kind: DataType, options: Options, seed: int, stream: int) -> ColumnGenerator:
@@ -233,7 +250,7 @@ def _column_of(prefix: str, kind: DataType, options: Options, seed: int, stream:
         return random_column(f"{prefix}.{name}", of, options, seed, stream * 31 + number + _PART_STREAM)
 
     if kind.is_integer:
-        bits = _INTEGER_BITS[kind.root]
+        bits = INTEGER_BITS[kind.root]
         low, high = _bounds(prefix, options, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
         return IntegerColumn(kind, seed, stream, int(low), int(high))
     if kind.is_approximate:
@@ -274,7 +291,5 @@ def _bounds(prefix: str, options: Options, low: float, high: float) -> tuple[flo
     smallest = low if given_low is None or isinstance(given_low, str) else given_low
     largest = high if given_high is None or isinstance(given_high, str) else given_high
     if smallest > largest:
-        raise OptionError(
-            f"{prefix}.min", f"datagen: '{prefix}.min' ({smallest:g}) exceeds '{prefix}.max' ({largest:g})"
-        )
+        raise OptionError(f"{prefix}.min", f"datagen: '{prefix}.min' ({smallest}) exceeds '{prefix}.max' ({largest})")
     return smallest, largest

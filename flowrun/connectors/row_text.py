@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date, datetime, time
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.connectors.formats.value_text import floating_text, plain_decimal
 from flowrun.core.elements import RecordBatch, RowKind
 
 _SYMBOLS = pa.array([kind.symbol for kind in RowKind])
@@ -32,6 +35,10 @@ def _column_text(column: pa.Array) -> pa.Array:
         return pc.cast(pc.cast(column, pa.timestamp(kind.unit)), pa.string())
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
         return pa.array([None if value is None else _value_text(value) for value in column.to_pylist()], pa.string())
+    if pa.types.is_decimal(kind):
+        return plain_decimal(column)
+    if pa.types.is_floating(kind):
+        return floating_text(column)
     return pc.cast(column, pa.string())
 
 
@@ -51,6 +58,10 @@ def _value_text(value: object) -> str:
             return value.replace(tzinfo=None).isoformat(" ", "milliseconds")
         case date() | time():
             return value.isoformat()
+        case Decimal():
+            return format(value, "f")
+        case float() if math.isnan(value) or math.isinf(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case bool():
             return str(value).lower()
         case _:

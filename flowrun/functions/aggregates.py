@@ -148,7 +148,9 @@ def _list_aggregate(arguments: Sequence[Argument]) -> Resolved:
 
 
 def _array_aggregate(name: str, type: DataType) -> AggregateKernel:
-    return AggregateKernel(name, type, array(type), collect=kernels.collect_array, order_sensitive=True)
+    return AggregateKernel(
+        name, type, array(type), collect=kernels.collect_array, order_sensitive=True, keeps_nulls=True
+    )
 
 
 def _multiset(name: str, type: DataType) -> AggregateKernel:
@@ -214,7 +216,7 @@ AGGREGATES = (
     _one("LAST_VALUE", _anything, "a value", partial(_end, "last"), "The last value that is not NULL."),
     AggregateFunction("LISTAGG", _list_aggregate, "LISTAGG(string[, separator])",
                       "The strings in arrival order, joined by a constant separator (a comma)."),
-    _one("ARRAY_AGG", _anything, "a value", _array_aggregate, "The values in arrival order as an array."),
+    _one("ARRAY_AGG", _anything, "a value", _array_aggregate, "The values in arrival order as an array, NULLs included."),
     _one("COLLECT", _comparable, "a value that has an order", _multiset,
          "The values as a multiset: a map from value to how often it occurs."),
 )  # fmt: skip

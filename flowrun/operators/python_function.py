@@ -82,7 +82,7 @@ class _PythonFunction(AbstractOperator):
             try:
                 opener()
             except Exception as error:
-                raise self._raised(error, None, f"{self._place}: open()", "") from error
+                raise DataError(f"{self._place}: open() raised {describe(error)}{where(error, __file__)}") from error
 
     def close(self) -> None:
         """Close the function, if it was opened."""
@@ -90,7 +90,12 @@ class _PythonFunction(AbstractOperator):
             self._opened = False
             closer = getattr(self._function, "close", None)
             if callable(closer):
-                closer()
+                try:
+                    closer()
+                except Exception as error:
+                    raise DataError(
+                        f"{self._place}: close() raised {describe(error)}{where(error, __file__)}"
+                    ) from error
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Call the function and send what it returns."""

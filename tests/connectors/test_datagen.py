@@ -160,6 +160,10 @@ def test_a_restart_goes_on_after_the_last_row() -> None:
         ({"fields.n.kind": "sequence", "fields.n.start": 5, "fields.n.end": 4}, "before"),
         ({"fields.b.kind": "sequence"}, "cannot be a sequence"),
         ({"fields.n.null-rate": 2}, "0 to 1"),
+        ({"fields.n.null-rate": "nan"}, "0 to 1"),
+        ({"fields.n.kind": "sequence", "fields.n.end": 1 << 63}, "does not fit BIGINT"),
+        ({"fields.b.min": 1}, "means nothing for a column of type BOOLEAN"),
+        ({"fields.n.length": 1}, "means nothing for a column of type BIGINT"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(given: dict[str, object], message: str) -> None:

@@ -36,6 +36,21 @@ def test_every_kind_of_value_has_a_plain_text() -> None:
     ]
 
 
+def test_numbers_are_spelled_as_in_flink() -> None:
+    columns = pa.record_batch(
+        {
+            "f": pa.array([1.0, float("nan"), float("-inf")]),
+            "d": pa.array([Decimal("1e-10"), Decimal("-2"), None], pa.decimal128(38, 10)),
+            "r": pa.array([{"x": float("inf"), "y": Decimal("1e-10")}] * 3),
+        }
+    )
+    assert render_rows(RecordBatch(columns)).to_pylist() == [
+        "+I[1.0, 0.0000000001, (Infinity, 0.0000000001)]",
+        "+I[NaN, -2.0000000000, (Infinity, 0.0000000001)]",
+        "+I[-Infinity, NULL, (Infinity, 0.0000000001)]",
+    ]
+
+
 def test_change_kinds_show() -> None:
     rows = RecordBatch(pa.record_batch({"v": pa.array([1, 2, 3, 4])}), None, pa.array([0, 1, 2, 3], pa.int8()))
     assert render_rows(rows).to_pylist() == ["+I[1]", "-U[2]", "+U[3]", "-D[4]"]

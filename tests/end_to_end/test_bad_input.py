@@ -124,6 +124,13 @@ def test_wrong_steps_are_refused_with_place_and_remedy(
     refuses(flowrun, case, case.pipeline(step), 2, "pipeline.yaml:", *says)
 
 
+def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(flowrun: Command, case: Case) -> None:
+    outcome = flowrun("run", case.pipeline(), "--report", case.folder / "none" / "report.json")
+    assert outcome.code == 2, outcome.err
+    assert "Invalid value for --report: there is no folder" in outcome.err
+    assert not case.out.exists()
+
+
 def test_several_problems_are_reported_at_once(flowrun: Command, case: Case) -> None:
     pipeline = case.pipeline("filter: amout > 1\n    select: [UPER(user) AS u]\n    colour: red")
     errors = refuses(flowrun, case, pipeline, 2)

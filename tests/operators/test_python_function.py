@@ -174,6 +174,13 @@ def test_a_class_is_instantiated_opened_and_closed(harness, tmp_path):
     assert log.read_text() == "open call close "
 
 
+@pytest.mark.parametrize("method", ["open", "close"])
+def test_a_class_whose_open_or_close_raises_is_named(harness, method):
+    text = f"class F:\n    def {method}(self): raise OSError('no disk')\n    def __call__(self, batch): return batch"
+    with pytest.raises(DataError, match=rf":F' of 'clean': {method}\(\) raised OSError: no disk at .*\.py:4"):
+        harness(text, "F", output=IN).operator.close()
+
+
 def test_a_raising_batch_function(harness):
     h = harness("def f(batch):\n    raise KeyError('price')")
     error = failure(h)

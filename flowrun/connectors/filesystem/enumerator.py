@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from flowrun.api.format import RecordFormat
 from flowrun.api.source import JsonValue, Split
-from flowrun.connectors.filesystem.locations import FoundFile, compression_of, list_files, open_error
+from flowrun.connectors.filesystem.locations import NO_FILE_HINT, FoundFile, compression_of, list_files, open_error
 from flowrun.errors import ConnectorError
 
 if TYPE_CHECKING:
     from flowrun.connectors.filesystem.source import FileSource
+
+_log = logging.getLogger(__name__)
 
 
 class FileEnumerator:
@@ -38,16 +41,18 @@ class FileEnumerator:
         return self._source.monitor_interval_ms is not None
 
     def start(self) -> None:
-        """List the files. Raises ConnectorError if there is none (unless watching) or they cannot be listed."""
+        """List the files. A folder without files is empty input, and said so in the log.
+
+        Raises:
+            ConnectorError: they cannot be listed, or a glob matches none (unless watching).
+        """
         if self._restored and not self._watching:
             return
         if not self._find_new() and not self._watching:
             location = self._source.location
-            what = "matches no file" if location.is_glob else "is a folder without files"
-            raise ConnectorError(
-                f"path '{location.text}' {what}",
-                hint="names that begin with '.' or '_' are ignored; set source.monitor-interval to wait for files",
-            )
+            if location.is_glob:
+                raise ConnectorError(f"path '{location.text}' matches no file", hint=NO_FILE_HINT)
+            _log.warning("path '%s' is a folder without files: nothing is read", location.text)
 
     def _find_new(self) -> bool:
         pattern = cast("str | None", self._source.options.get("source.path.regex-pattern"))

@@ -100,13 +100,44 @@ def _translate(glob: str) -> str:
     return pattern
 
 
-def check_exists(location: Location) -> None:
-    """Check a literal local path, as `flowrun validate` does.
+def location_of(path: str) -> Location:
+    """The location of a `path` option.
+
+    Raises:
+        OptionError: the text is empty, which would mean the working directory.
+    """
+    if not path.strip():
+        raise OptionError("path", "option 'path' is empty", hint="write . for the working directory")
+    return Location(path)
+
+
+def check_pattern(pattern: str | None) -> None:
+    """Check `source.path.regex-pattern`.
+
+    Raises:
+        OptionError: it is no regular expression.
+    """
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        name = "source.path.regex-pattern"
+        raise OptionError(name, f"option '{name}' is no regular expression: {error}, got '{pattern}'") from None
+
+
+NO_FILE_HINT = "names that begin with '.' or '_' are ignored; set source.monitor-interval to wait for files"
+
+
+def check_exists(location: Location, pattern: str | None = None) -> None:
+    """Check a local path, as `flowrun validate` does.
 
     Raises:
         OptionError: nothing is there, or it may not be read; lists near matches of the same folder.
     """
-    if not location.is_local or location.is_glob:
+    if not location.is_local:
+        return
+    if location.is_glob:
+        if not list_files(location, pattern, may_be_missing=True):
+            raise OptionError("path", f"path '{location.text}' matches no file", hint=NO_FILE_HINT)
         return
     path = location.local_path
     if not os.path.exists(path):

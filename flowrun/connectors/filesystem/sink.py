@@ -9,7 +9,7 @@ from flowrun.api.connector import TableDefinition
 from flowrun.api.format import Format
 from flowrun.api.sink import Committer, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
-from flowrun.connectors.filesystem.locations import Location
+from flowrun.connectors.filesystem.locations import Location, location_of
 from flowrun.connectors.filesystem.writer import FileCommitter, FileSinkWriter
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.options import Options
@@ -109,7 +109,7 @@ def create_sink(table: TableDefinition) -> FileSink:
         raise OptionError("partition_keys", "all columns are partition columns: nothing is left for the files")
     used = format_named(table.format)
     used.check(stored, table.options)
-    location = Location(table.options.text("path"))
+    location = location_of(table.options.text("path"))
     if location.is_local and os.path.isfile(location.local_path):
         raise OptionError("path", f"path '{location.text}' is a file, but a sink writes a folder of files")
     partitions = table.schema.select(table.partition_keys)

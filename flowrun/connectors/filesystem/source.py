@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from flowrun.api.connector import TableDefinition
 from flowrun.api.format import Format, ReadRequest
 from flowrun.api.source import Boundedness, Delivery, JsonValue, ReaderContext, SourceReader, SplitEnumerator
 from flowrun.connectors.filesystem.dead_letters import DeadLetters
 from flowrun.connectors.filesystem.enumerator import FileEnumerator
-from flowrun.connectors.filesystem.locations import Location, check_exists
+from flowrun.connectors.filesystem.locations import Location, check_exists, check_pattern, location_of
 from flowrun.connectors.filesystem.reader import FileSourceReader
 from flowrun.connectors.filesystem.split_readers import ErrorMode
 from flowrun.connectors.formats.registry import format_named
@@ -100,9 +101,11 @@ def create_source(table: TableDefinition) -> FileSource:
         "format.dead-letter.path"
     ):
         raise OptionError("format.dead-letter.path", "format.on-error = dead-letter needs format.dead-letter.path")
-    location = Location(table.options.text("path"))
+    location = location_of(table.options.text("path"))
+    pattern = cast("str | None", table.options.get("source.path.regex-pattern"))
+    check_pattern(pattern)
     if table.options.get("source.monitor-interval") is None:
-        check_exists(location)
+        check_exists(location, pattern)
     pruned = table.schema.select(n for n in table.schema.names if n not in table.partition_keys)
     filters = tuple(f for f in table.filters if f.column not in table.partition_keys)
     return FileSource(

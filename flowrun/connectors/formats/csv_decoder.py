@@ -33,6 +33,7 @@ class CsvDecoder:
     def __init__(self, schema: Schema, declared: Schema, settings: CsvSettings) -> None:
         self._schema = schema
         self._settings = settings
+        self._declared = declared.names
         self._names = list(declared.names)
         self._convert = pa.csv.ConvertOptions(
             check_utf8=False,
@@ -64,9 +65,9 @@ class CsvDecoder:
                 f"the header line is broken or names a column twice: {record[:80].decode(errors='replace')}"
             )
         names = [n.strip() for n in names]
-        if not set(names) & set(self._schema.names) and self._schema.fields:
-            hint = did_you_mean(self._schema.names[0], names)
-            raise DataError(f"the header names none of the columns {', '.join(self._schema.names)}", hint=hint)
+        if not set(names) & set(self._declared):  # of all that are declared: pruning must not change what is an error
+            hint = did_you_mean(self._declared[0], names)
+            raise DataError(f"the header names none of the columns {', '.join(self._declared)}", hint=hint)
         self._names = names
 
     def decode(self, chunk: RecordChunk) -> DecodedRecords:

@@ -32,9 +32,9 @@ def value_text(values: pa.Array, source: DataType, *, iso: bool = False) -> pa.A
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
             return _base64(values)
         case TypeRoot.DECIMAL:
-            return _decimal(values)
+            return plain_decimal(values)
         case TypeRoot.FLOAT | TypeRoot.DOUBLE:
-            return _floating(values)
+            return floating_text(values)
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
             return _timestamp(values, iso)
         case TypeRoot.TIME:
@@ -50,7 +50,13 @@ def _base64(values: pa.Array) -> pa.Array:
     return pa.array([None if v is None else encode(v, newline=False).decode() for v in values.to_pylist()], pa.string())
 
 
-def _decimal(values: pa.Array) -> pa.Array:
+def plain_decimal(values: pa.Array) -> pa.Array:
+    """DECIMALs as text, never with an exponent.
+
+    >>> from decimal import Decimal
+    >>> plain_decimal(pa.array([Decimal("-1E-10")], pa.decimal128(38, 10))).to_pylist()
+    ['-0.0000000001']
+    """
     text = pc.cast(values, pa.string())
     if values.type.scale <= 6:  # Arrow writes an exponent only below 1e-6
         return text
@@ -61,7 +67,12 @@ def _decimal(values: pa.Array) -> pa.Array:
     return pc.replace_with_mask(text, pc.fill_null(scientific, False), pa.array(plain, pa.string()))
 
 
-def _floating(values: pa.Array) -> pa.Array:
+def floating_text(values: pa.Array) -> pa.Array:
+    """FLOATs and DOUBLEs as text, spelled as Flink does.
+
+    >>> floating_text(pa.array([1.0, 0.5, float("nan"), float("-inf")])).to_pylist()
+    ['1.0', '0.5', 'NaN', '-Infinity']
+    """
     text = pc.cast(values, pa.string())
     finite = pc.is_finite(values)
     if not pc.all(finite).as_py():

@@ -201,6 +201,9 @@ SOURCE = RecordSpec(
             "Further columns: name and SQL expression over those before it.",
         ),
         KeySpec("watermark", RecordValue(WATERMARK), "Event time; without it only processing time can be used."),
+        KeySpec(
+            "partition_by", ListValue(COLUMN), "Columns of the schema whose values are in the folders' names, `k=v`."
+        ),
         *_STEP_HINT_KEYS,
     ),
     open_doc=_TABLE_OPTIONS_DOC,

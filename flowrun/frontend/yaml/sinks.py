@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.schema import Schema
 from flowrun.errors import Location, OptionError
 from flowrun.frontend.diagnostics import Diagnostics
@@ -31,7 +30,7 @@ class SinkReader:
         schema, projected = self._sink_input(section, node, hints)
         partition_keys = self._partition_keys(section, schema)
         if partition_keys:
-            self._check_partitions(section)
+            self._tables.check_partitions(section)
         found = self._tables.read(name, section, TableRole.SINK, partition_keys or ())
         if found is None or projected is None or schema is None or partition_keys is None:
             return None
@@ -82,15 +81,6 @@ class SinkReader:
                     hint=f"convert it in a step: select: [CAST({field.name} AS {field.type}) AS {field.name}]",
                 )
         return tuple(projections) if len(projections) == len(schema) else None
-
-    def _check_partitions(self, section: Section) -> None:
-        name = section.text("connector")
-        if name in connector_names() and section.has("partition_by") and not connector_named(name).partitions:
-            self._diagnostics.error(
-                f"connector '{name}' does not keep partitions apart",
-                section.at("partition_by"),
-                hint="remove 'partition_by'",
-            )
 
     def _partition_keys(self, section: Section, schema: Schema | None) -> tuple[str, ...] | None:
         scalars = section.scalars("partition_by")

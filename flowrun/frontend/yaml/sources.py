@@ -29,10 +29,15 @@ class SourceReader:
 
     def read(self, name: str, section: Section, at: Location) -> Scan | None:
         """The scan of a source; None if its columns are not known, which has been reported."""
-        found = self._tables.read(name, section, TableRole.SOURCE, ())
+        partition_keys = tuple(s.text for s in section.scalars("partition_by"))
+        found = self._tables.read(name, section, TableRole.SOURCE, partition_keys)
+        self._tables.check_partitions(section)
         physical = self._physical(section)
         if physical is None:
             return None
+        for key in section.scalars("partition_by"):
+            if find_column(physical, key, "the schema", self._diagnostics) is None:
+                found = None
         columns, projections = self._computed(section, physical)
         watermark = self._watermark(section, columns, projections)
         if found is not None:

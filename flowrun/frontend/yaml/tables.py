@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.errors import OptionError, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.yaml.options import GivenOptions, flatten_options
@@ -60,6 +61,16 @@ class TableReader:
             secret_options=frozenset(secrets),
         )
         return table, given
+
+    def check_partitions(self, section: Section) -> None:
+        """Report `partition_by` on a connector that has no partitions."""
+        name = section.text("connector")
+        if name in connector_names() and section.has("partition_by") and not connector_named(name).partitions:
+            self._diagnostics.error(
+                f"connector '{name}' does not keep partitions apart",
+                section.at("partition_by"),
+                hint="remove 'partition_by'",
+            )
 
     def _report_option(self, problem: OptionError, given: GivenOptions, section: Section) -> None:
         key = problem.option

@@ -156,11 +156,11 @@ class AggregationEngine:
         self, index: int, groups: list[pa.Array], names: list[str], reader: ArgumentReader
     ) -> pa.RecordBatch:
         side = self.layout.sides[index]
-        values = reader.argument(side.argument, side.filter)
+        values = reader.argument(side.argument, None if side.keeps_nulls else side.filter)
         columns = [*groups, values, reader.sequence_of(None)]
-        if values.null_count:
-            valid = values.is_valid()
-            columns = [c.filter(valid) for c in columns]
+        kept = reader.passing(side.filter) if side.keeps_nulls else values.is_valid() if values.null_count else None
+        if kept is not None:
+            columns = [c.filter(kept) for c in columns]
         if side.distinct:
             columns[-2] = self.encode_side_values(index, columns[-2])
         table = pa.RecordBatch.from_arrays(columns, names=[*names, VALUE, SEQ])

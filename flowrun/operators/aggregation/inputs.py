@@ -43,6 +43,10 @@ class ArgumentReader:
             self._read[identity] = pc.if_else(mask, values, pa.scalar(None, values.type))
         return self._read[identity]
 
+    def passing(self, filter_: int | None) -> pa.Array | None:
+        """Which rows the filter lets pass; None: all."""
+        return None if filter_ is None else pc.fill_null(self._columns.column(filter_), False)
+
     def summands(self, partial: PartialColumn) -> pa.Array:
         """The argument as numbers of the accumulator's kind."""
         values = self.argument(partial.argument, partial.filter)

@@ -64,6 +64,7 @@ class SideColumn:
     distinct: bool
     type: DataType
     name: str
+    keeps_nulls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +212,10 @@ def _column(
 def _side_use(aggregate: BoundAggregate, schema: Schema, sides: dict[tuple[object, ...], SideColumn]) -> AggregateUse:
     if aggregate.argument is None:
         raise InternalError(f"aggregate {aggregate.kernel.function} AS {aggregate.name} needs an argument")
-    identity = (aggregate.argument, aggregate.filter, aggregate.distinct)
+    keeps_nulls = aggregate.kernel.keeps_nulls
+    identity = (aggregate.argument, aggregate.filter, aggregate.distinct, keeps_nulls)
     field = schema.fields[aggregate.argument]
-    side = SideColumn(aggregate.argument, aggregate.filter, aggregate.distinct, field.type, field.name)
+    side = SideColumn(aggregate.argument, aggregate.filter, aggregate.distinct, field.type, field.name, keeps_nulls)
     position = list(sides).index(identity) if identity in sides else len(sides)
     sides.setdefault(identity, side)
     if aggregate.kernel.collect is not None:

@@ -151,6 +151,12 @@ def test_a_header_without_known_columns_is_an_error(tmp_path: Path) -> None:
     assert "idd" in str(caught.value)
 
 
+def test_a_header_with_none_of_the_wanted_columns_gives_null_as_it_has_declared_ones(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n2\n")
+    wanted = SCHEMA.select(["name"])
+    assert read(source(tmp_path, "csv", wanted, {"csv.header": "true"}, declared=SCHEMA)) == [(None,), (None,)]
+
+
 def test_null_in_a_not_null_column_is_a_bad_record(tmp_path: Path) -> None:
     schema = Schema((Field("id", BIGINT, nullable=False), Field("name", STRING)))
     (tmp_path / "a.json").write_text('{"id":1}\n{"name":"x"}\n')
@@ -172,10 +178,17 @@ def test_missing_paths_are_found_before_anything_runs(tmp_path: Path) -> None:
     source(tmp_path / "later", "json", SCHEMA, {"source.monitor-interval": "1s"})  # may come later
 
 
-@pytest.mark.parametrize(("path", "message"), [("", "is a folder without files"), ("*.json", "matches no file")])
-def test_an_empty_folder_is_an_error(tmp_path: Path, path: str, message: str) -> None:
-    with pytest.raises(ConnectorError, match=message):
-        read(source(f"{tmp_path}/{path}", "json", SCHEMA))
+def test_a_folder_without_files_is_empty_input_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "_hidden.json").write_text("{}")
+    assert read(source(tmp_path, "json", SCHEMA)) == []
+    assert "is a folder without files" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["*.json", "no/such/*.json"])
+def test_a_glob_that_matches_nothing_is_found_before_anything_runs(tmp_path: Path, path: str) -> None:
+    with pytest.raises(OptionError, match="matches no file"):
+        source(f"{tmp_path}/{path}", "json", SCHEMA)
+    source(f"{tmp_path}/{path}", "json", SCHEMA, {"source.monitor-interval": "1s"})  # may come later
 
 
 def test_a_path_that_vanishes_before_the_start_is_an_error(tmp_path: Path) -> None:
@@ -186,6 +199,16 @@ def test_a_path_that_vanishes_before_the_start_is_an_error(tmp_path: Path) -> No
     (tmp_path / "a.json").unlink()
     with pytest.raises(ConnectorError, match="does not exist"):
         read(gone)
+
+
+def test_an_empty_path_does_not_mean_the_working_directory() -> None:
+    with pytest.raises(OptionError, match="option 'path' is empty"):
+        source(" ", "json", SCHEMA)
+
+
+def test_a_broken_pattern_is_found_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"source\.path\.regex-pattern' is no regular expression: .*, got '\('"):
+        source(tmp_path, "json", SCHEMA, {"source.path.regex-pattern": "("})
 
 
 def test_an_unknown_scheme_is_an_option_error(tmp_path: Path) -> None:
