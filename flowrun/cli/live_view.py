@@ -11,10 +11,11 @@ from rich.table import Table
 
 from flowrun.cli.figures import count_text, duration_text
 from flowrun.cli.rates import Rates, rows_handled
+from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.messages import JobStatus, VertexStatus
 
 _RATE_EVERY_NS = 900_000_000
-_FIGURES = {"tasks": 9, "rows in": 7, "rows/s": 7, "rows out": 8, "lag": 7, "busy": 5, "pressure": 8}
+_FIGURES = {"tasks": 5, "rows in": 7, "rows/s": 7, "rows out": 8, "lag": 7, "busy": 5, "pressure": 8}
 """Headings and least widths: `lag` is now − watermark, `pressure` the time blocked by slower tasks downstream."""
 
 
@@ -68,8 +69,10 @@ def status_table(status: JobStatus, rates: dict[str, float]) -> Table:
 
 
 def _tasks(vertex: VertexStatus) -> str:
-    names = [f"{count} {state.value.lower()}" for state, count in vertex.states.items() if count]
-    return ", ".join(names)
+    """How many subtasks there are; which states they are in unless all run."""
+    if vertex.states.get(ExecutionState.RUNNING) == vertex.parallelism:
+        return str(vertex.parallelism)
+    return ", ".join(f"{count} {state.value.lower()}" for state, count in vertex.states.items() if count)
 
 
 def _pressure(vertex: VertexStatus) -> str:

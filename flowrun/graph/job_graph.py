@@ -103,7 +103,7 @@ class JobSettings:
 
     buffer_timeout_ms: int = 100
     object_reuse: bool = True
-    batch_rows: int = 65_536
+    batch_rows: int = 131_072
     latency_interval_ms: int | None = None
     unbounded: bool = False
 

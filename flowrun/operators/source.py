@@ -20,7 +20,7 @@ from flowrun.operators.event_time_output import EventTimeOutput
 from flowrun.operators.outside import named
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 
-DEFAULT_BATCH_ROWS = 65_536
+DEFAULT_BATCH_ROWS = 131_072
 
 _STATE = "splits"
 _STATE_SCHEMA = pa.schema([("split_id", pa.string()), ("position", pa.string()), ("watermark", pa.int64())])

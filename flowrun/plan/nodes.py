@@ -384,7 +384,7 @@ class Settings:
     object_reuse: bool = True
     chaining: bool = True
     mode: str = "streaming"
-    batch_rows: int = 65_536
+    batch_rows: int = 131_072
     latency_interval_ms: int | None = None
     local_aggregation: bool = True
     checkpoint: CheckpointSettings | None = None

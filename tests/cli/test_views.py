@@ -38,7 +38,7 @@ def rendered(table: object) -> str:
 
 def test_the_table_shows_rate_lag_load_and_back_pressure() -> None:
     text = rendered(status_table(status(2, 1_500_000, pressure=870), {"s": 750_000.0, "k": 1.0}))
-    for part in ("orders  running  2.0 s", "2 running", "1.5 M", "750.0 k", "5.2 s", "40 %", "87 %"):
+    for part in ("orders  running  2.0 s", "1.5 M", "750.0 k", "5.2 s", "40 %", "87 %"):
         assert part in text, text
 
 

@@ -133,7 +133,7 @@ SETTINGS = RecordSpec(
         ),
         KeySpec("chaining", BooleanValue(), "`false`: every operator runs in a task of its own.", default="true"),
         KeySpec("mode", ChoiceValue(("streaming", "batch")), "Which engine runs the pipeline.", default="streaming"),
-        KeySpec("batch_rows", IntegerValue(1, 1 << 24), "Rows that sources aim for in one batch.", default="65536"),
+        KeySpec("batch_rows", IntegerValue(1, 1 << 24), "Rows that sources aim for in one batch.", default="131072"),
         KeySpec("latency_interval", DurationValue(), "Time between latency markers.", default="off"),
         KeySpec(
             "local_aggregation",
