@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from benchmarks.measuring import DATA, Figure, best_engine_run, median_of, run_pipeline
+from benchmarks.measuring import DATA, Figure, best_engine_run, median_of, run_pipeline, timed_in_a_fresh_process
 
 PARQUET_ROWS = 10_000_000
 JSON_ROWS = 1_000_000
 
 
 def run() -> list[Figure]:
-    pa.set_cpu_count(2)
     return [_parquet(), _json()]
 
 
@@ -51,17 +46,17 @@ def _parquet() -> Figure:
     sinks:
       out: {{from: some, connector: blackhole}}
     """
-    engine, _ = best_engine_run(3, lambda: run_pipeline(pipeline))
+    engine, _ = best_engine_run(5, lambda: run_pipeline(pipeline))
 
-    def peer() -> float:
-        began = time.perf_counter()
-        wanted = (pc.field("c0") < 200_000) & (pc.field("price") > 10)
-        columns = {"c1": pc.field("c1"), "p": pc.multiply(pc.field("price"), 2.0), "name": pc.field("name")}
-        for _ in ds.dataset(path).scanner(columns=columns, filter=wanted).to_batches():
-            pass
-        return time.perf_counter() - began
-
-    theirs = median_of(3, peer)
+    scan = f"""
+    import pyarrow as pa, pyarrow.compute as pc, pyarrow.dataset as ds
+    pa.set_cpu_count(2)
+    # begin
+    wanted = (pc.field("c0") < 200_000) & (pc.field("price") > 10)
+    columns = {{"c1": pc.field("c1"), "p": pc.multiply(pc.field("price"), 2.0), "name": pc.field("name")}}
+    for _ in ds.dataset("{path}").scanner(columns=columns, filter=wanted).to_batches(): pass
+    """
+    theirs = median_of(3, lambda: timed_in_a_fresh_process(scan))
     return Figure(
         "Parquet, 10 M rows: filter and projection of 4 of 8 columns",
         f"{PARQUET_ROWS / engine / 1e6:.1f} M rows/s",
@@ -102,19 +97,16 @@ def _json() -> Figure:
     sinks:
       out: {{from: rows, connector: blackhole}}
     """
-    engine, _ = best_engine_run(3, lambda: run_pipeline(pipeline))
-    schema = pa.schema(
-        {"id": pa.int64(), "user": pa.string(), "amount": pa.float64(), "ok": pa.bool_(), "ts": pa.timestamp("ms")}
-    )
-
-    def peer() -> float:
-        began = time.perf_counter()
-        pj.read_json(
-            path, pj.ReadOptions(use_threads=True, block_size=4 << 20), pj.ParseOptions(explicit_schema=schema)
-        )
-        return time.perf_counter() - began
-
-    theirs = median_of(3, peer)
+    engine, _ = best_engine_run(5, lambda: run_pipeline(pipeline))
+    read = f"""
+    import pyarrow as pa, pyarrow.json as pj
+    pa.set_cpu_count(2)
+    types = {{"id": pa.int64(), "user": pa.string(), "amount": pa.float64(), "ok": pa.bool_(), "ts": pa.timestamp("ms")}}
+    options = pj.ReadOptions(use_threads=True, block_size=4 << 20), pj.ParseOptions(explicit_schema=pa.schema(types))
+    # begin
+    pj.read_json("{path}", *options)
+    """
+    theirs = median_of(5, lambda: timed_in_a_fresh_process(read))
     return Figure(
         f"JSON lines, {size:.0f} MB",
         f"{size / engine:.0f} MB/s",

@@ -93,6 +93,14 @@ def table(figures: Iterable[Figure]) -> str:
     return "\n".join(lines)
 
 
+def timed_in_a_fresh_process(code: str) -> float:
+    """Seconds that `code` takes in a new interpreter, imports above its line `# begin` not counted: what flowrun's engine figure is."""
+    before, _, timed = textwrap.dedent(code).partition("# begin\n")
+    program = f"import time\n{before}began = time.perf_counter()\n{timed}\nprint(time.perf_counter() - began)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
 def machine() -> str:
     """What it was measured on."""
     model = "unknown processor"
