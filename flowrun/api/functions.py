@@ -7,7 +7,6 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 
 ColumnsKernel = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -38,15 +37,3 @@ class ValueFunction(Protocol):
     """A picklable recipe: rows in → one array of the same length."""
 
     def compile(self) -> ArrayKernel: ...
-
-
-class BatchFunction(Protocol):
-    """A user's function on whole batches, possibly changing the number of rows."""
-
-    def open(self) -> None: ...
-
-    def process(self, batch: RecordBatch) -> RecordBatch:
-        """New rows with their timestamps."""
-        ...
-
-    def close(self) -> None: ...

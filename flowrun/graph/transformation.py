@@ -6,7 +6,6 @@ next physical one is reached. Transformations are compared by identity; a transf
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flowrun.api.operator import ChainingStrategy, OperatorFactory, OutputTag
@@ -187,6 +186,3 @@ class CoFeedbackTransformation(Transformation):
 
     wait_ms: int = 0
     feedback_edges: list[Transformation] = field(default_factory=list)
-
-
-FactoryMaker = Callable[[], OperatorFactory]
