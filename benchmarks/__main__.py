@@ -7,11 +7,12 @@ import datetime
 import sys
 from pathlib import Path
 
-from benchmarks import back_pressure, files, latency, start_up, windows
+from benchmarks import back_pressure, files, latency, process, start_up, windows
 from benchmarks.measuring import Figure, machine, table
 
 BENCHMARKS = {
     "windows": windows.run,
+    "process": process.run,
     "files": files.run,
     "start_up": start_up.run,
     "latency": latency.run,

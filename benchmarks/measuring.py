@@ -44,12 +44,12 @@ class Run:
         return float(str(self.report["duration_ms"])) / 1000
 
 
-def run_pipeline(text: str, *arguments: str, timeout_s: float = 300) -> Run:
-    """Run a pipeline in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "pipeline.yaml"
+def run_pipeline(text: str, *arguments: str, timeout_s: float = 300, folder: Path | None = None) -> Run:
+    """Run a pipeline in a process of its own; its Python modules are in `folder`."""
+    with tempfile.TemporaryDirectory() as own:
+        file = (folder or Path(own)) / "pipeline.yaml"
         file.write_text(textwrap.dedent(text))
-        report = Path(folder) / "report.json"
+        report = Path(own) / "report.json"
         command = [*FLOWRUN, "run", str(file), "--quiet", "--report", str(report), *arguments]
         seconds, peak = run_process(command, timeout_s)
         return Run(seconds, peak, json.loads(report.read_text()))

@@ -71,6 +71,8 @@ class BoundAggregate:
         argument: position of the argument column; None for COUNT(*).
         filter: position of a BOOLEAN column; only rows where it is true count. None: all rows.
         distinct: equal values of one group count once.
+        argument_text: the argument as the user wrote it, to explain state; empty: the column's name says it.
+        filter_text: the same of the filter.
     """
 
     name: str
@@ -78,3 +80,5 @@ class BoundAggregate:
     argument: int | None
     filter: int | None = None
     distinct: bool = False
+    argument_text: str = ""
+    filter_text: str = ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from flowrun.api.sink import Sink
-from flowrun.api.source import Source
+from flowrun.api.source import Delivery, Source
 from flowrun.core.options import Option, Options
 from flowrun.core.schema import Schema
 
@@ -86,6 +86,10 @@ class Connector:
     notes: str = ""
     partitions: bool = False
     """Whether its sinks can keep rows apart by partition columns."""
+    source_delivery: Delivery | None = None
+    """What its sources promise after a restart, for lists; `Source.delivery` is what counts."""
+    sink_delivery: Delivery | None = None
+    """What its sinks promise when checkpoints are on, for lists; `Sink.delivery` is what counts."""
 
 
 @dataclass(frozen=True, slots=True)

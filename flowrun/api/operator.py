@@ -3,14 +3,21 @@
 Life of an operator, all calls from the one thread of its subtask:
 `setup → initialize_state → open → (process_* | prepare_snapshot, snapshot_state | notify_*)* → end_input(each input) → finish → close`.
 `close` is always called, after an error or a cancel too; nothing else is called after a failure.
+
+An exception in `prepare_snapshot` (before it emitted anything) or in `snapshot_state` only declines the checkpoint: the operator must be
+able to go on. When a job is stopped with draining, `end_input` and `finish` come before the last `snapshot_state`, and no
+`prepare_snapshot`, as `finish` has flushed everything. `notify_*` may come until `close`. At a barrier that stops the job timers and
+`execute` wait until its checkpoint is complete (then only `close` follows, without `end_input` and `finish` unless drained) or aborted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from flowrun.api.metrics import MetricGroup
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot
@@ -108,6 +115,8 @@ class OperatorContext:
     """Block the subtask for so many ms of the clock; raises JobCancelledError when the job is cancelled meanwhile."""
     job_id: str = ""
     """Unique to this run of the job: the name under which operators of one job meet inside a process (iterations)."""
+    owner: str = ""
+    """The lineage of the job's checkpoints, which restarts and resumptions keep: see `WriterContext.owner`."""
 
 
 class StreamOperator(Protocol):
@@ -204,4 +213,17 @@ class OperatorFactory(Protocol):
 
     def create(self) -> StreamOperator:
         """A new operator; called once a subtask."""
+        ...
+
+
+@runtime_checkable
+class DescribesState(Protocol):
+    """A factory whose operators have keyed state: lets a pipeline be compared with a savepoint without running it."""
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """Name of each keyed table that an operator may write → its columns, as in what is restored (`OperatorSnapshot.keyed`).
+
+        A restored table that lacks columns which are nullable here gets them, all NULL, before the operator sees it; any other
+        difference is refused.
+        """
         ...

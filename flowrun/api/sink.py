@@ -6,9 +6,9 @@ committed when the checkpoint is complete, or at the end of the job when checkpo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from flowrun.api.metrics import MetricGroup
 from flowrun.api.operator import ProcessingTimeService
@@ -39,6 +39,9 @@ class WriterContext:
     metrics: MetricGroup
     pause: Callable[[float], None]
     """Block the subtask for so many ms; raises JobCancelledError when the job is cancelled meanwhile."""
+    owner: str = ""
+    """Stays the same over restarts and resumptions of a job: temporary names contain it too, so that what a killed process left can
+    be found. Empty: nobody will look for it."""
 
 
 class SinkWriter(Protocol):
@@ -82,6 +85,20 @@ class Committer(Protocol):
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """Discard; idempotent."""
+        ...
+
+
+@runtime_checkable
+class OrphanDiscarding(Protocol):
+    """A committer that finds what killed writers left behind: written, but named by no committable."""
+
+    def discard_orphans(self, owner: str, keep: Collection[str]) -> int:
+        """Discard what writers of this owner left; gives how many pieces. Called before any writer of this owner is open.
+
+        Args:
+            owner: as in `WriterContext.owner`; not empty.
+            keep: commit ids of everything that may still be committed.
+        """
         ...
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -29,8 +31,8 @@ def parse_assignments(given: Iterable[str], option: str) -> dict[str, str]:
     return pairs
 
 
-def pipeline_arguments(command: F) -> F:
-    """FILE, --var, --set and --parallelism, as `run`, `validate` and `explain` take them."""
+def compile_options(command: F) -> F:
+    """--var, --set and --parallelism, as every command takes them that compiles a pipeline."""
     for decorate in (
         click.option(
             "-p", "--parallelism", type=click.IntRange(1), help="Parallelism of steps that do not set their own."
@@ -43,10 +45,64 @@ def pipeline_arguments(command: F) -> F:
             help="Override a value, e.g. settings.batch_rows=1024.",
         ),
         click.option("--var", "variables", multiple=True, metavar="K=V", help="Fill ${K} in the file."),
-        click.argument("file", type=click.Path(path_type=Path)),
     ):
         command = decorate(command)
     return command
+
+
+def pipeline_arguments(command: F) -> F:
+    """FILE, --var, --set and --parallelism, as `run`, `validate` and `explain` take them."""
+    return click.argument("file", type=click.Path(path_type=Path))(compile_options(command))
+
+
+def view_options(command: F) -> F:
+    """What `run` and `resume` show, as one argument `view` (a `ViewOptions`)."""
+
+    @functools.wraps(command)
+    def with_view(*args: Any, quiet: bool, log_level: str, live: bool | None, report: Path | None, **rest: Any) -> Any:
+        return command(*args, view=ViewOptions(quiet, log_level, live, report), **rest)
+
+    decorated: Any = with_view
+    for decorate in (
+        click.option(
+            "--report",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Write the final figures to a JSON file.",
+        ),
+        click.option("--live/--no-live", default=None, help="Live view or plain lines; by default live on a terminal."),
+        click.option(
+            "--log-level",
+            type=click.Choice(("debug", "info", "warning", "error")),
+            default="warning",
+            show_default=True,
+            help="Of the log on standard error.",
+        ),
+        click.option("-q", "--quiet", is_flag=True, help="Only errors, and what the pipeline itself prints."),
+    ):
+        decorated = decorate(decorated)
+    return cast("F", decorated)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOptions:
+    """What a run shows of itself.
+
+    Attributes:
+        quiet: only errors.
+        log_level: of the log on standard error.
+        live: live view or plain lines; None: live on a terminal.
+        report: file for the final figures.
+    """
+
+    quiet: bool
+    log_level: str
+    live: bool | None
+    report: Path | None
+
+
+ALLOW_NON_RESTORED = click.option(
+    "--allow-non-restored-state", is_flag=True, help="Drop the state of operators that the pipeline no longer has."
+)
 
 
 def all_overrides(overrides: Iterable[str], parallelism: int | None) -> dict[str, str]:

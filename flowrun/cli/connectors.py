@@ -7,6 +7,7 @@ import json
 import click
 
 from flowrun.api.connector import Connector
+from flowrun.api.source import Delivery
 from flowrun.connectors.formats.registry import format_options
 from flowrun.connectors.reference import default_text
 from flowrun.connectors.registry import connector_named, connector_names
@@ -31,6 +32,9 @@ def connectors(name: str | None, output: str) -> None:
         click.echo(f"formats: {', '.join(connector.formats)}")
     if connector.default_schema is not None:
         click.echo(f"columns: {connector.default_schema}")
+    for role, delivery in (("source", connector.source_delivery), ("sink", connector.sink_delivery)):
+        if delivery is not None:
+            click.echo(f"as a {role}, with checkpoints: {delivery.value}")
     if connector.notes:
         click.echo(connector.notes)
     for role, options in (("source", connector.source_options), ("sink", connector.sink_options)):
@@ -45,12 +49,21 @@ def _list_all(output: str) -> None:
     if output == "json":
         click.echo(json.dumps([_as_json(c) for c in found], indent=2))
         return
+    click.echo(f"{'':<12} {'as source':<14} {'as sink':<14}")
     for connector in found:
-        roles = "/".join(
-            r for r, make in (("source", connector.create_source), ("sink", connector.create_sink)) if make
-        )
-        click.echo(f"{connector.name:<12} {roles:<12} {connector.summary}")
-    click.echo("\n`flowrun connectors NAME` shows the options of one.")
+        source = _role(connector.create_source is not None, connector.source_delivery)
+        sink = _role(connector.create_sink is not None, connector.sink_delivery)
+        click.echo(f"{connector.name:<12} {source:<14} {sink:<14} {connector.summary}")
+    click.echo(
+        "\nWhat a source or sink promises holds with checkpoints; `flowrun explain FILE` says what a pipeline promises."
+    )
+    click.echo("`flowrun connectors NAME` shows the options of one.")
+
+
+def _role(can: bool, delivery: Delivery | None) -> str:
+    if not can:
+        return "-"
+    return "yes" if delivery is None else delivery.value
 
 
 def _show_formats(connector: Connector) -> None:
@@ -91,6 +104,8 @@ def _as_json(connector: Connector) -> dict[str, object]:
         "summary": connector.summary,
         "source": connector.create_source is not None,
         "sink": connector.create_sink is not None,
+        "source_delivery": None if connector.source_delivery is None else connector.source_delivery.value,
+        "sink_delivery": None if connector.sink_delivery is None else connector.sink_delivery.value,
         "formats": list(connector.formats),
         "columns": None if connector.default_schema is None else str(connector.default_schema),
         "source_options": options(connector.source_options),

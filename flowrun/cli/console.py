@@ -19,6 +19,7 @@ from flowrun.errors import (
     UnsupportedPlanError,
 )
 
+EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130

@@ -24,7 +24,10 @@ def explain(
     stage: str,
     output: str,
 ) -> None:
-    """Show what a pipeline becomes, from plan to execution graph."""
+    """Show what a pipeline becomes, from plan to execution graph.
+
+    The plan as text begins with what is promised of each sink after a failure.
+    """
     from flowrun.runners.compile import compile_pipeline
 
     compiled = compile_pipeline(file, parse_assignments(variables, "--var"), all_overrides(overrides, parallelism))
@@ -33,4 +36,6 @@ def explain(
     for number, name in enumerate(stages):
         if len(stages) > 1:
             click.echo(("\n" if number else "") + f"== {name} ==")
+        if name == "plan" and output == "text":
+            click.echo("\n".join([*(f"{g}" for g in compiled.guarantees), ""]))
         click.echo(compiled.render(name, output))

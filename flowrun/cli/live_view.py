@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from flowrun.cli.checkpoint_text import recovery_text
 from flowrun.cli.figures import count_text, duration_text
 from flowrun.cli.rates import Rates, rows_handled
 from flowrun.runtime.jobmaster.execution import ExecutionState
@@ -51,6 +52,8 @@ def status_table(status: JobStatus, rates: dict[str, float]) -> Table:
     """A job's status as a table; `rates` is vertex id → rows a second."""
     title = f"{status.name}  {status.state.value.lower()}  {duration_text(status.running_ms)}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, collapse_padding=True)
+    table.caption = recovery_text(status.checkpoints, status.restarts, status.last_failure) or None
+    table.caption_justify = "left"
     table.add_column("vertex", overflow="ellipsis", max_width=48, no_wrap=True)
     for heading, width in _FIGURES.items():  # a narrow terminal shortens the names, not the figures
         table.add_column(heading, justify="right", no_wrap=True, min_width=width)

@@ -15,6 +15,13 @@ from flowrun import __version__
 # name → (module, attribute, one-line help); kept here so that `flowrun --help` imports nothing else
 COMMANDS = {
     "run": ("flowrun.cli.run", "run", "Run a pipeline to its end, or until it is stopped."),
+    "resume": ("flowrun.cli.resume", "resume", "Go on from a savepoint or checkpoint."),
+    "jobs": ("flowrun.cli.jobs", "jobs", "List your running jobs on this machine."),
+    "savepoint": ("flowrun.cli.control", "savepoint", "Take a savepoint of a running job, which goes on."),
+    "stop": ("flowrun.cli.control", "stop", "Stop a running job with a last checkpoint or savepoint."),
+    "cancel": ("flowrun.cli.control", "cancel", "End a running job at once."),
+    "plan": ("flowrun.cli.plan", "plan", "Show what a savepoint means for a changed pipeline."),
+    "state": ("flowrun.cli.state", "state", "Look inside checkpoints and savepoints: list, show, diff, query."),
     "validate": ("flowrun.cli.validate", "validate", "Check a pipeline without running it; reports all problems."),
     "explain": ("flowrun.cli.explain", "explain", "Show what a pipeline becomes, from plan to execution graph."),
     "connectors": ("flowrun.cli.connectors", "connectors", "List connectors, or show the options of one."),

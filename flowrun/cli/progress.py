@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowrun.cli.checkpoint_text import recovery_text
 from flowrun.cli.console import say
 from flowrun.cli.figures import count_text, duration_text
 from flowrun.cli.rates import Rates, rows_handled
@@ -11,14 +12,18 @@ _EVERY_NS = 5_000_000_000
 
 
 class ProgressLines:
-    """One line every five seconds: rows and rate of each vertex."""
+    """One line every five seconds: rows and rate of each vertex, checkpoints and restarts."""
 
     def __init__(self) -> None:
         self._rates = Rates()
         self._next_ns: int | None = None
+        self._restarts = 0
 
     def update(self, status: JobStatus) -> None:
-        """Print a line if it is time for one."""
+        """Print a line if it is time for one, and one for each restart as soon as it is known."""
+        if status.restarts > self._restarts:
+            self._restarts = status.restarts
+            say(f"{duration_text(status.running_ms)}  restart {status.restarts}, because {status.last_failure}")
         if self._next_ns is None:
             self._next_ns = status.at_ns + _EVERY_NS
             self._rates.update(status)
@@ -30,4 +35,5 @@ class ProgressLines:
         parts = [
             f"{v.name}: {count_text(rows_handled(v))} rows, {count_text(rates[v.vertex_id])}/s" for v in status.vertices
         ]
-        say(f"{duration_text(status.running_ms)}  " + "; ".join(parts))
+        recovery = recovery_text(status.checkpoints, status.restarts)
+        say(f"{duration_text(status.running_ms)}  " + "; ".join([*parts, recovery] if recovery else parts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowrun.cli.checkpoint_text import recovery_text
 from flowrun.cli.console import say
 from flowrun.cli.figures import count_text, duration_text
 from flowrun.runtime.messages import JobResult
@@ -15,13 +16,18 @@ _NOTEWORTHY = {
 
 
 def show_summary(result: JobResult, source_ids: frozenset[str]) -> None:
-    """Rows read, duration, rate, and what was dropped on the way. `source_ids` are the vertices that read from outside."""
+    """Rows read, duration, rate, checkpoints, restarts, and what was dropped on the way.
+
+    `source_ids` are the vertices that read from outside.
+    """
     read = sum(v.records_in for v in result.vertices if v.vertex_id in source_ids)
     seconds = max(result.duration_ms, 1) / 1000
     say(
         f"{result.name}: {result.state.value.lower()} in {duration_text(result.duration_ms)}, "
         f"{count_text(read)} rows read ({count_text(read / seconds)}/s)"
     )
+    if recovery := recovery_text(result.checkpoints, result.restarts):
+        say(f"  {recovery}")
     for operator, counters in result.accumulators.items():
         for name, text in _NOTEWORTHY.items():
             if counters.get(name):

@@ -24,20 +24,30 @@ def validate(
     parallelism: int | None,
     output: str,
 ) -> None:
-    """Check a pipeline without running it; reports all problems."""
+    """Check a pipeline without running it; reports all problems.
+
+    For a valid one, says what is promised of each sink after a failure.
+    """
     from flowrun.runners.compile import compile_pipeline
 
     try:
         compiled = compile_pipeline(file, parse_assignments(variables, "--var"), all_overrides(overrides, parallelism))
-        problems, failed = compiled.warnings, False
+        problems, failed, guarantees = compiled.warnings, False, compiled.guarantees
     except PipelineError as error:
-        problems, failed = error.diagnostics, True
+        problems, failed, guarantees = error.diagnostics, True, ()
     if output == "json":
-        click.echo(json.dumps({"valid": not failed, "problems": [_as_json(p) for p in problems]}, indent=2))
+        report = {
+            "valid": not failed,
+            "problems": [_as_json(p) for p in problems],
+            "delivery": [g.to_json() for g in guarantees],
+        }
+        click.echo(json.dumps(report, indent=2))
     else:
         show_diagnostics(problems)
         if not failed:
             click.echo(f"{file}: valid")
+            for guarantee in guarantees:
+                click.echo(f"  {guarantee}")
     if failed:
         ctx.exit(EXIT_BAD_INPUT)
 

@@ -67,4 +67,5 @@ CONNECTOR = Connector(
     summary="Drops every row; optionally slowly.",
     sink_options=OPTIONS,
     create_sink=_create_sink,
+    sink_delivery=Delivery.AT_LEAST_ONCE,
 )

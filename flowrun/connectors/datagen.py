@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from flowrun.api.connector import Connector, TableDefinition
+from flowrun.api.source import Delivery
 from flowrun.connectors.generated import GeneratedSource, RowGenerator
 from flowrun.connectors.random_columns import INTEGER_BITS, ColumnGenerator, SequenceColumn, random_column
 from flowrun.core.options import Option, Options, OptionType
@@ -128,5 +129,6 @@ CONNECTOR = Connector(
     summary="Random and sequential rows, seedable, at a given rate.",
     source_options=OPTIONS,
     create_source=_create_source,
+    source_delivery=Delivery.EXACTLY_ONCE,
     notes="Columns are random unless `fields.<column>.kind` is `sequence`; nested columns are named `fields.<row>.<field>`.",
 )

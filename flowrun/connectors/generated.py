@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
@@ -102,9 +102,10 @@ class _BlockEnumerator:
         self._next = 0
         self._origin_ms = clock.now_ms()
         if restored is not None:
-            state = cast(dict[str, int], restored)
+            state = cast(dict[str, Any], restored)
             self._next = state["next"]
             self._origin_ms = state["origin_ms"]
+            self._returned = [Split(s["id"], s["position"]) for s in state["returned"]]
 
     def start(self) -> None:
         """Nothing to look at."""
@@ -138,11 +139,12 @@ class _BlockEnumerator:
 
     def add_splits_back(self, splits: Sequence[Split]) -> None:
         """Hand these out first."""
-        self._returned.extend(splits)
+        self._returned = sorted([*self._returned, *splits], key=_first_row)
 
     def snapshot(self) -> JsonValue:
-        """The first row number not dealt out, and when the job started."""
-        return {"next": self._next, "origin_ms": self._origin_ms}
+        """The first row number not dealt out, blocks that came back, and when the job started."""
+        returned: list[JsonValue] = [{"id": s.split_id, "position": dict(s.position)} for s in self._returned]
+        return {"next": self._next, "origin_ms": self._origin_ms, "returned": returned}
 
     def close(self) -> None:
         """Nothing to release."""
@@ -156,6 +158,7 @@ class _GeneratingReader:
         self._splits: list[Split] = []
         self._generator: RowGenerator | None = None
         self._next = self._stop = self._origin_ms = 0
+        self._split_id = ""
         self._no_more = False
         self._asked = False
         self._timer: TimerHandle | None = None
@@ -184,7 +187,7 @@ class _GeneratingReader:
             return InputStatus.NOTHING_AVAILABLE
         count = min(wanted, due)
         assert self._generator is not None
-        output.emit(RecordBatch(self._generator.rows(self._next, count)), "rows")
+        output.emit(RecordBatch(self._generator.rows(self._next, count)), self._split_id)
         self._next += count
         self._emitted += count
         if self._next >= self._stop and not self._splits:
@@ -195,7 +198,9 @@ class _GeneratingReader:
         if not self._splits:
             self._ask()
             return False
-        position = cast(dict[str, int], self._splits.pop(0).position)
+        split = self._splits.pop(0)
+        position = cast(dict[str, int], split.position)
+        self._split_id = split.split_id
         self._next, self._stop = position["next"], position["stop"]
         if self._generator is None or position["origin_ms"] != self._origin_ms:
             self._origin_ms = position["origin_ms"]
@@ -229,7 +234,8 @@ class _GeneratingReader:
     def add_splits(self, splits: Sequence[Split]) -> None:
         """More blocks to generate."""
         self._asked = False
-        self._splits.extend(splits)
+        # blocks of several old subtasks: in order, or the rows of one would be late behind those of another
+        self._splits = sorted([*self._splits, *splits], key=_first_row)
 
     def notify_no_more_splits(self) -> None:
         """The last block was dealt out."""
@@ -240,7 +246,7 @@ class _GeneratingReader:
         current = []
         if self._next < self._stop:
             position: dict[str, JsonValue] = {"next": self._next, "stop": self._stop, "origin_ms": self._origin_ms}
-            current = [Split(f"rows-{self._next}", position)]
+            current = [Split(self._split_id, position)]
         return [*current, *self._splits]
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -250,3 +256,7 @@ class _GeneratingReader:
         """Cancel the pace timer."""
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _first_row(split: Split) -> int:
+    return cast(int, split.position["next"])

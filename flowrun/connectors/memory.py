@@ -186,4 +186,6 @@ CONNECTOR = Connector(
     sink_options=OPTIONS,
     create_source=_create_source,
     create_sink=lambda table: MemorySink(table.options.text("table"), table.schema),
+    source_delivery=Delivery.EXACTLY_ONCE,
+    sink_delivery=Delivery.AT_LEAST_ONCE,
 )

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from flowrun.api.connector import Connector, TableDefinition
+from flowrun.api.source import Delivery
 from flowrun.connectors.generated import GeneratedSource, RowGenerator
 from flowrun.connectors.nexmark_events import AUCTION, BID, PERSON, EventConfig, NexmarkEvents
 from flowrun.core.options import Option, Options, OptionType
@@ -164,6 +165,7 @@ CONNECTOR = Connector(
     summary="Persons, auctions and bids of the Nexmark benchmark, seedable.",
     source_options=OPTIONS,
     create_source=_create_source,
+    source_delivery=Delivery.EXACTLY_ONCE,
     default_schema=SCHEMA,
     notes="Columns: event_type (0 person, 1 auction, 2 bid), and the nested rows person, auction and bid, NULL but for the event's own.",
 )

@@ -75,5 +75,6 @@ CONNECTOR = Connector(
     summary="Rows as text on the terminal.",
     sink_options=OPTIONS,
     create_sink=_create_sink,
+    sink_delivery=Delivery.AT_LEAST_ONCE,
     notes="Prints the change kind too: +I insert, -U/+U update, -D delete.",
 )

@@ -218,6 +218,7 @@ CONNECTOR = Connector(
     summary="Records from a text server, cut at a delimiter.",
     source_options=OPTIONS,
     create_source=_create_source,
+    source_delivery=Delivery.AT_MOST_ONCE,
     formats=("csv", "json", "raw"),
     notes="At most once: a socket cannot be read again. Try it with `nc -lk 9999`.",
 )

@@ -183,13 +183,23 @@ class Alignment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
-    """What a barrier asks of the tasks that it passes."""
+    """What a barrier asks of the tasks that it passes.
+
+    Attributes:
+        kind: of snapshot.
+        alignment: how barriers meet.
+        alignment_timeout_ms: aligned, but overtaking (unaligned) once this much time has passed since the trigger; None: never.
+        stop: subtasks process nothing after this barrier; they end when the snapshot is complete.
+        drain: with `stop`, event time ends (MAX watermark) before the barrier, so that open windows fire.
+        target: folder that snapshots are written to, as the checkpoint storage named it.
+    """
 
     kind: CheckpointKind = CheckpointKind.CHECKPOINT
     alignment: Alignment = Alignment.ALIGNED
     alignment_timeout_ms: int | None = None
     stop: bool = False
     drain: bool = False
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)

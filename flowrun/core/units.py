@@ -71,3 +71,15 @@ def parse_memory_bytes(text: str) -> int:
     if match is None or match[2].lower() not in _UNIT_BYTES:
         raise ValueError("write a number and a unit, like 512kb, 64mb or 1gb")
     return round(float(match[1]) * _UNIT_BYTES[match[2].lower()])
+
+
+def size_text(size: float) -> str:
+    """A number of bytes as people read it, with at most four digits.
+
+    >>> size_text(0), size_text(950), size_text(12_345), size_text(7_800_000)
+    ('0 B', '950 B', '12.3 kB', '7.8 MB')
+    """
+    for unit, symbol in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {symbol}"
+    return f"{size:.0f} B"

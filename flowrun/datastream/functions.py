@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.functions import ArrayKernel, ColumnsKernel, MaskKernel, PredicateFunction
+from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.api.process_function import ProcessFunction
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, Diagnostic, PipelineError, did_you_mean
 from flowrun.operators.function_loading import load_function
+from flowrun.operators.process.factory import ProcessFunctionFactory
+from flowrun.operators.process.loading import FunctionRecipe, load_process_function
 
 BatchCallable = Callable[[pa.RecordBatch], Any]
 
@@ -113,6 +117,34 @@ class PythonPredicate:
             return mask
 
         return mask_of
+
+
+def process_factory(
+    function: OperatorFactory | ProcessFunction | type[ProcessFunction] | str,
+    arguments: Mapping[str, object],
+    input_schema: Schema,
+    output_schema: Schema,
+    side_outputs: tuple[OutputTag, ...],
+    keys: tuple[int, ...] | None,
+    name: str,
+) -> OperatorFactory:
+    """An operator factory as it is, or one that runs a process function, which is checked.
+
+    Raises:
+        PipelineError: the function does not keep to the rules, or cannot be loaded by tasks.
+    """
+    if isinstance(function, str):
+        recipe = FunctionRecipe(function, dict(arguments))
+    elif isinstance(function, type):
+        recipe = FunctionRecipe(reference_to(function, name), dict(arguments))
+    elif isinstance(function, ProcessFunction):
+        if arguments:
+            raise invalid(f"{name}: a process function was given together with arguments", "give its class instead")
+        recipe = FunctionRecipe.of(function)
+    else:
+        return function
+    load_process_function(recipe, keyed=keys is not None)
+    return ProcessFunctionFactory(recipe, input_schema, output_schema, keys, side_outputs=side_outputs, name=name)
 
 
 def predicate_of(condition: PredicateFunction | BatchCallable | str, place: str) -> PredicateFunction:

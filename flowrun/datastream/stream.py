@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flowrun.api.functions import PredicateFunction
 from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.api.process_function import ProcessFunction
 from flowrun.api.sink import Sink
 from flowrun.core.schema import Schema
 from flowrun.datastream.functions import (
@@ -15,6 +16,7 @@ from flowrun.datastream.functions import (
     column_positions,
     invalid,
     predicate_of,
+    process_factory,
     reference_to,
 )
 from flowrun.datastream.settings import OperatorSettings
@@ -122,13 +124,29 @@ class DataStream(OperatorSettings):
 
     def process(
         self,
-        factory: OperatorFactory,
-        schema: Schema,
+        function: OperatorFactory | ProcessFunction | type[ProcessFunction] | str,
+        schema: Schema | None = None,
         *,
         name: str = "process",
         side_outputs: Sequence[OutputTag] = (),
+        arguments: Mapping[str, object] | None = None,
     ) -> DataStream:
-        """Run an operator; `schema` are the columns it puts out, `side_outputs` the tags it may send to."""
+        """Run a process function or an operator.
+
+        Args:
+            function: a process function (each subtask gets a copy), its class or `module:Class`; or an operator factory.
+            schema: the columns it puts out; None: those of this stream.
+            name: of the operator.
+            side_outputs: the tags it may send to.
+            arguments: of the class, by name.
+
+        Raises:
+            PipelineError: the function does not keep to the rules of `flowrun.api.process_function`.
+        """
+        schema = self.schema if schema is None else schema
+        factory = process_factory(
+            function, arguments or {}, self.schema, schema, tuple(side_outputs), self._state_keys, name
+        )
         transformation = OneInputTransformation(
             name=name, schema=schema, factory=factory, input=self.transformation, state_keys=self._state_keys
         )

@@ -8,6 +8,7 @@ from enum import Enum
 from flowrun.api.operator import OperatorFactory, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
+from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.core.schema import Schema
 from flowrun.graph.partitioner import Partitioner
 from flowrun.graph.transformation import ResourceSpec
@@ -80,7 +81,10 @@ class JobEdge:
 
 @dataclass(frozen=True, slots=True)
 class JobVertex:
-    """One chain: `operators[0]` is its head. `vertex_id` is the head's operator id; edges are by position."""
+    """One chain: `operators[0]` is its head. `vertex_id` is the head's operator id; edges are by position.
+
+    `max_parallelism_given`: the user set it; a savepoint with another number does not fit then. Else it follows the savepoint's.
+    """
 
     vertex_id: str
     name: str
@@ -95,6 +99,7 @@ class JobVertex:
     co_location_key: str | None = None
     min_resources: ResourceSpec = field(default_factory=ResourceSpec)
     preferred_resources: ResourceSpec = field(default_factory=ResourceSpec)
+    max_parallelism_given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,8 @@ class JobSettings:
     batch_rows: int = 131_072
     latency_interval_ms: int | None = None
     unbounded: bool = False
+    checkpoint: CheckpointSettings | None = None
+    restart: RestartSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

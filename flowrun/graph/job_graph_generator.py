@@ -122,6 +122,7 @@ class _JobGraphGenerator:
             co_location_key=_co_location_key(chain),
             min_resources=min_resources,
             preferred_resources=preferred_resources,
+            max_parallelism_given=any(node.max_parallelism_given for node in chain.nodes),
         )
 
     def _operator(self, node: StreamNode) -> ChainedOperator:

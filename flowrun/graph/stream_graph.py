@@ -66,6 +66,7 @@ class StreamNode:
         factory: None for the two ends of an iteration, which the runtime supplies.
         state_keys: key columns (positions) an input, if the operator is keyed.
         iteration: set for the two ends of an iteration.
+        max_parallelism_given: by the user, not derived from the parallelism.
     """
 
     id: int
@@ -86,6 +87,7 @@ class StreamNode:
     source: Source | None = None
     sink: Sink | None = None
     iteration: Iteration | None = None
+    max_parallelism_given: bool = False
 
 
 @dataclass(frozen=True, slots=True)

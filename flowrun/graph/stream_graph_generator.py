@@ -146,6 +146,9 @@ class _StreamGraphGenerator:
             )
         return given
 
+    def max_parallelism_given(self, transformation: Transformation) -> bool:
+        return transformation.max_parallelism is not None or self._settings.max_parallelism is not None
+
     def node(self, node_id: int) -> StreamNode:
         return self._nodes[node_id - 1]
 

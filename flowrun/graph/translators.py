@@ -63,6 +63,10 @@ class GraphUnderConstruction(Protocol):
         """Its own, else the job's, else derived from `parallelism`."""
         ...
 
+    def max_parallelism_given(self, transformation: Transformation) -> bool:
+        """Whether `max_parallelism_of` is the user's choice."""
+        ...
+
     def node(self, node_id: int) -> StreamNode:
         """A node that was added."""
         ...
@@ -132,6 +136,7 @@ def _add_physical(
         chaining=transformation.chaining or transformation.factory.chaining,
         parallelism=parallelism,
         max_parallelism=graph.max_parallelism_of(transformation, parallelism),
+        max_parallelism_given=graph.max_parallelism_given(transformation),
         slot_sharing_group=slot_sharing_group(transformation, graph, upstreams),
         uid=transformation.uid,
         user_hash=transformation.user_hash,
@@ -256,6 +261,7 @@ def _iteration(
         chaining=ChainingStrategy.NEVER,
         parallelism=parallelism,
         max_parallelism=graph.max_parallelism_of(transformation, parallelism),
+        max_parallelism_given=graph.max_parallelism_given(transformation),
         slot_sharing_group=slot_sharing_group(transformation, graph, inputs),
         co_location_key=transformation.co_location_key or iteration.iteration_id,
         iteration=iteration,

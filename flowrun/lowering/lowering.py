@@ -30,6 +30,7 @@ from flowrun.plan.nodes import (
     NodeHints,
     Plan,
     PlanNode,
+    Process,
     PythonMap,
     Scan,
     Settings,
@@ -90,6 +91,11 @@ class _Lowering:
                 lowered = self._side_output(node)
             case PythonMap():
                 lowered = self._python(node)
+            case Process():
+                # Imported here: what keeps state for users is much code, and few pipelines need it (DESIGN §12.9).
+                from flowrun.lowering.process import lower_process
+
+                lowered = lower_process(node, self.of(node.input))
             case WindowAggregate():
                 lowered = lower_window(node, self.of(node.input), self._settings)
             case Sink():

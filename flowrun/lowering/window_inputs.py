@@ -95,6 +95,8 @@ def _over_columns(call: AggregateCall, columns: _Columns) -> AggregateCall:
         call,
         arguments=(*(_reference(a, columns) for a in first), *rest),
         filter=_reference(call.filter, columns) if call.filter is not None else None,
+        argument_text=str(first[0]) if first else "",
+        filter_text="" if call.filter is None else str(call.filter),
     )
 
 

@@ -194,12 +194,13 @@ class _WindowLowering:
     # -- around the window ------------------------------------------------------------------------------------------
 
     def _pre_aggregates(self) -> bool:
-        """Whether a local aggregation saves anything: only where rows are sent between subtasks, and results stay the same."""
+        """Whether rows are aggregated before the shuffle, too: where results stay the same.
+
+        That does not depend on the parallelism: a savepoint must find its operators again at another one.
+        """
         if not self._settings.local_aggregation:
             return False
-        default = self._settings.parallelism
-        both_single = (self._node.hints.parallelism or default) == 1 and _parallelism(self._source, default) == 1
-        return not both_single and local_aggregation_applies(
+        return local_aggregation_applies(
             self._aggregates,
             domain=self._domain,
             late_tag=self._late_tag,
@@ -285,6 +286,8 @@ def _bound(call: AggregateCall) -> BoundAggregate:
         argument=_position(call.arguments[0]) if call.arguments else None,
         filter=_position(call.filter) if call.filter is not None else None,
         distinct=call.distinct,
+        argument_text=call.argument_text,
+        filter_text=call.filter_text,
     )
 
 

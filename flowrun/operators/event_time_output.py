@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from flowrun.api.operator import OperatorContext, Output, TimerHandle
 from flowrun.core.elements import (
@@ -10,13 +11,27 @@ from flowrun.core.elements import (
     IDLE,
     MAX_TIMESTAMP,
     MAX_WATERMARK,
+    MIN_TIMESTAMP,
     RecordBatch,
     Watermark,
 )
 from flowrun.operators.event_times import EventTimes
-from flowrun.operators.split_watermarks import PerSplitWatermarks
+from flowrun.operators.split_watermarks import PerSplitWatermarks, SplitEventTime
 from flowrun.operators.watermark_rule import progress
 from flowrun.operators.watermark_strategy import WatermarkKind, WatermarkStrategy
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredEventTime:
+    """Event time as it was at a snapshot.
+
+    Attributes:
+        combined: the last watermark sent, ms.
+        splits: of those that had sent something.
+    """
+
+    combined: int = MIN_TIMESTAMP
+    splits: Mapping[str, SplitEventTime] = field(default_factory=dict)
 
 
 class EventTimeOutput:
@@ -31,14 +46,17 @@ class EventTimeOutput:
         context: OperatorContext,
         output: Output,
         place: str,
-        restored: Mapping[str, int] | None = None,
+        restored: RestoredEventTime | None = None,
     ) -> None:
+        restored = restored or RestoredEventTime()
         self._times = EventTimes(strategy, context, place)
         self._output = output
         self._processing_time = context.processing_time
         self._idle_timeout_ms = None if strategy is None else strategy.idle_timeout_ms
         self._generates = strategy is not None and strategy.kind is not WatermarkKind.NONE
-        self._splits = PerSplitWatermarks(restored)
+        self._splits = PerSplitWatermarks(restored.combined)
+        self._restored_splits = restored.splits
+        self._announced = restored.combined == MIN_TIMESTAMP
         self._timer: TimerHandle | None = None
         self._idle = False
         self._held_idle = False
@@ -52,12 +70,22 @@ class EventTimeOutput:
     def start(self) -> None:
         """Begin to watch for idleness: without any row within the timeout the whole output becomes idle."""
         self._touched_ms = self._processing_time.now_ms()
+        for split_id, reached in self._restored_splits.items():
+            self._splits.restore(split_id, reached, self._touched_ms)
         self._arm()
+
+    def resume(self) -> None:
+        """Send the restored watermark, so that nobody downstream waits for what event time had reached already."""
+        if not self._announced:
+            self._announced = True
+            self._output.emit_watermark(Watermark(self._splits.combined))
+            self._show_status()
 
     def emit(self, read: RecordBatch, rows: RecordBatch, split_id: str) -> None:
         """Send `rows` with the event times that the strategy finds in `read` (the same rows, before their projection)."""
         if rows.num_rows == 0:
             return
+        self.resume()
         splits = self._splits
         now = self._processing_time.now_ms()
         splits.touch(split_id, now)
@@ -88,6 +116,7 @@ class EventTimeOutput:
         """A watermark of the source's own."""
         if self._generates:
             return
+        self.resume()
         self._splits.touch(split_id, self._processing_time.now_ms())
         self._splits.advance(split_id, timestamp)
         self._show_status()
@@ -129,9 +158,15 @@ class EventTimeOutput:
             self._timer.cancel()
             self._timer = None
 
-    def snapshot(self) -> dict[str, int]:
-        """What each split allows, ms."""
-        return self._splits.snapshot()
+    @property
+    def combined(self) -> int | None:
+        """The last watermark sent, ms; None before the first one and after the end of time, which is not for who resumes."""
+        reached = self._splits.combined
+        return None if reached in (MIN_TIMESTAMP, MAX_TIMESTAMP) else reached
+
+    def progress_of(self, split_id: str) -> SplitEventTime | None:
+        """What to restore of a split; None if it has sent nothing yet."""
+        return self._splits.progress_of(split_id)
 
     def _emit_cut(self, batch: RecordBatch, cuts: tuple[tuple[int, int], ...]) -> None:
         sent = 0

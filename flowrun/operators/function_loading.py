@@ -33,6 +33,24 @@ def load_function(reference: str, search_path: Sequence[str] = ()) -> Any:
     >>> load_function("math:sqrt")(9.0)
     3.0
     """
+    target = load_attribute(reference, search_path)
+    if inspect.isclass(target):
+        target = _instantiate(target, reference)
+    if not callable(target):
+        raise _error(
+            f"'{reference}' is {_article(type(target).__name__)}, not a function",
+            "name a function, a class whose instances can be called, or an object with __call__",
+        )
+    _check_signature(target, reference)
+    return target
+
+
+def load_attribute(reference: str, search_path: Sequence[str] = ()) -> Any:
+    """What `reference` (`module:name`) names, whatever it is; see `load_function`.
+
+    Raises:
+        PipelineError: the reference is malformed, the module or the attribute is missing, or importing failed.
+    """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute or not all(p.isidentifier() for p in f"{module_name}.{attribute}".split(".")):
         raise _error(
@@ -45,14 +63,6 @@ def load_function(reference: str, search_path: Sequence[str] = ()) -> Any:
             public = [n for n in dir(target) if not n.startswith("_")]
             raise _error(f"'{reference}': {_name(target)} has no '{part}'", did_you_mean(part, public))
         target = getattr(target, part)
-    if inspect.isclass(target):
-        target = _instantiate(target, reference)
-    if not callable(target):
-        raise _error(
-            f"'{reference}' is {_article(type(target).__name__)}, not a function",
-            "name a function, a class whose instances can be called, or an object with __call__",
-        )
-    _check_signature(target, reference)
     return target
 
 

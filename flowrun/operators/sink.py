@@ -6,20 +6,15 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import orjson
-import pyarrow as pa
-
 from flowrun.api.operator import ChainingStrategy
 from flowrun.api.sink import Committable, Sink, SinkWriter, WriterContext
-from flowrun.api.state import OperatorSnapshot, OperatorState
+from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import LatencyMarker, RecordBatch
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import NotNullCheck
 from flowrun.operators.outside import named
-
-_STATE = "committables"
-_STATE_SCHEMA = pa.schema([("checkpoint_id", pa.int64()), ("commit_id", pa.string()), ("payload", pa.string())])
+from flowrun.state.committables import COMMITTABLES, committables_state, read_committables
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +63,10 @@ class _SinkOperator(AbstractOperator):
 
     def initialize_state(self, restored: OperatorSnapshot | None) -> None:
         """Committables of the restored checkpoint."""
-        if restored is None or _STATE not in restored.operator:
+        if restored is None or COMMITTABLES not in restored.operator:
             return
-        for row in restored.operator[_STATE].rows.to_pylist():
-            committable = Committable(row["commit_id"], orjson.loads(row["payload"]))
-            self._pending[row["checkpoint_id"]] = (*self._pending.get(row["checkpoint_id"], ()), committable)
+        for at, committable in read_committables(restored.operator[COMMITTABLES]):
+            self._pending[at] = (*self._pending.get(at, ()), committable)
 
     def open(self) -> None:
         """Submit what a restored checkpoint pre-committed, then open a writer."""
@@ -89,6 +83,7 @@ class _SinkOperator(AbstractOperator):
             processing_time=context.processing_time,
             metrics=context.metrics,
             pause=context.pause,
+            owner=context.owner,
         )
         with named(self._place):
             self._writer = self._factory.sink.create_writer(writer_context)
@@ -120,16 +115,15 @@ class _SinkOperator(AbstractOperator):
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """All committables whose checkpoint is not complete yet, this one's included."""
-        rows = [
-            {"checkpoint_id": at, "commit_id": c.commit_id, "payload": orjson.dumps(dict(c.payload)).decode()}
-            for at, committables in sorted(self._pending.items())
-            for c in committables
-        ]
-        return OperatorSnapshot(operator={_STATE: OperatorState(pa.Table.from_pylist(rows, _STATE_SCHEMA))})
+        entries = ((at, c) for at, committables in sorted(self._pending.items()) for c in committables)
+        return OperatorSnapshot(operator={COMMITTABLES: committables_state(entries)})
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Submit everything pre-committed up to this checkpoint."""
         self._submit_pending(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Nothing is undone: what was pre-committed for it is part of the next checkpoint, whose state names it too."""
 
     def finish(self) -> None:
         """Push out and submit what is left. Earlier checkpoints that never completed are covered by the end of the job."""

@@ -12,18 +12,31 @@ from flowrun.api.functions import ColumnsFunction, ColumnsKernel
 from flowrun.api.operator import ChainingStrategy, InputStatus
 from flowrun.api.source import ReaderContext, Source, SourceReader, Split
 from flowrun.api.state import OperatorSnapshot, OperatorState
-from flowrun.core.elements import RecordBatch
+from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import NotNullCheck, evaluate
-from flowrun.operators.event_time_output import EventTimeOutput
+from flowrun.operators.event_time_output import EventTimeOutput, RestoredEventTime
 from flowrun.operators.outside import named
+from flowrun.operators.split_watermarks import SplitEventTime
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 
 DEFAULT_BATCH_ROWS = 131_072
 
 _STATE = "splits"
-_STATE_SCHEMA = pa.schema([("split_id", pa.string()), ("position", pa.string()), ("watermark", pa.int64())])
+_STATE_SCHEMA = pa.schema(
+    [
+        ("split_id", pa.string()),
+        ("position", pa.string()),
+        ("watermark", pa.int64()),
+        ("idle", pa.bool_()),
+        ("event_time", pa.int64()),
+    ]
+)
+"""`watermark` is what the split allows (NULL: it has sent nothing), `event_time` the last watermark of its subtask."""
+_TIME_STATE = "event_time"
+_TIME_SCHEMA = pa.schema([("event_time", pa.int64())])
+"""The last watermark of a subtask that has no split; what is restored of it counts for a subtask that has none either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +123,7 @@ class _SourceOperator(AbstractOperator):
         self._event_times: EventTimeOutput | None = None
         self._project: ColumnsKernel | None = None
         self._restored: list[Split] = []
-        self._restored_watermarks: dict[str, int] = {}
+        self._restored_times: RestoredEventTime | None = None
         self._stopped = self._drain = False
 
     # ---- coordination
@@ -159,12 +172,21 @@ class _SourceOperator(AbstractOperator):
 
     def initialize_state(self, restored: OperatorSnapshot | None) -> None:
         """Splits with their positions and event times; handed to the reader when it opens."""
-        if restored is None or _STATE not in restored.operator:
+        if restored is None:
             return
-        for row in restored.operator[_STATE].rows.to_pylist():
-            self._restored.append(Split(row["split_id"], orjson.loads(row["position"])))
-            if row["watermark"] is not None:
-                self._restored_watermarks[row["split_id"]] = row["watermark"]
+        states = (restored.operator.get(name) for name in (_STATE, _TIME_STATE))
+        rows, alone = ([] if state is None else state.rows.to_pylist() for state in states)
+        self._restored = [Split(row["split_id"], orjson.loads(row["position"])) for row in rows]
+        reached = [row["event_time"] for row in rows or alone]
+        self._restored_times = RestoredEventTime(
+            # of several old subtasks the one that was behind counts: none of its rows may become late
+            min((MIN_TIMESTAMP if t is None else t for t in reached), default=MIN_TIMESTAMP),
+            {
+                row["split_id"]: SplitEventTime(row["watermark"], row["idle"])
+                for row in rows
+                if row["watermark"] is not None
+            },
+        )
 
     def open(self) -> None:
         """Compile the expressions, create and start the reader."""
@@ -172,9 +194,7 @@ class _SourceOperator(AbstractOperator):
         if self._request_split is None:
             raise InternalError(f"{self._place} was not connected to a split enumerator")
         self._project = None if factory.projection is None else factory.projection.compile()
-        self._event_times = EventTimeOutput(
-            factory.strategy, context, self.output, self._place, self._restored_watermarks
-        )
+        self._event_times = EventTimeOutput(factory.strategy, context, self.output, self._place, self._restored_times)
         reader_context = ReaderContext(
             subtask=context.subtask,
             parallelism=context.parallelism,
@@ -191,6 +211,7 @@ class _SourceOperator(AbstractOperator):
                 self._reader.add_splits(self._restored)
             self._reader.start()
         self._event_times.start()
+        context.execute(self._event_times.resume)
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """A source has no input."""
@@ -211,7 +232,7 @@ class _SourceOperator(AbstractOperator):
                 self._out.emit_watermark(item.timestamp, item.split_id)
             else:
                 self._out.mark_idle(item.split_id)
-        self._leave_finished_splits()
+        self._leave_finished_splits(2)
         if status is InputStatus.END_OF_INPUT:
             self._out.finish()
         return status
@@ -220,14 +241,16 @@ class _SourceOperator(AbstractOperator):
         if read.num_rows == 0:
             return
         self._not_null.check(read.columns)
+        if split_id not in self._out.splits:
+            self._leave_finished_splits(1)
         rows = read
         if self._project is not None:
             rows = read.with_columns(evaluate(self._project, read.columns, f"{self._place}: computed columns"))
         self._out.emit(read, rows, split_id)
 
-    def _leave_finished_splits(self) -> None:
-        """Splits that the reader no longer has do not hold event time back. With one split there is nothing to hold."""
-        if len(self._out.splits) < 2:
+    def _leave_finished_splits(self, at_least: int) -> None:
+        """If there are so many, splits that the reader no longer has do not hold event time back any more."""
+        if len(self._out.splits) < at_least:
             return
         unfinished = {split.split_id for split in self._open_reader.snapshot()}
         for split_id in self._out.splits:
@@ -236,16 +259,23 @@ class _SourceOperator(AbstractOperator):
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """The unfinished splits, their positions as JSON, and the event time each has reached."""
-        watermarks = self._out.snapshot()
-        rows = [
-            {
-                "split_id": split.split_id,
-                "position": orjson.dumps(dict(split.position)).decode(),
-                "watermark": watermarks.get(split.split_id),
-            }
-            for split in self._open_reader.snapshot()
-        ]
-        return OperatorSnapshot(operator={_STATE: OperatorState(pa.Table.from_pylist(rows, _STATE_SCHEMA))})
+        combined = self._out.combined
+        rows = []
+        for split in self._open_reader.snapshot():
+            progress = self._out.progress_of(split.split_id)
+            rows.append(
+                {
+                    "split_id": split.split_id,
+                    "position": orjson.dumps(dict(split.position)).decode(),
+                    "watermark": None if progress is None else progress.watermark,
+                    "idle": None if progress is None else progress.idle,
+                    "event_time": combined,
+                }
+            )
+        states = {_STATE: OperatorState(pa.Table.from_pylist(rows, _STATE_SCHEMA))}
+        if not rows and combined is not None:
+            states[_TIME_STATE] = OperatorState(pa.Table.from_pylist([{"event_time": combined}], _TIME_SCHEMA))
+        return OperatorSnapshot(operator=states)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Let the reader acknowledge to the outside."""

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
+class SplitEventTime:
+    """How far a split allows event time to come, ms, and whether it is idle."""
+
+    watermark: int
+    idle: bool = False
 
 
 @dataclass(slots=True)
@@ -31,10 +38,9 @@ class PerSplitWatermarks:
     (True, 10)
     """
 
-    def __init__(self, restored: Mapping[str, int] | None = None) -> None:
+    def __init__(self, combined: int = MIN_TIMESTAMP) -> None:
         self._splits: dict[str, _SplitProgress] = {}
-        self._restored = dict(restored or {})
-        self.combined = MIN_TIMESTAMP
+        self.combined = combined
 
     def __len__(self) -> int:
         return len(self._splits)
@@ -53,8 +59,7 @@ class PerSplitWatermarks:
         """The split sent something at this processing time: it is active."""
         split = self._splits.get(split_id)
         if split is None:
-            watermark = self._restored.pop(split_id, MIN_TIMESTAMP)
-            self._splits[split_id] = _SplitProgress(watermark, now_ms)
+            self._splits[split_id] = _SplitProgress(MIN_TIMESTAMP, now_ms)
         else:
             split.touched_ms = now_ms
             split.idle = False
@@ -98,6 +103,11 @@ class PerSplitWatermarks:
         self.combined = lowest
         return True
 
-    def snapshot(self) -> dict[str, int]:
-        """What each split allows, by split, to restore from: those not seen since the last restore too."""
-        return {**self._restored, **{name: s.watermark for name, s in self._splits.items()}}
+    def progress_of(self, split_id: str) -> SplitEventTime | None:
+        """What to restore of a split; None if it has sent nothing yet."""
+        split = self._splits.get(split_id)
+        return None if split is None else SplitEventTime(split.watermark, split.idle)
+
+    def restore(self, split_id: str, progress: SplitEventTime, now_ms: int) -> None:
+        """Count a split as before the snapshot: its next rows hold event time back like those that it sent then."""
+        self._splits[split_id] = _SplitProgress(progress.watermark, now_ms, progress.idle)

@@ -7,7 +7,7 @@ timers fire in order of time, those of one time in order of registration.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from flowrun.api.operator import ProcessingTimeService, TimerHandle
 from flowrun.api.state import KEY_GROUP_COLUMN
 from flowrun.core.elements import MIN_TIMESTAMP
 from flowrun.errors import StateError
+from flowrun.state.backend.objects import ChangeSet
 from flowrun.state.key_groups import key_groups
 
 NAMESPACE_COLUMN = "__namespace"
@@ -50,10 +51,11 @@ TimerCallback = Callable[[Timer], None]
 class _TimerQueue:
     """Deduplicated timers of one domain, in order. Deleted ones stay in the heap until their turn, then are skipped."""
 
-    def __init__(self) -> None:
+    def __init__(self, changes: ChangeSet | None) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._live: dict[Timer, int] = {}
         self._registered = 0
+        self._changes = changes
 
     def __len__(self) -> int:
         return len(self._live)
@@ -64,12 +66,19 @@ class _TimerQueue:
             self._live[timer] = self._registered
             heapq.heappush(self._heap, (timer.timestamp, self._registered, timer))
             self._registered += 1
+            if self._changes is not None:
+                self._changes.added(timer, True)
 
-    def remove(self, timer: Timer) -> None:
-        """Forget a timer, if it is registered."""
-        if self._live.pop(timer, None) is not None and len(self._heap) > 2 * len(self._live) + 64:
+    def remove(self, timer: Timer) -> bool:
+        """Forget a timer; False if it is not registered."""
+        if self._live.pop(timer, None) is None:
+            return False
+        if self._changes is not None:
+            self._changes.removed(timer)
+        if len(self._heap) > 2 * len(self._live) + 64:
             self._heap = [(t.timestamp, n, t) for t, n in self._live.items()]
             heapq.heapify(self._heap)
+        return True
 
     def first(self) -> int | None:
         """When the next timer is due."""
@@ -87,6 +96,8 @@ class _TimerQueue:
             return None
         timer = heapq.heappop(self._heap)[2]
         del self._live[timer]
+        if self._changes is not None:
+            self._changes.removed(timer)
         return timer
 
     def timers(self) -> list[Timer]:
@@ -104,6 +115,8 @@ class InternalTimerService:
         processing_time: where processing-time timers wait.
         on_event_time: called for each due event-time timer; may register and delete timers.
         on_processing_time: the same for processing-time timers.
+        changes: for each domain, receives the timers that come and go, for snapshots that write only these. Without it there is
+            only `snapshot`, which writes all timers.
     """
 
     def __init__(
@@ -114,6 +127,7 @@ class InternalTimerService:
         processing_time: ProcessingTimeService,
         on_event_time: TimerCallback,
         on_processing_time: TimerCallback,
+        changes: Mapping[TimeDomain, ChangeSet] | None = None,
     ) -> None:
         self._key_schema = key_schema
         self._namespace_type = namespace_type
@@ -121,7 +135,7 @@ class InternalTimerService:
         self._processing_time = processing_time
         self._on_event_time = on_event_time
         self._on_processing_time = on_processing_time
-        self._queues = {domain: _TimerQueue() for domain in TimeDomain}
+        self._queues = {d: _TimerQueue(changes[d] if changes is not None else None) for d in TimeDomain}
         self._handle: TimerHandle | None = None
         self._handle_ms = 0
         self._firing = False
@@ -200,6 +214,18 @@ class InternalTimerService:
         queue = self._queues[TimeDomain.EVENT_TIME]
         while (timer := queue.pop_due(timestamp)) is not None:
             self._on_event_time(timer)
+
+    def fire_pending_processing_time(self) -> None:
+        """Fire the processing-time timers that wait now, in order, whatever the time; not those that they register."""
+        queue = self._queues[TimeDomain.PROCESSING_TIME]
+        self._firing = True
+        try:
+            for timer in queue.timers():
+                if queue.remove(timer):
+                    self._on_processing_time(timer)
+        finally:
+            self._firing = False
+        self._wait_for_processing_time()
 
     def _fire_processing_time(self, timestamp: int) -> None:
         self._handle = None

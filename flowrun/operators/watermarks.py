@@ -13,8 +13,8 @@ from flowrun.api.operator import ChainingStrategy
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, Watermark, WatermarkStatus
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.event_time_output import EventTimeOutput
-from flowrun.operators.split_watermarks import PerSplitWatermarks
+from flowrun.operators.event_time_output import EventTimeOutput, RestoredEventTime
+from flowrun.operators.split_watermarks import PerSplitWatermarks, SplitEventTime
 from flowrun.operators.watermark_strategy import OnDisorder, WatermarkKind, WatermarkStrategy
 
 __all__ = [
@@ -52,7 +52,7 @@ class _TimestampsAndWatermarks(AbstractOperator):
 
     def __init__(self, factory: TimestampsAndWatermarksFactory) -> None:
         self._factory = factory
-        self._restored: dict[str, int] = {}
+        self._restored: RestoredEventTime | None = None
         self._event_times: EventTimeOutput | None = None
 
     @property
@@ -68,7 +68,8 @@ class _TimestampsAndWatermarks(AbstractOperator):
         context = self.context
         own = [r for r in rows if (r["subtask"], r["parallelism"]) == (context.subtask, context.parallelism)]
         if rows:
-            self._restored = {_INPUT: min(r["watermark"] for r in own or rows)}
+            watermark = min(r["watermark"] for r in own or rows)
+            self._restored = RestoredEventTime(watermark, {_INPUT: SplitEventTime(watermark)})
 
     def open(self) -> None:
         """Compile the strategy."""
@@ -76,6 +77,7 @@ class _TimestampsAndWatermarks(AbstractOperator):
             self._factory.strategy, self.context, self.output, f"operator '{self._factory.name}'", self._restored
         )
         self._event_times.start()
+        self.context.execute(self._event_times.resume)
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Give the rows event time, send them and the watermarks that they allow."""
@@ -92,10 +94,11 @@ class _TimestampsAndWatermarks(AbstractOperator):
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """The watermark reached, so that rows late before a failure are late after it."""
-        watermarks = self._out.snapshot()
+        progress = self._out.progress_of(_INPUT)
+        reached = [] if progress is None or self._out.combined is None else [progress.watermark]
         row = [
             {"subtask": self.context.subtask, "parallelism": self.context.parallelism, "watermark": watermark}
-            for watermark in watermarks.values()
+            for watermark in reached
         ]
         rows = pa.Table.from_pylist(row, _STATE_SCHEMA)
         return OperatorSnapshot(operator={_STATE: OperatorState(rows, Redistribution.UNION)})

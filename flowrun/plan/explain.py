@@ -18,6 +18,7 @@ from flowrun.plan.nodes import (
     GlobalWindow,
     Plan,
     PlanNode,
+    Process,
     PythonMap,
     Scan,
     SessionWindow,
@@ -152,6 +153,8 @@ def _details(node: PlanNode) -> dict[str, Any]:
                 "calls": "rows" if node.row else "batches",
                 "columns_out": str(node.schema),
             }
+        case Process():
+            return _process_details(node)
         case WindowAggregate():
             return _window_details(node)
         case Sink():
@@ -204,6 +207,19 @@ def _projections(node: Calc) -> list[str]:
 
 def _named(expression: Expression, name: str) -> str:
     return name if str(expression) == name else f"{expression} AS {name}"
+
+
+def _process_details(node: Process) -> dict[str, Any]:
+    details: dict[str, Any] = {"function": node.function}
+    if node.arguments:
+        details["with"] = {name: str(value) for name, value in node.arguments.items()}
+    if node.keys is not None:
+        details["keys"] = [node.input.schema.names[k] for k in node.keys]
+        details["null_keys"] = node.null_keys.value
+    details["columns_out"] = str(node.schema)
+    if node.side_outputs:
+        details["side_outputs"] = {name: f"({schema})" for name, schema in node.side_outputs.items()}
+    return details
 
 
 def _window_details(node: WindowAggregate) -> dict[str, Any]:

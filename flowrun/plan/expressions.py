@@ -187,6 +187,8 @@ class AggregateCall:
         distinct: equal values of one group count once.
         filter: rows for which it is not true are left out.
         name: output column.
+        argument_text: the first argument as it was before it became a column of a prepared input; empty: it did not.
+        filter_text: the same of the filter.
     """
 
     function: str
@@ -195,6 +197,8 @@ class AggregateCall:
     name: str
     distinct: bool = False
     filter: Expression | None = None
+    argument_text: str = ""
+    filter_text: str = ""
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.arguments)) or "*"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from flowrun.api.connector import PushedFilter
+from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, timestamp
 from flowrun.errors import Location
@@ -176,7 +177,7 @@ class Split(PlanNode):
 
 @dataclass(frozen=True, eq=False)
 class SideOutput(PlanNode):
-    """The rows that `input` sends to the side output `tag` (a split's branch, a window's late rows)."""
+    """The rows that `input` sends to the side output `tag` (a split's branch, a window's late rows, a process function's)."""
 
     input: PlanNode
     tag: str
@@ -196,6 +197,38 @@ class PythonMap(PlanNode):
     function: str
     flat: bool = False
     row: bool = False
+    search_path: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+class NullKeys(Enum):
+    """What grouping does with a row one of whose keys is NULL: fail, form a group of its own as in SQL, or drop it."""
+
+    FAIL = "fail"
+    GROUP = "group"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, eq=False)
+class Process(PlanNode):
+    """A Python process function, with state and timers a key if it has keys.
+
+    Attributes:
+        function: `module:Class`, looked up in the folders of `search_path` before Python's own path.
+        arguments: of the class, by name.
+        keys: positions of the key columns in the input; None: a function without keys.
+        side_outputs: columns of the side outputs, by tag.
+    """
+
+    input: PlanNode
+    function: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    keys: tuple[int, ...] | None = None
+    null_keys: NullKeys = NullKeys.FAIL
+    side_outputs: Mapping[str, Schema] = field(default_factory=dict)
     search_path: tuple[str, ...] = ()
 
     @property
@@ -280,14 +313,6 @@ class EvictorSpec:
     time_ms: int | None = None
 
 
-class NullKeys(Enum):
-    """What grouping does with a row one of whose keys is NULL: fail, form a group of its own as in SQL, or drop it."""
-
-    FAIL = "fail"
-    GROUP = "group"
-    DROP = "drop"
-
-
 @dataclass(frozen=True, eq=False)
 class WindowAggregate(PlanNode):
     """Groups by `keys` and window, and aggregates. Output columns: keys, window_start, window_end, aggregates.
@@ -345,33 +370,6 @@ def window_aggregate_schema(
             *(Field(a.name, a.type, nullable=a.type != BIGINT or a.function != "COUNT") for a in aggregates),
         )
     )
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointSettings:
-    """Periodic checkpoints. Durations in ms; `directory` None: a default of the runner."""
-
-    interval_ms: int
-    mode: str = "exactly_once"
-    directory: str | None = None
-    retain: int = 1
-    unaligned: bool = False
-    timeout_ms: int = 600_000
-    min_pause_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RestartSettings:
-    """What happens after a failure: `strategy` is none, fixed_delay, failure_rate or exponential; the rest applies as it needs."""
-
-    strategy: str
-    attempts: int = 1
-    delay_ms: int = 1_000
-    max_failures: int = 1
-    interval_ms: int = 60_000
-    initial_delay_ms: int = 1_000
-    max_delay_ms: int = 60_000
-    multiplier: float = 1.5
 
 
 @dataclass(frozen=True, slots=True)

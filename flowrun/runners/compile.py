@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from flowrun.errors import Diagnostic, UnsupportedPlanError
-from flowrun.frontend.pipeline import load_pipeline
+from flowrun.frontend.pipeline import LoadedPipeline, load_pipeline, load_text
+from flowrun.frontend.source_text import SourceText
 from flowrun.graph.explain import Format, render_job_graph, render_stream_graph, render_transformations
 from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.graph.job_graph_generator import build_job_graph
@@ -15,11 +17,14 @@ from flowrun.graph.stream_graph import GraphSettings, StreamGraph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering import lower
-from flowrun.plan.explain import explain_plan
+from flowrun.plan.explain import explain_plan, plan_json
+from flowrun.plan.guarantees import SinkGuarantee, plan_guarantees
 from flowrun.plan.nodes import Plan, Settings
 from flowrun.plan.rewrites import optimise
+from flowrun.runners.pipeline_text import check_folders, check_withheld, text_to_keep
 from flowrun.runtime.explain import render_execution_graph
 from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
+from flowrun.state.checkpoints import PipelineText
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class CompiledPipeline:
         optimised: after the rewrites.
         transformations: the sinks; everything else is reached from them.
         warnings: what was found on the way that does not stop it.
+        text: what checkpoints keep of it.
     """
 
     plan: Plan
@@ -39,18 +45,30 @@ class CompiledPipeline:
     stream_graph: StreamGraph
     job_graph: JobGraph
     warnings: tuple[Diagnostic, ...]
+    text: PipelineText
+
+    @property
+    def guarantees(self) -> tuple[SinkGuarantee, ...]:
+        """What holds for each sink after a failure."""
+        return plan_guarantees(self.optimised)
 
     def render(self, stage: str, output: str) -> str:
         """One stage (`plan`, `transformations`, `stream`, `job` or `execution`) as `text`, `json` or `mermaid`."""
         form = Format(output)
         renderers: dict[str, Callable[[], str]] = {
-            "plan": lambda: explain_plan(self.optimised, output),
+            "plan": lambda: self._render_plan(output),
             "transformations": lambda: render_transformations(self.plan.name, self.transformations, form),
             "stream": lambda: render_stream_graph(self.stream_graph, form),
             "job": lambda: render_job_graph(self.job_graph, form),
             "execution": lambda: render_execution_graph(build_execution_graph(self.job_graph), form),
         }
         return renderers[stage]()
+
+    def _render_plan(self, output: str) -> str:
+        if output != "json":
+            return explain_plan(self.optimised, output)
+        plan = {**plan_json(self.optimised), "delivery": [g.to_json() for g in self.guarantees]}
+        return json.dumps(plan, indent=2, ensure_ascii=False)
 
 
 def compile_pipeline(
@@ -68,6 +86,35 @@ def compile_pipeline(
         UnsupportedPlanError: the pipeline asks for a mode that this version cannot run.
     """
     loaded = load_pipeline(path, variables, overrides)
+    return _compile(path, loaded, text_to_keep(path, loaded.plan, variables or {}, overrides or {}))
+
+
+def compile_kept(
+    kept: PipelineText, variables: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
+) -> CompiledPipeline:
+    """Everything up to the job graph, from the text that a checkpoint kept.
+
+    Relative paths of connectors start in the present working directory: the caller goes to `kept.working_directory`.
+
+    Args:
+        kept: from the checkpoint.
+        variables: values for `${NAME}` that replace or add to those kept.
+        overrides: values by path that replace or add to those kept.
+
+    Raises:
+        PipelineError: as `compile_pipeline`; or its folder is gone, or a value that was withheld is not given.
+    """
+    check_folders(kept)
+    check_withheld(kept, variables or {})
+    all_variables = {**kept.variables, **(variables or {})}
+    all_overrides = {**kept.overrides, **(overrides or {})}
+    folder = Path(kept.directory)
+    loaded = load_text(SourceText(kept.file_name, kept.text), folder, all_variables, all_overrides)
+    path = Path(kept.file_name)
+    return _compile(path, loaded, text_to_keep(path, loaded.plan, all_variables, all_overrides, folder))
+
+
+def _compile(path: Path, loaded: LoadedPipeline, text: PipelineText) -> CompiledPipeline:
     settings = loaded.plan.settings
     if settings.mode != "streaming":
         raise UnsupportedPlanError(
@@ -78,7 +125,7 @@ def compile_pipeline(
     sinks = lower(optimised)
     stream_graph = build_stream_graph(loaded.plan.name, sinks, graph_settings(settings))
     return CompiledPipeline(
-        loaded.plan, optimised, sinks, stream_graph, build_job_graph(stream_graph), loaded.diagnostics
+        loaded.plan, optimised, sinks, stream_graph, build_job_graph(stream_graph), loaded.diagnostics, text
     )
 
 
@@ -93,5 +140,7 @@ def graph_settings(settings: Settings) -> GraphSettings:
             object_reuse=settings.object_reuse,
             batch_rows=settings.batch_rows,
             latency_interval_ms=settings.latency_interval_ms,
+            checkpoint=settings.checkpoint,
+            restart=settings.restart,
         ),
     )

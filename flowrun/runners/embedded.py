@@ -8,7 +8,7 @@ running job puts back what was there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import pyarrow as pa
@@ -16,16 +16,24 @@ import pyarrow as pa
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.errors import InternalError
 from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import DEFAULT_CANCEL_TIMEOUT_MS, JobMaster
+from flowrun.runtime.jobmaster.job_state import JobStateOptions
+from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.local_cluster import LocalCluster
 from flowrun.runtime.messages import JobResult, JobStatus
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS
+
+__all__ = ["JobStateOptions", "LocalJob", "SnapshotTicket", "StatusListener", "run_embedded", "start_embedded"]
 
 StatusListener = Callable[[JobStatus], None]
 
 
 class LocalJob:
-    """A job that runs in this process. All methods are thread-safe; `stop` and `cancel` may be called in a signal handler."""
+    """A job that runs in this process.
+
+    All methods are thread-safe; `stop`, `cancel` and `take_snapshot` may be called in a signal handler.
+    """
 
     def __init__(self, job_master: JobMaster, cluster: LocalCluster) -> None:
         self._job_master = job_master
@@ -41,6 +49,24 @@ class LocalJob:
     def status(self) -> JobStatus:
         """What the job looks like now, also after its end."""
         return self._job_master.status()
+
+    @property
+    def checkpoint_root(self) -> str | None:
+        """The job's folder of checkpoints, from which it can be resumed once there is one; None if it takes none."""
+        return self._job_master.checkpoint_root
+
+    def take_snapshot(
+        self, directory: str | None = None, *, savepoint: bool = True, stop: bool = False, drain: bool = False
+    ) -> SnapshotTicket:
+        """Ask for a savepoint, or for a checkpoint now; gives the ticket at once.
+
+        Args:
+            directory: folder below which the savepoint gets a folder of its own; None: the root of checkpoints.
+            savepoint: False: a checkpoint in the job's folder; needs checkpoint settings.
+            stop: the job ends when the snapshot is complete (`JobResult.stopped_at`); goes on if there will be none.
+            drain: with `stop`, event time ends before the snapshot, so that open windows fire; resuming would fire them again.
+        """
+        return self._job_master.take_snapshot(directory, savepoint=savepoint, stop=stop, drain=drain)
 
     def stop(self, drain: bool = False) -> None:
         """Have the sources end early; what they emitted is processed and committed, and the job finishes.
@@ -102,6 +128,8 @@ def start_embedded(
     network_slots: int = DEFAULT_TOTAL_SLOTS,
     task_slots: int | None = None,
     cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
+    state: JobStateOptions | None = None,
+    hooks: Sequence[MasterHook] = (),
 ) -> LocalJob:
     """Start a job and give a handle to it at once.
 
@@ -111,10 +139,22 @@ def start_embedded(
         network_slots: buffer slots of 32 KiB that all exchanges share.
         task_slots: refuse jobs that need more slots; None: no limit.
         cancel_timeout_ms: how long subtasks may take to end once cancelled; then the job fails and names them.
+        state: where its state goes and what it goes on from; None: checkpoints, if its settings ask for any, go to
+            `settings.checkpoint.directory` or `.flowrun/state`, and it starts afresh.
+        hooks: take part in checkpoints beside the job's subtasks.
+
+    Raises:
+        StateError: the state to go on from is missing, damaged or does not fit, or the folder of checkpoints cannot be used.
     """
     cluster = LocalCluster(SystemClock() if clock is None else clock, total_slots=network_slots, task_slots=task_slots)
     _ARROW_THREADS.acquire()
-    return LocalJob(cluster.submit(job_graph, cancel_timeout_ms=cancel_timeout_ms), cluster)
+    try:
+        job_master = cluster.submit(job_graph, cancel_timeout_ms=cancel_timeout_ms, state=state, hooks=hooks)
+        return LocalJob(job_master, cluster)
+    except BaseException:
+        _ARROW_THREADS.release()
+        cluster.close()
+        raise
 
 
 def run_embedded(
@@ -126,6 +166,7 @@ def run_embedded(
     network_slots: int = DEFAULT_TOTAL_SLOTS,
     task_slots: int | None = None,
     cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
+    state: JobStateOptions | None = None,
 ) -> JobResult:
     """Run a job to its end.
 
@@ -137,13 +178,20 @@ def run_embedded(
         network_slots: see `start_embedded`.
         task_slots: see `start_embedded`.
         cancel_timeout_ms: see `start_embedded`.
+        state: see `start_embedded`.
 
     Raises:
         JobFailedError: the job failed.
+        StateError: see `start_embedded`.
         KeyboardInterrupt: Ctrl-C; the job was cancelled and all its threads have ended.
     """
     with start_embedded(
-        job_graph, clock=clock, network_slots=network_slots, task_slots=task_slots, cancel_timeout_ms=cancel_timeout_ms
+        job_graph,
+        clock=clock,
+        network_slots=network_slots,
+        task_slots=task_slots,
+        cancel_timeout_ms=cancel_timeout_ms,
+        state=state,
     ) as job:
         while True:
             result = job.wait(None if listener is None else listen_every_ms)

@@ -10,20 +10,29 @@ import threading
 import traceback
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
 from flowrun.api.source import Split
 from flowrun.core.clock import Clock
+from flowrun.core.elements import CheckpointBarrier
 from flowrun.errors import InternalError
 from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
+from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import DEFAULT_CANCEL_TIMEOUT_MS, JobMaster
+from flowrun.runtime.jobmaster.job_state import JobStateOptions, OpenedState, open_job_state
 from flowrun.runtime.messages import JobMasterGateway, TaskDeployment
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
 from flowrun.runtime.network.environment import NetworkEnvironment
 from flowrun.runtime.task.stream_task import StreamTask
 from flowrun.runtime.task.timers import TimerThread
+from flowrun.state.storage.contract import SnapshotStorage
+
+UPLOAD_THREADS = 4
+"""How many snapshots of one job are written at a time: Arrow writes without the interpreter's lock, disks take some in parallel."""
 
 STACK_DEPTH = 6
 """How many frames of a stuck thread its description shows."""
@@ -38,11 +47,14 @@ class LocalTaskExecutor:
         timers: TimerThread,
         clock: Clock,
         metrics: MetricRegistry,
+        storage: SnapshotStorage,
     ) -> None:
         self._network = network
         self._timers = timers
         self._clock = clock
         self._metrics = metrics
+        self._storage = storage
+        self._uploads = ThreadPoolExecutor(UPLOAD_THREADS, "flowrun-upload")
         self._job_master: JobMasterGateway | None = None
         self._lock = threading.Lock()
         self._tasks: dict[str, StreamTask] = {}
@@ -58,6 +70,7 @@ class LocalTaskExecutor:
             ClusterError: no buffer slots are left.
         """
         assert self._job_master is not None
+        self._forget_earlier(deployment.vertex.id)
         partitions = [self._network.create_partition(p) for p in deployment.vertex.partitions]
         gates = self._network.create_gates(deployment.vertex, deployment.settings.batch_rows)
         task = StreamTask(
@@ -68,6 +81,8 @@ class LocalTaskExecutor:
             timers=self._timers,
             clock=self._clock,
             metrics=self._metrics,
+            storage=self._storage,
+            uploads=self._uploads,
         )
         with self._lock:
             self._tasks[deployment.attempt_id] = task
@@ -97,6 +112,24 @@ class LocalTaskExecutor:
         if task is not None:
             task.notify_no_more_splits()
 
+    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
+        """Have a source subtask take its snapshot and send the barrier."""
+        task = self._task(attempt_id)
+        if task is not None:
+            task.trigger_checkpoint(barrier)
+
+    def complete_checkpoint(self, attempt_id: str, checkpoint_id: int) -> None:
+        """Tell a subtask that the checkpoint exists."""
+        task = self._task(attempt_id)
+        if task is not None:
+            task.complete_checkpoint(checkpoint_id)
+
+    def abort_checkpoint(self, attempt_id: str, checkpoint_id: int) -> None:
+        """Tell a subtask that the checkpoint will never exist."""
+        task = self._task(attempt_id)
+        if task is not None:
+            task.abort_checkpoint(checkpoint_id)
+
     def describe_stuck(self, attempt_ids: Sequence[str]) -> tuple[str, ...]:
         """Which of these subtasks still run, and where their threads are."""
         frames = sys._current_frames()
@@ -119,7 +152,16 @@ class LocalTaskExecutor:
         for attempt_id, task in tasks.items():
             if attempt_id not in stuck:
                 task.thread.join()
+        self._uploads.shutdown(wait=not stuck)
         self._network.release()
+
+    def _forget_earlier(self, vertex: ExecutionVertexId) -> None:
+        """Drop attempts of a subtask before its next one: they have told their end, so their threads are about to."""
+        with self._lock:
+            earlier = [a for a, task in self._tasks.items() if task.vertex.id == vertex]
+            tasks = [self._tasks.pop(a) for a in earlier]
+        for task in tasks:
+            task.thread.join()
 
     def _task(self, attempt_id: str) -> StreamTask | None:
         with self._lock:
@@ -150,22 +192,55 @@ class LocalCluster:
         self._task_slots = task_slots
         self._spill_dir = spill_dir
 
-    def submit(self, job_graph: JobGraph, *, cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS) -> JobMaster:
-        """Start a job; gives the job master that runs it."""
-        metrics = MetricRegistry()
-        network = NetworkEnvironment(self.pool, self.timers, self.clock, self._spill_dir)
-        executor = LocalTaskExecutor(network, self.timers, self.clock, metrics)
-        job_master = JobMaster(
-            job_graph,
-            job_id=uuid.uuid4().hex,
-            clock=self.clock,
-            timers=self.timers,
-            metrics=metrics,
-            slots=self._task_slots,
-            cancel_timeout_ms=cancel_timeout_ms,
-            on_end=executor.end,
-            describe_stuck=executor.describe_stuck,
-        )
+    def submit(
+        self,
+        job_graph: JobGraph,
+        *,
+        cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
+        state: JobStateOptions | None = None,
+        hooks: Sequence[MasterHook] = (),
+    ) -> JobMaster:
+        """Start a job; gives the job master that runs it. Blocks on I/O: the state to go on from is read here.
+
+        Args:
+            job_graph: the job.
+            cancel_timeout_ms: how long subtasks may take to end once cancelled.
+            state: where its state goes and what it goes on from; see `open_job_state`.
+            hooks: take part in its checkpoints.
+
+        Raises:
+            StateError: the state to go on from, or the folder of checkpoints, cannot be used.
+        """
+        opened = open_job_state(job_graph, state, self.clock)
+        return self.run(opened, cancel_timeout_ms=cancel_timeout_ms, hooks=hooks)
+
+    def run(
+        self,
+        opened: OpenedState,
+        *,
+        cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
+        hooks: Sequence[MasterHook] = (),
+    ) -> JobMaster:
+        """Start the job of an opened state, which is closed at its end; see `submit`."""
+        try:
+            metrics = MetricRegistry()
+            network = NetworkEnvironment(self.pool, self.timers, self.clock, self._spill_dir)
+            executor = LocalTaskExecutor(network, self.timers, self.clock, metrics, opened.storage)
+            job_master = JobMaster(
+                opened,
+                job_id=uuid.uuid4().hex,
+                clock=self.clock,
+                timers=self.timers,
+                metrics=metrics,
+                slots=self._task_slots,
+                cancel_timeout_ms=cancel_timeout_ms,
+                on_end=executor.end,
+                describe_stuck=executor.describe_stuck,
+                hooks=hooks,
+            )
+        except BaseException:
+            opened.storage.close()
+            raise
         executor.connect(job_master)
         job_master.start(executor)
         return job_master

@@ -13,9 +13,13 @@ from typing import Protocol
 
 from flowrun.api.sink import Committable
 from flowrun.api.source import Split
+from flowrun.api.state import OperatorState
+from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch
 from flowrun.graph.job_graph import JobSettings
+from flowrun.runtime.checkpoint.events import CheckpointsStatus
 from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertex, ExecutionVertexId
+from flowrun.state.checkpoints import KeyedTableState, SubtaskSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class TaskDeployment:
         vertex: the subtask with its gates and partitions.
         consumer_max_parallelism: key groups of the consumer of each partition of `vertex`.
         settings: of the job.
+        restored: what to go on from; None: a fresh start.
+        lineage: of the job's checkpoints; temporary names of sinks begin with it. Empty if the job has no state.
     """
 
     job_id: str
@@ -35,6 +41,55 @@ class TaskDeployment:
     vertex: ExecutionVertex
     consumer_max_parallelism: tuple[int, ...]
     settings: JobSettings
+    restored: RestoredTask | None = None
+    lineage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredTask:
+    """What a subtask goes on from. Reading the rows is the task's own work, on its own thread.
+
+    Attributes:
+        checkpoint_id: that is restored.
+        root: where the paths of state files start.
+        operators: operator id → keyed tables (of the old subtasks that may hold this subtask's key groups, in their order) and
+            operator state (already redistributed).
+        in_flight: elements to process before anything else, by channel of an old consumer subtask; see `RestoredChannel`.
+        finished: the vertex had come to its end: run no operator; pass on the end of time and of input.
+    """
+
+    checkpoint_id: int
+    root: str
+    operators: Mapping[str, RestoredOperator] = field(default_factory=dict)
+    in_flight: tuple[RestoredChannel, ...] = ()
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredOperator:
+    """The state of one operator for one new subtask."""
+
+    keyed: Mapping[str, tuple[KeyedTableState, ...]] = field(default_factory=dict)
+    operator: Mapping[str, OperatorState] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredChannel:
+    """What was in flight on one channel of an old consumer subtask, with what that channel's valve had seen.
+
+    Channels without elements are there too, since their watermarks count. Rows that are not of this subtask's key groups are
+    dropped by the task (`filter_keys`), as other new subtasks get the same channel.
+    """
+
+    gate: int
+    producer: int
+    old_consumer: int
+    watermark: int
+    idle: bool
+    elements: tuple[RecordBatch | Event, ...]
+    filter_keys: bool
+    aligned: bool = True
+    """As in `ChannelProgress`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +131,23 @@ class CommittablesReport:
     at_end: bool
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointAcknowledgement:
+    """A subtask has written its snapshot of a checkpoint, or says in `declined` why it has not."""
+
+    vertex: ExecutionVertexId
+    attempt_id: str
+    checkpoint_id: int
+    snapshot: SubtaskSnapshot | None
+    declined: str | None = None
+
+
 class JobMasterGateway(Protocol):
     """What tasks call."""
+
+    def acknowledge_checkpoint(self, acknowledgement: CheckpointAcknowledgement) -> None:
+        """A subtask has written its snapshot, or declines. Comes from an upload thread."""
+        ...
 
     def update_task(self, update: TaskUpdate) -> None:
         """A subtask reached a state; the last one of a subtask comes when its operators are closed."""
@@ -115,12 +185,25 @@ class TaskExecutorGateway(Protocol):
         """Answer of a split request when the enumerator is exhausted."""
         ...
 
+    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
+        """Have a source subtask take its snapshot and send the barrier. Ordered with `add_splits`."""
+        ...
+
+    def complete_checkpoint(self, attempt_id: str, checkpoint_id: int) -> None:
+        """The checkpoint exists. A subtask that stopped at its barrier ends now."""
+        ...
+
+    def abort_checkpoint(self, attempt_id: str, checkpoint_id: int) -> None:
+        """The checkpoint will never exist; remembered if its barrier has not come. A subtask that stopped at its barrier goes on."""
+        ...
+
 
 class JobState(Enum):
     """Where a job is."""
 
     CREATED = "created"
     RUNNING = "running"
+    RESTARTING = "restarting"
     FINISHED = "finished"
     FAILING = "failing"
     FAILED = "failed"
@@ -183,6 +266,11 @@ class JobStatus:
     at_ns: int
     running_ms: int
     vertices: tuple[VertexStatus, ...]
+    checkpoints: CheckpointsStatus | None = None
+    """None if the job takes none."""
+    restarts: int = 0
+    last_failure: str | None = None
+    """What the last restart is due to."""
 
     def records_in_per_second(self, earlier: JobStatus, vertex: int) -> float:
         """Rows that entered a vertex (by position) each second since an earlier status; 0 if no time passed."""
@@ -213,3 +301,7 @@ class JobResult:
     vertices: tuple[VertexStatus, ...]
     accumulators: Mapping[str, Mapping[str, int]]
     problems: tuple[str, ...] = ()
+    checkpoints: CheckpointsStatus | None = None
+    restarts: int = 0
+    stopped_at: str | None = None
+    """Path of the checkpoint or savepoint with which the job was stopped."""

@@ -9,7 +9,10 @@ import pyarrow.compute as pc
 
 from flowrun.api.state import KEY_GROUP_COLUMN, KeyGroupRange, OperatorSnapshot, OperatorState, Redistribution
 from flowrun.errors import StateError
-from flowrun.state.key_groups import key_group_range
+from flowrun.state.key_groups import MAX_MAX_PARALLELISM, key_group_range
+from flowrun.state.storage.folding import fold_segments
+
+_ALL_GROUPS = KeyGroupRange(0, MAX_MAX_PARALLELISM)
 
 
 def redistribute(
@@ -17,14 +20,15 @@ def redistribute(
 ) -> OperatorSnapshot:
     """The snapshot that one new subtask restores from those of all old subtasks (in their order) of one operator.
 
-    Keyed tables are cut to the subtask's key groups. Operator state follows its mode: SPLIT keeps each old subtask's rows where
-    they were if the parallelism is unchanged, and deals rows round robin otherwise; UNION gives all rows to all; BROADCAST gives
-    the first old subtask's rows to all.
+    Tables in segments count as the keyed tables that are restored of them. Keyed tables are cut to the subtask's key groups. Operator
+    state follows its mode: SPLIT keeps each old subtask's rows where they were if the parallelism is unchanged, and deals rows
+    round robin otherwise; UNION gives all rows to all; BROADCAST gives the first old subtask's rows to all.
 
     Raises:
         StateError: one state name has different columns or modes in different snapshots.
     """
     groups = key_group_range(subtask, parallelism, max_parallelism)
+    snapshots = [materialised(s) for s in snapshots]
     keyed = {
         name: _cut(_concat(name, [s.keyed[name] for s in snapshots if name in s.keyed]), groups)
         for name in dict.fromkeys(n for s in snapshots for n in s.keyed)
@@ -34,6 +38,14 @@ def redistribute(
         for name in dict.fromkeys(n for s in snapshots for n in s.operator)
     }
     return OperatorSnapshot(keyed, operator)
+
+
+def materialised(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    """The same with all that is remembered in `keyed`: segments are materialised, logs have their newest rows only."""
+    if not snapshot.segmented:
+        return snapshot
+    folded = {name: fold_segments(table, _ALL_GROUPS) for name, table in snapshot.segmented.items()}
+    return OperatorSnapshot({**snapshot.keyed, **folded}, snapshot.operator)
 
 
 def _concat(name: str, tables: Sequence[pa.Table]) -> pa.Table:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flowrun.api.operator import InputStatus
-from flowrun.api.sink import Committable, Sink, WriterContext
+from flowrun.api.sink import Committable, OrphanDiscarding, Sink, WriterContext
 from flowrun.api.source import JsonValue, ReaderContext, Source, SourceReader, Split, SplitEnumerator
 from flowrun.core.clock import ManualClock
 from flowrun.core.elements import RecordBatch
@@ -231,7 +231,12 @@ def _no_pause(_ms: float) -> None:
 
 
 def writer_context(
-    *, subtask: int = 0, parallelism: int = 1, attempt: str = "attempt0", clock: ManualClock | None = None
+    *,
+    subtask: int = 0,
+    parallelism: int = 1,
+    attempt: str = "attempt0",
+    clock: ManualClock | None = None,
+    owner: str = "owner0",
 ) -> WriterContext:
     """A writer's surroundings with a clock that the test moves."""
     clock = clock or ManualClock(_START_MS)
@@ -243,11 +248,14 @@ def writer_context(
         processing_time=ManualProcessingTime(clock),
         metrics=RecordedMetrics(),
         pause=_no_pause,
+        owner=owner,
     )
 
 
 def check_sink(sink: Sink, batches: Sequence[RecordBatch], read_back: Callable[[], Rows]) -> None:
     """Check that a two-phase-commit sink shows rows only once they are committed, once, and drops what was not.
+
+    If its committer finds orphans, what killed writers left goes, and what is still to be committed stays.
 
     Args:
         sink: writes to an empty place.
@@ -279,6 +287,34 @@ def check_sink(sink: Sink, batches: Sequence[RecordBatch], read_back: Callable[[
     empty = _write(sink, [batch.slice(0, 0) for batch in batches], "fourth")
     _commit_twice(sink, empty)
     _expect(read_back(), written, "batches without rows were committed")
+    halves = _write(sink, batches, "fifth")
+    _committer(sink).commit(halves[:1])
+    _check_orphans(sink, batches, halves)
+    _committer(sink).commit(halves)
+    _expect(read_back(), written * 2, "a commit that had stopped half way was repeated")
+    _check_orphans(sink, batches, [])
+    _expect(read_back(), written * 2, "looking for orphans must not touch what was committed")
+
+
+def _check_orphans(sink: Sink, batches: Sequence[RecordBatch], pending: Sequence[Committable]) -> None:
+    committer = _committer(sink)
+    if not isinstance(committer, OrphanDiscarding):
+        return
+    killed = sink.create_writer(writer_context(attempt=f"killed{len(pending)}"))
+    killed.open()
+    killed.write(batches[0])
+    lost = len(killed.prepare_commit())
+    killed.write(batches[0])  # never closed: the process is gone
+    keep = [c.commit_id for c in pending]
+    if committer.discard_orphans("another owner", keep):
+        raise ContractViolationError("what belongs to another owner was discarded")
+    found = committer.discard_orphans("owner0", keep)
+    if found < lost:
+        raise ContractViolationError(
+            f"a killed writer left {lost} finished pieces and open ones; {found} were discarded"
+        )
+    if committer.discard_orphans("owner0", keep):
+        raise ContractViolationError("orphans were found again")
 
 
 def _write(sink: Sink, batches: Sequence[RecordBatch], attempt: str) -> list[Committable]:

@@ -26,7 +26,7 @@ from flowrun.core.clock import ManualClock
 from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.schema import Schema
 from flowrun.state.key_groups import key_group_range, key_groups, subtask_of
-from flowrun.state.redistribution import redistribute
+from flowrun.state.redistribution import materialised, redistribute
 from flowrun.testing.metrics import RecordedMetrics
 from flowrun.testing.output import CollectedOutput, Emitted
 from flowrun.testing.processing_time import ManualProcessingTime
@@ -250,7 +250,10 @@ class OperatorHarness:
     # ---- checkpoints
 
     def snapshot(self, checkpoint_id: int | None = None) -> OperatorSnapshot:
-        """Prepare and take a snapshot, with the next checkpoint id unless given. Emitting while it is taken is an error."""
+        """Prepare and take a snapshot, with the next checkpoint id unless given. Emitting while it is taken is an error.
+
+        Tables in segments are in `keyed`, as an operator restores them.
+        """
         self._checkpoints = self._checkpoints + 1 if checkpoint_id is None else checkpoint_id
         self.operator.prepare_snapshot(self._checkpoints)
         self.output.closed_for = "while it is snapshotted"
@@ -259,7 +262,7 @@ class OperatorHarness:
         finally:
             self.output.closed_for = None
         self.settle()
-        return taken
+        return materialised(taken)
 
     def complete_checkpoint(self, checkpoint_id: int | None = None) -> None:
         """Tell the operator that the last (or the given) checkpoint is durable."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
+from flowrun.cli.checkpoint_text import recovery_text
 from flowrun.cli.live_view import LiveView, status_table
 from flowrun.cli.progress import ProgressLines
 from flowrun.cli.summary import show_summary
+from flowrun.core.elements import CheckpointKind
+from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
 from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.messages import JobResult, JobState, JobStatus, VertexStatus
 
@@ -68,3 +73,45 @@ def test_the_summary_names_what_was_dropped(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().err
     assert "orders: finished in 2.0 s, 10.0 k rows read (5.0 k/s)" in said
     assert "per_minute: 7 late rows dropped" in said
+
+
+def checkpoints(completed: int = 12, failed: int = 0, in_progress: int = 0) -> CheckpointsStatus:
+    last = CheckpointFigures(9, CheckpointKind.CHECKPOINT, "/state/chk-9", 0, 35.4, 1_200_000, 10, 0.5, 1.0)
+    failure = "the disk is full" if failed else None
+    return CheckpointsStatus(completed, failed, in_progress, last if completed else None, failure)
+
+
+@pytest.mark.parametrize(
+    ("found", "restarts", "text"),
+    [
+        (None, 0, ""),
+        (None, 2, "restarts: 2"),
+        (checkpoints(0), 0, "checkpoints: 0"),
+        (checkpoints(), 0, "checkpoints: 12 (last 35 ms, 1.2 MB)"),
+        (
+            checkpoints(12, 2, 1),
+            1,
+            "checkpoints: 12 (last 35 ms, 1.2 MB), 1 under way, 2 failed (the disk is full); restarts: 1",
+        ),
+    ],
+)
+def test_checkpoints_and_restarts_in_a_few_words(found: CheckpointsStatus | None, restarts: int, text: str) -> None:
+    assert recovery_text(found, restarts) == text
+
+
+def test_every_view_tells_of_checkpoints_and_restarts(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "checkpoints: 12 (last 35 ms, 1.2 MB); restarts: 1"
+    now = replace(status(2, 10_000), checkpoints=checkpoints(), restarts=1)
+    assert words in rendered(status_table(now, {}))
+    lines = ProgressLines()
+    failed = replace(now, restarts=2, last_failure="OSError: the disk is full")
+    for step in (replace(now, at_ns=0, restarts=0), replace(failed, at_ns=1), replace(failed, at_ns=2)):
+        lines.update(step)
+    assert capsys.readouterr().err == "2.0 s  restart 2, because OSError: the disk is full\n"
+    lines.update(replace(now, at_ns=6_000_000_000))
+    assert words in capsys.readouterr().err
+    shown = " ".join(rendered(status_table(failed, {})).split())
+    assert "last because OSError: the disk is full" in shown
+    result = JobResult("j", "orders", JobState.FINISHED, 2000, (), {}, checkpoints=checkpoints(), restarts=1)
+    show_summary(result, frozenset())
+    assert words in capsys.readouterr().err

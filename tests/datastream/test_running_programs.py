@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from test_datastream import CLICKS, TOTAL, by_length, double, is_big
 
+from flowrun.api.operator import OutputTag
+from flowrun.api.process_function import KeyedProcessFunction, value_state
 from flowrun.connectors import memory
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.datastream import ColumnValue, DataStream, StreamExecutionEnvironment
+from flowrun.errors import PipelineError
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.operators.windows.assigners import TumblingSlices
 from flowrun.runners.embedded import run_embedded
@@ -104,6 +108,47 @@ def test_every_partitioning_keeps_every_row() -> None:
     assert Counter({row[:2]: n for row, n in taken("broadcast").items()}) == Counter(
         {r: 3 * n for r, n in once.items()}
     )
+
+
+class Ranks(KeyedProcessFunction):
+    """The how manieth click of its user each one is; every `every`th goes to `some`, too."""
+
+    count = value_state("BIGINT")
+
+    def __init__(self, every: int = 1000) -> None:
+        self.every = every
+
+    def process_batch(self, batch: pa.RecordBatch, context: Any) -> Any:
+        before = self.count.numpy(default=0)
+        self.count.update(before + np.bincount(context.key_index, minlength=context.num_keys))
+        ranks = pa.record_batch({"n": before[context.key_index] + context.occurrences + 1})
+        chosen = np.flatnonzero(ranks.column("n").to_numpy() % self.every == 0)
+        context.side_output("some", ranks.take(pa.array(chosen)), chosen)
+        return ranks
+
+
+@pytest.mark.parametrize("way", ["object", "class", "reference"])
+def test_process_functions_over_keys(way: str) -> None:
+    env, stream = program(2)
+    function: Any = {"object": Ranks(7), "class": Ranks, "reference": f"{__name__}:Ranks"}[way]
+    arguments = None if way == "object" else {"every": 7}
+    ranked = stream.key_by("user").process(
+        function, NUMBERS, name="ranks", side_outputs=[OutputTag("some", NUMBERS)], arguments=arguments
+    )
+    ranked.sink_to(memory.MemorySink("ranks", NUMBERS))
+    ranked.get_side_output("some").sink_to(memory.MemorySink("some", NUMBERS), name="some")
+    env.execute(run_embedded)
+    expected = Counter((rank,) for user in range(5) for rank in range(1, 41))
+    assert taken("ranks") == expected
+    assert taken("some") == Counter({(n,): c for (n,), c in expected.items() if n % 7 == 0})
+
+
+def test_process_functions_are_checked_when_the_program_is_built() -> None:
+    _, stream = program(1)
+    with pytest.raises(PipelineError, match="is a KeyedProcessFunction, but its input has no keys"):
+        stream.process(Ranks())
+    with pytest.raises(PipelineError, match="given together with arguments"):
+        stream.key_by("user").process(Ranks(), arguments={"every": 2})
 
 
 def test_union_and_split_and_side_outputs() -> None:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,14 @@ class Outcome:
 
 
 Command = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def own_registry(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Jobs of tests, and of processes that they start, are registered apart from the user's."""
+    folder = tmp_path_factory.mktemp("registry") / "run"
+    monkeypatch.setenv("FLOWRUN_RUNTIME_DIR", str(folder))
+    return folder
 
 
 @pytest.fixture

@@ -80,6 +80,26 @@ def test_click_sessions_and_their_late_output(tmp_path: Path) -> None:
     assert result.accumulators["sessions"]["numLateRecordsDropped"] == sum(late.values())
 
 
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
+def test_card_testing(tmp_path: Path, parallelism: int) -> None:
+    run_file(PIPELINES / "card_testing.yaml", {"OUT": tmp_path, "SAMPLES": SAMPLES}, parallelism=parallelism)
+    expected = duck(
+        f"""
+        WITH payments AS (
+            SELECT user_id, order_id, amount::DOUBLE AS amount, ts::TIMESTAMP AS ts
+            FROM read_json('{SAMPLES}/orders/*.json', format = 'newline_delimited')
+            WHERE status = 'paid' AND amount IS NOT NULL
+        )
+        SELECT user_id, lag(order_id) OVER before AS tried, order_id, amount, ts FROM payments
+        WINDOW before AS (PARTITION BY user_id ORDER BY ts, order_id)
+        QUALIFY lag(amount) OVER before < 10 AND amount > 60 AND ts - lag(ts) OVER before <= INTERVAL 30 seconds
+        """
+    )
+    assert len(expected) > 5, "the samples hold such payments"
+    same(json_rows(tmp_path / "card_testing"), expected)
+    assert json_rows(tmp_path / "late_payments") == []
+
+
 def expected_sessions(
     clicks: list[dict[str, str]],
 ) -> tuple[collections.Counter[tuple[object, ...]], collections.Counter[tuple[object, ...]]]:

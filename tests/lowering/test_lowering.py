@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import PipelineError, UnsupportedPlanError
@@ -25,6 +25,8 @@ from flowrun.graph.transformation import (
 from flowrun.lowering import lower
 from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.calc import CalcFactory
+from flowrun.operators.process.factory import ProcessFunctionFactory
+from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.operators.python_function import PythonFunctionFactory
 from flowrun.operators.source import SourceOperatorFactory
 from flowrun.operators.split import SplitFactory
@@ -37,8 +39,10 @@ from flowrun.plan.nodes import (
     EvictorSpec,
     GlobalWindow,
     NodeHints,
+    NullKeys,
     Plan,
     PlanNode,
+    Process,
     PythonMap,
     SessionWindow,
     Settings,
@@ -150,7 +154,6 @@ def test_late_rows_keep_their_columns_and_lose_the_computed_ones_again() -> None
     ("why", "node", "settings"),
     [
         ("late rows are wanted", {"late": "late"}, PARALLEL),
-        ("everything is in one subtask", {}, Settings(parallelism=1)),
         ("it is turned off", {}, Settings(parallelism=2, local_aggregation=False)),
     ],
 )
@@ -254,6 +257,51 @@ def test_splits_unions_and_python_functions() -> None:
     assert (python.reference, python.flat, python.search_path, python.input_schema) == ("m:f", True, ("/x",), ORDERS)
     (virtual,) = (t for t in all_of(lowered) if isinstance(t, UnionTransformation))
     assert isinstance(virtual.members[1], SideOutputTransformation)
+
+
+def test_a_process_function_stands_behind_a_shuffle_by_its_keys() -> None:
+    late = Schema.of(n=BIGINT)
+    process = Process(
+        schema=ORDERS,
+        hints=NodeHints(name="p", uid="p", parallelism=3, chaining=False),
+        input=scan(event_time=True),
+        function="m:F",
+        arguments={"limit": 5},
+        keys=(1,),
+        null_keys=NullKeys.DROP,
+        side_outputs={"late": late},
+        search_path=("/x",),
+    )
+    side = SideOutput(schema=late, hints=NodeHints(name="late"), input=process, tag="late")
+    lowered = lower(plan(process, side))
+    (transformation,) = (
+        t
+        for t in all_of(lowered)
+        if isinstance(t, OneInputTransformation) and isinstance(t.factory, ProcessFunctionFactory)
+    )
+    built = pickle.loads(pickle.dumps(transformation.factory))
+    assert built == ProcessFunctionFactory(
+        FunctionRecipe("m:F", {"limit": 5}, ("/x",)),
+        ORDERS,
+        ORDERS,
+        (1,),
+        NullKeyPolicy.DROP,
+        (OutputTag("late", late),),
+        "p",
+        True,
+    )
+    assert (transformation.uid, transformation.parallelism, transformation.state_keys) == ("p", 3, (1,))
+    assert transformation.chaining is ChainingStrategy.NEVER
+    assert isinstance(transformation.input, PartitionTransformation)
+    assert transformation.input.partitioner == KeyGroupPartitioner((1,))
+    unkeyed = replace(process, keys=None, side_outputs={})
+    (alone,) = (
+        t
+        for t in all_of(lower(plan(unkeyed)))
+        if isinstance(t, OneInputTransformation) and isinstance(t.factory, ProcessFunctionFactory)
+    )
+    assert not isinstance(alone.input, PartitionTransformation)
+    assert alone.state_keys is None
 
 
 def test_a_calc_that_only_filters_projects_nothing() -> None:

@@ -179,13 +179,13 @@ def test_equal_accumulators_are_computed_once() -> None:
     schema = Schema.of(k=BIGINT, v=BIGINT)
     layout = PartialLayout.of(schema, (0,), (bound("a", "AVG", 1), bound("s", "SUM", 1), bound("n", "COUNT", 1)))
     assert [p.partial for p in layout.partials] == ["sum", "count"]
-    assert layout.transport_schema.names == ("k", "slice_end", "p0", "p0_carry", "p1")
+    assert layout.transport_schema.names == ("k", "slice_end", "sum_v", "sum_v_carry", "count_v")
 
 
 def test_a_key_named_like_an_internal_column_keeps_its_place() -> None:
     schema = Schema.of(slice_end=BIGINT, v=BIGINT)
     layout = PartialLayout.of(schema, (0,), (bound("s", "SUM", 1),))
-    assert layout.transport_schema.names == ("slice_end_", "slice_end", "p0", "p0_carry")
+    assert layout.transport_schema.names == ("slice_end_", "slice_end", "sum_v", "sum_v_carry")
 
 
 def test_an_unknown_accumulator_is_reported() -> None:

@@ -95,7 +95,7 @@ def test_a_source_goes_on_where_its_snapshot_was_taken():
     first.poll()
     snapshot = first.snapshot()
     table = snapshot.operator["splits"].rows.to_pylist()
-    assert table == [{"split_id": "a", "position": '{"step":2}', "watermark": 4}]
+    assert table == [{"split_id": "a", "position": '{"step":2}', "watermark": 4, "idle": False, "event_time": 4}]
     second = run(source, enumerator=first.enumerator, restored=redistribute([snapshot], 0, 1, 128))
     second.run()
     assert first.rows() + second.rows() == whole.rows()

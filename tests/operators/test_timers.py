@@ -10,6 +10,7 @@ from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot
 from flowrun.core.clock import ManualClock
 from flowrun.errors import StateError
 from flowrun.operators.timers import InternalTimerService, TimeDomain, Timer
+from flowrun.state.backend.objects import ChangeSet
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import ManualProcessingTime
 
@@ -171,3 +172,37 @@ def test_many_deletions_do_not_pile_up(f):
         f.service.register_event_time(10_000 + n, ANN)
         f.service.delete_event_time(10_000 + n, ANN)
     assert len(f.service._queues[TimeDomain.EVENT_TIME]._heap) <= 65
+
+
+def test_the_timers_that_come_and_go_are_told():
+    changes = {domain: ChangeSet() for domain in TimeDomain}
+    processing_time = ManualProcessingTime(ManualClock())
+    fired = []
+    service = InternalTimerService(KEYS, pa.null(), 128, processing_time, fired.append, fired.append, changes)
+    service.register_event_time(10, ANN)
+    service.register_event_time(20, ANN)
+    service.register_event_time(20, ANN)
+    service.register_processing_time(30, BOB)
+    service.delete_event_time(20, ANN)
+    assert list(changes[TimeDomain.EVENT_TIME].take()[0]) == [Timer(10, ANN, None)]
+    assert list(changes[TimeDomain.PROCESSING_TIME].take()[0]) == [Timer(30, BOB, None)]
+    service.advance_watermark(10)
+    (gone,) = changes[TimeDomain.EVENT_TIME].take()[0].items()
+    assert gone[0] == Timer(10, ANN, None)
+    assert gone[1] is not True
+
+
+def test_at_the_end_waiting_processing_time_timers_fire_once():
+    f = Fixture()
+    again = []
+
+    def fire(timer):
+        again.append(timer.timestamp)
+        f.service.register_processing_time(timer.timestamp + 5, timer.key)
+
+    f.service._on_processing_time = fire
+    for time in (30, 20):
+        f.service.register_processing_time(time, ANN)
+    f.service.fire_pending_processing_time()
+    assert again == [20, 30]
+    assert f.processing_time.pending == (25,)

@@ -15,7 +15,9 @@ from flowrun.plan.nodes import (
     EvictorSpec,
     GlobalWindow,
     NodeHints,
+    NullKeys,
     Plan,
+    Process,
     SessionWindow,
     SideOutput,
     TableReference,
@@ -33,6 +35,28 @@ def example() -> Plan:
     totals = window(some, "SUM(amount) AS total", keys=("user",), late="late", uid="t")
     late = SideOutput(schema=ORDERS, hints=NodeHints(name="late"), input=totals, tag="late")
     return plan(totals, late)
+
+
+def test_process_functions_show_function_arguments_keys_and_side_outputs() -> None:
+    process = Process(
+        schema=ORDERS.select(["id"]),
+        hints=NodeHints(name="alerts"),
+        input=scan(),
+        function="m:Alerts",
+        arguments={"limit": 5},
+        keys=(1,),
+        null_keys=NullKeys.DROP,
+        side_outputs={"late": ORDERS.select(["id", "user"])},
+    )
+    assert explain_plan(plan(process)).splitlines()[3:9] == [
+        "└─ #2 Process alerts",
+        "   │  function: m:Alerts",
+        "   │  with: limit = 5",
+        "   │  keys: user",
+        "   │  null_keys: drop",
+        "   │  columns_out: id BIGINT",
+    ]
+    assert "side_outputs: late = (id BIGINT, user STRING)" in explain_plan(plan(process))
 
 
 def test_text_shows_each_sink_with_what_it_reads_and_shared_nodes_once() -> None:

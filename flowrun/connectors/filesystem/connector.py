@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowrun.api.connector import Connector
+from flowrun.api.source import Delivery
 from flowrun.connectors.filesystem.partitions import DEFAULT_PARTITION_NAME
 from flowrun.connectors.filesystem.sink import create_sink
 from flowrun.connectors.filesystem.source import create_source
@@ -82,6 +83,8 @@ CONNECTOR = Connector(
     sink_options=SINK_OPTIONS,
     create_source=create_source,
     create_sink=create_sink,
+    source_delivery=Delivery.EXACTLY_ONCE,
+    sink_delivery=Delivery.EXACTLY_ONCE,
     formats=tuple(sorted(BUILT_IN)),
     partitions=True,
     notes=(

@@ -61,12 +61,9 @@ class DeadLetters:
 
     def publish(self) -> Sequence[str]:
         """Make the sealed files visible; their paths."""
-        published = []
-        for temporary, final in self._written:
-            self._folder.publish(temporary, final)
-            published.append(final)
-        self._written.clear()
-        return published
+        written, self._written = self._written, []
+        self._folder.publish(written)
+        return [final for _, final in written]
 
     def close(self) -> None:
         """Publish everything; idempotent."""

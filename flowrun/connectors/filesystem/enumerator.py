@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from flowrun.api.format import RecordFormat
 from flowrun.api.source import JsonValue, Split
 from flowrun.connectors.filesystem.locations import NO_FILE_HINT, FoundFile, compression_of, list_files, open_error
-from flowrun.errors import ConnectorError
+from flowrun.errors import ConnectorError, StateError
 
 if TYPE_CHECKING:
     from flowrun.connectors.filesystem.source import FileSource
@@ -34,7 +34,14 @@ class FileEnumerator:
             kept = cast(dict[str, JsonValue], restored)
             pending = cast(list[dict[str, JsonValue]], kept["pending"])
             self._pending.extend(Split(cast(str, p["id"]), cast(dict[str, JsonValue], p["position"])) for p in pending)
-            self._seen.update(cast(list[str], kept["seen"]))
+            seen = cast("list[str] | None", kept["seen"])
+            if seen is None and self._watching:
+                raise StateError(
+                    f"path '{source.location.text}': the state was made without source.monitor-interval and does not say which files "
+                    "were read to their end, so that watching would read them again",
+                    hint="leave the option out, or give the source another uid to start it anew",
+                )
+            self._seen.update(seen or ())
 
     @property
     def _watching(self) -> bool:
@@ -121,7 +128,7 @@ class FileEnumerator:
         """Splits that are left, and the paths that are known."""
         return {
             "pending": [{"id": s.split_id, "position": dict(s.position)} for s in self._pending],
-            "seen": cast(JsonValue, sorted(self._seen)) if self._watching else [],
+            "seen": cast(JsonValue, sorted(self._seen)) if self._watching else None,
         }
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -27,6 +28,7 @@ class OutputFolder:
         self._filesystem, self.base = location.open()
         self._local = isinstance(self._filesystem, pafs.LocalFileSystem)
         self._known: set[str] = set()
+        self._unsettled: set[str] = set()
 
     def path(self, *parts: str) -> str:
         """A path below the folder."""
@@ -41,7 +43,7 @@ class OutputFolder:
             )
         probe = self.path(f".probe-{uuid.uuid4().hex}")
         try:
-            self._filesystem.create_dir(self.base, recursive=True)
+            self._make_folder(self.base)
             if self._local:
                 with self._filesystem.open_output_stream(probe):
                     pass
@@ -55,11 +57,34 @@ class OutputFolder:
         folder = path.rpartition("/")[0]
         try:
             if folder not in self._known:
-                self._filesystem.create_dir(folder, recursive=True)
+                self._make_folder(folder)
                 self._known.add(folder)
+            self._unsettled.add(folder)
             return self._filesystem.open_output_stream(path)
         except OSError as error:
             raise self._failed("cannot be created", path, error) from error
+
+    def _make_folder(self, folder: str) -> None:
+        """Create a folder; the entries of those that were missing are not on disk until `settle`."""
+        missing = folder
+        while self._local and not os.path.isdir(missing):
+            missing = os.path.dirname(missing)
+            self._unsettled.add(missing)
+        self._filesystem.create_dir(folder, recursive=True)
+
+    def settle(self) -> None:
+        """Make sure that files which were finished are still found after a crash of the machine."""
+        folders, self._unsettled = self._unsettled, set()
+        self._sync_folders(folders)
+
+    def _sync_folders(self, folders: Iterable[str]) -> None:
+        if not self._local:
+            return
+        for folder in sorted(folders):
+            try:
+                _sync(folder)
+            except OSError as error:
+                raise self._failed("cannot be forced to disk", folder, error) from error
 
     def write(self, stream: Any, data: Any, path: str) -> None:
         """Append bytes."""
@@ -82,25 +107,44 @@ class OutputFolder:
         with contextlib.suppress(OSError):
             stream.close()
 
-    def publish(self, temporary: str, final: str) -> bool:
-        """Rename a finished file to its visible name; False if that had been done before.
+    def publish(self, renames: Sequence[tuple[str, str]]) -> int:
+        """Rename finished files (temporary, final name) to their visible names, durably; how many had been renamed before.
 
         Raises:
-            ConnectorError: neither name exists, or the rename fails.
+            ConnectorError: neither name exists, or a rename fails. The others may have been renamed: calling again goes on.
         """
+        before = 0
+        for temporary, final in renames:
+            before += not self._rename(temporary, final)
+        self._sync_folders({final.rpartition("/")[0] for _, final in renames})
+        return before
+
+    def _rename(self, temporary: str, final: str) -> bool:
         try:
             if self._filesystem.get_file_info(temporary).type == pafs.FileType.NotFound:
                 if self._filesystem.get_file_info(final).type == pafs.FileType.NotFound:
                     raise ConnectorError(
-                        f"{temporary} is gone and {final} is not there: somebody removed a file to be committed"
+                        f"{final} cannot be committed: neither it nor {temporary}, which a checkpoint says was written, is there",
+                        hint="rows are lost: somebody removed one of the two. Put it back, or resume from an older checkpoint or "
+                        "savepoint, from before the file was written (flowrun resume --from-savepoint)",
                     )
                 return False
             self._filesystem.move(temporary, final)
-            if self._local:
-                _sync(final.rpartition("/")[0])
         except OSError as error:
             raise self._failed("cannot be committed", final, error) from error
         return True
+
+    def hidden_files(self, ending: str) -> list[str]:
+        """All files below the folder whose name begins with a dot and ends like this; none if there is no folder."""
+        try:
+            found = self._filesystem.get_file_info(pafs.FileSelector(self.base, allow_not_found=True, recursive=True))
+        except OSError as error:
+            raise self._failed("cannot be listed", self.base, error) from error
+        return [
+            f.path
+            for f in found
+            if f.base_name.startswith(".") and f.base_name.endswith(ending) and f.type == pafs.FileType.File
+        ]
 
     def discard(self, path: str) -> None:
         """Remove a file; nothing happens if it is gone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -156,7 +156,7 @@ class FileSinkWriter:
         context, used = self._context, self._sink.format
         name = f"part-{context.attempt}-{context.subtask}-{self._count}"
         self._count += 1
-        temporary = self._folder.path(bucket, f".{name}.inprogress")
+        temporary = self._folder.path(bucket, f".{name}{temporary_ending(context.owner)}")
         final = self._folder.path(bucket, f"{name}.{used.extension}")
         stream = self._folder.create(temporary)
         now = context.processing_time.now_ms()
@@ -193,6 +193,8 @@ class FileSinkWriter:
     def rolled(self) -> Sequence[Committable]:
         """Parts that were closed by size, age or idleness."""
         closed, self._closed = tuple(self._closed), []
+        if closed:
+            self._folder.settle()
         return closed
 
     def close(self) -> None:
@@ -205,7 +207,8 @@ class FileSinkWriter:
             part.content.abandon()
             self._folder.close_quietly(part.stream)
             self._folder.discard(part.temporary)
-        for committable in self.rolled():
+        closed, self._closed = self._closed, []
+        for committable in closed:
             self._folder.discard(cast(str, committable.payload["from"]))
 
 
@@ -217,10 +220,39 @@ class FileCommitter:
 
     def commit(self, committables: Sequence[Committable]) -> None:
         """Rename; a part that has its name already is left alone. Raises ConnectorError if a part is gone."""
-        for committable in committables:
-            self._folder.publish(cast(str, committable.payload["from"]), cast(str, committable.payload["to"]))
+        self._folder.publish([(cast(str, c.payload["from"]), cast(str, c.payload["to"])) for c in committables])
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """Remove parts that are not visible yet."""
         for committable in committables:
             self._folder.discard(cast(str, committable.payload["from"]))
+
+    def discard_orphans(self, owner: str, keep: Collection[str]) -> int:
+        """Remove the unfinished and finished parts of this owner, in all partitions, that nobody will commit."""
+        ending = temporary_ending(owner)
+        kept = {_without_extension(commit_id) for commit_id in keep}
+        orphans = [
+            path for path in self._folder.hidden_files(ending) if _visible_stem(path.removesuffix(ending)) not in kept
+        ]
+        for path in orphans:
+            self._folder.discard(path)
+        return len(orphans)
+
+
+def temporary_ending(owner: str) -> str:
+    """The end of the names of parts that are not visible yet.
+
+    >>> temporary_ending("8f0e"), temporary_ending("")
+    ('.8f0e.inprogress', '.inprogress')
+    """
+    return f".{owner}.inprogress" if owner else ".inprogress"
+
+
+def _without_extension(path: str) -> str:
+    folder, slash, name = path.rpartition("/")
+    return folder + slash + name.partition(".")[0]
+
+
+def _visible_stem(hidden: str) -> str:
+    folder, slash, name = hidden.rpartition("/")
+    return folder + slash + name.removeprefix(".")

@@ -57,7 +57,7 @@ class AggregationReader:
             self._windows.read(window, None)
             return None
         parts = self._windows.read(window, node.schema)
-        keyed = self._keys(section, node, hints_of("keys"))
+        keyed = self.keys(section, node, hints_of("keys"))
         if parts is not None and parts.needs_event_time and not node.event_time:
             self._report_missing_time(window, node)
         if parts is None or keyed is None or section.broken("aggregate"):
@@ -100,8 +100,11 @@ class AggregationReader:
 
     # -- keys -------------------------------------------------------------------------------------------------------
 
-    def _keys(self, section: Section, node: PlanNode, hints: NodeHints) -> tuple[PlanNode, tuple[int, ...]] | None:
-        """The rows with a column for every key, and the keys' positions. Computed keys are appended to the columns."""
+    def keys(self, section: Section, node: PlanNode, hints: NodeHints) -> tuple[PlanNode, tuple[int, ...]] | None:
+        """The rows with a column for every key of `key_by`, and the keys' positions; None if that is wrong, which is reported.
+
+        Computed keys are appended to the columns.
+        """
         if section.broken("key_by"):
             return None
         schema = node.schema

@@ -8,8 +8,17 @@ from collections.abc import Iterable
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import Location, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.yaml.nodes import YamlEntry, YamlMapping, YamlNode, YamlScalar, YamlSequence, describe
+from flowrun.frontend.yaml.nodes import (
+    ScalarStyle,
+    YamlEntry,
+    YamlMapping,
+    YamlNode,
+    YamlScalar,
+    YamlSequence,
+    describe,
+)
 from flowrun.frontend.yaml.spec import (
+    AnyValue,
     BooleanValue,
     ChoiceValue,
     DurationValue,
@@ -77,6 +86,8 @@ class _Checker:
                 return self.listed(node, spec, name)
             case MapValue():
                 return self.mapped(node, spec, name)
+            case AnyValue():
+                return self.any_value(node, name)
             case _:
                 return self.scalar(node, spec, name)
 
@@ -186,6 +197,25 @@ class _Checker:
         if invalid and not spec.partial:
             raise _Invalid
         return values
+
+    def any_value(self, node: YamlNode, name: str) -> object:
+        """A Python value: None, a boolean, a number, a text, a list or a dict. Quoted scalars are texts."""
+        match node:
+            case YamlMapping():
+                return {e.name: self.value(e.value, AnyValue(), f"{name}.{e.name}") for e in node.entries}
+            case YamlSequence():
+                return [self.value(item, AnyValue(), name) for item in node.items]
+            case YamlScalar() if node.is_null:
+                return None
+            case YamlScalar() if node.style is ScalarStyle.PLAIN and node.text in ("true", "false"):
+                return node.text == "true"
+            case YamlScalar() if node.style is ScalarStyle.PLAIN and _INTEGER.fullmatch(node.text):
+                return int(node.text)
+            case YamlScalar() if node.style is ScalarStyle.PLAIN and _NUMBER.fullmatch(node.text):
+                return float(node.text)
+            case YamlScalar():
+                return node.text
+        raise self._fail(f"'{name}' expects a value, got {describe(node)}", node.location)
 
     # -- scalars ----------------------------------------------------------------------------------------------------
 

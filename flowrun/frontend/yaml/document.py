@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from flowrun.frontend.yaml.recovery import CHECKPOINT, RESTART
 from flowrun.frontend.yaml.spec import (
     NAME_PATTERN,
+    AnyValue,
     BooleanValue,
     ChoiceValue,
     DurationValue,
@@ -44,67 +46,6 @@ _STEP_HINT_KEYS = (
     KeySpec("chaining", BooleanValue(), "`false`: the step's operators run in tasks of their own.", default="true"),
 )
 
-CHECKPOINT = RecordSpec(
-    "checkpoint",
-    "checkpoint",
-    "Periodic checkpoints. Checked, but not in effect in this version: a warning says so.",
-    (
-        KeySpec("interval", DurationValue(), "Time between the starts of two checkpoints.", required=True),
-        KeySpec("mode", ChoiceValue(("exactly_once", "at_least_once")), "Guarantee for state.", default="exactly_once"),
-        KeySpec("dir", TextValue("a folder"), "Where checkpoints are kept."),
-        KeySpec("retain", IntegerValue(1), "How many completed checkpoints are kept.", default="1"),
-        KeySpec("unaligned", BooleanValue(), "Let barriers overtake buffered rows.", default="false"),
-        KeySpec("timeout", DurationValue(), "A checkpoint that takes longer is given up.", default="10m"),
-        KeySpec("min_pause", DurationValue(zero=True), "Least time between two checkpoints.", default="0s"),
-    ),
-)
-_RESTART_DELAY = KeySpec("delay", DurationValue(zero=True), "Wait before each restart.", default="1s")
-RESTART = VariantValue(
-    "strategy",
-    "How a failed job is restarted.",
-    (
-        (
-            "none",
-            RecordSpec("restart_none", "the restart strategy 'none'", "A failure ends the job.", ()),
-        ),
-        (
-            "fixed_delay",
-            RecordSpec(
-                "restart_fixed_delay",
-                "the restart strategy 'fixed_delay'",
-                "A limited number of restarts, the same time apart.",
-                (KeySpec("attempts", IntegerValue(1), "How many restarts.", default="1"), _RESTART_DELAY),
-            ),
-        ),
-        (
-            "failure_rate",
-            RecordSpec(
-                "restart_failure_rate",
-                "the restart strategy 'failure_rate'",
-                "Restarts as long as failures are rare enough.",
-                (
-                    KeySpec("max_failures", IntegerValue(1), "Failures allowed within `interval`.", default="1"),
-                    KeySpec("interval", DurationValue(), "The period in which failures are counted.", default="1m"),
-                    _RESTART_DELAY,
-                ),
-            ),
-        ),
-        (
-            "exponential",
-            RecordSpec(
-                "restart_exponential",
-                "the restart strategy 'exponential'",
-                "Unlimited restarts, further and further apart.",
-                (
-                    KeySpec("initial_delay", DurationValue(), "Wait before the first restart.", default="1s"),
-                    KeySpec("max_delay", DurationValue(), "The longest wait.", default="1m"),
-                    KeySpec("multiplier", NumberValue(positive=True), "Growth of the wait.", default="1.5"),
-                ),
-            ),
-        ),
-    ),
-)
-
 SETTINGS = RecordSpec(
     "settings",
     "settings",
@@ -141,8 +82,8 @@ SETTINGS = RecordSpec(
             "Aggregate before rows are sent to their key's subtask.",
             default="true",
         ),
-        KeySpec("checkpoint", RecordValue(CHECKPOINT), "Checkpoints."),
-        KeySpec("restart", RESTART, "What happens after a failure."),
+        KeySpec("checkpoint", RecordValue(CHECKPOINT), "Checkpoints.", default="none are taken"),
+        KeySpec("restart", RESTART, "What happens after a failure.", default="exponential with checkpoints, else none"),
     ),
 )
 
@@ -365,11 +306,37 @@ PYTHON = RecordSpec(
         ),
     ),
 )
+PROCESS = RecordSpec(
+    "process",
+    "a process function",
+    "A Python class that sees every row or batch, with state and timers a key if the step has `key_by`. `module:Class` alone stands for "
+    "`{function: module:Class}`.",
+    (
+        KeySpec(
+            "function",
+            TextValue("a Python class", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "written module:Class"),
+            "`module:Class`, importable from the pipeline's folder; extends `KeyedProcessFunction` or `ProcessFunction`.",
+            required=True,
+        ),
+        KeySpec("with", MapValue(AnyValue(), TextValue("a name")), "Arguments of the class, by name."),
+        KeySpec(
+            "schema",
+            MapValue(TYPE, COLUMN_NAME),
+            f"{_SCHEMA_DOC}, of what it sends.",
+            default="the columns it is given",
+        ),
+        KeySpec(
+            "side_outputs",
+            MapValue(MapValue(TYPE, COLUMN_NAME), NODE_NAME),
+            "Further outputs: names that can be read like steps, and their columns.",
+        ),
+    ),
+)
 STEP = RecordSpec(
     "step",
     "a step",
     "What happens to rows. Its parts apply in this order, whatever order they are written in: filter, select, map or flat_map, "
-    "key_by + window + aggregate, having, split.",
+    "key_by + process or key_by + window + aggregate, having, split.",
     (
         KeySpec("from", REFERENCE, "The input. A step has `from` or `union`."),
         KeySpec(
@@ -384,9 +351,16 @@ STEP = RecordSpec(
         KeySpec("map", RecordValue(PYTHON, PYTHON_NAME), "A Python function: as many rows out as in."),
         KeySpec("flat_map", RecordValue(PYTHON, PYTHON_NAME), "A Python function: any number of rows out."),
         KeySpec(
+            "process",
+            RecordValue(
+                PROCESS, TextValue("a Python class", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "written module:Class")
+            ),
+            "A Python class with state and timers.",
+        ),
+        KeySpec(
             "key_by",
             ListValue(TextValue("a column, or an expression AS name")),
-            "Columns that rows are grouped by; without it a window spans all rows at parallelism 1.",
+            "Columns that rows are grouped by; without it a window spans all rows at parallelism 1, and a process function has no state.",
         ),
         KeySpec(
             "null_keys",
@@ -411,7 +385,6 @@ STEP = RecordSpec(
     reserved={
         "sql": f"SQL inside a step is not there yet: {_LATER}",
         "join": "joins are not there yet: they come with a later version of flowrun",
-        "process": "process functions are not there yet: they come with a later version of flowrun; use map or flat_map",
         "deduplicate": f"deduplication is not there yet: {_LATER}",
         "top_n": f"top-N is not there yet: {_LATER}",
     },

@@ -14,6 +14,7 @@ from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.options import Option, OptionType
 from flowrun.frontend.yaml.document import DOCUMENT, PIPELINE, SINK, SOURCE
 from flowrun.frontend.yaml.spec import (
+    AnyValue,
     BooleanValue,
     ChoiceValue,
     DurationValue,
@@ -100,6 +101,8 @@ def _value(spec: ValueSpec) -> Json:
             if spec.key.pattern:
                 schema["propertyNames"] = {"pattern": f"^{spec.key.pattern}$"}
             return schema
+        case AnyValue():
+            return {}
         case _:
             return _scalar(spec)
 

@@ -19,6 +19,7 @@ class OutputKind(Enum):
     STEP = "step"
     BRANCH = "split branch"
     LATE = "late output"
+    SIDE = "side output"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Names:
             self._diagnostics.error(
                 f"the name '{output.name}' is taken by a {first.kind.value} in line {first.key.location.line}",
                 output.key.location,
-                hint="sources, steps, split branches and late outputs share their names; rename one",
+                hint="sources, steps, split branches, late and side outputs share their names; rename one",
             )
 
     def check_references(self) -> None:
@@ -139,7 +140,7 @@ class Names:
             elif (
                 output.owner in reached
                 and output.name not in read
-                and output.kind in (OutputKind.BRANCH, OutputKind.LATE)
+                and output.kind in (OutputKind.BRANCH, OutputKind.LATE, OutputKind.SIDE)
             ):
                 self._diagnostics.warning(
                     f"nothing reads the {output.kind.value} '{output.name}': its rows are dropped", output.key.location
@@ -160,6 +161,9 @@ def references(section: Section) -> tuple[YamlScalar, ...]:
 def _side_outputs(owner: str, section: Section) -> Iterator[Output]:
     for name, branch in section.named("split").items():
         yield Output(name, OutputKind.BRANCH, owner, branch.key)
+    process = section.section("process")
+    for name, side in process.named("side_outputs").items() if process is not None else ():
+        yield Output(name, OutputKind.SIDE, owner, side.key)
     window = section.section("window")
     late = window.scalar("late_output") if window is not None else None
     if late is not None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 from flowrun.core.schema import Schema
 from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.yaml.columns import read_schema
 from flowrun.frontend.yaml.nodes import YamlScalar
-from flowrun.frontend.yaml.spec import Section
+from flowrun.frontend.yaml.spec import Named, Section
 from flowrun.operators.function_loading import load_function
-from flowrun.plan.nodes import NodeHints, PlanNode, PythonMap
+from flowrun.operators.process.loading import FunctionRecipe, load_process_function
+from flowrun.plan.nodes import NodeHints, NullKeys, PlanNode, Process, PythonMap
 
 
 class PythonReader:
-    """Turns `map` and `flat_map` into nodes, reporting what is wrong. Functions are imported from the document's folder."""
+    """Turns `map`, `flat_map` and `process` into nodes, reporting what is wrong. Functions are imported from the document's folder."""
 
     def __init__(self, diagnostics: Diagnostics, folder: Path) -> None:
         self._diagnostics = diagnostics
@@ -48,14 +51,65 @@ class PythonReader:
             search_path=self._search_path,
         )
 
+    def read_process(
+        self, step: Section, node: PlanNode | None, keys: tuple[int, ...] | None, hints: NodeHints
+    ) -> Process | None:
+        """The node of the step's process function; None if it cannot be built, which is reported.
+
+        Args:
+            step: the step.
+            node: the rows it is given; None if they are not known.
+            keys: positions of its keys.
+            hints: of the node.
+        """
+        section = step.section("process")
+        function = section.scalar("function") if section is not None else step.scalar("process")
+        if not isinstance(function, YamlScalar):
+            return None
+        arguments = {n: v.value for n, v in section.named("with").items()} if section is not None else {}
+        if section is None or not section.broken("with"):
+            recipe = FunctionRecipe(function.text, arguments, self._search_path)
+            self._report(function, lambda: load_process_function(recipe, keyed=step.has("key_by")))
+        schema = self._schema(section, node)
+        sides = self._side_schemas(section)
+        if node is None or schema is None or sides is None:
+            return None
+        return Process(
+            schema=schema,
+            hints=hints,
+            input=node,
+            function=function.text,
+            arguments=arguments,
+            keys=keys,
+            null_keys=NullKeys(step.text("null_keys") or "fail"),
+            side_outputs=sides,
+            search_path=self._search_path,
+        )
+
+    def _side_schemas(self, section: Section | None) -> dict[str, Schema] | None:
+        if section is None:
+            return {}
+        if section.broken("side_outputs"):
+            return None
+        found: dict[str, Schema] = {}
+        for name, named in section.named("side_outputs").items():
+            columns = read_schema(cast("Mapping[str, Named]", named.value), self._diagnostics)
+            if columns is not None:
+                found[name] = columns
+        return found if len(found) == len(section.named("side_outputs")) else None
+
     def _schema(self, section: Section | None, node: PlanNode | None) -> Schema | None:
         if section is None or not section.has("schema"):
             return None if node is None else node.schema
         return None if section.broken("schema") else read_schema(section.named("schema"), self._diagnostics)
 
     def _check(self, function: YamlScalar) -> None:
+        self._report(function, lambda: load_function(function.text, self._search_path))
+
+    def _report(self, function: YamlScalar, load: Callable[[], object]) -> None:
+        """Load a function; what is wrong with it is reported where it is named."""
         try:
-            load_function(function.text, self._search_path)
+            load()
         except PipelineError as error:
             for problem in error.diagnostics:
                 self._diagnostics.error(problem.message, function.location, hint=problem.hint)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from flowrun.frontend.yaml.checking import expectation
 from flowrun.frontend.yaml.document import DOCUMENT
 from flowrun.frontend.yaml.spec import (
+    AnyValue,
     KeySpec,
     ListValue,
     MapValue,
@@ -30,7 +31,7 @@ A pipeline is one YAML document. Every key is checked: an unknown one is an erro
 - Anchors, aliases and merge keys (`<<`) work.
 - `--set path=value` on the command line replaces a value: `--set settings.parallelism=4`, `--set sources.orders.path=in/`.
 - Inside `{ }` and `[ ]` quote values that contain commas or braces: `{amount: "DECIMAL(10,2)", path: "${DATA}/in"}`.
-- Names of sources, steps, split branches and late outputs share one namespace; sinks have their own.
+- Names of sources, steps, split branches, late and side outputs share one namespace; sinks have their own.
 """
 
 
@@ -88,5 +89,7 @@ def _kind(spec: ValueSpec) -> str:
             return f"list: {item}" + (" (one may stand alone)" if spec.single else "")
         case MapValue():
             return f"mapping from {expectation(spec.key)} to {_kind(spec.value)}"
+        case AnyValue():
+            return "any value"
         case _:
             return expectation(spec)

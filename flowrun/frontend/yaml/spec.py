@@ -59,6 +59,11 @@ class ChoiceValue:
     choices: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AnyValue:
+    """Any YAML value, as a Python value: for arguments of the user's own functions."""
+
+
 ScalarValue: TypeAlias = TextValue | IntegerValue | NumberValue | BooleanValue | DurationValue | ChoiceValue
 
 
@@ -125,7 +130,7 @@ class VariantValue:
     default: str | None = None
 
 
-ValueSpec: TypeAlias = ScalarValue | ListValue | MapValue | RecordValue | VariantValue
+ValueSpec: TypeAlias = AnyValue | ScalarValue | ListValue | MapValue | RecordValue | VariantValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Steps of the document as plan nodes: filter, select, map, window aggregation, having and split, in this order."""
+"""Steps of the document as plan nodes: filter, select, map, window aggregation or process function, having and split, in this order."""
 
 from __future__ import annotations
 
@@ -61,6 +61,8 @@ class StepReader:
                 outputs[late.text] = found.late if found is not None else None
             node = found.node if found is not None else None
             node = self._having(section, node, stages)
+        if section.has("process"):
+            node = self._process(section, node, stages, outputs)
         outputs[name] = self._split(section, node, stages, outputs)
         return outputs
 
@@ -82,8 +84,18 @@ class StepReader:
                 section.at("aggregate"),
                 hint="add window: {type: tumbling, size: 1m}, or {type: global, time: processing} for one result at the end",
             )
-        if section.has("key_by") and not section.has("window") and not section.has("aggregate"):
-            error("'key_by' has no effect without 'window' and 'aggregate'", section.at("key_by"), hint="remove it")
+        if section.has("process") and (section.has("window") or section.has("aggregate")):
+            error(
+                "a step has either 'process' or 'window' and 'aggregate'",
+                section.at("process"),
+                hint="use a second step",
+            )
+        if section.has("key_by") and not any(section.has(k) for k in ("window", "aggregate", "process")):
+            error(
+                "'key_by' has no effect without 'window' and 'aggregate', or 'process'",
+                section.at("key_by"),
+                hint="remove it",
+            )
         if section.has("having") and not section.has("aggregate"):
             error("'having' filters results of 'aggregate'", section.at("having"), hint="use filter")
         if section.has("null_keys") and not section.has("key_by"):
@@ -166,6 +178,23 @@ class StepReader:
                 node = self._functions.read(section, key, node, stages.hints("map"))
         return node
 
+    def _process(
+        self, section: Section, node: PlanNode | None, stages: _Stages, outputs: dict[str, PlanNode | None]
+    ) -> PlanNode | None:
+        """The process function's rows; its side outputs are added to `outputs`."""
+        keys: tuple[int, ...] | None = None
+        if section.has("key_by") and node is not None:
+            keyed = self._aggregations.keys(section, node, stages.hints("keys"))
+            node, keys = keyed if keyed is not None else (None, None)
+        process = self._functions.read_process(section, node, keys, stages.hints("process"))
+        spec = section.section("process")
+        for name, named in spec.named("side_outputs").items() if spec is not None else ():
+            outputs[name] = None
+            if process is not None:
+                hints = NodeHints(name=name, location=named.location)
+                outputs[name] = SideOutput(schema=process.side_outputs[name], hints=hints, input=process, tag=name)
+        return process
+
     def _having(self, section: Section, node: PlanNode | None, stages: _Stages) -> PlanNode | None:
         text = section.scalar("having")
         if text is None or node is None:
@@ -207,9 +236,10 @@ class _Stages:
 
 
 def _main_part(section: Section) -> str:
-    """The part that carries the step's uid and name: the window if there is one, else the last."""
-    if section.has("window"):
-        return "window"
+    """The part that carries the step's uid and name: the one with state if there is one, else the last."""
+    for stateful in ("window", "process"):
+        if section.has(stateful):
+            return stateful
     order = (("split", "split"), ("flat_map", "map"), ("map", "map"), ("select", "select"), ("filter", "filter"))
     return next((part for key, part in order if section.has(key)), "union")
 

@@ -19,6 +19,7 @@ from flowrun.graph.explain.drawing import (
 from flowrun.graph.explain.stream import ID_DIGITS, parallelism_fact
 from flowrun.graph.explain.transformations import operator_name
 from flowrun.graph.job_graph import ChainedOperator, IntermediateDataSet, JobEdge, JobGraph, JobVertex, OutputEdge
+from flowrun.operators.state_meanings import state_meanings
 
 
 def draw_job_graph(graph: JobGraph) -> Drawing:
@@ -167,6 +168,8 @@ def _operator_json(operator: ChainedOperator, vertex: JobVertex) -> dict[str, An
         shown["uid"] = operator.uid
     if keys := _keys(operator, vertex):
         shown["state_keys"] = keys
+    if meanings := state_meanings(operator.factory):
+        shown["state"] = {table: dict(columns) for table, columns in meanings.items()}
     return shown
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+_SHORT = np.iinfo(np.uint16).max
+
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
@@ -69,19 +71,28 @@ class Bundle:
 
     def split_leading(self) -> list[tuple[int, Bundle]]:
         """(value of the first group column, rows without it) for each value, ascending; row order is kept within a value."""
-        parts = _split(self.main)
-        sides = [dict(_split(s)) for s in self.sides]
-        empty = [_drop_first(s.slice(0, 0)) for s in self.sides]
-        return [
-            (value, Bundle(self.groups - 1, main, tuple(s.get(value, e) for s, e in zip(sides, empty, strict=True))))
-            for value, main in parts
-        ]
+        tables = [dict(_split(t)) for t in (self.main, *self.sides)]
+        empty = [_drop_first(t.slice(0, 0)) for t in (self.main, *self.sides)]
+        values = tables[0] if not self.sides else {value for table in tables for value in table}
+        split = []
+        for value in sorted(values):
+            main, *sides = (t.get(value, e) for t, e in zip(tables, empty, strict=True))
+            split.append((value, Bundle(self.groups - 1, main, tuple(sides))))
+        return split
 
     def unpinned(self, tolerated_bytes: int) -> Bundle:
         """The same rows, copied if they keep much larger buffers alive (they are a small slice of something)."""
         if all(t.get_total_buffer_size() <= 2 * t.nbytes + tolerated_bytes for t in (self.main, *self.sides)):
             return self
         return Bundle(self.groups, _copied(self.main), tuple(_copied(s) for s in self.sides))
+
+    def with_rows(self, keep: npt.NDArray[np.bool_]) -> Bundle:
+        """The rows of a mask, in a bundle that has rows in one table only."""
+        if keep.all():
+            return self
+        chosen = pa.array(keep)
+        tables = [t.filter(chosen) if t.num_rows else t for t in (self.main, *self.sides)]
+        return Bundle(self.groups, tables[0], tuple(tables[1:]))
 
     def filter(self, keep: npt.NDArray[np.bool_], sides: Sequence[npt.NDArray[np.bool_]] = ()) -> Bundle:
         """The main rows and side rows of the given masks."""
@@ -130,7 +141,7 @@ def _split(batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
     if values[0] == values[-1] and (values == values[0]).all():
         return [(int(values[0]), rest)]
     if (values[1:] < values[:-1]).any():
-        order = np.argsort(values, kind="stable")
+        order = np.argsort(_narrow(values), kind="stable")
         values, rest = values[order], rest.take(pa.array(order))
     starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
     stops = [*starts[1:].tolist(), len(values)]
@@ -138,3 +149,11 @@ def _split(batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         (int(values[start]), rest.slice(start, stop - start))
         for start, stop in zip(starts.tolist(), stops, strict=True)
     ]
+
+
+def _narrow(values: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Values of the same order in 16 bits if they have few steps: NumPy sorts those by radix, in linear time."""
+    offsets = values - values.min()
+    most = int(offsets.max())
+    step = 1 if most <= _SHORT else int(np.gcd.reduce(offsets))
+    return (offsets // step).astype(np.uint16) if most // step <= _SHORT else values

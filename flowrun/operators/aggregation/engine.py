@@ -251,7 +251,10 @@ class AggregationEngine:
 
     def side_values(self, index: int, side: pa.RecordBatch) -> pa.Array:
         """Values of a side table in their own type."""
-        values = side.column(VALUE)
+        return self.decode_side_values(index, side.column(VALUE))
+
+    def decode_side_values(self, index: int, values: pa.Array) -> pa.Array:
+        """Values in their own type, from what a side table keeps."""
         return self.layout.value_codecs[index].decode([values])[0] if self.layout.sides[index].distinct else values
 
     def _fold_distinct(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flowrun.api.aggregate import Accumulator, BoundAggregate
 from flowrun.core.schema import Field, Schema
@@ -15,6 +17,15 @@ from flowrun.errors import InternalError
 from flowrun.operators.aggregation.keys import KeyCodec
 
 SLICE_END = "slice_end"
+SESSION_BOUNDS = ("session_start", "session_end")
+
+_RESERVED = frozenset(
+    {SLICE_END, *SESSION_BOUNDS, "window_start", "window_end", "trigger", "cell", "rows", "value", "seq"}
+    | {"next_firing", "changed", "time", "event_time"}
+)
+"""Names of other columns of state tables, which no key or partial column may have."""
+_COMPUTED = "$"
+"""Names of columns that the planner made up begin with this: their position, not their meaning."""
 
 _PARTIALS = ("count_all", "count", "sum", "sum_of_squares", "min", "max", "first", "last")
 _MERGES = ("sum", "min", "max", "first", "last")
@@ -65,6 +76,8 @@ class SideColumn:
     type: DataType
     name: str
     keeps_nulls: bool = False
+    label: str = ""
+    """What its state table is named after: argument and filter, or the aggregate if those were computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +125,23 @@ class PartialLayout:
         partials: dict[tuple[object, ...], PartialColumn] = {}
         sides: dict[tuple[object, ...], SideColumn] = {}
         uses: list[AggregateUse] = []
+        taken = {*_RESERVED, *(input_schema.names[k] for k in keys)}
         for aggregate in aggregates:
             if aggregate.distinct or aggregate.kernel.collect is not None:
                 uses.append(_side_use(aggregate, input_schema, sides))
                 continue
             positions = []
             for accumulator in aggregate.kernel.accumulators:
-                column = _column(accumulator, aggregate, f"p{len(partials)}", aggregate.argument, aggregate.filter)
+                column = _column(accumulator, aggregate, "", aggregate.argument, aggregate.filter)
                 identity = (column.partial, column.merge, column.type, column.argument, column.filter)
                 positions.append(list(partials).index(identity) if identity in partials else len(partials))
-                partials.setdefault(identity, column)
+                if identity not in partials:
+                    partials[identity] = _named(column, aggregate.name, input_schema, taken)
             uses.append(AggregateUse(aggregate, tuple(positions)))
-        rows = PartialColumn(f"p{len(partials)}", "count_all", "sum", BIGINT, None, None, "COUNT(*)")
-        if count_rows:
-            partials.setdefault(("count_all", "sum", BIGINT, None, None), rows)
+        rows = PartialColumn("", "count_all", "sum", BIGINT, None, None, "COUNT(*)")
+        identity = ("count_all", "sum", BIGINT, None, None)
+        if count_rows and identity not in partials:
+            partials[identity] = _named(rows, "", input_schema, taken)
         layout = cls(input_schema, tuple(keys), tuple(partials.values()), tuple(sides.values()), tuple(uses))
         _ = layout.key_codec, layout.value_codecs  # reports types that cannot be grouped
         return layout
@@ -161,14 +177,37 @@ class PartialLayout:
     @cached_property
     def transport_schema(self) -> Schema:
         """Columns of partial rows between a local and a global aggregation: keys, slice_end, partial columns."""
-        taken = {SLICE_END, *(n for p in self.partials for n in (p.name, p.companion) if n)}
-        keys = [Field(_unlike(f.name, taken), f.type) for f in self.key_fields]
+        keys = [Field(k.name, f.type) for k, f in zip(self.state_keys, self.key_fields, strict=True)]
         columns = [Field(SLICE_END, timestamp(3))]
         for partial in self.partials:
             columns.append(Field(partial.name, partial.type))
             if partial.companion is not None:
                 columns.append(Field(partial.companion, BIGINT))
         return Schema((*keys, *columns))
+
+    @cached_property
+    def state_keys(self) -> tuple[pa.Field, ...]:
+        """The key columns of state tables: under names that no other column of any state table has."""
+        return state_key_fields(self.key_fields, self.partial_names)
+
+    @cached_property
+    def side_names(self) -> tuple[str, ...]:
+        """Names of the state tables of `sides`, made of letters, digits and underscores."""
+        taken: set[str] = set()
+        names = []
+        for side in self.sides:
+            kind = "distinct" if side.distinct else "values"
+            parts = [kind, side.label, *(["nulls"] if side.keeps_nulls else [])]
+            names.append(_unlike(_NO_NAME.sub("_", "_".join(parts)).lower(), taken))
+        return tuple(names)
+
+    def without_nulls(self, name: str, column: pa.Array) -> pa.Array:
+        """A restored partial column, with 0 for NULL in counts: a column that the state did not have has counted nothing."""
+        return pc.fill_null(column, 0) if column.null_count and name in self._counts else column
+
+    @cached_property
+    def _counts(self) -> frozenset[str]:
+        return frozenset(p.name for p in self.partials if p.partial in ("count", "count_all"))
 
     @cached_property
     def partial_names(self) -> tuple[str, ...]:
@@ -184,6 +223,13 @@ class PartialLayout:
 
 
 NOT_NESTED = BIGINT
+_NO_NAME = re.compile(r"[^A-Za-z0-9]+")
+
+
+def state_key_fields(keys: Sequence[Field], partial_names: Sequence[str]) -> tuple[pa.Field, ...]:
+    """Key columns of state tables that have these partial columns, under names of their own."""
+    taken = {*_RESERVED, *partial_names}
+    return tuple(pa.field(_unlike(f.name, taken), f.type.arrow) for f in keys)
 
 
 def _unlike(name: str, taken: set[str]) -> str:
@@ -209,13 +255,39 @@ def _column(
     return PartialColumn(name, accumulator.partial, accumulator.merge, kind, argument, filter_, place)
 
 
+def _named(column: PartialColumn, alias: str, schema: Schema, taken: set[str]) -> PartialColumn:
+    """The column under a name that says what it holds, so that its state outlives another order of the aggregates."""
+    kind = "count" if column.partial == "count_all" else column.partial
+    label = _label(column.argument, column.filter, alias, schema)
+    wanted = f"{kind}_{label}" if label else kind
+    while True:
+        named = replace(column, name=wanted)
+        names = {wanted, named.companion or wanted}
+        if not names & taken:
+            taken |= names
+            return named
+        wanted += "_"
+
+
+def _label(argument: int | None, filter_: int | None, alias: str, schema: Schema) -> str:
+    """`amount`, `amount_if_paid`; the alias instead if a column is a computed one."""
+    read = [schema.names[i] for i in (argument, filter_) if i is not None]
+    if any(name.startswith(_COMPUTED) for name in read):
+        return alias
+    name = "" if argument is None else schema.names[argument]
+    return name if filter_ is None else f"{name}_if_{schema.names[filter_]}".lstrip("_")
+
+
 def _side_use(aggregate: BoundAggregate, schema: Schema, sides: dict[tuple[object, ...], SideColumn]) -> AggregateUse:
     if aggregate.argument is None:
         raise InternalError(f"aggregate {aggregate.kernel.function} AS {aggregate.name} needs an argument")
     keeps_nulls = aggregate.kernel.keeps_nulls
     identity = (aggregate.argument, aggregate.filter, aggregate.distinct, keeps_nulls)
     field = schema.fields[aggregate.argument]
-    side = SideColumn(aggregate.argument, aggregate.filter, aggregate.distinct, field.type, field.name, keeps_nulls)
+    label = _label(aggregate.argument, aggregate.filter, aggregate.name, schema)
+    side = SideColumn(
+        aggregate.argument, aggregate.filter, aggregate.distinct, field.type, field.name, keeps_nulls, label
+    )
     position = list(sides).index(identity) if identity in sides else len(sides)
     sides.setdefault(identity, side)
     if aggregate.kernel.collect is not None:

@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
-from flowrun.api.state import OperatorSnapshot
+from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.windows.assigners import Times
 from flowrun.operators.windows.event_rows import LateRows, RowIntake
+from flowrun.operators.windows.partial_tables import PartialTables
 from flowrun.operators.windows.time_driven import TimeDrivenOperator
-from flowrun.operators.windows.window_snapshot import PROGRESS, Progress, StateWriter
+from flowrun.operators.windows.window_snapshot import PROGRESS, Progress
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
@@ -29,20 +30,20 @@ if TYPE_CHECKING:
 class AggregatingWindowOperator(TimeDrivenOperator):
     """Keeps partial results of open windows and how far windows have fired.
 
-    Subclasses implement `_process_rows`, `_restore_windows`, `_plan_next` and `_advance`; their `prepare_snapshot` sets `_tables`.
+    Subclasses implement `_process_rows`, `_restore_windows`, `_state`, `_plan_next` and `_advance`.
     """
 
     _factory: SliceWindowFactory | SessionWindowFactory
 
-    def __init__(self, factory: SliceWindowFactory | SessionWindowFactory) -> None:
+    def __init__(self, factory: SliceWindowFactory | SessionWindowFactory, bounds: tuple[str, ...]) -> None:
         super().__init__(factory.domain)
+        self._bounds = bounds
         self._factory = factory
         self._engine = AggregationEngine(factory.layout)
         self._lateness = 0 if self._processing else factory.allowed_lateness_ms
         self._sequence = 0
         self._fired = MIN_TIMESTAMP
         self._progress = Progress()
-        self._tables: Mapping[str, pa.Table] = {}
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output, register metrics."""
@@ -50,7 +51,7 @@ class AggregatingWindowOperator(TimeDrivenOperator):
         factory = self._factory
         self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
         self._late = LateRows(context, output, factory.late_tag)
-        self._writer = StateWriter(self._engine, context.max_parallelism)
+        self._tables = PartialTables(self._engine, context.max_parallelism, self._bounds)
 
     # ---- state
 
@@ -65,9 +66,13 @@ class AggregatingWindowOperator(TimeDrivenOperator):
         self._plan_next()
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
-        """References to the tables that `prepare_snapshot` wrote."""
+        """References to partial results, and how far windows have fired."""
         progress = self._progress.advanced(self.context.key_groups, self._fired, self._sequence)
-        return OperatorSnapshot(self._tables, {PROGRESS: progress.as_state()})
+        return OperatorSnapshot(operator={PROGRESS: progress.as_state()}, segmented=self._state())
+
+    def _state(self) -> Mapping[str, SegmentedTable]:
+        """All partial results as they are now, in segments that are materialised later."""
+        raise NotImplementedError
 
     def _restore_windows(self, restored: OperatorSnapshot) -> None:
         """Take back partial results; progress is known by now."""

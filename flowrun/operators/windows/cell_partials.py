@@ -6,6 +6,7 @@ key is the cell's number; a hidden last aggregate is the newest event time, that
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -130,6 +131,13 @@ class PartialLog:
 
     def __len__(self) -> int:
         return len(self._main)
+
+    def view(self) -> PartialLog:
+        """The log as it is now. It shares the rows, and arrays that are only ever written behind their end."""
+        view = copy.copy(self)
+        view._main, view._sides = self._main.view(), [s.view() for s in self._sides]
+        view._starts, view._lengths = list(self._starts), list(self._lengths)
+        return view
 
     def append(self, bundle: Bundle) -> int:
         """Add the cells 0, 1, … of a bundle in cell order; gives the position of the first."""

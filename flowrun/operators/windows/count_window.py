@@ -22,15 +22,16 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
-from flowrun.api.state import OperatorSnapshot
+from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.windows.cell_partials import CellAggregator, PartialLog, select_cells
 from flowrun.operators.windows.event_rows import MAX_OUTPUT_ROWS, RowIntake
-from flowrun.operators.windows.keyed_rows import Integers, KeySlots, LocatedKeys, extended, ranges
-from flowrun.operators.windows.slot_snapshot import SlotTables, read_sequence, sequence_state
+from flowrun.operators.windows.keyed_rows import Integers, KeyList, KeySlots, LocatedKeys, extended, ranges
+from flowrun.operators.windows.lazy_tables import UnchangedTables, lazy_tables, no_tables
+from flowrun.operators.windows.slot_snapshot import KEYS, SlotTables, read_sequence, sequence_state
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.general_factories import CountWindowFactory
@@ -119,20 +120,20 @@ class CountWindowOperator(AbstractOperator):
         self._aggregator = CellAggregator(factory.input_schema, factory.aggregates)
         self._log = PartialLog(self._aggregator.layout)
         self._slots = KeySlots.of(factory.input_schema, factory.keys)
-        self._key_schema = pa.schema([factory.input_schema.arrow.field(k) for k in factory.keys])
         self._counts: Integers = np.zeros(0, np.int64)
         self._heads: Integers = np.zeros(0, np.int64)  # log position of each slot's newest cell
         self._previous: Integers = np.zeros(0, np.int64)  # for each log position, that of the slot's cell before it
         self._kept = self._kept_slots = 0
         self._sequence = 0
-        self._keyed: Mapping[str, pa.Table] = {}
+        self._unchanged = UnchangedTables()
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output, register metrics."""
         super().setup(context, output)
         factory = self._factory
         self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, None)
-        self._tables = SlotTables(self._aggregator.engine, self._key_schema, ("rows",), context.max_parallelism)
+        schemas = factory.state_schemas()
+        self._tables = SlotTables(self._aggregator.engine, schemas, len(factory.keys), context.max_parallelism)
 
     # ---- state
 
@@ -155,21 +156,25 @@ class CountWindowOperator(AbstractOperator):
         self._heads[owners] = positions  # of equal slots the last one stays
         self._kept = len(self._log)
 
-    def prepare_snapshot(self, checkpoint_id: int) -> None:
-        """Write the state tables."""
-        self._collect()
-        live = np.flatnonzero(self._counts[: len(self._slots)] > 0)
-        tables = self._tables.keyed(self._slots, [self._counts[live]], live)
-        positions, slots, depths = self._live_cells()
-        if len(positions):
-            bundle = self._log.gather(positions, np.arange(len(positions)))
-            newest = np.maximum(self._counts[slots] - 1, 0) // self._cell_rows
-            tables |= self._tables.partials(self._slots, bundle, slots, newest - depths)
-        self._keyed = tables
-
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
-        """References to the tables that `prepare_snapshot` wrote."""
-        return OperatorSnapshot(self._keyed, sequence_state(self._sequence))
+        """Counters and cells as they are now; what is live among them is found when they are written."""
+        tables = self._unchanged.get(self._sequence, self._captured)
+        return OperatorSnapshot(operator=sequence_state(self._sequence), segmented=tables)
+
+    def _captured(self) -> Mapping[str, SegmentedTable]:
+        if not len(self._slots):
+            return no_tables(self._tables.schemas)
+        cells = _StoredCells(
+            self._tables,
+            self._slots.view(),
+            self._log.view(),
+            self._counts[: len(self._slots)].copy(),
+            self._heads[: len(self._slots)].copy(),
+            self._previous[: len(self._log)].copy(),
+            self._cell_rows,
+            self._cells_per_window if self._mode is CountMode.SLIDING else 1,
+        )
+        return lazy_tables(self._tables.schemas, cells.tables)
 
     # ---- rows
 
@@ -293,19 +298,8 @@ class CountWindowOperator(AbstractOperator):
         self._heads = extended(self._heads, len(self._slots), NOWHERE)
 
     def _live_cells(self) -> tuple[Integers, Integers, Integers]:
-        """(log position, slot, how many cells before the slot's newest) of all cells that a window may still need."""
-        slots = np.flatnonzero(self._heads[: len(self._slots)] != NOWHERE)
-        current = self._heads[slots]
-        found = [(current, slots, np.zeros(len(slots), np.int64))]
-        chained = self._mode is CountMode.SLIDING
-        for depth in range(1, self._cells_per_window if chained else 1):
-            before = self._previous[current]
-            slots, current = slots[before != NOWHERE], before[before != NOWHERE]
-            if len(slots) == 0:
-                break
-            found.append((current, slots, np.full(len(slots), depth)))
-        positions, owners, depths = (np.concatenate(part) for part in zip(*found, strict=True))
-        return positions, owners, depths
+        chained = self._cells_per_window if self._mode is CountMode.SLIDING else 1
+        return live_cells(self._heads[: len(self._slots)], self._previous, chained)
 
     def _collect(self) -> None:
         """Forget replaced partial results, and keys that have no rows."""
@@ -322,6 +316,50 @@ class CountWindowOperator(AbstractOperator):
             self._previous = moved[self._previous[positions]]
         self._heads = moved[self._heads]
         self._kept, self._kept_slots = len(positions), len(self._slots)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredCells:
+    """The state of a subtask at one moment. Immutable: another thread writes it."""
+
+    state_tables: SlotTables
+    keys: KeyList
+    log: PartialLog
+    counts: Integers
+    heads: Integers
+    previous: Integers
+    cell_rows: int
+    chained: int
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The state tables."""
+        live = np.flatnonzero(self.counts > 0)
+        tables = {KEYS: self.state_tables.keys(self.keys, [self.counts[live]], live)}
+        positions, slots, depths = live_cells(self.heads, self.previous, self.chained)
+        bundle = self.log.gather(positions, np.arange(len(positions))) if len(positions) else None
+        newest = np.maximum(self.counts[slots] - 1, 0) // self.cell_rows
+        return tables | self.state_tables.partials(self.keys, bundle, slots, newest - depths)
+
+
+def live_cells(heads: Integers, previous: Integers, chained: int) -> tuple[Integers, Integers, Integers]:
+    """(log position, slot, how many cells before the slot's newest) of all cells that a window may still need.
+
+    Args:
+        heads: log position of each slot's newest cell.
+        previous: for each log position, that of the slot's cell before it.
+        chained: how many cells of a slot are needed at most.
+    """
+    slots = np.flatnonzero(heads != NOWHERE)
+    current = heads[slots]
+    found = [(current, slots, np.zeros(len(slots), np.int64))]
+    for depth in range(1, chained):
+        before = previous[current]
+        slots, current = slots[before != NOWHERE], before[before != NOWHERE]
+        if len(slots) == 0:
+            break
+        found.append((current, slots, np.full(len(slots), depth)))
+    positions, owners, depths = (np.concatenate(part) for part in zip(*found, strict=True))
+    return positions, owners, depths
 
 
 def keyed_results(schema: Schema, keys: list[pa.Array], results: list[pa.Array]) -> Iterator[RecordBatch]:

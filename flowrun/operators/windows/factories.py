@@ -25,14 +25,17 @@ Contract for lowering
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
+
+import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import ChainingStrategy, OutputTag, StreamOperator
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.aggregation.layout import PartialLayout
+from flowrun.operators.aggregation.layout import SESSION_BOUNDS, SLICE_END, PartialLayout
 from flowrun.operators.windows.assigners import AlignedSlices, WindowTime, check_session_gap
 
 
@@ -91,6 +94,12 @@ class SliceWindowFactory(TimeWindowFactory):
     def layout(self) -> PartialLayout:
         """Columns of the partial results."""
         return PartialLayout.of(self.input_schema, self.keys, self.aggregates, count_rows=self.partial_input)
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """Partial results by key and slice."""
+        from flowrun.operators.windows.partial_tables import partial_schemas
+
+        return partial_schemas(self.layout, (SLICE_END,))
 
     def create(self) -> StreamOperator:
         """A `SliceWindowOperator`."""
@@ -151,6 +160,12 @@ class SessionWindowFactory(TimeWindowFactory):
     def layout(self) -> PartialLayout:
         """Columns of the partial results."""
         return PartialLayout.of(self.input_schema, self.keys, self.aggregates)
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """Partial results by key and session."""
+        from flowrun.operators.windows.partial_tables import partial_schemas
+
+        return partial_schemas(self.layout, SESSION_BOUNDS)
 
     def create(self) -> StreamOperator:
         """A `SessionWindowOperator`."""

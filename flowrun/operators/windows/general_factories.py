@@ -43,8 +43,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+import pyarrow as pa
+
 from flowrun.api.operator import StreamOperator
 from flowrun.core.schema import Schema
+from flowrun.operators.aggregation.layout import PartialLayout
 from flowrun.operators.windows.assigners import AlignedSlices, WindowTime, check_session_gap
 from flowrun.operators.windows.count_window import CountMode
 from flowrun.operators.windows.evictors import Evictor
@@ -173,6 +176,12 @@ class CountWindowFactory(KeyedWindowFactory):
             return CountMode.ACCUMULATING
         return CountMode.TUMBLING if self.size == self.slide else CountMode.SLIDING
 
+    def state_schemas(self) -> dict[str, pa.Schema]:
+        """Rows counted for each key, and partial results by key and cell."""
+        from flowrun.operators.windows.slot_snapshot import slot_schemas
+
+        return slot_schemas(cell_layout(self), self.input_schema, self.keys, ("rows",))
+
     def create(self) -> StreamOperator:
         """A `CountWindowOperator`."""
         from flowrun.operators.windows.count_window import CountWindowOperator
@@ -205,25 +214,50 @@ class GlobalWindowFactory(KeyedWindowFactory):
         """Whether a firing forgets the rows."""
         return self.rule is not None and self.rule.purge
 
+    @property
+    def _counted(self) -> CountWindowFactory | None:
+        """What a rule that fires by count stands for."""
+        rule = self.rule
+        if rule is None or rule.count is None:
+            return None
+        return CountWindowFactory(
+            keys=self.keys,
+            aggregates=self.aggregates,
+            size=rule.count,
+            slide=rule.count,
+            input_schema=self.input_schema,
+            output_schema=self.output_schema,
+            null_keys=self.null_keys,
+            accumulating=not rule.purge,
+        )
+
+    @cached_property
+    def layout(self) -> PartialLayout:
+        """Columns of the partial results of an operator that fires once."""
+        from flowrun.operators.windows.cell_partials import with_times
+
+        schema, newest = with_times(self.input_schema)
+        return PartialLayout.of(schema, self.keys, (*self.aggregates, newest))
+
+    def state_schemas(self) -> dict[str, pa.Schema]:
+        """Partial results by key, and when they fire next if they fire more than once."""
+        from flowrun.operators.windows.partial_tables import partial_schemas
+        from flowrun.operators.windows.slot_snapshot import slot_schemas
+
+        if self._counted is not None:
+            return self._counted.state_schemas()
+        if self.rule is not None and self.rule.every_ms is not None:
+            return slot_schemas(cell_layout(self), self.input_schema, self.keys, ("next_firing", "changed"))
+        return partial_schemas(self.layout, ())
+
     def create(self) -> StreamOperator:
         """A `GlobalWindowOperator`, or one that fires by count or by interval."""
         from flowrun.operators.windows.global_window import ContinuousGlobalWindowOperator, GlobalWindowOperator
 
-        rule = self.rule
-        if rule is not None and rule.count is not None:
-            counted = CountWindowFactory(
-                keys=self.keys,
-                aggregates=self.aggregates,
-                size=rule.count,
-                slide=rule.count,
-                input_schema=self.input_schema,
-                output_schema=self.output_schema,
-                null_keys=self.null_keys,
-                accumulating=not rule.purge,
-            )
-            return counted.create()
-        if rule is not None and rule.every_ms is not None:
-            return ContinuousGlobalWindowOperator(self, rule.every_ms)
+        if self._counted is not None:
+            return self._counted.create()
+        if self.rule is not None and self.rule.every_ms is not None:
+            return ContinuousGlobalWindowOperator(self, self.rule.every_ms)
         return GlobalWindowOperator(self)
 
 
@@ -267,3 +301,16 @@ class GeneralWindowFactory(TimeWindowFactory):
         from flowrun.operators.windows.window_operator import WindowOperator
 
         return WindowOperator(self)
+
+    def state_schemas(self) -> dict[str, pa.Schema]:
+        """Open windows, their rows, and timers."""
+        from flowrun.operators.windows.window_operator_state import window_schemas
+
+        return window_schemas(self)
+
+
+def cell_layout(factory: CountWindowFactory | GlobalWindowFactory) -> PartialLayout:
+    """Columns of the partial results of numbered cells."""
+    from flowrun.operators.windows.cell_partials import CellAggregator
+
+    return CellAggregator(factory.input_schema, factory.aggregates).layout

@@ -11,7 +11,7 @@ Firings by count are `CountWindowOperator`'s. A result's event time is the newes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,17 +21,19 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.aggregation.engine import AggregationEngine, concat_bundles
-from flowrun.operators.aggregation.layout import PartialLayout
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.windows.assigners import Times, WindowTime
-from flowrun.operators.windows.cell_partials import CellAggregator, PartialLog, with_times
+from flowrun.operators.windows.cell_partials import CellAggregator, PartialLog
 from flowrun.operators.windows.count_window import NOWHERE, keyed_results
 from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowIntake
-from flowrun.operators.windows.keyed_rows import Integers, KeySlots, LocatedKeys, extended
+from flowrun.operators.windows.keyed_rows import Integers, KeyList, KeySlots, LocatedKeys, extended
+from flowrun.operators.windows.lazy_tables import lazy_tables, no_tables
+from flowrun.operators.windows.part_log import SegmentCollector
+from flowrun.operators.windows.partial_tables import PartialTables
 from flowrun.operators.windows.slice_state import ReductionSampler, Slice
-from flowrun.operators.windows.slot_snapshot import SlotTables, read_sequence, sequence_state
+from flowrun.operators.windows.slot_snapshot import KEYS, SlotTables, read_sequence, sequence_state
 from flowrun.operators.windows.time_driven import TimeDrivenOperator
-from flowrun.operators.windows.window_snapshot import PROGRESS, Progress, StateWriter, read_bundle
+from flowrun.operators.windows.window_snapshot import PROGRESS, Progress
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
@@ -47,13 +49,11 @@ class GlobalWindowOperator(AbstractOperator):
 
     def __init__(self, factory: GlobalWindowFactory) -> None:
         self._factory = factory
-        schema, newest = with_times(factory.input_schema)
-        self._engine = AggregationEngine(PartialLayout.of(schema, factory.keys, (*factory.aggregates, newest)))
-        self._names = schema.names
+        self._engine = AggregationEngine(factory.layout)
+        self._names = factory.layout.input_schema.names
         self._partials = Slice()
         self._sampler = ReductionSampler()
         self._sequence = 0
-        self._keyed: Mapping[str, pa.Table] = {}
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output, register metrics."""
@@ -61,25 +61,22 @@ class GlobalWindowOperator(AbstractOperator):
         factory = self._factory
         self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, None)
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
-        self._writer = StateWriter(self._engine, context.max_parallelism)
+        self._tables = PartialTables(self._engine, context.max_parallelism)
 
     def initialize_state(self, restored: OperatorSnapshot | None) -> None:
         """Take back partial results."""
         if restored is None:
             return
         self._sequence = read_sequence(restored)
-        bundle, _ = read_bundle(self._engine, restored, [])
-        if bundle.num_rows:
-            self._partials.append(self._engine.merge(bundle), self._engine)
-
-    def prepare_snapshot(self, checkpoint_id: int) -> None:
-        """Write what changed since the last snapshot as state tables."""
-        self._writer.begin()
-        self._keyed = self._writer.tables([([], part) for part in self._partials.parts()])
+        for _, part in self._tables.read_parts(restored):
+            self._partials.append_ahead(part, MIN_TIMESTAMP)
+        self._partials.settle(MIN_TIMESTAMP)
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
-        """References to the tables that `prepare_snapshot` wrote."""
-        return OperatorSnapshot(self._keyed, sequence_state(self._sequence))
+        """References to partial results."""
+        collector = SegmentCollector(self._tables)
+        collector.add(self._partials.blocks())
+        return OperatorSnapshot(operator=sequence_state(self._sequence), segmented=collector.collected())
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Fold rows into partial results."""
@@ -128,14 +125,12 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
         self._aggregator = CellAggregator(factory.input_schema, factory.aggregates)
         self._log = PartialLog(self._aggregator.layout)
         self._slots = KeySlots.of(factory.input_schema, factory.keys)
-        self._key_schema = pa.schema([factory.input_schema.arrow.field(k) for k in factory.keys])
         self._heads: Integers = np.zeros(0, np.int64)
         self._next: Integers = np.zeros(0, np.int64)
         self._changed: Integers = np.zeros(0, np.int64)
         self._kept = 0
         self._sequence = 0
         self._progress = Progress()
-        self._keyed: Mapping[str, pa.Table] = {}
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output, register metrics."""
@@ -143,8 +138,8 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
         factory = self._factory
         self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, None)
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
-        columns = ("next_firing", "changed")
-        self._tables = SlotTables(self._aggregator.engine, self._key_schema, columns, context.max_parallelism)
+        schemas = factory.state_schemas()
+        self._tables = SlotTables(self._aggregator.engine, schemas, len(factory.keys), context.max_parallelism)
 
     # ---- state
 
@@ -164,20 +159,22 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
             self._kept = len(self._log)
         self._plan()
 
-    def prepare_snapshot(self, checkpoint_id: int) -> None:
-        """Write the state tables."""
-        slots = np.arange(len(self._slots))
-        tables = self._tables.keyed(self._slots, [self._next[slots], self._changed[slots]], slots)
-        held = np.flatnonzero(self._heads[slots] != NOWHERE)
-        if len(held):
-            bundle = self._log.gather(self._heads[held], np.arange(len(held)))
-            tables |= self._tables.partials(self._slots, bundle, held, np.zeros(len(held), np.int64))
-        self._keyed = tables
-
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
-        """References to the tables that `prepare_snapshot` wrote."""
+        """Partial results and the times of the next firings as they are now."""
+        count = len(self._slots)
+        held = _HeldAggregates(
+            self._tables,
+            self._slots.view(),
+            self._log.view(),
+            self._heads[:count].copy(),
+            self._next[:count].copy(),
+            self._changed[:count].copy(),
+        )
+        tables = lazy_tables(self._tables.schemas, held.tables) if count else no_tables(self._tables.schemas)
         progress = self._progress.advanced(self.context.key_groups, self.current_watermark, self._sequence)
-        return OperatorSnapshot(self._keyed, {**sequence_state(self._sequence), PROGRESS: progress.as_state()})
+        return OperatorSnapshot(
+            operator={**sequence_state(self._sequence), PROGRESS: progress.as_state()}, segmented=tables
+        )
 
     # ---- rows
 
@@ -276,3 +273,22 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
         self._log.keep(self._heads[held])
         self._heads[held] = np.arange(len(held))
         self._kept = len(held)
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldAggregates:
+    """The state of a subtask at one moment. Immutable: another thread writes it."""
+
+    state_tables: SlotTables
+    keys: KeyList
+    log: PartialLog
+    heads: Integers
+    next: Integers
+    changed: Integers
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The state tables."""
+        tables = {KEYS: self.state_tables.keys(self.keys, [self.next, self.changed], np.arange(len(self.next)))}
+        held = np.flatnonzero(self.heads != NOWHERE)
+        bundle = self.log.gather(self.heads[held], np.arange(len(held))) if len(held) else None
+        return tables | self.state_tables.partials(self.keys, bundle, held, np.zeros(len(held), np.int64))

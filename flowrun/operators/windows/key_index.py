@@ -8,6 +8,7 @@ distinct key with a million keys in the table, against 1 µs for a Python dict o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +62,11 @@ class KeyIndex:
 
     def columns(self, numbers: Slots) -> list[pa.Array]:
         """The encoded key columns of numbers."""
-        taken = self._keys.take(self._row_of[numbers])
-        return [c if c.type == t else c.view(t) for c, t in zip(taken, self._types, strict=True)]
+        return _columns_of(self._types, self._keys, self._row_of[numbers])
+
+    def view(self) -> KeyView:
+        """The keys as they are now."""
+        return KeyView(self._types, self._keys.view(), self._row_of.copy())
 
     def forget(self, numbers: Slots) -> None:
         """These keys have no state any more; their numbers may be given again."""
@@ -160,6 +164,12 @@ class _KeyLog:
         """Keys in the log, forgotten ones included."""
         return len(self._base[0]) + self._tail_rows
 
+    def view(self) -> _KeyLog:
+        """The log as it is now; it shares the keys."""
+        view = _KeyLog(())
+        view._base, view._tail, view._tail_rows = self._base, list(self._tail), self._tail_rows
+        return view
+
     def append(self, columns: list[pa.Array]) -> None:
         """Add keys."""
         self._tail.append(columns)
@@ -191,6 +201,23 @@ class _KeyLog:
 
     def _joined(self) -> list[pa.Array]:
         return [pa.concat_arrays([b, *(t[i] for t in self._tail)]) for i, b in enumerate(self._base)]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyView:
+    """The keys of a `KeyIndex` at one moment; never changes."""
+
+    types: tuple[pa.DataType, ...]
+    keys: _KeyLog
+    row_of: Slots
+
+    def columns(self, numbers: Slots) -> list[pa.Array]:
+        """The encoded key columns of numbers."""
+        return _columns_of(self.types, self.keys, self.row_of[numbers])
+
+
+def _columns_of(types: Sequence[pa.DataType], keys: _KeyLog, rows: Slots) -> list[pa.Array]:
+    return [c if c.type == t else c.view(t) for c, t in zip(keys.take(rows), types, strict=True)]
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -56,6 +56,12 @@ class RowLog:
             del self._starts[merged:]
         return first
 
+    def view(self) -> RowLog:
+        """The log as it is now; it shares the rows and never changes by itself."""
+        view = RowLog()
+        view._chunks, view._starts, view._rows = list(self._chunks), list(self._starts), self._rows
+        return view
+
     def take(self, positions: Integers) -> pa.RecordBatch:
         """The rows at some positions, in that order; something must have been appended before."""
         if len(self._chunks) == 1:
@@ -132,8 +138,8 @@ class KeySlots:
     def __len__(self) -> int:
         return self._count
 
-    def locate(self, columns: Sequence[pa.Array], rows: int) -> LocatedKeys:
-        """Slots of the keys of `rows` rows; new keys get the next ones. Without key columns all rows have slot 0."""
+    def locate(self, columns: Sequence[pa.Array], rows: int, *, add: bool = True) -> LocatedKeys:
+        """Slots of the keys of `rows` rows; new keys get the next ones, or −1 unless `add`. Without key columns all rows have slot 0."""
         if not self._types:
             self._count = 1
             return LocatedKeys(np.zeros(rows, np.int64), np.zeros(min(rows, 1), np.int64))
@@ -145,9 +151,9 @@ class KeySlots:
         number = np.empty(total, np.int64)
         number[ids[appearance]] = np.arange(len(appearance))
         distinct = pa.RecordBatch.from_arrays([c.take(pa.array(appearance)) for c in encoded], names=_names(encoded))
-        return LocatedKeys(number[ids], self._slots_of(distinct))
+        return LocatedKeys(number[ids], self._slots_of(distinct, add))
 
-    def _slots_of(self, distinct: pa.RecordBatch) -> Integers:
+    def _slots_of(self, distinct: pa.RecordBatch, add: bool) -> Integers:
         hashes = hash_columns(distinct.columns).view(np.int64)
         found = self._index.find(hashes)
         hits = np.flatnonzero(found >= 0)
@@ -159,7 +165,7 @@ class KeySlots:
             values = _comparable(distinct.take(pa.array(missing)))
             found[missing] = [self._collided.get(v, -1) for v in values]
             missing = missing[found[missing] < 0]
-        if len(missing):
+        if len(missing) and add:
             found[missing] = np.arange(self._count, self._count + len(missing))
             self._add(distinct.take(pa.array(missing)), hashes[missing])
         return found
@@ -180,9 +186,11 @@ class KeySlots:
 
     def keys_of(self, slots: Integers) -> list[pa.Array]:
         """Key columns of some slots."""
-        if not self._types or self._count == 0:
-            return [pa.array([], t.arrow) for t in self._types]
-        return self._codec.decode(self._log.take(slots).columns)
+        return _keys_at(self._codec, self._log, slots)
+
+    def view(self) -> KeyList:
+        """The keys as they are now."""
+        return KeyList(self._codec, self._log.view(), self._count)
 
     def forget(self, keep: npt.NDArray[np.bool_]) -> Integers:
         """Forget the slots that are not kept; gives the old slots of the remaining ones, which are numbered anew in order."""
@@ -198,6 +206,28 @@ class KeySlots:
             self._hashes = self._hashes[kept]
             self._log.keep(kept)
         return kept
+
+
+@dataclass(frozen=True, slots=True)
+class KeyList:
+    """The keys of `KeySlots` at one moment, by slot. Immutable: may be read by another thread."""
+
+    codec: KeyCodec
+    log: RowLog
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def keys_of(self, slots: Integers) -> list[pa.Array]:
+        """Key columns of some slots."""
+        return _keys_at(self.codec, self.log, slots)
+
+
+def _keys_at(codec: KeyCodec, log: RowLog, slots: Integers) -> list[pa.Array]:
+    if not codec.types or len(log) == 0:
+        return [pa.array([], t.arrow) for t in codec.types]
+    return codec.decode(log.take(slots).columns)
 
 
 class HashIndex:

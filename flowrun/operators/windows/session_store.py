@@ -7,6 +7,9 @@ dead rows dropped, slots merged) when it has grown to more than twice what was l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -15,10 +18,11 @@ from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.engine import AggregationEngine
+from flowrun.operators.aggregation.layout import SESSION_BOUNDS
 from flowrun.operators.windows.assigners import Times
-from flowrun.operators.windows.key_index import KeyIndex
+from flowrun.operators.windows.key_index import KeyIndex, KeyView
+from flowrun.operators.windows.part_log import TieredParts
 from flowrun.operators.windows.session_intervals import Intervals, MergedIntervals, merge_intervals, runs_of
-from flowrun.operators.windows.slice_state import TieredParts
 
 SESSION = "session"
 _MIN_LOG_ROWS = 128 * 1024
@@ -178,16 +182,17 @@ class SessionStore:
 
     def contents(self, slots: Slots) -> Bundle:
         """Merged partial results of sessions, grouped by position in `slots`."""
-        position = np.full(len(self._alias), _NONE)
-        position[slots] = np.arange(len(slots))
-        parts = [self._renamed(b, position) for b in self._log.bundles]
-        return self._engine.merge(concat_bundles([p for p in parts if p.num_rows] or parts)).ordered_by_leading()
+        return merged_contents(self._engine, self._log.bundles, self._current_alias, slots, len(self._alias))
+
+    @property
+    def _current_alias(self) -> Slots | None:
+        return self._alias if self._aliased else None
 
     def compact(self) -> None:
         """Merge the log and drop what is dead."""
         if self._log.bundles:
             slot = np.where(self._alive, np.arange(len(self._alive)), _NONE)
-            parts = [self._renamed(b, slot) for b in self._log.bundles]
+            parts = [_renamed(b, slot, self._current_alias) for b in self._log.bundles]
             merged = self._engine.merge(concat_bundles(parts))
             self._log.clear()
             self._log.append(merged)
@@ -199,11 +204,18 @@ class SessionStore:
             self._limbo = []
             self._aliased = False
 
-    def everything(self) -> tuple[Slots, Bundle]:
-        """(slots, merged partial results grouped by position in slots) of all open sessions."""
-        self.compact()
-        slots = np.flatnonzero(self._alive)
-        return slots, self.contents(slots) if len(slots) else self._engine.nothing([SESSION])
+    def view(self) -> SessionView:
+        """All open sessions as they are now. Copies the arrays, computes nothing."""
+        return SessionView(
+            self._engine,
+            tuple(self._log.bundles),
+            self.keys.view(),
+            self._alias.copy() if self._aliased else None,
+            self._alive.copy(),
+            self.starts.copy(),
+            self.ends.copy(),
+            self.owners.copy(),
+        )
 
     def restore(self, bundle: Bundle, keys: list[pa.Array], bounds: tuple[Times, Times], done: Times) -> None:
         """Take back sessions: merged partial results grouped by anything, and per main row its key, bounds and `done`."""
@@ -222,23 +234,6 @@ class SessionStore:
         idle = np.ones(len(numbers), np.bool_)
         idle[owners] = False
         self.keys.forget(numbers[idle])
-
-    def _renamed(self, part: Bundle, names: Slots) -> Bundle:
-        """The rows whose slot has a name ≥ 0, with the name in its place."""
-        return Bundle(part.groups, self._rename(part.main, names), tuple(self._rename(s, names) for s in part.sides))
-
-    def _rename(self, table: pa.RecordBatch, names: Slots) -> pa.RecordBatch:
-        slots = table.column(0).to_numpy()
-        while self._aliased:
-            survivors = self._alias[slots]
-            if np.array_equal(survivors, slots):
-                break
-            slots = survivors
-        named = names[slots]
-        keep = named >= 0
-        if keep.all():
-            return table.set_column(0, SESSION, pa.array(named))
-        return table.filter(pa.array(keep)).set_column(0, SESSION, pa.array(named[keep]))
 
     # ---- slots
 
@@ -267,3 +262,66 @@ def _grown(array: Slots, size: int, fill: int) -> Slots:
     grown = np.full(size, fill, np.int64)
     grown[: len(array)] = array
     return grown
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """The open sessions at one moment. Immutable: may be read by another thread while the store goes on."""
+
+    engine: AggregationEngine
+    bundles: tuple[Bundle, ...]
+    keys: KeyView
+    alias: Slots | None
+    alive: npt.NDArray[np.bool_]
+    starts: Times
+    ends: Times
+    owners: Slots
+
+    def contents(self) -> Bundle:
+        """Merged partial results, grouped by key columns, start and end of the session."""
+        slots = np.flatnonzero(self.alive)
+        merged = merged_contents(self.engine, self.bundles, self.alias, slots, len(self.alive))
+        keys = self.keys.columns(self.owners[slots])
+        columns = [*keys, pa.array(self.starts[slots]), pa.array(self.ends[slots])]
+        names = [*self.engine.key_names, *SESSION_BOUNDS]
+        main, *sides = (_with_groups(t, columns, names) for t in (merged.main, *merged.sides))
+        return Bundle(len(names), main, tuple(sides))
+
+
+def merged_contents(
+    engine: AggregationEngine, bundles: Sequence[Bundle], alias: Slots | None, slots: Slots, capacity: int
+) -> Bundle:
+    """Merged partial results of sessions, grouped by position in `slots`; `capacity` is one more than the highest slot."""
+    position = np.full(capacity, _NONE)
+    position[slots] = np.arange(len(slots))
+    parts = [_renamed(b, position, alias) for b in bundles]
+    if not parts:
+        return engine.nothing([SESSION])
+    return engine.merge(concat_bundles([p for p in parts if p.num_rows] or parts)).ordered_by_leading()
+
+
+def _renamed(part: Bundle, names: Slots, alias: Slots | None) -> Bundle:
+    """The rows whose slot, or the survivor of which it is an alias, has a name ≥ 0, with the name in its place."""
+    main, *sides = (_rename(t, names, alias) for t in (part.main, *part.sides))
+    return Bundle(part.groups, main, tuple(sides))
+
+
+def _rename(table: pa.RecordBatch, names: Slots, alias: Slots | None) -> pa.RecordBatch:
+    slots = table.column(0).to_numpy()
+    while alias is not None:
+        survivors = alias[slots]
+        if np.array_equal(survivors, slots):
+            break
+        slots = survivors
+    named = names[slots]
+    keep = named >= 0
+    if keep.all():
+        return table.set_column(0, SESSION, pa.array(named))
+    return table.filter(pa.array(keep)).set_column(0, SESSION, pa.array(named[keep]))
+
+
+def _with_groups(table: pa.RecordBatch, columns: list[pa.Array], names: list[str]) -> pa.RecordBatch:
+    """The group columns of the sessions, taken by the position in the table's first column, in its place."""
+    positions = table.column(0)
+    taken = [c.take(positions) for c in columns]
+    return pa.RecordBatch.from_arrays([*taken, *table.columns[1:]], names=[*names, *table.schema.names[1:]])

@@ -16,29 +16,29 @@ to the next …), all keys together in each step; rows that no open session can 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flowrun.api.state import OperatorSnapshot
+from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch, concat_batches
-from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.dense import Slots
+from flowrun.operators.aggregation.layout import SESSION_BOUNDS
 from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
 from flowrun.operators.windows.assigners import Times
 from flowrun.operators.windows.event_rows import result_batches
+from flowrun.operators.windows.lazy_tables import UnchangedTables, lazy_tables, no_tables
+from flowrun.operators.windows.partial_tables import PARTIALS, PartialTables
 from flowrun.operators.windows.session_intervals import Intervals, end_of, merge_intervals
-from flowrun.operators.windows.session_store import SESSION, SessionStore
-from flowrun.operators.windows.window_snapshot import read_bundle
+from flowrun.operators.windows.session_store import SESSION, SessionStore, SessionView
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.factories import SessionWindowFactory
-
-_BOUNDS = ("session_start", "session_end")
 
 
 class SessionWindowOperator(AggregatingWindowOperator):
@@ -47,33 +47,31 @@ class SessionWindowOperator(AggregatingWindowOperator):
     _factory: SessionWindowFactory
 
     def __init__(self, factory: SessionWindowFactory) -> None:
-        super().__init__(factory)
+        super().__init__(factory, SESSION_BOUNDS)
         self._store = SessionStore(self._engine, factory.gap_ms)
         self._oldest_end: int | None = None
+        self._unchanged = UnchangedTables()
 
     # ---- state
 
     def _restore_windows(self, restored: OperatorSnapshot) -> None:
-        bundle, _ = read_bundle(self._engine, restored, _BOUNDS)
+        bundle = self._tables.read(restored)
         if bundle.main.num_rows == 0:
             return
-        bundle = self._engine.merge(bundle)
-        keys = bundle.keys[len(_BOUNDS) :]
+        keys = bundle.keys[len(SESSION_BOUNDS) :]
         bounds = (bundle.main.column(0).to_numpy(), bundle.main.column(1).to_numpy())
         decoded, rows = self._engine.decode_keys(keys), bundle.main.num_rows
         done = self._progress.fired_of(key_groups_or_zero(decoded, rows, self.context.max_parallelism))
         self._store.restore(bundle, keys, bounds, done)
 
-    def prepare_snapshot(self, checkpoint_id: int) -> None:
-        """Merge the partial results of the open sessions and write them as state tables."""
-        slots, contents = self._store.everything()
-        keys = self._store.keys.columns(self._store.owners[slots])
-        columns = [*keys, pa.array(self._store.starts[slots]), pa.array(self._store.ends[slots])]
-        names = [*self._engine.key_names, *_BOUNDS]
-        main = _with_groups(contents.main, columns, names)
-        sides = tuple(_with_groups(s, columns, names) for s in contents.sides)
-        self._writer.begin()
-        self._tables = self._writer.tables([([], Bundle(len(names), main, sides))], _BOUNDS)
+    def _state(self) -> Mapping[str, SegmentedTable]:
+        # only rows and the passing of time change sessions
+        return self._unchanged.get((self._sequence, self._fired), self._captured)
+
+    def _captured(self) -> Mapping[str, SegmentedTable]:
+        if not len(self._store):
+            return no_tables(self._tables.schemas)
+        return lazy_tables(self._tables.schemas, partial(_written, self._tables, self._store.view()))
 
     # ---- rows
 
@@ -216,8 +214,9 @@ def _steps(positions: Slots, late: npt.NDArray[np.bool_]) -> Slots:
     return steps
 
 
-def _with_groups(table: pa.RecordBatch, columns: list[pa.Array], names: list[str]) -> pa.RecordBatch:
-    """The group columns of the sessions, taken by the position in the table's first column, in its place."""
-    positions = table.column(0)
-    taken = [c.take(positions) for c in columns]
-    return pa.RecordBatch.from_arrays([*taken, *table.columns[1:]], names=[*names, *table.schema.names[1:]])
+def _written(tables: PartialTables, sessions: SessionView) -> dict[str, pa.Table]:
+    contents = sessions.contents()
+    written = {PARTIALS: tables.rows(PARTIALS, None, contents.main)}
+    for index, name in enumerate(tables.engine.layout.side_names):
+        written[name] = tables.rows(name, index, contents.sides[index])
+    return written

@@ -67,7 +67,7 @@ class SliceFiring:
         """Results of all windows that fire in (after, until], in order of their ends."""
         opened = self._store.ends()
         due = sorted({e for s in opened for e in windows_between(self._assigner, s, after, until)})
-        shared = not self._store.has_restored and self._assigner.slices_per_window >= MIN_SLICES
+        shared = not self._store.has_ahead and self._assigner.slices_per_window >= MIN_SLICES
         packed: list[Bundle] = []
         ends: list[int] = []
         rows = 0
@@ -102,7 +102,7 @@ class SliceFiring:
         parts: list[Bundle] = []
         for slice_end in opened[bisect.bisect_right(opened, start) : bisect.bisect_right(opened, end)]:
             found = self._store[slice_end]
-            if self._keeps_slices and found.pending.rows > _WORTH_COMPACTING:
+            if self._keeps_slices and found.unmerged_rows > _WORTH_COMPACTING:
                 found.compact(self._engine)
             parts.extend(found.parts(end - 1))
         return parts

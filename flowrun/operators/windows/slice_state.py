@@ -1,22 +1,24 @@
 """The open slices of a window operator: partial results per slice, appended cheaply and merged when it pays.
 
 A new partial result is appended to its slice. A slice is merged when what was appended outgrows twice what is merged, so each row
-takes part in a bounded number of merges whatever the number of keys; chunks of tiny batches are concatenated by tiers before that.
+takes part in a bounded number of merges whatever the number of keys; until then it stays in the block in which a snapshot found it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
+from flowrun.api.state import SegmentedTable
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.windows.assigners import Times
+from flowrun.operators.windows.part_log import Block, PartLog, SegmentCollector
+from flowrun.operators.windows.partial_tables import PartialTables
 
 MIN_PENDING_ROWS = 256 * 1024
-_TIER_CHUNKS = 32
 _REDUCING = 0.5
 _BYPASS_BATCHES = 16
 _TINY = 128
@@ -72,80 +74,78 @@ class SliceNumbers:
             yield self.first_end + number * self.slice_ms, own
 
 
-class TieredParts:
-    """Partial results in order of arrival; chunks of tiny batches are concatenated by tiers, so that there are few."""
-
-    def __init__(self) -> None:
-        self.bundles: list[Bundle] = []
-        self.rows = 0
-        self._tiers: list[int] = []
-
-    def append(self, part: Bundle) -> None:
-        """Add what arrived last."""
-        self.bundles.append(part)
-        self._tiers.append(0)
-        self.rows += part.num_rows
-        while len(self._tiers) >= _TIER_CHUNKS and self._tiers[-_TIER_CHUNKS] == self._tiers[-1]:
-            tier = self._tiers[-1] + 1
-            self.bundles[-_TIER_CHUNKS:] = [concat_bundles(self.bundles[-_TIER_CHUNKS:])]
-            self._tiers[-_TIER_CHUNKS:] = [tier]
-
-    def prepend(self, parts: list[Bundle]) -> None:
-        """Add what arrived before all others."""
-        self.bundles[:0] = parts
-        self._tiers[:0] = [_TIER_CHUNKS] * len(parts)
-        self.rows += sum(p.num_rows for p in parts)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.bundles, self._tiers, self.rows = [], [], 0
-
-
-@dataclass(slots=True)
 class Slice:
-    """One slice: a merged part, then parts in order of arrival.
+    """One slice: what is merged, then parts in order of arrival.
 
     Attributes:
-        restored: parts from another subtask's past, with the event time up to which that subtask had fired their windows,
-            as long as that is ahead of this subtask.
+        merged_rows: rows that the last merge, or a restore, left; they are the yardstick for when to merge again.
     """
 
-    merged: Bundle | None = None
-    pending: TieredParts = field(default_factory=TieredParts)
-    restored: list[tuple[int, Bundle]] = field(default_factory=list)
+    __slots__ = ("_ahead", "_is_merged", "_log", "merged_rows")
+
+    def __init__(self) -> None:
+        self._log = PartLog()
+        self._is_merged = True
+        self._ahead: dict[int, PartLog] = {}
+        self.merged_rows = 0
 
     def append(self, part: Bundle, engine: AggregationEngine) -> None:
         """Add partial results that arrived after all others."""
-        self.pending.append(part)
-        merged_rows = 0 if self.merged is None else self.merged.num_rows
-        if self.pending.rows > max(2 * merged_rows, MIN_PENDING_ROWS):
+        self._log.append(part)
+        self._is_merged = False
+        if self.unmerged_rows > max(2 * self.merged_rows, MIN_PENDING_ROWS):
             self.compact(engine)
 
+    def append_ahead(self, part: Bundle, fired: int) -> None:
+        """Add partial results of keys whose windows another subtask had fired up to event time `fired`, ahead of this one."""
+        self._ahead.setdefault(fired, PartLog()).append(part)
+
+    @property
+    def unmerged_rows(self) -> int:
+        """Rows that came since the last merge."""
+        return self._log.rows - self.merged_rows
+
+    @property
+    def has_ahead(self) -> bool:
+        """Whether it holds parts that are ahead of this subtask."""
+        return bool(self._ahead)
+
     def compact(self, engine: AggregationEngine) -> None:
-        """Merge all parts into one."""
-        if self.pending.bundles:
-            parts = self.pending.bundles if self.merged is None else [self.merged, *self.pending.bundles]
-            self.merged = engine.merge(concat_bundles(parts), in_arrival_order=True)
-            self.pending.clear()
+        """Merge all own parts into one."""
+        if not self._is_merged:
+            self._log = PartLog([engine.merge(concat_bundles(self._log.bundles()), in_arrival_order=True)])
+            self._is_merged = True
+            self.merged_rows = self._log.rows
+
+    @property
+    def merged(self) -> Bundle | None:
+        """The own parts of a compacted slice; None if it has none."""
+        return next(iter(self._log.bundles()), None)
 
     def parts(self, fired_before: int | None = None) -> list[Bundle]:
-        """All parts; with `fired_before`, without restored ones whose windows had fired up to that time or later."""
-        own = self.pending.bundles if self.merged is None else [self.merged, *self.pending.bundles]
-        if not self.restored:
+        """All parts; with `fired_before`, without those whose windows had fired up to that time or later in another subtask."""
+        own = self._log.bundles()
+        if not self._ahead:
             return own
-        return [*(b for fired, b in self.restored if fired_before is None or fired < fired_before), *own]
+        ahead = [log for fired, log in self._ahead.items() if fired_before is None or fired < fired_before]
+        return [*(b for log in ahead for b in log.bundles()), *own]
 
-    def settle_restored(self, fired: int) -> None:
-        """Treat restored parts as own ones once this subtask has caught up with them."""
-        caught_up = [b for ahead, b in self.restored if ahead <= fired]
-        if caught_up:
-            self.restored = [(ahead, b) for ahead, b in self.restored if ahead > fired]
-            self.pending.prepend(caught_up)
+    def settle(self, fired: int) -> None:
+        """Treat parts as own ones once this subtask has caught up with them."""
+        for ahead in [f for f in self._ahead if f <= fired]:
+            rows = self._ahead[ahead].rows
+            self._log.prepend(self._ahead.pop(ahead).take())
+            self.merged_rows += rows
+            self._is_merged = False
+
+    def blocks(self) -> list[Block]:
+        """Everything in blocks that never change."""
+        return [*(b for log in self._ahead.values() for b in log.blocks()), *self._log.blocks()]
 
     @property
     def num_rows(self) -> int:
         """Rows of all parts."""
-        return sum(b.num_rows for b in self.parts())
+        return self._log.rows + sum(log.rows for log in self._ahead.values())
 
     @property
     def nbytes(self) -> int:
@@ -170,9 +170,9 @@ class SliceStore:
         return self._slices[slice_end]
 
     @property
-    def has_restored(self) -> bool:
-        """Whether any slice holds restored parts that are ahead of this subtask."""
-        return any(s.restored for s in self._slices.values())
+    def has_ahead(self) -> bool:
+        """Whether any slice holds parts that are ahead of this subtask."""
+        return any(s.has_ahead for s in self._slices.values())
 
     def items(self) -> Iterator[tuple[int, Slice]]:
         """(end, slice), in order of creation."""
@@ -196,15 +196,25 @@ class SliceStore:
         found.append(part, self._engine)
         return False
 
-    def append_restored(self, slice_end: int, part: Bundle, fired: int) -> None:
-        """Add restored partial results whose windows had fired up to event time `fired`."""
-        self._slices.setdefault(slice_end, Slice()).restored.append((fired, part))
+    def append_ahead(self, slice_end: int, part: Bundle, fired: int) -> None:
+        """Add partial results whose windows had fired up to event time `fired`."""
+        found = self._slices.get(slice_end)
+        if found is None:
+            found = self._slices[slice_end] = Slice()
+        found.append_ahead(part, fired)
 
-    def settle_restored(self, fired: int) -> None:
+    def settle(self, fired: int) -> None:
         """This subtask has fired its windows up to `fired`."""
         for found in self._slices.values():
-            if found.restored:
-                found.settle_restored(fired)
+            if found.has_ahead:
+                found.settle(fired)
+
+    def snapshot(self, tables: PartialTables) -> Mapping[str, SegmentedTable]:
+        """State tables of all slices; `tables` has one column for their ends. Computes nothing."""
+        collector = SegmentCollector(tables)
+        for slice_end, found in self._slices.items():
+            collector.add(found.blocks(), (slice_end,))
+        return collector.collected()
 
     def remove(self, slice_end: int) -> Slice:
         """Forget a slice."""

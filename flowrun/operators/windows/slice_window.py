@@ -16,13 +16,14 @@ time. Until that has caught up, their rows are judged by their old subtask's pro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.state import OperatorSnapshot
+from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.aggregation.layout import SLICE_END
 from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
@@ -31,7 +32,6 @@ from flowrun.operators.windows.event_rows import split_rows
 from flowrun.operators.windows.slice_firing import SliceFiring, windows_between
 from flowrun.operators.windows.slice_state import ReductionSampler, SliceNumbers, SliceStore
 from flowrun.operators.windows.slice_updates import late_updates
-from flowrun.operators.windows.window_snapshot import restored_slices
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.factories import SliceWindowFactory
@@ -45,7 +45,7 @@ class SliceWindowOperator(AggregatingWindowOperator):
     _factory: SliceWindowFactory
 
     def __init__(self, factory: SliceWindowFactory) -> None:
-        super().__init__(factory)
+        super().__init__(factory, (SLICE_END,))
         self._assigner = factory.assigner
         self._store = SliceStore(self._engine)
         self._firing = SliceFiring(
@@ -59,15 +59,15 @@ class SliceWindowOperator(AggregatingWindowOperator):
     # ---- state
 
     def _restore_windows(self, restored: OperatorSnapshot) -> None:
-        for part in restored_slices(self._engine, restored, self._progress, SLICE_END):
-            self._store.append_restored(part.slice_end, part.bundle, part.fired)
-        self._store.settle_restored(self._fired)
+        for groups, part in self._tables.read_parts(restored):
+            fired = self._progress.fired_of(groups)
+            for time in np.unique(fired).tolist():
+                for slice_end, own in part.with_rows(fired == time).split_leading():
+                    self._store.append_ahead(slice_end, own, time)
+        self._store.settle(self._fired)
 
-    def prepare_snapshot(self, checkpoint_id: int) -> None:
-        """Write what changed since the last snapshot as state tables."""
-        self._writer.begin()
-        parts = [([(SLICE_END, slice_end)], part) for slice_end, found in self._store.items() for part in found.parts()]
-        self._tables = self._writer.tables(parts)
+    def _state(self) -> Mapping[str, SegmentedTable]:
+        return self._store.snapshot(self._tables)
 
     # ---- rows
 
@@ -146,7 +146,7 @@ class SliceWindowOperator(AggregatingWindowOperator):
         for slice_end, own in numbers.split(part):
             kept = own if reduce else own.unpinned(_PINNED_BYTES)
             if fired > self._fired:
-                self._store.append_restored(slice_end, kept, fired)
+                self._store.append_ahead(slice_end, kept, fired)
             elif self._store.append(slice_end, kept):
                 self._plan_slice(slice_end)
             self._firing.invalidate(slice_end)
@@ -166,7 +166,7 @@ class SliceWindowOperator(AggregatingWindowOperator):
         caught_up = self._progress.most > self._fired
         self._fired = time
         if caught_up:
-            self._store.settle_restored(time)
+            self._store.settle(time)
         if self._next_cleanup is not None and self._next_cleanup + self._lateness <= time:
             self._clean_up(time)
 

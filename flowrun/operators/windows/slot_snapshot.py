@@ -1,68 +1,95 @@
-"""State tables of operators that keep a number and partial results per key, and how they are read back at any parallelism.
+"""State tables of operators that keep numbers and partial results per key, and how they are read back at any parallelism.
 
 `keys`: key group, key columns, then named int64 columns. `partials`: key group, key columns, the number of the cell, partial columns.
-`values_i`: the same with `value` and `seq` for each side table of the layout. The operator state `sequence` is an arrival number
-above all in the state.
+A table with `value` and `seq` instead of partial columns for each side table of the layout. The operator state `sequence` is an
+arrival number above all in the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot, OperatorState, Redistribution
-from flowrun.errors import StateError
+from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, keyed_schema
+from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import SEQ, VALUE, AggregationEngine
+from flowrun.operators.aggregation.layout import PartialLayout, state_key_fields
 from flowrun.operators.windows.cell_partials import CELL
-from flowrun.operators.windows.keyed_rows import Integers, KeySlots
+from flowrun.operators.windows.keyed_rows import Integers, KeyList, KeySlots
+from flowrun.operators.windows.partial_tables import PARTIALS, check_keys, restored_batches
 from flowrun.state.key_groups import key_groups_or_zero
 
 KEYS = "keys"
-PARTIALS = "partials"
 SEQUENCE = "sequence"
 NUMBER = "cell"
 
 
-@dataclass(frozen=True, slots=True)
+def slot_schemas(
+    layout: PartialLayout, schema: Schema, keys: Sequence[int], columns: Sequence[str]
+) -> dict[str, pa.Schema]:
+    """Name of each state table → its columns.
+
+    Args:
+        layout: of the partial results, whose only key is the cell's number.
+        schema: columns of the operator's input.
+        keys: positions of the key columns in it.
+        columns: names of the int64 columns of `keys`.
+    """
+    fields = state_key_fields([schema.fields[k] for k in keys], layout.partial_names)
+    number = pa.field(NUMBER, pa.int64(), nullable=False)
+    partials = [pa.field(n, t) for n, t in zip(layout.partial_names, layout.partial_types, strict=True)]
+    schemas = {
+        KEYS: keyed_schema(fields, [pa.field(n, pa.int64(), nullable=False) for n in columns]),
+        PARTIALS: keyed_schema(fields, [number, *partials]),
+    }
+    for name, side in zip(layout.side_names, layout.sides, strict=True):
+        values = [number, pa.field(VALUE, side.type.arrow), pa.field(SEQ, pa.int64(), nullable=False)]
+        schemas[name] = keyed_schema(fields, values)
+    return schemas
+
+
+@dataclass(frozen=True)
 class SlotTables:
-    """Writes and reads the tables of one operator.
+    """Writes and reads the tables of one operator. Immutable and thread-safe.
 
     Attributes:
-        key_fields: names and Arrow types of the key columns in the tables.
-        columns: names of the int64 columns of `keys`.
+        schemas: as `slot_schemas` gives them.
+        key_count: number of key columns.
     """
 
     engine: AggregationEngine
-    key_fields: pa.Schema
-    columns: tuple[str, ...]
+    schemas: dict[str, pa.Schema]
+    key_count: int
     max_parallelism: int
 
-    def keyed(self, keys: KeySlots, numbers: Sequence[Integers], slots: Integers) -> dict[str, pa.Table]:
+    def keys(self, keys: KeyList, numbers: Sequence[Integers], slots: Integers) -> pa.Table:
         """The `keys` table of some slots; `numbers` are the int64 columns, one entry a slot."""
-        return {KEYS: self._table(keys, slots, [pa.array(n) for n in numbers], self.columns)} if len(slots) else {}
+        return self._table(KEYS, keys, slots, [pa.array(n) for n in numbers])
 
-    def partials(self, keys: KeySlots, bundle: Bundle, slots: Integers, numbers: Integers) -> dict[str, pa.Table]:
-        """Tables of a bundle of the cells 0 … n − 1, whose slots and cell numbers are given."""
-        if len(slots) == 0:
-            return {}
-        names = (NUMBER, *self.engine.layout.partial_names)
-        tables = {PARTIALS: self._table(keys, slots, [pa.array(numbers), *bundle.main.columns[1:]], names)}
-        for i, side in enumerate(bundle.sides):
+    def partials(self, keys: KeyList, bundle: Bundle | None, slots: Integers, numbers: Integers) -> dict[str, pa.Table]:
+        """The other tables, of a bundle of the cells 0 … n − 1, whose slots and cell numbers are given; None: empty tables."""
+        if bundle is None:
+            return {name: schema.empty_table() for name, schema in self.schemas.items() if name != KEYS}
+        tables = {PARTIALS: self._table(PARTIALS, keys, slots, [pa.array(numbers), *bundle.main.columns[1:]])}
+        for i, (name, side) in enumerate(zip(self.engine.layout.side_names, bundle.sides, strict=True)):
             cells = side.column(0).to_numpy()
             values = [pa.array(numbers[cells]), self.engine.side_values(i, side), side.column(SEQ)]
-            tables[f"values_{i}"] = self._table(keys, slots[cells], values, (NUMBER, VALUE, SEQ))
+            tables[name] = self._table(name, keys, slots[cells], values)
         return tables
 
-    def _table(self, keys: KeySlots, slots: Integers, values: Sequence[pa.Array], names: Sequence[str]) -> pa.Table:
+    def _table(self, name: str, keys: KeyList, slots: Integers, values: Sequence[pa.Array]) -> pa.Table:
         columns = keys.keys_of(slots)
         groups = key_groups_or_zero(columns, len(slots), self.max_parallelism)
-        return pa.Table.from_arrays(
-            [pa.array(groups), *columns, *values], names=[KEY_GROUP_COLUMN, *self.key_fields.names, *names]
-        )
+        return pa.Table.from_arrays([pa.array(groups), *columns, *values], schema=self.schemas[name])
+
+    @cached_property
+    def _columns(self) -> tuple[str, ...]:
+        return tuple(self.schemas[KEYS].names[1 + self.key_count :])
 
     def read_keys(self, snapshot: OperatorSnapshot, keys: KeySlots) -> tuple[Integers, list[Integers]]:
         """(slots, the int64 columns) of the `keys` table; the keys become known to `keys`.
@@ -70,10 +97,10 @@ class SlotTables:
         Raises:
             StateError: the table has other columns.
         """
-        table = self._checked(snapshot.keyed, KEYS, self.columns)
+        table = self._restored(snapshot, KEYS)
         if table is None:
-            return np.zeros(0, np.int64), [np.zeros(0, np.int64) for _ in self.columns]
-        return self._slots(keys, table), [table.column(n).to_numpy() for n in self.columns]
+            return np.zeros(0, np.int64), [np.zeros(0, np.int64) for _ in self._columns]
+        return self._slots(keys, table), [table.column(n).to_numpy() for n in self._columns]
 
     def read_partials(self, snapshot: OperatorSnapshot, keys: KeySlots) -> tuple[Bundle, Integers, Integers] | None:
         """(bundle of the cells 0 … n − 1 in order of slot and number, slots, numbers), or None if there are none.
@@ -82,7 +109,7 @@ class SlotTables:
             StateError: a table has other columns.
         """
         layout = self.engine.layout
-        table = self._checked(snapshot.keyed, PARTIALS, (NUMBER, *layout.partial_names))
+        table = self._restored(snapshot, PARTIALS)
         if table is None:
             return None
         slots, numbers = self._slots(keys, table), table.column(NUMBER).to_numpy()
@@ -91,7 +118,8 @@ class SlotTables:
         cells = pa.array(np.arange(len(order)))
         rows = table.take(pa.array(order))
         main = pa.RecordBatch.from_arrays(
-            [cells, *(rows.column(n) for n in layout.partial_names)], names=[CELL, *layout.partial_names]
+            [cells, *(layout.without_nulls(n, rows.column(n)) for n in layout.partial_names)],
+            names=[CELL, *layout.partial_names],
         )
         sides = tuple(self._read_side(snapshot, keys, i, slots, numbers) for i in range(len(layout.sides)))
         return Bundle(1, main, sides), slots, numbers
@@ -99,7 +127,7 @@ class SlotTables:
     def _read_side(
         self, snapshot: OperatorSnapshot, keys: KeySlots, index: int, slots: Integers, numbers: Integers
     ) -> pa.RecordBatch:
-        table = self._checked(snapshot.keyed, f"values_{index}", (NUMBER, VALUE, SEQ))
+        table = self._restored(snapshot, self.engine.layout.side_names[index])
         if table is None:
             kind = self.engine.encode_side_values(index, pa.array([], self.engine.layout.sides[index].type.arrow)).type
             columns = [pa.array([], pa.int64()), pa.array([], kind), pa.array([], pa.int64())]
@@ -116,23 +144,16 @@ class SlotTables:
         )
 
     def _slots(self, keys: KeySlots, table: pa.RecordBatch) -> Integers:
-        columns = table.columns[1 : 1 + len(self.key_fields)]
-        located = keys.locate(columns, table.num_rows)
+        located = keys.locate(table.columns[1 : 1 + self.key_count], table.num_rows)
         slots: Integers = located.slots[located.local]
         return slots
 
-    def _checked(self, tables: Mapping[str, pa.Table], name: str, values: Sequence[str]) -> pa.RecordBatch | None:
-        table = tables.get(name)
-        if table is None:
-            return None
-        wanted = [KEY_GROUP_COLUMN, *self.key_fields.names, *values]
-        if table.schema.names != wanted:
-            raise StateError(
-                f"state table '{name}' of a window has columns {', '.join(table.schema.names)};"
-                f" expected {', '.join(wanted)}",
-                hint="the aggregates or keys changed since the snapshot; give the step another uid to start it empty",
-            )
-        return table.combine_chunks().to_batches()[0] if table.num_rows else None
+    def _restored(self, snapshot: OperatorSnapshot, name: str) -> pa.RecordBatch | None:
+        table = snapshot.keyed.get(name)
+        batches = [] if table is None else list(restored_batches(name, table, self.schemas[name]))
+        for batch in batches:
+            check_keys(name, batch.column(0), batch.columns[1 : 1 + self.key_count], self.max_parallelism)
+        return pa.concat_batches(batches) if batches else None
 
 
 def sequence_state(sequence: int) -> dict[str, OperatorState]:

@@ -34,12 +34,24 @@ class OpenWindow:
 
     Attributes:
         state: what its trigger remembers.
+        epoch: number of snapshots that were taken before it was made. One that a snapshot has seen never changes any more: its
+            successor is a copy.
     """
 
     slot: int
     window: Window
     state: dict[str, Number] = field(default_factory=dict)
+    epoch: int = 0
     _parts: list[Integers] = field(default_factory=list)
+
+    def successor(self, epoch: int) -> OpenWindow:
+        """A copy that may change."""
+        return OpenWindow(self.slot, self.window, dict(self.state), epoch, list(self._parts))
+
+    @property
+    def parts(self) -> Sequence[Integers]:
+        """Where its rows are, in arrival order, in pieces; unlike `positions` this changes nothing."""
+        return self._parts
 
     @property
     def positions(self) -> Integers:
@@ -58,12 +70,17 @@ class OpenWindow:
         self._parts = [positions]
 
 
+def row_schema(schema: Schema) -> pa.Schema:
+    """Columns of stored rows, in the log and in state tables: the row, by which time it was assigned, its event time."""
+    columns = [pa.field(f"row.{f.name}", f.type.arrow) for f in schema]
+    return pa.schema([*columns, pa.field("time", pa.int64(), nullable=False), pa.field("event_time", pa.int64())])
+
+
 class WindowContents:
     """A log of rows with their times and event times (NULL on a stream without)."""
 
     def __init__(self, schema: Schema) -> None:
-        self._names = [*(f"row.{n}" for n in schema.names), "time", "event_time"]
-        self._types = [*(f.type.arrow for f in schema), pa.int64(), pa.int64()]
+        self.state_schema = row_schema(schema)
         self._columns = len(schema)
         self._schema = schema
         self._log = RowLog()
@@ -72,10 +89,9 @@ class WindowContents:
     def __len__(self) -> int:
         return len(self._log)
 
-    @property
-    def state_schema(self) -> pa.Schema:
-        """Columns of stored rows, in the log and in state tables."""
-        return pa.schema(list(zip(self._names, self._types, strict=True)))
+    def view(self) -> RowLog:
+        """The rows, with the columns of the state, as they are now."""
+        return self._log.view()
 
     def append(self, batch: RecordBatch, times: Integers) -> int:
         """Add rows; gives the position of the first."""
@@ -88,10 +104,6 @@ class WindowContents:
     def append_stored(self, rows: pa.RecordBatch) -> int:
         """Add rows that have the columns of the state."""
         return self._log.append(rows)
-
-    def stored(self, positions: Integers) -> pa.RecordBatch:
-        """Rows with the columns of the state."""
-        return self._log.take(positions)
 
     def rows(self, positions: Integers) -> RecordBatch:
         """Rows as they came."""

@@ -12,7 +12,7 @@ After a restore at another parallelism the rows of a key are judged by its old s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,11 +22,12 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.timers import InternalTimerService, Timer
+from flowrun.operators.timers import InternalTimerService, TimeDomain, Timer
 from flowrun.operators.windows.assigners import Times, WindowTime
 from flowrun.operators.windows.event_rows import LateRows, RowIntake
 from flowrun.operators.windows.general_factories import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.keyed_rows import Integers, KeySlots, LocatedKeys
+from flowrun.operators.windows.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.windows.trigger_contract import TriggerContext, TriggerResult, TriggerRows, Window
 from flowrun.operators.windows.window_assignment import (
     Assignment,
@@ -38,15 +39,15 @@ from flowrun.operators.windows.window_assignment import (
 )
 from flowrun.operators.windows.window_contents import Firing, FiringEvaluator, OpenWindow, WindowContents
 from flowrun.operators.windows.window_function import OpensAndCloses
-from flowrun.operators.windows.window_operator_state import TIMERS, WindowTables
+from flowrun.operators.windows.window_operator_state import ROWS, TIMERS, WINDOWS, WindowTables
 from flowrun.operators.windows.window_snapshot import PROGRESS, Progress
+from flowrun.operators.windows.window_timers import BOUNDS, TimerLog
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.general_factories import GeneralWindowFactory
 
 _SPARE_ROWS = 64 * 1024
-_BOUNDS = pa.struct([("start", pa.int64()), ("end", pa.int64())])
 
 
 class WindowOperator(AbstractOperator):
@@ -60,7 +61,6 @@ class WindowOperator(AbstractOperator):
         self._processing = factory.domain is WindowTime.PROCESSING
         self._lateness = 0 if self._processing else factory.allowed_lateness_ms
         self._slots = KeySlots.of(factory.input_schema, factory.keys)
-        self._key_schema = pa.schema([factory.input_schema.arrow.field(k) for k in factory.keys])
         self._keys: list[tuple[Any, ...]] = []
         self._slot_of: dict[tuple[Any, ...], int] = {}
         self._windows: dict[tuple[int, Window], OpenWindow] = {}
@@ -70,7 +70,7 @@ class WindowOperator(AbstractOperator):
         self._firings: list[Firing] = []
         self._kept = self._kept_keys = 0
         self._progress = Progress()
-        self._keyed: Mapping[str, pa.Table] = {}
+        self._epoch = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output, make the timer service, register metrics."""
@@ -78,14 +78,17 @@ class WindowOperator(AbstractOperator):
         factory = self._factory
         self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
         self._late = LateRows(context, output, factory.late_tag)
-        self._tables = WindowTables(self._key_schema, self._contents, context.max_parallelism)
+        self._tables = WindowTables(factory, self._contents, context.max_parallelism)
+        timers = self._tables.schemas[TIMERS]
+        self._timer_log = TimerLog(timers, context.max_parallelism)
         self._timers = InternalTimerService(
-            self._key_schema,
-            _BOUNDS,
+            pa.schema([timers.field(i) for i in range(1, 1 + len(factory.keys))]),
+            BOUNDS,
             context.max_parallelism,
             context.processing_time,
             self._on_event_timer,
             self._on_processing_timer,
+            self._timer_log.changes,
         )
 
     # ---- life and state
@@ -100,7 +103,7 @@ class WindowOperator(AbstractOperator):
             self._sessions.setdefault(window.slot, []).append(window.window)
         self._kept = len(self._contents)
         self._learn_keys()
-        for timer, processing in self._tables.read_timers(restored, self._timers.state_schema, self._slots, self._keys):
+        for timer, processing in self._tables.read_timers(restored, self._slots, self._keys):
             register = self._timers.register_processing_time if processing else self._timers.register_event_time
             register(*timer)
 
@@ -117,17 +120,22 @@ class WindowOperator(AbstractOperator):
         if isinstance(function, OpensAndCloses):
             function.close()
 
-    def prepare_snapshot(self, checkpoint_id: int) -> None:
-        """Write the state tables."""
-        self._collect()
-        tables = self._tables.write(list(self._windows.values()), self._slots)
-        timers = self._timers.snapshot()
-        self._keyed = tables | ({TIMERS: timers} if timers.num_rows else {})
-
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
-        """References to the tables that `prepare_snapshot` wrote."""
+        """References to windows and rows as they are now: from here on, windows are replaced instead of changed."""
+        self._epoch += 1
+        schemas = {name: self._tables.schemas[name] for name in (WINDOWS, ROWS)}
+        windows = list(self._windows.values())
+        tables = lazy_tables(schemas, self._tables.view(windows, self._slots).tables) if windows else no_tables(schemas)
+        timers = self._timer_log.snapshot(sum(self._timers.count(domain) for domain in TimeDomain))
         progress = self._progress.advanced(self.context.key_groups, self.current_watermark, 0)
-        return OperatorSnapshot(self._keyed, {PROGRESS: progress.as_state()})
+        return OperatorSnapshot(operator={PROGRESS: progress.as_state()}, segmented={**tables, TIMERS: timers})
+
+    def _changing(self, opened: OpenWindow) -> OpenWindow:
+        """The window itself, or its successor if a snapshot has seen it."""
+        if opened.epoch == self._epoch:
+            return opened
+        changing = self._windows[opened.slot, opened.window] = opened.successor(self._epoch)
+        return changing
 
     # ---- rows
 
@@ -208,9 +216,11 @@ class WindowOperator(AbstractOperator):
 
     def _add(self, slot: int, window: Window, added: Integers, rows: TriggerRows, watermark: int, base: int) -> None:
         """Add rows of the batch to a window, in order; fire and purge in between as its trigger says."""
-        opened = self._windows.get((slot, window))
-        if opened is None:
-            opened = self._windows[slot, window] = OpenWindow(slot, window)
+        known = self._windows.get((slot, window))
+        if known is None:
+            opened = self._windows[slot, window] = OpenWindow(slot, window, epoch=self._epoch)
+        else:
+            opened = self._changing(known)
         values = [rows.values[i] for i in added.tolist()] if rows.values is not None else None
         context = self._context(opened, watermark)
         decisions = self._trigger.on_elements(TriggerRows(rows.times[added], values), window, context)
@@ -244,8 +254,10 @@ class WindowOperator(AbstractOperator):
 
     def _merge(self, slot: int, merged: Window, covered: Sequence[Window], watermark: int) -> None:
         """Let one window take over the rows and the trigger state of those that it covers."""
-        opened = OpenWindow(slot, merged)
-        olds = [self._windows.pop((slot, w)) for w in covered]
+        opened = OpenWindow(slot, merged, epoch=self._epoch)
+        olds = [self._changing(self._windows[slot, w]) for w in covered]
+        for old in olds:
+            del self._windows[slot, old.window]
         if olds:
             rows = np.concatenate([o.positions for o in olds])
             opened.replace(rows if len(olds) == 1 else np.sort(rows))
@@ -316,9 +328,10 @@ class WindowOperator(AbstractOperator):
 
     def _on_timer(self, timer: Timer, *, processing: bool) -> None:
         slot = self._slot_of.get(timer.key)
-        opened = None if slot is None else self._windows.get((slot, Window(*timer.namespace)))
-        if opened is None:
+        known = None if slot is None else self._windows.get((slot, Window(*timer.namespace)))
+        if known is None:
             return
+        opened = self._changing(known)
         context = self._context(opened, self._watermark(opened.slot))
         ask = self._trigger.on_processing_time if processing else self._trigger.on_event_time
         self._apply(opened, ask(timer.timestamp, opened.window, context))
@@ -351,7 +364,8 @@ class WindowOperator(AbstractOperator):
         """In processing time, let what is open fire at the regular end of bounded input."""
         if not self._processing or self.current_watermark != MAX_TIMESTAMP:
             return
-        for opened in sorted(self._windows.values(), key=lambda w: (w.window.end, w.slot)):
+        for known in sorted(self._windows.values(), key=lambda w: (w.window.end, w.slot)):
+            opened = self._changing(known)
             context = self._context(opened, MAX_TIMESTAMP)
             last = opened.window.max_timestamp
             self._apply(opened, self._trigger.on_processing_time(last, opened.window, context))
@@ -363,7 +377,7 @@ class WindowOperator(AbstractOperator):
 
     def _collect(self) -> None:
         """Forget rows that are in no window, and keys without windows."""
-        self._contents.keep(list(self._windows.values()))
+        self._contents.keep([self._changing(w) for w in list(self._windows.values())])
         self._kept = len(self._contents)
         used = np.zeros(len(self._slots), np.bool_)
         used[[w.slot for w in self._windows.values()]] = True

@@ -1,64 +1,99 @@
 """State tables of the general window operator.
 
 `windows`: key group, key columns, window_start, window_end, and what the trigger remembers as JSON. `rows`: key group, key columns,
-window_start, window_end, then a row of the window, in arrival order within it. `timers`: see `InternalTimerService`.
+window_start, window_end, the position by which rows of a window are in arrival order, then a row of the window. `timers`: see
+`window_timers`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot
-from flowrun.errors import StateError
-from flowrun.operators.timers import DOMAIN_COLUMN, NAMESPACE_COLUMN, TIMESTAMP_COLUMN, TimeDomain
-from flowrun.operators.windows.keyed_rows import Integers, KeySlots
+from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot, keyed_schema
+from flowrun.operators.aggregation.layout import state_key_fields
+from flowrun.operators.windows.keyed_rows import Integers, KeyList, KeySlots, RowLog
+from flowrun.operators.windows.partial_tables import check_keys, restored_batches
 from flowrun.operators.windows.trigger_contract import Window
-from flowrun.operators.windows.window_contents import OpenWindow, WindowContents
+from flowrun.operators.windows.window_contents import OpenWindow, WindowContents, row_schema
+from flowrun.operators.windows.window_timers import restored_timers, timer_schema
 from flowrun.state.key_groups import key_groups_or_zero
+
+if TYPE_CHECKING:
+    from flowrun.operators.windows.general_factories import GeneralWindowFactory
 
 WINDOWS = "windows"
 ROWS = "rows"
 TIMERS = "timers"
 
-_BOUNDS = [pa.field("window_start", pa.int64()), pa.field("window_end", pa.int64())]
+_BOUNDS = [pa.field(n, pa.int64(), nullable=False) for n in ("window_start", "window_end")]
+_POSITION = pa.field("position", pa.int64(), nullable=False)
+
+
+def window_schemas(factory: GeneralWindowFactory) -> dict[str, pa.Schema]:
+    """Name of each state table → its columns."""
+    rows = row_schema(factory.input_schema)
+    keys = state_key_fields([factory.input_schema.fields[k] for k in factory.keys], (*rows.names, "position"))
+    return {
+        WINDOWS: keyed_schema(keys, [*_BOUNDS, pa.field("trigger", pa.string(), nullable=False)]),
+        ROWS: keyed_schema(keys, [*_BOUNDS, _POSITION, *rows]),
+        TIMERS: timer_schema(keys),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsView:
+    """The open windows of a subtask at one moment. Immutable: another thread writes them."""
+
+    schemas: dict[str, pa.Schema]
+    max_parallelism: int
+    windows: Sequence[OpenWindow]
+    keys: KeyList
+    rows: RowLog
+
+    def tables(self) -> dict[str, pa.Table]:
+        """`windows` and `rows`."""
+        windows = self.windows
+        leading = self._leading()
+        states = pa.array([orjson.dumps(w.state).decode() for w in windows], pa.string())
+        parts = [part for w in windows for part in w.parts]
+        positions = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        lengths = [sum(len(p) for p in w.parts) for w in windows]
+        owners = pa.array(np.repeat(np.arange(len(windows)), lengths))
+        stored = self.rows.take(positions).columns
+        columns = [*(c.take(owners) for c in leading), pa.array(positions), *stored]
+        return {
+            WINDOWS: pa.Table.from_arrays([*leading, states], schema=self.schemas[WINDOWS]),
+            ROWS: pa.Table.from_arrays(columns, schema=self.schemas[ROWS]),
+        }
+
+    def _leading(self) -> list[pa.Array]:
+        count = len(self.windows)
+        keys = self.keys.keys_of(np.fromiter((w.slot for w in self.windows), np.int64, count))
+        starts = np.fromiter((w.window.start for w in self.windows), np.int64, count)
+        ends = np.fromiter((w.window.end for w in self.windows), np.int64, count)
+        groups = key_groups_or_zero(keys, count, self.max_parallelism)
+        return [pa.array(groups), *keys, pa.array(starts), pa.array(ends)]
 
 
 class WindowTables:
-    """Writes and reads the tables of one operator."""
+    """Reads the tables of one operator."""
 
-    def __init__(self, key_schema: pa.Schema, contents: WindowContents, max_parallelism: int) -> None:
+    def __init__(self, factory: GeneralWindowFactory, contents: WindowContents, max_parallelism: int) -> None:
         self._contents = contents
         self._max_parallelism = max_parallelism
-        self._keys = len(key_schema)
-        leading = [pa.field(KEY_GROUP_COLUMN, pa.int32()), *key_schema, *_BOUNDS]
-        self._windows = pa.schema([*leading, pa.field("trigger", pa.string())])
-        self._rows = pa.schema([*leading, *contents.state_schema])
+        self._keys = len(factory.keys)
+        self.schemas = window_schemas(factory)
 
-    def write(self, windows: Sequence[OpenWindow], slots: KeySlots) -> dict[str, pa.Table]:
-        """The tables of the open windows."""
-        if not windows:
-            return {}
-        leading = self._leading(windows, slots)
-        states = pa.array([orjson.dumps(w.state).decode() for w in windows], pa.string())
-        tables = {WINDOWS: pa.Table.from_arrays([*leading, states], schema=self._windows)}
-        positions = np.concatenate([w.positions for w in windows])
-        if len(positions):
-            owners = pa.array(np.repeat(np.arange(len(windows)), [len(w.positions) for w in windows]))
-            stored = self._contents.stored(positions).columns
-            tables[ROWS] = pa.Table.from_arrays([*(c.take(owners) for c in leading), *stored], schema=self._rows)
-        return tables
-
-    def _leading(self, windows: Sequence[OpenWindow], slots: KeySlots) -> list[pa.Array]:
-        keys = slots.keys_of(np.array([w.slot for w in windows]))
-        groups = key_groups_or_zero(keys, len(windows), self._max_parallelism)
-        starts = pa.array([w.window.start for w in windows], pa.int64())
-        return [pa.array(groups), *keys, starts, pa.array([w.window.end for w in windows], pa.int64())]
+    def view(self, windows: Sequence[OpenWindow], slots: KeySlots) -> WindowsView:
+        """The open windows as they are now."""
+        return WindowsView(self.schemas, self._max_parallelism, windows, slots.view(), self._contents.view())
 
     def read(self, snapshot: OperatorSnapshot, slots: KeySlots) -> list[OpenWindow]:
         """The open windows of a snapshot; their rows go to the contents, their keys become known to `slots`.
@@ -66,7 +101,7 @@ class WindowTables:
         Raises:
             StateError: a table has other columns.
         """
-        table = self._checked(snapshot, WINDOWS, self._windows)
+        table = self._checked(snapshot, WINDOWS)
         if table is None:
             return []
         bounds = zip(table.column("window_start").to_pylist(), table.column("window_end").to_pylist(), strict=True)
@@ -75,16 +110,19 @@ class WindowTables:
         for slot, bound, state in zip(self._slots(slots, table).tolist(), bounds, states, strict=True):
             window = Window(*bound)
             opened[slot, window] = OpenWindow(slot, window, orjson.loads(state))
-        rows = self._checked(snapshot, ROWS, self._rows)
+        rows = self._checked(snapshot, ROWS)
         if rows is not None:
             self._read_rows(rows, slots, opened)
         return list(opened.values())
 
     def _read_rows(self, rows: pa.RecordBatch, slots: KeySlots, opened: dict[tuple[int, Window], OpenWindow]) -> None:
-        columns = rows.columns[1 + self._keys + len(_BOUNDS) :]
-        base = self._contents.append_stored(pa.RecordBatch.from_arrays(columns, schema=self._contents.state_schema))
         owners = self._slots(slots, rows)
         starts, ends = rows.column("window_start").to_numpy(), rows.column("window_end").to_numpy()
+        order = np.lexsort((rows.column(_POSITION.name).to_numpy(), ends, starts, owners))
+        owners, starts, ends = owners[order], starts[order], ends[order]
+        first = rows.schema.get_field_index(_POSITION.name) + 1
+        stored = pa.RecordBatch.from_arrays(rows.columns[first:], schema=self._contents.state_schema)
+        base = self._contents.append_stored(stored.take(pa.array(order)))
         changes = (owners[1:] != owners[:-1]) | (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1])
         begins = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(owners)]]).tolist()
         for begin, end in pairwise(begins):
@@ -92,40 +130,31 @@ class WindowTables:
             opened[int(owners[begin]), window].add(base + np.arange(begin, end))
 
     def read_timers(
-        self, snapshot: OperatorSnapshot, schema: pa.Schema, slots: KeySlots, keys: Sequence[tuple[Any, ...]]
+        self, snapshot: OperatorSnapshot, slots: KeySlots, keys: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[tuple[int, tuple[Any, ...], Window], bool]]:
         """((time, key as in `keys`, window), in processing time?) of each timer whose window is open.
 
         Raises:
             StateError: the table has other columns.
         """
-        table = self._checked(snapshot, TIMERS, schema)
+        table = self._checked(snapshot, TIMERS)
         if table is None:
             return
         known = len(keys)
-        windows = [Window(*n.values()) for n in table.column(NAMESPACE_COLUMN).to_pylist()]
-        domains = table.column(DOMAIN_COLUMN).to_pylist()
-        times = table.column(TIMESTAMP_COLUMN).to_pylist()
-        for slot, window, time, domain in zip(self._slots(slots, table).tolist(), windows, times, domains, strict=True):
+        for slot, (time, window, processing) in zip(
+            self._slots(slots, table).tolist(), restored_timers(table), strict=True
+        ):
             if slot < known:
-                yield (time, keys[slot], window), domain == TimeDomain.PROCESSING_TIME.value
+                yield (time, keys[slot], window), processing
 
     def _slots(self, slots: KeySlots, table: pa.RecordBatch) -> Integers:
         located = slots.locate(table.columns[1 : 1 + self._keys], table.num_rows)
         found: Integers = located.slots[located.local]
         return found
 
-    def _checked(self, snapshot: OperatorSnapshot, name: str, schema: pa.Schema) -> pa.RecordBatch | None:
+    def _checked(self, snapshot: OperatorSnapshot, name: str) -> pa.RecordBatch | None:
         table = snapshot.keyed.get(name)
-        if table is None:
-            return None
-        if not table.schema.equals(schema):
-            raise StateError(
-                f"state table '{name}' of a window has columns {_text(table.schema)}; expected {_text(schema)}",
-                hint="the input or the keys changed since the snapshot; give the step another uid to start it empty",
-            )
-        return table.combine_chunks().to_batches()[0] if table.num_rows else None
-
-
-def _text(schema: pa.Schema) -> str:
-    return ", ".join(f"{f.name} {f.type}" for f in schema)
+        batches = [] if table is None else list(restored_batches(name, table, self.schemas[name]))
+        for batch in batches:
+            check_keys(name, batch.column(KEY_GROUP_COLUMN), batch.columns[1 : 1 + self._keys], self._max_parallelism)
+        return pa.concat_batches(batches) if batches else None

@@ -13,6 +13,7 @@ from flowrun.plan.nodes import (
     Calc,
     Plan,
     PlanNode,
+    Process,
     PythonMap,
     Scan,
     SideOutput,
@@ -83,10 +84,12 @@ def _used_of_input(node: PlanNode, own: set[int]) -> set[int]:
         case Calc():
             kept = [node.projections[i] for i in own]
             return _columns([*kept, *([node.condition] if node.condition is not None else [])])
-        case Union() | SideOutput() if not _is_window_side(node):
+        case Union() | SideOutput() if not _has_own_columns(node):
             return set(own)
         case SideOutput():
-            return set()  # a window's late rows are its input's; the window itself keeps all of them
+            return (
+                set()
+            )  # what they are made of is needed anyway: windows with late rows and functions keep all columns
         case Split():
             return own | _columns(e for _, e in node.branches)
         case WindowAggregate():
@@ -95,8 +98,9 @@ def _used_of_input(node: PlanNode, own: set[int]) -> set[int]:
             return set(range(len(node.inputs[0].schema))) if node.inputs else set()
 
 
-def _is_window_side(node: PlanNode) -> bool:
-    return isinstance(node, SideOutput) and isinstance(node.input, WindowAggregate)
+def _has_own_columns(node: PlanNode) -> bool:
+    """Whether a side output's columns are not those of the main output: of a window's late rows, of a process function's rows."""
+    return isinstance(node, SideOutput) and isinstance(node.input, WindowAggregate | Process)
 
 
 def _window_columns(node: WindowAggregate) -> set[int]:
@@ -143,7 +147,7 @@ def _prune(node: PlanNode, own: set[int], done: Mapping[int, _Pruned]) -> _Prune
             return _prune_side(node, done)
         case WindowAggregate():
             return _prune_window(node, done[id(node.input)])
-        case PythonMap() | Sink():
+        case PythonMap() | Process() | Sink():
             return _Pruned(replace(node, input=done[id(node.input)].node), _identity(node))
         case _:
             raise InternalError(f"columns of a {type(node).__name__} cannot be pruned")
@@ -195,6 +199,8 @@ def _prune_side(node: SideOutput, done: Mapping[int, _Pruned]) -> _Pruned:
     child = done[id(node.input)]
     if isinstance(child.node, WindowAggregate):
         return _Pruned(replace(node, schema=child.node.input.schema, input=child.node), _identity(node))
+    if isinstance(child.node, Process):
+        return _Pruned(replace(node, input=child.node), _identity(node))
     return _Pruned(replace(node, schema=child.node.schema, input=child.node), child.positions)
 
 

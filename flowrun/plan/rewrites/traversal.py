@@ -12,6 +12,7 @@ from flowrun.plan.nodes import (
     Calc,
     Plan,
     PlanNode,
+    Process,
     PythonMap,
     Scan,
     SideOutput,
@@ -30,7 +31,7 @@ def with_inputs(node: PlanNode, inputs: tuple[PlanNode, ...]) -> PlanNode:
     match node:
         case Union():
             return replace(node, members=inputs)
-        case Calc() | Split() | SideOutput() | PythonMap() | WindowAggregate() | Sink():
+        case Calc() | Split() | SideOutput() | PythonMap() | Process() | WindowAggregate() | Sink():
             return replace(node, input=inputs[0])
         case _:
             raise InternalError(f"a {type(node).__name__} cannot be given other inputs")

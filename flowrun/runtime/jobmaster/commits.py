@@ -1,16 +1,24 @@
 """Commits what sinks wrote: the job's side of `Committer`. Used by the job master's thread only.
 
-Without checkpoints, what was rolled while an unbounded job runs is committed at once; what was closed at the end is committed
-when every subtask of the job has finished, so a failed bounded job leaves no output. The rest is aborted.
+With checkpoints, what a running sink submits belongs to a completed checkpoint and is committed at once. What a sink submits at its
+end waits here until it is part of a completed checkpoint. Without checkpoints, what was rolled while an unbounded job runs is
+committed at once, and what was closed at the end when every subtask of the job has finished. What a completed checkpoint
+holds is never aborted: it is committed when the job ends, whoever had to submit it; everything else is aborted then.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowrun.api.sink import Committable, Committer, Sink
+from flowrun.api.sink import Committable, Committer, OrphanDiscarding, Sink
 from flowrun.errors import InternalError
+from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.runtime.messages import CommittablesReport
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -18,10 +26,15 @@ class _SinkCommits:
     """One sink of the job."""
 
     name: str
+    vertex_id: str
     sink: Sink
     committer: Committer | None = None
     pending: list[tuple[int, Committable]] = field(default_factory=list)
     """(subtask, committable), in order of arrival."""
+    covered: dict[str, Committable] = field(default_factory=dict)
+    """Commit id → what the last completed checkpoint holds."""
+    owed: dict[str, Committable] = field(default_factory=dict)
+    """The part of `covered` that was not committed since."""
 
     def created(self) -> Committer:
         if self.committer is None:
@@ -40,54 +53,161 @@ class CommitError(Exception):
 
 
 class CommitCoordinator:
-    """The committers of one job."""
+    """The committers of one job. `checkpoints`: whether the job takes periodic checkpoints."""
 
-    def __init__(self) -> None:
-        self._sinks: dict[str, _SinkCommits] = {}
+    def __init__(self, job_graph: JobGraph, *, checkpoints: bool) -> None:
+        self._checkpoints = checkpoints
+        self._sinks = {
+            operator.operator_id: _SinkCommits(operator.name, vertex.vertex_id, operator.sink)
+            for vertex in job_graph.vertices
+            for operator in vertex.operators
+            if operator.sink is not None
+        }
+        self._protected: set[str] = set()
 
-    def add_sink(self, operator_id: str, name: str, sink: Sink) -> None:
-        """Make a sink known."""
-        self._sinks[operator_id] = _SinkCommits(name, sink)
-
-    def report(self, report: CommittablesReport, *, commit_now: bool) -> None:
+    def report(self, report: CommittablesReport, *, running: bool) -> None:
         """A subtask handed something over: commit it, or keep it for the end.
+
+        Args:
+            report: what.
+            running: whether the job runs, so that a job without checkpoints shows what it has rolled.
 
         Raises:
             CommitError: the committer failed; the committables stay pending.
         """
         known = self._sinks[report.operator_id]
-        known.pending += ((report.vertex.subtask, committable) for committable in report.committables)
-        if commit_now and not report.at_end:
-            self._commit(known, [c for _, c in known.pending[-len(report.committables) :]])
-            del known.pending[-len(report.committables) :]
+        covered = [c for c in report.committables if c.commit_id in known.covered]
+        if report.at_end or not (self._checkpoints or running or len(covered) == len(report.committables)):
+            known.pending += ((report.vertex.subtask, c) for c in report.committables)
+        else:
+            self._commit(known, report.committables)
+
+    def held(self) -> dict[tuple[str, int], tuple[Committable, ...]]:
+        """(operator id, subtask) → what waits for the end of the job or the next checkpoint."""
+        held: dict[tuple[str, int], tuple[Committable, ...]] = {}
+        for operator_id, known in self._sinks.items():
+            for subtask, committable in known.pending:
+                held[operator_id, subtask] = (*held.get((operator_id, subtask), ()), committable)
+        return held
+
+    def checkpoint_completed(self, covered: Mapping[str, Sequence[Committable]]) -> None:
+        """A checkpoint exists: commit what waited here and is part of it. Running sinks submit their part of it themselves.
+
+        Args:
+            covered: operator id → all committables that the checkpoint holds.
+
+        Raises:
+            CommitError: a committer failed.
+        """
+        self.go_back_to(covered)
+        for known in self._sinks.values():
+            now = [c for _, c in known.pending if c.commit_id in known.covered]
+            known.pending = [entry for entry in known.pending if entry[1].commit_id not in known.covered]
+            self._commit(known, now)
+
+    def protect(self, held: Mapping[str, Sequence[Committable]]) -> None:
+        """A savepoint of the user holds these: they are never deleted, whatever becomes of this run."""
+        self._protected.update(c.commit_id for committables in held.values() for c in committables)
+
+    def go_back_to(self, covered: Mapping[str, Sequence[Committable]]) -> None:
+        """What counts from now on is this checkpoint, whatever was completed before."""
+        for operator_id, known in self._sinks.items():
+            known.covered = {c.commit_id: c for c in covered.get(operator_id, ())}
+            known.owed = dict(known.covered)
+
+    def commit_owed(self, vertices: Collection[str] | None = None) -> None:
+        """Commit what the last completed checkpoint holds and nobody has submitted yet, in sinks of these vertices (None: all).
+
+        Raises:
+            CommitError: a committer failed.
+        """
+        for known in self._sinks.values():
+            if vertices is None or known.vertex_id in vertices:
+                self._commit(known, list(known.owed.values()))
 
     def commit_all(self) -> None:
-        """Commit what is pending, sink by sink, each in the order of subtasks and of arrival.
+        """Commit what is owed or pending, sink by sink, each in the order of subtasks and of arrival.
 
         Raises:
             CommitError: a committer failed; its committables, and those of the sinks after it, stay pending.
         """
         for known in self._sinks.values():
-            if known.pending:
-                known.pending.sort(key=lambda entry: entry[0])
-                self._commit(known, [c for _, c in known.pending])
-                known.pending.clear()
+            self._commit(known, list(known.owed.values()))
+            known.pending.sort(key=lambda entry: entry[0])
+            self._commit(known, [c for _, c in known.pending])
+            known.pending.clear()
 
-    def abort_all(self) -> list[str]:
-        """Abort what is pending; gives what went wrong, one text a sink."""
+    def settle(self) -> list[str]:
+        """The job ends without success: commit what the last completed checkpoint holds, abort the rest.
+
+        Gives what went wrong, one text a sink and step. What could not be committed stays in the checkpoint.
+        """
         problems = []
         for known in self._sinks.values():
-            if not known.pending:
-                continue
             try:
-                known.created().abort([c for _, c in known.pending])
-            except Exception as error:
-                problems.append(f"sink '{known.name}' could not discard what it had written: {error}")
-            known.pending.clear()
+                self._commit(known, list(known.owed.values()))
+            except CommitError as error:
+                problems.append(
+                    f"sink '{known.name}' could not commit what the last checkpoint holds: {error.__cause__}; "
+                    "resuming from it tries again"
+                )
+            problems += self._abort(known, known.pending)
+            known.pending = []
         return problems
 
-    def _commit(self, known: _SinkCommits, committables: list[Committable]) -> None:
+    def abort_uncovered(self, vertices: Iterable[ExecutionVertexId]) -> list[str]:
+        """These subtasks go back to the last completed checkpoint: abort what they handed over and it does not hold."""
+        problems = []
+        going_back = set(vertices)
+        for known in self._sinks.values():
+            back = [e for e in known.pending if ExecutionVertexId(known.vertex_id, e[0]) in going_back]
+            known.pending = [e for e in known.pending if ExecutionVertexId(known.vertex_id, e[0]) not in going_back]
+            problems += self._abort(known, back)
+        return problems
+
+    def discard_orphans(self, owner: str, keep: Collection[str]) -> None:
+        """Delete what earlier attempts of this lineage wrote and nothing can commit any more. No sink may be writing.
+
+        Args:
+            owner: the lineage.
+            keep: commit ids of checkpoints that could be resumed.
+
+        Raises:
+            CommitError: a committer failed.
+        """
+        # Of all sinks: several may write below one folder.
+        waiting = {c.commit_id for known in self._sinks.values() for _, c in known.pending}
+        covered = {commit_id for known in self._sinks.values() for commit_id in known.covered}
+        needed = frozenset({*keep, *self._protected, *covered, *waiting})
+        for known in self._sinks.values():
+            try:
+                if known.committer is None:
+                    known.committer = known.sink.create_committer()
+                committer: object = known.committer
+                if not isinstance(committer, OrphanDiscarding):
+                    continue
+                count = committer.discard_orphans(owner, needed)
+            except Exception as error:
+                raise CommitError(known.name) from error
+            if count:
+                _log.info("sink '%s': deleted what earlier attempts had left, %d pieces", known.name, count)
+
+    def _abort(self, known: _SinkCommits, entries: Iterable[tuple[int, Committable]]) -> list[str]:
+        dropped = [c for _, c in entries if c.commit_id not in known.covered and c.commit_id not in self._protected]
+        if not dropped:
+            return []
+        try:
+            known.created().abort(dropped)
+        except Exception as error:
+            return [f"sink '{known.name}' could not discard what it had written: {error}"]
+        return []
+
+    def _commit(self, known: _SinkCommits, committables: Sequence[Committable]) -> None:
+        if not committables:
+            return
         try:
             known.created().commit(committables)
         except Exception as error:
             raise CommitError(known.name) from error
+        for committable in committables:
+            known.owed.pop(committable.commit_id, None)

@@ -100,6 +100,10 @@ class Execution:
         return f"Execution({self.attempt_id}, {self.state.name})"
 
 
+REMEMBERED_ATTEMPTS = 6
+"""Of each subtask: a job may be restarted for months, and a failed attempt holds its error."""
+
+
 class Executions:
     """The attempts of every subtask of one job, newest last. Not thread-safe: owned by the job master's thread."""
 
@@ -117,7 +121,7 @@ class Executions:
         return self._attempts[vertex][-1]
 
     def history(self, vertex: ExecutionVertexId) -> tuple[Execution, ...]:
-        """All attempts of a subtask, oldest first."""
+        """The last attempts of a subtask, oldest first; at most `REMEMBERED_ATTEMPTS`."""
         return tuple(self._attempts[vertex])
 
     def by_attempt(self, attempt: str) -> Execution | None:
@@ -125,7 +129,7 @@ class Executions:
         return self._current.get(attempt)
 
     def restart(self, vertex: ExecutionVertexId, now_ms: int) -> Execution:
-        """A new attempt of a subtask whose last one is over.
+        """A new attempt of a subtask whose last one is over; only the last few attempts are remembered.
 
         Raises:
             InternalError: the last attempt is not over.
@@ -135,6 +139,7 @@ class Executions:
             raise InternalError(f"cannot start a new attempt of {vertex}: {last.attempt_id} is {last.state.name}")
         execution = Execution(self._job_id, vertex, last.number + 1, now_ms)
         self._attempts[vertex].append(execution)
+        del self._attempts[vertex][:-REMEMBERED_ATTEMPTS]
         del self._current[last.attempt_id]
         self._current[execution.attempt_id] = execution
         return execution

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flowrun.errors import FlowrunError, JobFailedError
 from flowrun.runtime.error_text import describe_error
+from flowrun.runtime.jobmaster.commits import CommitError
 from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph
-from flowrun.runtime.jobmaster.scheduler import LocatedFailure
+from flowrun.runtime.jobmaster.scheduler_events import JobBroke, LocatedFailure
+from flowrun.runtime.jobmaster.sources import SourceError
 
 _PHASES = {
     "create": "was created",
@@ -17,18 +19,28 @@ _PHASES = {
     "process": "ran",
     "end_input": "was told that its input ended",
     "finish": "finished",
+    "snapshot": "took a snapshot",
     "close": "closed",
     "deployment": "was deployed",
 }
 
 
-def job_failure(graph: ExecutionGraph, failures: Sequence[LocatedFailure], problems: Sequence[str]) -> JobFailedError:
+def job_failure(
+    graph: ExecutionGraph,
+    failures: Sequence[LocatedFailure],
+    problems: Sequence[str],
+    *,
+    past: Iterable[LocatedFailure] = (),
+    restart_note: str | None = None,
+) -> JobFailedError:
     """The error of a failed job.
 
     Args:
         graph: names the places.
         failures: at least one; the first is the root cause.
         problems: what else went wrong while the job was taken down.
+        past: root causes of the last restarts, oldest first.
+        restart_note: why the last failure was not followed by a restart; None if there is nothing to say.
     """
     root = failures[0]
     cause = root.failure.error
@@ -40,6 +52,10 @@ def job_failure(graph: ExecutionGraph, failures: Sequence[LocatedFailure], probl
     )
     for note in (*root.failure.secondary, *secondary_notes(graph, failures[1:], problems)):
         error.add_note(note)
+    if restart_note is not None:
+        error.add_note(restart_note)
+    for located in past:
+        error.add_note(f"restarted before, when {_place(graph, located)}: {describe_error(located.failure.error)}")
     return error
 
 
@@ -62,3 +78,12 @@ def _place(graph: ExecutionGraph, located: LocatedFailure) -> str:
     if failure.operator is None:
         return f"task '{vertex.job_vertex.name}', {subtask}, failed{when}"
     return f"operator '{failure.operator}', {subtask}, failed{when}"
+
+
+def job_broke(error: Exception) -> JobBroke:
+    """The scheduler's event for something that failed beside the subtasks, with the source or sink that is to blame."""
+    cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    match error:
+        case CommitError(sink=name) | SourceError(source=name):
+            return JobBroke(cause, name)
+    return JobBroke(error)

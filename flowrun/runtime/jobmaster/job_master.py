@@ -1,22 +1,37 @@
-"""The job master: one thread that runs one job. It feeds the scheduler with events and carries out its commands.
+"""The job master: one thread that runs one job. It feeds the scheduler and the checkpoint coordinator with events and carries out
+their commands.
 
 It also holds what exists once a job: the split enumerators of the sources and the committers of the sinks.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from flowrun.core.clock import Clock
 from flowrun.errors import FlowrunError, InternalError
-from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.checkpoint.coordinator import CheckpointCoordinator
+from flowrun.runtime.checkpoint.events import CheckpointsStatus, JobIsInterrupted, JobIsRunning, SubtaskFinished
+from flowrun.runtime.checkpoint.events import SubtaskAcknowledged as Acknowledged
+from flowrun.runtime.checkpoint.events import SubtaskDeclined as Declined
+from flowrun.runtime.jobmaster.checkpoint_runner import CheckpointRunner
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
 from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
-from flowrun.runtime.jobmaster.failure import job_failure, secondary_notes
-from flowrun.runtime.jobmaster.scheduler import (
+from flowrun.runtime.jobmaster.failure import job_broke, job_failure, secondary_notes
+from flowrun.runtime.jobmaster.final_commit import FinalCommit
+from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
+from flowrun.runtime.jobmaster.job_state import OpenedState
+from flowrun.runtime.jobmaster.job_tasks import JobTasks
+from flowrun.runtime.jobmaster.recovery import Recovery
+from flowrun.runtime.jobmaster.restart import restart_strategy
+from flowrun.runtime.jobmaster.scheduler import Scheduler
+from flowrun.runtime.jobmaster.scheduler_events import (
+    AnnounceRunning,
     CancelJob,
     CancelTask,
     CancelTimedOut,
@@ -25,23 +40,29 @@ from flowrun.runtime.jobmaster.scheduler import (
     DeployTask,
     EndJob,
     Event,
-    JobBroke,
+    InterruptJob,
+    RestartAt,
+    RestartDue,
+    RestoreState,
     ResultsCommitted,
-    Scheduler,
     StartJob,
+    StateRestored,
     StopJob,
+    StopSnapshotCompleted,
     StopSource,
     WatchCancellation,
 )
-from flowrun.runtime.jobmaster.source_coordinator import SourceCoordinator, SplitAnswer
+from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
+from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
+from flowrun.runtime.jobmaster.sources import JobSources, SourceError
 from flowrun.runtime.jobmaster.status import StatusReader
 from flowrun.runtime.messages import (
+    CheckpointAcknowledgement,
     CommittablesReport,
     JobResult,
     JobState,
     JobStatus,
     SplitRequest,
-    TaskDeployment,
     TaskExecutorGateway,
     TaskFailure,
     TaskUpdate,
@@ -50,15 +71,17 @@ from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.task.mailbox import Mailbox, Priority
 from flowrun.runtime.task.timers import TimerThread
 
+_log = logging.getLogger(__name__)
+
 DEFAULT_CANCEL_TIMEOUT_MS = 30_000
 """How long subtasks may take to end after they were cancelled."""
 
 
 class JobMaster:
-    """Runs one job. The public methods are thread-safe; `cancel` and `stop` may be called in a signal handler.
+    """Runs one job. The public methods are thread-safe; `cancel`, `stop` and `take_snapshot` may be called in a signal handler.
 
     Args:
-        job_graph: the job.
+        state: the job, where its state goes and what it goes on from; closed at the end of the job.
         job_id: unique to this run.
         clock: processing time.
         timers: for periodic work.
@@ -67,11 +90,12 @@ class JobMaster:
         cancel_timeout_ms: how long subtasks may take to end once cancelled.
         on_end: called on the job master's thread with all subtasks ended: frees what they shared.
         describe_stuck: attempt ids → what those subtasks are doing, for the error.
+        hooks: take part in checkpoints.
     """
 
     def __init__(
         self,
-        job_graph: JobGraph,
+        state: OpenedState,
         *,
         job_id: str,
         clock: Clock,
@@ -81,39 +105,74 @@ class JobMaster:
         cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
         on_end: Callable[[Sequence[str]], None],
         describe_stuck: Callable[[Sequence[str]], tuple[str, ...]],
+        hooks: Sequence[MasterHook] = (),
     ) -> None:
-        self.job_graph = job_graph
+        self.job_graph = state.job_graph
         self.job_id = job_id
-        self.execution_graph = build_execution_graph(job_graph)
+        self.execution_graph = build_execution_graph(self.job_graph)
+        self._state = state
         self._clock = clock
         self._timers = timers
         self._started_ms = clock.now_ms()
         self._started_ns = clock.monotonic_ns()
-        self._scheduler = Scheduler(self.execution_graph, job_id, slots, self._started_ms)
-        self._status = StatusReader(self.execution_graph, self._scheduler.executions, metrics, clock)
         self._cancel_timeout_ms = cancel_timeout_ms
         self._on_end = on_end
         self._describe_stuck = describe_stuck
         self._mailbox = Mailbox()
         self._pending: deque[Event] = deque()
         self._handling = False
-        self._executor: TaskExecutorGateway | None = None
-        self._sources: dict[str, SourceCoordinator] = {}
-        self._commits = CommitCoordinator()
-        for vertex in job_graph.vertices:
-            for operator in vertex.operators:
-                if operator.source is not None:
-                    coordinator = SourceCoordinator(operator.name, operator.source, vertex.parallelism, clock)
-                    self._sources[vertex.vertex_id] = coordinator
-                if operator.sink is not None:
-                    self._commits.add_sink(operator.operator_id, operator.name, operator.sink)
+        self._stopped_at: str | None = None
+        settings = self.job_graph.settings
+        strategy = restart_strategy(settings.restart, checkpoints=settings.checkpoint is not None)
+        self._scheduler = Scheduler(self.execution_graph, job_id, slots, self._started_ms, strategy)
+        self._status = StatusReader(self.execution_graph, self._scheduler.executions, metrics, clock)
+        self._commits = CommitCoordinator(self.job_graph, checkpoints=state.takes_checkpoints)
+        master_hooks = MasterHooks(hooks)
+        self._tasks = JobTasks(self.execution_graph, job_id, state.identity.lineage, self._scheduler.executions)
+        self._sources = JobSources(
+            self.job_graph,
+            clock=clock,
+            timers=timers,
+            post=self._put,
+            send=self._tasks.send_split,
+            failed=self._fail,
+        )
+        self._recovery = Recovery(self.execution_graph, state, self._sources, self._commits, master_hooks)
+        coordinator = CheckpointCoordinator(
+            settings.checkpoint,
+            frozenset(v.id for v in self.execution_graph.all_vertices()),
+            first_id=state.next_checkpoint_id,
+            retained=state.retained,
+            now_ms=self._started_ms,
+        )
+        self._checkpoints = CheckpointRunner(
+            state,
+            coordinator,
+            tasks=self._tasks,
+            sources=self._sources,
+            commits=self._commits,
+            hooks=master_hooks,
+            listener=self,
+            clock=clock,
+            timers=timers,
+            post=self._put,
+        )
+        self._requests = SnapshotRequests(self._mailbox, clock, state.takes_checkpoints, self._checkpoints.handle)
+        self._final_commit = FinalCommit(
+            self._requests,
+            self._commits,
+            takes_checkpoints=state.takes_checkpoints,
+            post=self._put,
+            committed=lambda: self._handle(ResultsCommitted()),
+            failed=self._fail,
+        )
         self._done = threading.Condition()
         self._result: JobResult | FlowrunError | None = None
-        self._thread = threading.Thread(target=self._run, name=f"flowrun-job-{job_graph.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"flowrun-job-{self.job_graph.name}", daemon=True)
 
     def start(self, executor: TaskExecutorGateway) -> None:
         """Begin; subtasks run on `executor`."""
-        self._executor = executor
+        self._tasks.connect(executor)
         self._thread.start()
 
     def cancel(self) -> None:
@@ -124,9 +183,31 @@ class JobMaster:
         """Have the sources end; everything that they emitted is processed and committed. With `drain` event time ends, too."""
         self._mailbox.put(lambda: self._handle(StopJob(drain)), Priority.URGENT)
 
+    def take_snapshot(self, directory: str | None, *, savepoint: bool, stop: bool, drain: bool) -> SnapshotTicket:
+        """Ask for a savepoint or a checkpoint; see `LocalJob.take_snapshot`."""
+        return self._requests.ask(directory, savepoint=savepoint, stop=stop, drain=drain)
+
+    @property
+    def checkpoint_root(self) -> str | None:
+        """The job's folder of checkpoints; None if it takes none."""
+        return self._state.storage.job_folder if self._state.takes_checkpoints else None
+
+    @property
+    def checkpoints_status(self) -> CheckpointsStatus:
+        """Checkpoints and savepoints at this moment."""
+        return self._checkpoints.status
+
     def status(self) -> JobStatus:
         """The present status."""
-        return self._status.read(self.job_id, self._scheduler.state, self._clock.now_ms() - self._started_ms)
+        status = self._status.read(self.job_id, self._scheduler.state, self._clock.now_ms() - self._started_ms)
+        checkpoints = self.checkpoints_status
+        taken = self._state.takes_checkpoints or checkpoints.completed or checkpoints.failed or checkpoints.in_progress
+        return replace(
+            status,
+            checkpoints=checkpoints if taken else None,
+            restarts=self._scheduler.restarts,
+            last_failure=self._scheduler.last_failure,
+        )
 
     def wait(self, timeout_ms: float | None = None) -> JobResult | None:
         """The result once the job is over; None if it still runs after `timeout_ms`.
@@ -150,17 +231,35 @@ class JobMaster:
 
     def update_task(self, update: TaskUpdate) -> None:
         """A subtask reached a state."""
-        self._mailbox.put(lambda: self._handle(update))
+        self._mailbox.put(lambda: self._update(update))
 
     def request_split(self, request: SplitRequest) -> None:
         """A source subtask asks for a split."""
-        self._mailbox.put(lambda: self._answer(self._sources[request.vertex.vertex_id], request))
+        self._mailbox.put(lambda: self._request_split(request))
 
     def report_committables(self, report: CommittablesReport) -> None:
         """A sink subtask wrote something that is not visible yet."""
         self._mailbox.put(lambda: self._take(report))
 
-    # Everything below runs on the job master's thread.
+    def acknowledge_checkpoint(self, acknowledgement: CheckpointAcknowledgement) -> None:
+        """A subtask has written its snapshot, or declines."""
+        self._mailbox.put(lambda: self._acknowledge(acknowledgement))
+
+    # What the checkpoint runner calls, on the job master's thread, as everything below.
+
+    def snapshot_answered(self, request_id: str, path: str | None, failure: str | None, hint: str | None) -> None:
+        """A request for a snapshot is answered."""
+        self._requests.answer(request_id, path, failure, hint)
+        self._final_commit.look()
+
+    def stopped_at(self, path: str) -> None:
+        """The job ends with this snapshot."""
+        self._stopped_at = path
+        self._handle(StopSnapshotCompleted())
+
+    def broke(self, error: Exception) -> None:
+        """Too many checkpoints, a hook or a commit failed."""
+        self._fail(error)
 
     def _run(self) -> None:
         self._guard(self._begin)
@@ -170,6 +269,7 @@ class JobMaster:
             if letter is not None:
                 self._guard(letter)
         self._mailbox.close()
+        self._requests.close(f"the job has ended ({self._scheduler.state.value})")
 
     def _guard(self, letter: Callable[[], None]) -> None:
         """Run a letter; what it raises fails the job, and if even that fails, ends it."""
@@ -179,21 +279,18 @@ class JobMaster:
             self._pending.clear()
             self._handling = False
             try:
-                self._handle(JobBroke(error))
+                self._handle(job_broke(error))
             except Exception as worse:
                 worse.add_note(f"while the job was being failed because of: {error!r}")
                 self._finish(JobState.FAILED, InternalError(f"the job master broke: {worse}"), worse)
 
     def _begin(self) -> None:
-        for coordinator in self._sources.values():
-            try:
-                coordinator.start()
-            except Exception as error:
-                self._handle(JobBroke(error, coordinator.name))
-                return
+        try:
+            self._recovery.start()
+        except Exception as error:
+            self._fail(error)
+            return
         self._handle(StartJob())
-        for vertex_id in self._sources:
-            self._schedule_discovery(vertex_id)
 
     def _handle(self, event: Event) -> None:
         """Give an event to the scheduler and carry out its commands; events that these cause wait their turn."""
@@ -207,113 +304,138 @@ class JobMaster:
         self._handling = False
 
     def _carry_out(self, command: Command) -> None:
-        executor = self._executor
-        assert executor is not None
+        executor = self._tasks.executor
         match command:
             case DeployTask():
-                self._deploy(command, executor)
+                self._deploy(command)
+            case AnnounceRunning():
+                self._announce()
             case CancelTask(attempt_id=attempt):
                 executor.cancel(attempt)
             case StopSource(attempt_id=attempt, drain=drain):
                 executor.stop(attempt, drain)
-            case WatchCancellation():
-                self._timers.after(self._cancel_timeout_ms, lambda: self._put(self._cancel_timed_out))
+            case WatchCancellation(attempts=attempts):
+                self._timers.after(self._cancel_timeout_ms, lambda: self._put(lambda: self._cancel_timed_out(attempts)))
+            case InterruptJob(reason=reason):
+                self._interrupt(reason)
+            case RestartAt(time_ms=time_ms, round=number):
+                _log.info("job '%s': restart %d follows", self.job_graph.name, self._scheduler.restarts)
+                delay_ms = max(time_ms - self._clock.now_ms(), 0)
+                self._timers.after(delay_ms, lambda: self._put(lambda: self._handle(RestartDue(number))))
+            case RestoreState():
+                # What is being stored or discarded comes first: it decides what there is to go back to.
+                self._checkpoints.after_io(lambda: self._restore(command))
             case CommitResults():
-                self._commit_results()
+                self._final_commit.begin(stopped=self._stopped_at is not None)
             case EndJob(state=state):
                 self._end(state)
 
     def _put(self, letter: Callable[[], None]) -> None:
         self._mailbox.put(letter)
 
-    def _deploy(self, command: DeployTask, executor: TaskExecutorGateway) -> None:
+    def _deploy(self, command: DeployTask) -> None:
         if not self._scheduler.begin_deployment(command.vertex, self._clock.now_ms()):
             return
-        vertex = self.execution_graph.vertex(command.vertex)
-        groups = tuple(
-            self.execution_graph.vertex(p.consumers[0].vertex).job_vertex.max_parallelism for p in vertex.partitions
-        )
-        deployment = TaskDeployment(self.job_id, command.attempt_id, vertex, groups, self.job_graph.settings)
         try:
-            executor.deploy(deployment)
+            self._tasks.deploy(command.vertex, command.attempt_id, self._recovery.restored(command.vertex))
         except Exception as error:
-            self._handle(
-                TaskUpdate(
-                    command.vertex, command.attempt_id, ExecutionState.FAILED, TaskFailure(error, phase="deployment")
-                )
-            )
+            failure = TaskFailure(error, phase="deployment")
+            self._handle(TaskUpdate(command.vertex, command.attempt_id, ExecutionState.FAILED, failure))
 
-    def _commit_results(self) -> None:
+    def _update(self, update: TaskUpdate) -> None:
+        execution = self._scheduler.executions.by_attempt(update.attempt_id)
+        running = execution is not None and execution.state is ExecutionState.RUNNING
+        if running and update.state is ExecutionState.FINISHED:
+            self._checkpoints.handle(SubtaskFinished(update.vertex))
+        self._handle(update)
+
+    def _announce(self) -> None:
+        executions = list(self._scheduler.executions)
+        finished = frozenset(e.vertex for e in executions if e.state is ExecutionState.FINISHED)
+        self._checkpoints.handle(JobIsRunning(finished, {e.vertex: e.attempt_id for e in executions}))
+        self._requests.resume()
+
+    def _interrupt(self, reason: str) -> None:
+        _log.info("job '%s' is interrupted: %s", self.job_graph.name, reason)
+        self._final_commit.interrupt()
+        self._requests.pause()
+        self._checkpoints.handle(JobIsInterrupted(reason))
+
+    def _restore(self, command: RestoreState) -> None:
+        point = self._checkpoints.restore_point
+        where = "the beginning" if point is None else f"checkpoint {point.metadata.checkpoint_id}"
+        _log.info("job '%s': %d subtasks go back to %s", self.job_graph.name, len(command.vertices), where)
         try:
-            self._commits.commit_all()
-        except CommitError as error:
-            self._handle(JobBroke(error.__cause__ or error, error.sink))
+            finished = self._recovery.go_back(point, command.vertices)
+        except Exception as error:
+            self._fail(error)
+            return
+        self._handle(StateRestored(command.round, finished))
+
+    def _acknowledge(self, message: CheckpointAcknowledgement) -> None:
+        number, vertex, attempt = message.checkpoint_id, message.vertex, message.attempt_id
+        if message.snapshot is None:
+            self._checkpoints.handle(Declined(number, vertex, attempt, message.declined or "no reason given"))
         else:
-            self._handle(ResultsCommitted())
+            self._checkpoints.handle(Acknowledged(number, vertex, attempt, message.snapshot))
 
     def _take(self, report: CommittablesReport) -> None:
         try:
-            self._commits.report(report, commit_now=self._scheduler.state is JobState.RUNNING)
+            self._commits.report(report, running=self._scheduler.state is JobState.RUNNING)
         except CommitError as error:
-            self._handle(JobBroke(error.__cause__ or error, error.sink))
+            self._fail(error)
 
-    def _answer(self, coordinator: SourceCoordinator, request: SplitRequest | None) -> None:
+    def _request_split(self, request: SplitRequest) -> None:
+        if self._scheduler.executions.by_attempt(request.attempt_id) is None:
+            return  # of an attempt that is over: its enumerator is, too
         try:
-            answers = coordinator.discover() if request is None else coordinator.request(request)
-        except Exception as error:
-            self._handle(JobBroke(error, coordinator.name))
-            return
-        for answer in answers:
-            self._send(answer)
+            self._sources.request(request)
+        except SourceError as error:
+            self._fail(error)
 
-    def _send(self, answer: SplitAnswer) -> None:
-        assert self._executor is not None
-        if answer.split is None:
-            self._executor.notify_no_more_splits(answer.attempt_id)
-        else:
-            self._executor.add_splits(answer.attempt_id, (answer.split,))
+    def _fail(self, error: Exception) -> None:
+        """Something beside the subtasks failed."""
+        self._handle(job_broke(error))
 
-    def _schedule_discovery(self, vertex_id: str) -> None:
-        coordinator = self._sources[vertex_id]
-        interval_ms = coordinator.discovery_interval_ms
-        if interval_ms is None or self._scheduler.state is not JobState.RUNNING:
-            return
-
-        def discover() -> None:
-            self._answer(coordinator, None)
-            self._schedule_discovery(vertex_id)
-
-        self._timers.after(interval_ms, lambda: self._put(discover))
-
-    def _cancel_timed_out(self) -> None:
-        alive = [e.attempt_id for e in self._scheduler.alive]
-        self._handle(CancelTimedOut(self._describe_stuck(alive)))
+    def _cancel_timed_out(self, attempts: tuple[str, ...]) -> None:
+        alive = [e.attempt_id for e in self._scheduler.alive if e.attempt_id in attempts]
+        self._handle(CancelTimedOut(self._describe_stuck(alive), attempts))
 
     def _end(self, state: JobState) -> None:
         """Clean up after the last subtask and publish the result."""
-        problems = self._commits.abort_all()
-        for coordinator in self._sources.values():
-            try:
-                coordinator.close()
-            except Exception as error:
-                problems.append(f"closing the splits of '{coordinator.name}' failed: {error}")
+        self._checkpoints.handle(JobIsInterrupted(f"the job has ended ({state.value})"))
         stuck = [e.attempt_id for e in self._scheduler.alive]
         self._on_end(stuck)
+        problems = self._commits.settle()
+        problems += self._sources.close()
+        self._checkpoints.close()
         if state is JobState.FAILED:
             failures = self._scheduler.failures
-            failed = job_failure(self.execution_graph, failures, problems)
+            if self._stopped_at is not None:
+                problems.append(f"the snapshot with which the job was stopped is complete: {self._stopped_at}")
+            failed = job_failure(
+                self.execution_graph,
+                failures,
+                problems,
+                past=self._scheduler.past_failures,
+                restart_note=self._scheduler.restart_note,
+            )
             self._finish(state, failed, failures[0].failure.error)
             return
         notes = secondary_notes(self.execution_graph, self._scheduler.failures, problems)
+        status = self.status()
         self._publish(
             JobResult(
                 self.job_id,
                 self.job_graph.name,
                 state,
                 (self._clock.monotonic_ns() - self._started_ns) / 1e6,
-                self.status().vertices,
+                status.vertices,
                 self._status.accumulators(),
                 tuple(notes),
+                status.checkpoints,
+                status.restarts,
+                self._stopped_at,
             )
         )
 

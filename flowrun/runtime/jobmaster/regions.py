@@ -78,6 +78,30 @@ def regions_to_restart(
     return tuple(listed[index] for index in sorted(restart))
 
 
+def restart_together(
+    graph: ExecutionGraph,
+    all_regions: Iterable[PipelinedRegion],
+    failed: ExecutionVertexId,
+    is_available: Callable[[PartitionId], bool],
+) -> set[ExecutionVertexId]:
+    """The subtasks to restart when `failed` failed: those of `regions_to_restart`, and all subtasks of every source among them.
+
+    The subtasks of a source share one split enumerator. It goes back to the checkpoint with its readers, so none of them may go on.
+    """
+    listed = tuple(all_regions)
+    found: set[ExecutionVertexId] = set()
+    pending = [failed]
+    while pending:
+        vertex = pending.pop()
+        if vertex in found:
+            continue
+        together = {v for r in regions_to_restart(graph, listed, vertex, is_available) for v in r.vertices}
+        sources = {v.vertex_id for v in together - found if not graph.vertex(v).gates}
+        found |= together
+        pending += (v.id for source in sources for v in graph.job_vertex(source).vertices)
+    return found
+
+
 def _reads(
     graph: ExecutionGraph, inside: set[ExecutionVertexId], ordered: list[ExecutionVertexId]
 ) -> tuple[PartitionId, ...]:

@@ -1,111 +1,73 @@
 """The scheduler: a pure state machine over the executions of a job. An event goes in, commands come out; nothing else happens.
 
 Scheduling is eager: all subtasks at once, in topological order, so that the partitions of a producer exist before anyone reads
-them and nothing that is written can be lost. The first failure is the root cause; every other subtask is then cancelled, and the job
-ends when all executions have.
+them and nothing that is written can be lost.
+
+A failure asks the restart strategy. If it allows one, the pipelined regions that the failure concerns are cancelled, and once their
+subtasks have ended:
+
+    RUNNING ──failure──▶ RESTARTING: cancelling ─all ended▶ waiting ─RestartDue▶ restoring ─StateRestored▶ starting ─all run▶ RUNNING
+                                                `RestartAt`         `RestoreState`         `DeployTask`s           `AnnounceRunning`
+
+A failure while cancelling, waiting or restoring joins that round (its regions are cancelled too); one while starting begins another.
+Otherwise the first failure is the root cause; every other subtask is cancelled, and the job ends when all executions have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Sequence
+from enum import Enum
 
 from flowrun.errors import ClusterError, InternalError
+from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster.execution import Execution, Executions, ExecutionState
 from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId
+from flowrun.runtime.jobmaster.regions import PipelinedRegion, regions, restart_together
+from flowrun.runtime.jobmaster.restart import NoRestart, RestartStrategy, is_retryable
+from flowrun.runtime.jobmaster.scheduler_events import (
+    AnnounceRunning,
+    CancelJob,
+    CancelTask,
+    CancelTimedOut,
+    Command,
+    CommitResults,
+    DeployTask,
+    EndJob,
+    Event,
+    InterruptJob,
+    JobBroke,
+    LocatedFailure,
+    RestartAt,
+    RestartDue,
+    RestoreState,
+    ResultsCommitted,
+    StartJob,
+    StateRestored,
+    StopJob,
+    StopSnapshotCompleted,
+    StopSource,
+    WatchCancellation,
+)
 from flowrun.runtime.jobmaster.slots import share_slots
 from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
 
 
-@dataclass(frozen=True, slots=True)
-class StartJob:
-    """Event: deploy everything."""
+class _Phase(Enum):
+    """Where a restart is; see the head of this module."""
+
+    NONE = "none"
+    CANCELLING = "cancelling"
+    WAITING = "waiting"
+    RESTORING = "restoring"
+    STARTING = "starting"
 
 
-@dataclass(frozen=True, slots=True)
-class CancelJob:
-    """Event: the user cancels."""
-
-
-@dataclass(frozen=True, slots=True)
-class StopJob:
-    """Event: the user stops: sources end early, results are committed."""
-
-    drain: bool
-
-
-@dataclass(frozen=True, slots=True)
-class JobBroke:
-    """Event: something of the job that is no subtask failed: an enumerator, a committer."""
-
-    error: BaseException
-    operator: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ResultsCommitted:
-    """Event: what `CommitResults` asked for is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class CancelTimedOut:
-    """Event: subtasks were given long enough to end. `stuck` describes those that did not."""
-
-    stuck: tuple[str, ...]
-
-
-Event = StartJob | CancelJob | StopJob | JobBroke | ResultsCommitted | CancelTimedOut | TaskUpdate
-
-
-@dataclass(frozen=True, slots=True)
-class DeployTask:
-    """Command: start a subtask. Ask `Scheduler.begin_deployment` first: the job may have failed meanwhile."""
-
-    vertex: ExecutionVertexId
-    attempt_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class CancelTask:
-    """Command: make a subtask end."""
-
-    attempt_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class StopSource:
-    """Command: make a source subtask end its input."""
-
-    attempt_id: str
-    drain: bool
-
-
-@dataclass(frozen=True, slots=True)
-class WatchCancellation:
-    """Command: send `CancelTimedOut` if subtasks are still alive after the time allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitResults:
-    """Command: every subtask finished; make what the sinks wrote visible, then send `ResultsCommitted`."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndJob:
-    """Command: the job is over; `Scheduler.failures` says why, root cause first."""
-
-    state: JobState
-
-
-Command = DeployTask | CancelTask | StopSource | WatchCancellation | CommitResults | EndJob
-
-
-@dataclass(frozen=True, slots=True)
-class LocatedFailure:
-    """A failure and the subtask where it happened; None if it happened in the job master."""
-
-    failure: TaskFailure
-    vertex: ExecutionVertexId | None
+_JOINED = (_Phase.CANCELLING, _Phase.WAITING)
+_UP = (ExecutionState.RUNNING, ExecutionState.FINISHED)
+_NOT_DEPLOYED = (ExecutionState.CREATED, ExecutionState.SCHEDULED)
+PAST_FAILURES = 5
+"""How many earlier failures the final error tells of."""
 
 
 class Scheduler:
@@ -116,16 +78,40 @@ class Scheduler:
         job_id: the run.
         slots: how many slots there are; None if there is no limit.
         now_ms: processing time.
+        restart: what to do about failures; None: the first one ends the job.
     """
 
-    def __init__(self, graph: ExecutionGraph, job_id: str, slots: int | None, now_ms: int) -> None:
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        job_id: str,
+        slots: int | None,
+        now_ms: int,
+        restart: RestartStrategy | None = None,
+    ) -> None:
         self._graph = graph
         self._slots = slots
+        self._strategy: RestartStrategy = restart or NoRestart()
         self.executions = Executions(graph, job_id, now_ms)
         self.state = JobState.CREATED
         self.failures: list[LocatedFailure] = []
-        """Root cause first, then what failed while the job was taken down."""
+        """Of now, not of what a restart has put right: root cause first, then what failed while subtasks were taken down."""
+        self.past_failures: deque[LocatedFailure] = deque(maxlen=PAST_FAILURES)
+        """Root causes of the last restarts, oldest first; without tracebacks, whose frames would keep dead tasks in memory."""
+        self.restart_note: str | None = None
+        """Why the last failure was not followed by a restart, for the final error; None if there is nothing to say."""
+        self.restarts = 0
+        """How many restarts the strategy has granted."""
+        self.last_failure: str | None = None
+        """What the last of them is due to."""
         self._stop: StopJob | None = None
+        self._stopped = False
+        self._announced = False
+        self._phase = _Phase.NONE
+        self._round = 0
+        self._delay_ms = 0
+        self._affected: set[ExecutionVertexId] = set()
+        self._regions: tuple[PipelinedRegion, ...] | None = None
 
     def handle(self, event: Event, now_ms: int) -> list[Command]:
         """What to do about an event.
@@ -142,16 +128,23 @@ class Scheduler:
                 return self._update(event, now_ms)
             case StopJob():
                 return self._stop_sources(event)
+            case StopSnapshotCompleted():
+                self._stopped = self._stopped or self.state is JobState.RUNNING
+                return []
             case CancelJob():
-                if self.state not in (JobState.CREATED, JobState.RUNNING):
+                if self.state not in (JobState.CREATED, JobState.RUNNING, JobState.RESTARTING):
                     return []
-                return self._take_down(JobState.CANCELLING, now_ms)
+                return self._take_down(JobState.CANCELLING, "the job was cancelled", now_ms)
             case JobBroke(error=error, operator=operator):
                 return self._fail(LocatedFailure(TaskFailure(error, operator), None), now_ms)
+            case RestartDue():
+                return self._restore(event)
+            case StateRestored():
+                return self._redeploy(event, now_ms)
             case ResultsCommitted():
-                return self._end(JobState.FINISHED)
-            case CancelTimedOut(stuck=stuck):
-                return self._give_up(stuck)
+                return self._end(JobState.FINISHED) if self._is_committing else []
+            case CancelTimedOut():
+                return self._give_up(event, now_ms)
 
     def begin_deployment(self, vertex: ExecutionVertexId, now_ms: int) -> bool:
         """Whether a subtask is still to be deployed; if so it is DEPLOYING from now on."""
@@ -166,6 +159,8 @@ class Scheduler:
         """Executions that have not ended."""
         return [e for e in self.executions if not e.is_terminal]
 
+    # Start and normal life.
+
     def _start(self, now_ms: int) -> list[Command]:
         needed = len(share_slots(self._graph))
         if self._slots is not None and needed > self._slots:
@@ -175,11 +170,14 @@ class Scheduler:
             )
             return self._fail(LocatedFailure(TaskFailure(error), None), now_ms)
         self.state = JobState.RUNNING
+        return self._schedule(list(self.executions), now_ms) or [*self._announce(), *self._settle(now_ms)]
+
+    def _schedule(self, executions: Iterable[Execution], now_ms: int) -> list[Command]:
         commands: list[Command] = []
-        for execution in self.executions:
+        for execution in executions:
             execution.transition(ExecutionState.SCHEDULED, now_ms)
             commands.append(DeployTask(execution.vertex, execution.attempt_id))
-        return commands if commands else [CommitResults()]
+        return commands
 
     def _update(self, update: TaskUpdate, now_ms: int) -> list[Command]:
         execution = self.executions.by_attempt(update.attempt_id)
@@ -196,18 +194,37 @@ class Scheduler:
         if execution.state is ExecutionState.CANCELING and target is ExecutionState.FINISHED:
             target = ExecutionState.CANCELED  # it came to its end before the cancel reached it
         execution.transition(target, now_ms, update.failure.error if update.failure else None)
-        commands: list[Command] = []
         if update.failure is not None:
-            commands = self._fail(LocatedFailure(update.failure, update.vertex), now_ms)
-        elif target is ExecutionState.RUNNING and self._stop is not None:
+            return self._fail(LocatedFailure(update.failure, update.vertex), now_ms)
+        commands: list[Command] = []
+        if target is ExecutionState.RUNNING and self._stop is not None:
             commands = self._stop_commands([execution], self._stop.drain)
-        return commands or self._settle()
+        return [*commands, *self._announce(), *self._settle(now_ms)]
 
-    def _settle(self) -> list[Command]:
-        """What follows once every execution has ended."""
+    def _announce(self) -> list[Command]:
+        """Say once a start that everything runs; a restart is over then."""
+        starting = self.state is JobState.RUNNING or self._phase is _Phase.STARTING
+        if self._announced or not starting or not all(e.state in _UP for e in self.executions):
+            return []
+        self._announced = True
+        self.state, self._phase = JobState.RUNNING, _Phase.NONE
+        return [AnnounceRunning()]
+
+    @property
+    def _is_committing(self) -> bool:
+        return self.state is JobState.RUNNING and self.executions.all_finished
+
+    def _settle(self, now_ms: int) -> list[Command]:
+        """What follows once executions have ended: all of the job, or those that are restarted."""
+        if self.state is JobState.RESTARTING:
+            ended = all(self.executions.current(v).is_terminal for v in self._affected)
+            if self._phase is not _Phase.CANCELLING or not ended:
+                return []
+            self._phase = _Phase.WAITING
+            return [RestartAt(now_ms + self._delay_ms, self._round)]
         if not self.executions.all_terminal:
             return []
-        if self.state is JobState.RUNNING and self.executions.all_finished:
+        if self._is_committing:
             return [CommitResults()]
         if self.state is JobState.FAILING:
             return self._end(JobState.FAILED)
@@ -217,30 +234,8 @@ class Scheduler:
             raise InternalError("every subtask ended, some did not finish, and nobody cancelled or failed")
         return []
 
-    def _fail(self, located: LocatedFailure, now_ms: int) -> list[Command]:
-        same = next((i for i, f in enumerate(self.failures) if f.failure.error is located.failure.error), None)
-        if same is not None:
-            self.failures[same] = located  # told again at its end, now with what closing brought to light
-        else:
-            self.failures.append(located)
-        if self.state in (JobState.CREATED, JobState.RUNNING):
-            return self._take_down(JobState.FAILING, now_ms)
-        return self._settle()
-
-    def _take_down(self, state: JobState, now_ms: int) -> list[Command]:
-        self.state = state
-        commands: list[Command] = []
-        for execution in self.alive:
-            if execution.state in (ExecutionState.CREATED, ExecutionState.SCHEDULED):
-                execution.transition(ExecutionState.CANCELED, now_ms)
-                continue
-            if execution.state is not ExecutionState.CANCELING:
-                execution.transition(ExecutionState.CANCELING, now_ms)
-                commands.append(CancelTask(execution.attempt_id))
-        return [*commands, WatchCancellation()] if self.alive else self._settle()
-
     def _stop_sources(self, event: StopJob) -> list[Command]:
-        if self.state not in (JobState.CREATED, JobState.RUNNING) or self._stop is not None:
+        if self.state not in (JobState.CREATED, JobState.RUNNING, JobState.RESTARTING) or self._stop is not None:
             return []
         self._stop = event
         return self._stop_commands(list(self.executions), event.drain)
@@ -252,13 +247,169 @@ class Scheduler:
             if e.state is ExecutionState.RUNNING and not self._graph.vertex(e.vertex).gates
         ]
 
-    def _give_up(self, stuck: tuple[str, ...]) -> list[Command]:
-        if not self.alive:
+    # Failures.
+
+    def _fail(self, located: LocatedFailure, now_ms: int) -> list[Command]:
+        same = next((i for i, f in enumerate(self.failures) if f.failure.error is located.failure.error), None)
+        if same is not None:
+            self.failures[same] = located  # told again at its end, now with what closing brought to light
+            return self._settle(now_ms)
+        self.failures.append(located)
+        if self.state is JobState.CREATED:
+            return self._take_down(JobState.FAILING, self._reason(located), now_ms)
+        if self.state in (JobState.RUNNING, JobState.RESTARTING):
+            return self._recover(located, now_ms)
+        return self._settle(now_ms)
+
+    def _recover(self, located: LocatedFailure, now_ms: int) -> list[Command]:
+        """Restart what the failure concerns, or take the job down."""
+        if self._phase is _Phase.CANCELLING and located.vertex in self._affected:
+            return self._settle(now_ms)  # a consequence of the failure that is being put right
+        restoring = self._phase is _Phase.RESTORING and located.vertex is None
+        joins = self._phase in _JOINED or (self._phase is _Phase.RESTORING and not restoring)
+        note = self._refusal(located, restoring=restoring)
+        if note is None and not joins:
+            delay_ms = self._strategy.on_failure(now_ms)
+            if delay_ms is None:
+                times = "1 restart" if self.restarts == 1 else f"{self.restarts} restarts"
+                note = f"gave up after {times} ({self._strategy.description})" if self._strategy.description else ""
+            else:
+                self._delay_ms = delay_ms
+                self.last_failure = describe_error(located.failure.error)
+                self.restarts += 1
+                if restoring:
+                    self._file(keep=located)
+        if note is None:
+            return self._begin_round(located, now_ms)
+        self.restart_note = note or None
+        self.failures.remove(located)
+        self.failures.insert(0, located)
+        return self._take_down(JobState.FAILING, self._reason(located), now_ms)
+
+    def _refusal(self, located: LocatedFailure, *, restoring: bool) -> str | None:
+        """Why no strategy is asked; None if it is."""
+        if self._stopped:
+            return "not restarted: the snapshot with which the job was stopped is complete, resume from it"
+        if not is_retryable(located.failure, restoring=restoring):
+            return "not restarted: the same error would come again" if self._strategy.description else ""
+        return None
+
+    def _reason(self, located: LocatedFailure) -> str:
+        return f"the job failed: {describe_error(located.failure.error)}"
+
+    def _begin_round(self, located: LocatedFailure, now_ms: int) -> list[Command]:
+        """Cancel what is to be restarted; what an unfinished round had cancelled stays part of it."""
+        self._affected |= self._concerned(located)
+        self.state, self._phase = JobState.RESTARTING, _Phase.CANCELLING
+        self._announced = False
+        self._round += 1
+        return [
+            InterruptJob(self._reason(located)),
+            *self._cancel((self.executions.current(v) for v in self._order(self._affected)), now_ms),
+            *self._settle(now_ms),
+        ]
+
+    def _concerned(self, located: LocatedFailure) -> set[ExecutionVertexId]:
+        if located.vertex is None:
+            return {e.vertex for e in self.executions}
+        if self._regions is None:
+            self._regions = regions(self._graph)
+        producers = {p.id: v.id for v in self._graph.all_vertices() for p in v.partitions}
+        return restart_together(
+            self._graph,
+            self._regions,
+            located.vertex,
+            lambda p: self.executions.current(producers[p]).state is ExecutionState.FINISHED,
+        )
+
+    def _order(self, vertices: set[ExecutionVertexId]) -> list[ExecutionVertexId]:
+        return [e.vertex for e in self.executions if e.vertex in vertices]
+
+    def _restore(self, event: RestartDue) -> list[Command]:
+        if self._phase is not _Phase.WAITING or event.round != self._round:
             return []
-        error = ClusterError("subtasks did not end in the time allowed after they were cancelled: " + "; ".join(stuck))
+        self._phase = _Phase.RESTORING
+        return [RestoreState(self._round, tuple(self._order(self._affected)))]
+
+    def _redeploy(self, event: StateRestored, now_ms: int) -> list[Command]:
+        if self._phase is not _Phase.RESTORING or event.round != self._round:
+            return []
+        self._phase = _Phase.STARTING
+        self._file()
+        again = self._affected - self._left_alone(event.finished)
+        attempts = [self.executions.restart(vertex, now_ms) for vertex in self._order(again)]
+        self._affected.clear()
+        return self._schedule(attempts, now_ms) or [*self._announce(), *self._settle(now_ms)]
+
+    def _file(self, keep: LocatedFailure | None = None) -> None:
+        """Count the failures of a round as past."""
+        filed = [f for f in self.failures if f is not keep]
+        self.past_failures.extend(filed[:1])
+        for located in filed:
+            _forget_frames(located.failure.error)
+        self.failures = [] if keep is None else [keep]
+
+    def _left_alone(self, finished: frozenset[ExecutionVertexId]) -> set[ExecutionVertexId]:
+        """Subtasks of regions that have nothing left to do: finished here, and in what was restored."""
+        if self._regions is None:
+            self._regions = regions(self._graph)
+        return {
+            vertex
+            for region in self._regions
+            if finished.issuperset(region.vertices)
+            and all(self.executions.current(v).state is ExecutionState.FINISHED for v in region.vertices)
+            for vertex in region.vertices
+        }
+
+    # The end.
+
+    def _cancel(self, executions: Iterable[Execution], now_ms: int) -> list[Command]:
+        """Have executions end, and watch that they do."""
+        commands: list[Command] = []
+        watched = []
+        for execution in executions:
+            if execution.is_terminal:
+                continue
+            if execution.state in _NOT_DEPLOYED:
+                execution.transition(ExecutionState.CANCELED, now_ms)
+                continue
+            watched.append(execution.attempt_id)
+            if execution.state is not ExecutionState.CANCELING:
+                execution.transition(ExecutionState.CANCELING, now_ms)
+                commands.append(CancelTask(execution.attempt_id))
+        return [*commands, WatchCancellation(tuple(watched))] if watched else commands
+
+    def _take_down(self, state: JobState, reason: str, now_ms: int) -> list[Command]:
+        interrupted: list[Command] = [] if self.state is JobState.CREATED else [InterruptJob(reason)]
+        self.state, self._phase = state, _Phase.NONE
+        return [*interrupted, *self._cancel(self.executions, now_ms), *self._settle(now_ms)]
+
+    def _give_up(self, event: CancelTimedOut, now_ms: int) -> list[Command]:
+        stuck = {a for a in event.attempts if (e := self.executions.by_attempt(a)) is not None and not e.is_terminal}
+        alive = {e.attempt_id for e in self.alive}
+        taken_down = self.state in (JobState.FAILING, JobState.CANCELLING)
+        if not stuck or (taken_down and stuck != alive):
+            return []  # they ended, or those that were cancelled later still have time
+        error = ClusterError(
+            "subtasks did not end in the time allowed after they were cancelled: " + "; ".join(event.stuck)
+        )
         self.failures.append(LocatedFailure(TaskFailure(error), None))
-        return self._end(JobState.FAILED)
+        if stuck == alive:
+            return self._end(JobState.FAILED)
+        return self._take_down(JobState.FAILING, f"the job failed: {error.message}", now_ms)
 
     def _end(self, state: JobState) -> list[Command]:
         self.state = state
         return [EndJob(state)]
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error and its causes: their frames hold the operators and rows of a task that is gone."""
+    seen: set[int] = set()
+    following: list[BaseException] = [error]
+    while following:
+        current = following.pop()
+        if id(current) not in seen:
+            seen.add(id(current))
+            current.__traceback__ = None
+            following += [e for e in (current.__cause__, current.__context__) if e is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from flowrun.api.source import Source, Split, SplitEnumerator
+from flowrun.api.source import JsonValue, Source, Split, SplitEnumerator
 from flowrun.core.clock import Clock
 from flowrun.runtime.messages import SplitRequest
 
@@ -32,9 +32,11 @@ class SourceCoordinator:
         self._enumerator: SplitEnumerator | None = None
         self._waiting: deque[SplitRequest] = deque()
 
-    def start(self) -> None:
-        """Create and start the enumerator; may block on I/O."""
-        self._enumerator = self._source.create_enumerator(self._parallelism, self._clock)
+    def start(self, restored: JsonValue = None) -> None:
+        """Create and start an enumerator, afresh or from a snapshot; may block on I/O. One that was there before is closed."""
+        self.close()
+        self._waiting.clear()
+        self._enumerator = self._source.create_enumerator(self._parallelism, self._clock, restored)
         self._enumerator.start()
 
     @property
@@ -53,6 +55,10 @@ class SourceCoordinator:
             return []
         self._enumerator.discover()
         return self._serve()
+
+    def snapshot(self) -> JsonValue:
+        """What an enumerator needs to go on from here; None if there is none any more."""
+        return None if self._enumerator is None else self._enumerator.snapshot()
 
     def close(self) -> None:
         """Close the enumerator."""

@@ -1,61 +1,167 @@
-"""Barrier handlers: when the barriers that arrive on the channels of a task make it take its snapshot."""
+"""When the barriers that arrive on the channels of a task make it take its snapshot: the contract of barrier handlers. Pure.
+
+A handler is told of every barrier and every end of a channel, in the order of arrival, and answers with what the task has to do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from flowrun.core.elements import CheckpointBarrier
+from flowrun.core.clock import Clock
+from flowrun.core.elements import Alignment, CheckpointBarrier, CheckpointKind, CheckpointOptions
+from flowrun.graph.partitioner import KeyGroupPartitioner, Partitioner
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Leave a channel unread until `Resume`: its barrier has come, others are awaited."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Read a blocked channel again."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Take the snapshot now and pass the barrier on.
+
+    Attributes:
+        barrier: unaligned if the alignment was, or has become so.
+        recorded: channels whose barrier has not come: what they give from now on belongs to the snapshot, until `StopRecording`.
+        since_ns: arrival of the first barrier, `Clock.monotonic_ns`.
+    """
+
+    barrier: CheckpointBarrier
+    recorded: frozenset[int]
+    since_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRecording:
+    """The barrier of a recorded channel has come, or its end."""
+
+    checkpoint_id: int
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No snapshot of this checkpoint (any more): what was recorded for it is void. `reason` goes into the decline; None: it was aborted."""
+
+    checkpoint_id: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Call `timed_out(checkpoint_id)` at `time_ms` (epoch)."""
+
+    checkpoint_id: int
+    time_ms: int
+
+
+BarrierAction = Block | Resume | TakeSnapshot | StopRecording | GiveUp | WakeAt
+Actions = Sequence[BarrierAction]
+NO_ACTION: Actions = ()
 
 
 class BarrierHandler(Protocol):
-    """Told of every barrier and every end of a channel, in order. One a task; called by the task's thread.
+    """One a task; called by the task's thread. Channels are numbered over all inputs of the task."""
 
-    Channels are numbered over all inputs of the task. A handler that aligns blocks and resumes channels of the gates.
-    """
-
-    def barrier(self, channel: int, barrier: CheckpointBarrier) -> CheckpointBarrier | None:
-        """A barrier arrived; gives the barrier on which the task must act now, if any."""
+    def barrier(self, channel: int, barrier: CheckpointBarrier) -> Actions:
+        """A barrier arrived."""
         ...
 
-    def end_of_input(self, channel: int) -> CheckpointBarrier | None:
-        """A channel ended, which counts as its barrier; gives the barrier on which the task must act now, if any."""
+    def end_of_input(self, channel: int) -> Actions:
+        """A channel ended, which counts as its barrier."""
+        ...
+
+    def abort(self, checkpoint_id: int) -> Actions:
+        """The job master gave a checkpoint up; remembered if its barrier has not come."""
+        ...
+
+    def timed_out(self, checkpoint_id: int) -> Actions:
+        """What `WakeAt` asked for; harmless if late."""
         ...
 
 
-class BarrierTracker:
-    """Acts when the barrier has arrived on every open channel; blocks nothing.
+MAX_REMEMBERED_ABORTS = 128
+"""How many aborted checkpoints whose barrier has not come are remembered, the newest ones (as in Apache Flink)."""
 
-    Exactly once for a task with one channel, at least once for others. After Apache Flink's `CheckpointBarrierTracker`: a newer
-    id subsumes a pending older one, and ids that were acted upon are forgotten.
 
-    >>> tracker = BarrierTracker(2)
-    >>> tracker.barrier(0, CheckpointBarrier(1, 0)), tracker.barrier(1, CheckpointBarrier(1, 0))
-    (None, CheckpointBarrier(checkpoint_id=1, trigger_ms=0, options=CheckpointOptions(kind=<CheckpointKind.CHECKPOINT: 'checkpoint'>, \
-alignment=<Alignment.ALIGNED: 'aligned'>, alignment_timeout_ms=None, stop=False, drain=False)))
+class RememberedAborts:
+    """Checkpoints that were aborted before their barrier came."""
+
+    def __init__(self) -> None:
+        self._ids: set[int] = set()
+
+    def __contains__(self, checkpoint_id: int) -> bool:
+        return checkpoint_id in self._ids
+
+    def add(self, checkpoint_id: int) -> None:
+        """Remember one; the oldest is forgotten when there are too many."""
+        self._ids.add(checkpoint_id)
+        if len(self._ids) > MAX_REMEMBERED_ABORTS:
+            self._ids.remove(min(self._ids))
+
+    def forget_up_to(self, checkpoint_id: int) -> None:
+        """Barriers up to this one are dropped anyway."""
+        self._ids = {i for i in self._ids if i > checkpoint_id}
+
+
+def overtakes(options: CheckpointOptions) -> bool:
+    """Whether barriers with these options overtake rows. Savepoints and the last snapshot of a stopped job never do.
+
+    >>> overtakes(CheckpointOptions(alignment=Alignment.UNALIGNED)), overtakes(CheckpointOptions(CheckpointKind.SAVEPOINT))
+    (True, False)
     """
+    return options.alignment is Alignment.UNALIGNED and options.kind is CheckpointKind.CHECKPOINT and not options.stop
 
-    def __init__(self, channels: int) -> None:
-        self._open = set(range(channels))
-        self._pending: dict[int, tuple[CheckpointBarrier, set[int]]] = {}
-        self._last = -1
 
-    def barrier(self, channel: int, barrier: CheckpointBarrier) -> CheckpointBarrier | None:
-        """A barrier arrived on a channel."""
-        if barrier.checkpoint_id <= self._last:
-            return None
-        self._pending.setdefault(barrier.checkpoint_id, (barrier, set()))[1].add(channel)
-        return self._complete()
+def may_be_overtaken(partitioner: Partitioner) -> bool:
+    """Whether barriers may overtake rows on an exchange: only on keyed ones.
 
-    def end_of_input(self, channel: int) -> CheckpointBarrier | None:
-        """A channel ended: the others decide."""
-        self._open.discard(channel)
-        return self._complete() if self._open else None
+    They alone are there at any parallelism, and their rows alone say to which subtask they belong (ADR 11).
+    """
+    return isinstance(partitioner, KeyGroupPartitioner)
 
-    def _complete(self) -> CheckpointBarrier | None:
-        complete = [b for b, seen in self._pending.values() if seen >= self._open]
-        if not complete:
-            return None
-        newest = max(complete, key=lambda b: b.checkpoint_id)
-        self._last = newest.checkpoint_id
-        self._pending = {i: p for i, p in self._pending.items() if i > self._last}
-        return newest
+
+def overtaking_time_ms(barrier: CheckpointBarrier) -> int | None:
+    """When an aligned barrier begins to overtake, epoch ms; None: never.
+
+    >>> overtaking_time_ms(CheckpointBarrier(1, 1_000, CheckpointOptions(alignment_timeout_ms=50)))
+    1050
+    """
+    options = barrier.options
+    if options.alignment is not Alignment.ALIGNED or options.alignment_timeout_ms is None:
+        return None
+    if options.kind is not CheckpointKind.CHECKPOINT or options.stop:
+        return None
+    return barrier.trigger_ms + options.alignment_timeout_ms
+
+
+def as_unaligned(barrier: CheckpointBarrier) -> CheckpointBarrier:
+    """The same barrier, overtaking."""
+    return replace(barrier, options=replace(barrier.options, alignment=Alignment.UNALIGNED))
+
+
+def as_aligned(barrier: CheckpointBarrier) -> CheckpointBarrier:
+    """The same barrier, never overtaking."""
+    return replace(barrier, options=replace(barrier.options, alignment=Alignment.ALIGNED, alignment_timeout_ms=None))
+
+
+def barrier_to_send(barrier: CheckpointBarrier, clock: Clock) -> CheckpointBarrier:
+    """The barrier as a task sends it on now: overtaking if its time is up, aligned if it never may overtake."""
+    due = overtaking_time_ms(barrier)
+    if due is not None and clock.now_ms() >= due:
+        return as_unaligned(barrier)
+    if barrier.options.alignment is Alignment.UNALIGNED and not overtakes(barrier.options):
+        return as_aligned(barrier)
+    return barrier

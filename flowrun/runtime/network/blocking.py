@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from flowrun.core.elements import Event, RecordBatch
+from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch
 from flowrun.errors import ConnectorError, InternalError
-from flowrun.runtime.network.subpartition import Control, Data
+from flowrun.runtime.network.subpartition import Control, Data, Settled
 
 _TIMESTAMPS = "__flowrun_timestamps"
 _KINDS = "__flowrun_row_kinds"
@@ -67,6 +67,13 @@ class BlockingSubpartition:
         """Remember an event at this place of the order."""
         self._order.append(event)
 
+    def add_barrier(self, barrier: CheckpointBarrier, settled: Settled, *, in_order: bool = False) -> None:
+        """Nothing: what is read after its end, perhaps several times, belongs to no checkpoint."""
+        settled(())
+
+    def overtake(self, checkpoint_id: int) -> None:
+        """Nothing: barriers do not come here."""
+
     def flush(self) -> bool:
         """Nothing is shown before the end."""
         return False
@@ -80,7 +87,7 @@ class BlockingSubpartition:
         for listener in listeners:
             listener()
 
-    def create_view(self, listener: Callable[[], None]) -> BlockingView:
+    def create_view(self, listener: Callable[[], None], urgent: Callable[[], None] | None = None) -> BlockingView:
         """A reader from the beginning; it finds nothing until the producer has finished."""
         with self._lock:
             self._listeners.append(listener)

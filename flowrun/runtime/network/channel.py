@@ -8,8 +8,8 @@ from typing import Protocol
 from flowrun.errors import InternalError
 from flowrun.runtime.network.subpartition import Control, Data, SubpartitionView
 
-OpenView = Callable[[Callable[[], None]], SubpartitionView]
-"""Opens the reading end of a subpartition, given the listener to call when there is something to read."""
+OpenView = Callable[[Callable[[], None], Callable[[], None]], SubpartitionView]
+"""Opens the reading end of a subpartition, given whom to call when there is something to read, and when something has overtaken."""
 
 
 class InputChannel(Protocol):
@@ -18,9 +18,9 @@ class InputChannel(Protocol):
     A remote channel keeps received batches in its own queue and answers `poll` from it; its sender knows its credit.
     """
 
-    def request(self, listener: Callable[[], None]) -> None:
+    def request(self, listener: Callable[[], None], urgent: Callable[[], None]) -> None:
         """Ask for the subpartition; `listener` is called, from any thread, each time something came after `poll` gave None or
-        `more=False`.
+        `more=False`, and `urgent` when something overtook what was queued: this channel should be read next.
         """
         ...
 
@@ -42,9 +42,9 @@ class LocalInputChannel:
         self._view: SubpartitionView | None = None
         self._expected = 0
 
-    def request(self, listener: Callable[[], None]) -> None:
+    def request(self, listener: Callable[[], None], urgent: Callable[[], None]) -> None:
         """Open the view."""
-        self._view = self._open_view(listener)
+        self._view = self._open_view(listener, urgent)
 
     def poll(self, max_rows: int) -> Data | Control | None:
         """What comes next; checks that no element was lost or repeated.

@@ -107,7 +107,7 @@ class NetworkEnvironment:
             raise InternalError(
                 f"partition {channel.partition} is read before its producer {channel.producer} is deployed"
             )
-        return lambda listener: partition.create_view(channel.subpartition, listener)
+        return lambda listener, urgent: partition.create_view(channel.subpartition, listener, urgent)
 
     def _spill_folder(self) -> Path:
         with self._lock:

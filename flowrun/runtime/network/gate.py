@@ -1,7 +1,8 @@
 """Input gates: all channels of one input of a subtask, read fairly and coalesced.
 
 Batches that are ready are concatenated up to the wanted batch size, over channels too: a batch that the producer split for its
-consumers must not stay in crumbs downstream. Order holds a channel; events are never overtaken and never overtake.
+consumers must not stay in crumbs downstream. Order holds a channel; events are never overtaken and never overtake (barriers that
+overtake did so before, in the queue of the channel: it is then read next).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
-from typing import Protocol
+from functools import partial
+from itertools import accumulate
+from typing import Protocol, TypeVar
 
 from flowrun.core.elements import EndOfInput, Event, RecordBatch, concat_batches
 from flowrun.runtime.network.channel import InputChannel
@@ -24,6 +26,17 @@ class GateEvent:
 
     channel: int
     event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class GateRows:
+    """Rows of one channel (position in the gate)."""
+
+    channel: int
+    rows: RecordBatch
+
+
+G = TypeVar("G", bound=GateRows | GateEvent)
 
 
 class InputGate(Protocol):
@@ -51,6 +64,10 @@ class InputGate(Protocol):
         """Rows or an event, without waiting; None if there is nothing now."""
         ...
 
+    def poll_channel(self) -> GateRows | GateEvent | None:
+        """As `poll`, but rows of one channel at a time, with its number: for the time when rows in flight are recorded."""
+        ...
+
     def block(self, channel: int) -> None:
         """Leave a channel unread until `resume` (barrier alignment). What was already taken from it is still given."""
         ...
@@ -76,7 +93,8 @@ class SingleInputGate:
         self._blocked = [False] * len(self._channels)
         self._armed = False
         self._listener: Callable[[], None] | None = None
-        self._held: deque[RecordBatch | GateEvent] = deque()
+        self._held: deque[GateRows | GateEvent] = deque()
+        """Taken from their channels, not given yet."""
         self._ended = 0
 
     @property
@@ -96,13 +114,14 @@ class SingleInputGate:
     def request_partitions(self) -> None:
         """Connect all channels."""
         for index, channel in enumerate(self._channels):
-            channel.request(self._notifier(index))
+            channel.request(partial(self._enqueue, index), partial(self._enqueue_first, index))
 
     def poll(self) -> RecordBatch | GateEvent | None:
         """Rows of one or several channels, or one event."""
         if self._held:
-            return self._given(self._held.popleft())
+            return self._poll_held()
         batches: list[RecordBatch] = []
+        channels: list[int] = []
         rows = 0
         # Below half of the wanted size one more channel is asked; above it, copying costs more than it saves.
         while 2 * rows < self._batch_rows:
@@ -115,17 +134,33 @@ class SingleInputGate:
             if element.more:
                 self._enqueue(index)
             if isinstance(element, Control):
-                self._held.append(GateEvent(index, element.event))
+                event = GateEvent(index, element.event)
+                if not batches:
+                    return self._given(event)
+                self._held.append(event)
                 break
             batches += element.batches
+            channels += [index] * len(element.batches)
             rows = sum(b.num_rows for b in batches)
-        if not batches:
-            return self._given(self._held.popleft()) if self._held else None
-        if len(batches) == 1:
-            return batches[0]
-        runs = [concat_batches(list(run)) for _, run in groupby(batches, lambda b: b.timestamps is None)]
-        self._held.extendleft(reversed(runs[1:]))
-        return runs[0]
+        if len(batches) <= 1:
+            return batches[0] if batches else None
+        return self._first_run(batches, channels)
+
+    def poll_channel(self) -> GateRows | GateEvent | None:
+        """Rows of one channel, or one event."""
+        if self._held:
+            return self._given(self._held.popleft())
+        while (index := self._next_ready(arm=True)) is not None:
+            element = self._channels[index].poll(self._batch_rows)
+            if element is None:
+                continue
+            if element.more:
+                self._enqueue(index)
+            if isinstance(element, Control):
+                return self._given(GateEvent(index, element.event))
+            first = self._first_run(list(element.batches), [index] * len(element.batches))
+            return GateRows(index, first)
+        return None
 
     def block(self, channel: int) -> None:
         """Leave a channel unread."""
@@ -143,13 +178,34 @@ class SingleInputGate:
         for channel in self._channels:
             channel.release()
 
-    def _given(self, element: RecordBatch | GateEvent) -> RecordBatch | GateEvent:
+    def _poll_held(self) -> RecordBatch | GateEvent:
+        held = self._held.popleft()
+        if isinstance(held, GateEvent):
+            return self._given(held)
+        batches = [held.rows]
+        while self._held:
+            following = self._held[0]
+            if isinstance(following, GateEvent) or (following.rows.timestamps is None) != (
+                batches[0].timestamps is None
+            ):
+                break
+            self._held.popleft()
+            batches.append(following.rows)
+        return concat_batches(batches)
+
+    def _first_run(self, batches: list[RecordBatch], channels: list[int]) -> RecordBatch:
+        """The first batches as one, as far as all or none of them have event times; the rest is held, each under its channel."""
+        timeless = batches[0].timestamps is None
+        count = next((i for i, b in enumerate(batches) if (b.timestamps is None) != timeless), len(batches))
+        if count < len(batches):
+            rest = [GateRows(c, b) for c, b in zip(channels[count:], batches[count:], strict=True)]
+            self._held.extendleft(reversed(rest))
+        return concat_batches(batches[:count])
+
+    def _given(self, element: G) -> G:
         if isinstance(element, GateEvent) and isinstance(element.event, EndOfInput):
             self._ended += 1
         return element
-
-    def _notifier(self, index: int) -> Callable[[], None]:
-        return lambda: self._enqueue(index)
 
     def _enqueue(self, index: int) -> None:
         with self._lock:
@@ -157,6 +213,17 @@ class SingleInputGate:
                 return
             self._is_ready[index] = True
             self._ready.append(index)
+            armed, self._armed = self._armed, False
+        if armed and self._listener is not None:
+            self._listener()
+
+    def _enqueue_first(self, index: int) -> None:
+        """The channel is read next, wherever it was in the queue."""
+        with self._lock:
+            if self._is_ready[index]:
+                self._ready.remove(index)
+            self._is_ready[index] = True
+            self._ready.appendleft(index)
             armed, self._armed = self._armed, False
         if armed and self._listener is not None:
             self._listener()
@@ -211,6 +278,18 @@ class UnionInputGate:
                 return GateEvent(self._starts[index] + element.channel, element.event)
             if element is not None:
                 return element
+        return None
+
+    def poll_channel(self) -> GateRows | GateEvent | None:
+        """What one channel of the next member in turn has."""
+        for _ in self._members:
+            index = self._turn
+            self._turn = (index + 1) % len(self._members)
+            element = self._members[index].poll_channel()
+            if isinstance(element, GateEvent):
+                return GateEvent(self._starts[index] + element.channel, element.event)
+            if element is not None:
+                return GateRows(self._starts[index] + element.channel, element.rows)
         return None
 
     def block(self, channel: int) -> None:

@@ -7,14 +7,15 @@ slot is left. Written by its subtask's thread; `flush`, `cancel` and `release` m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from flowrun.api.metrics import Counter
 from flowrun.core.clock import Clock
-from flowrun.core.elements import END_OF_INPUT, Event, RecordBatch
+from flowrun.core.elements import END_OF_INPUT, CheckpointBarrier, Event, RecordBatch
 from flowrun.errors import JobCancelledError
 from flowrun.runtime.metrics import TimeAccount
 from flowrun.runtime.network.buffer_pool import BATCH_OVERHEAD_BYTES, LocalBufferPool, slots_for
-from flowrun.runtime.network.subpartition import Subpartition, SubpartitionView
+from flowrun.runtime.network.subpartition import InFlightElement, Subpartition, SubpartitionView
 from flowrun.runtime.task.timers import TimerThread
 
 WORTH_A_WAKE_UP_ROWS = 1024
@@ -22,6 +23,9 @@ WORTH_A_WAKE_UP_ROWS = 1024
 
 MIN_LINGER_MS = 10
 """Lingering longer than this saves next to nothing: a consumer that wakes up a hundred times a second is idle all the same."""
+
+Overtaken = Sequence[InFlightElement]
+"""What a barrier overtook in one subpartition, in order."""
 
 
 def linger_ms(buffer_timeout_ms: int, channels: int) -> int:
@@ -109,6 +113,24 @@ class ResultPartition:
         for subpartition in self.subpartitions:
             subpartition.add_event(event)
 
+    def broadcast_barrier(
+        self, barrier: CheckpointBarrier, settled: Callable[[int, Overtaken], None], *, in_order: bool = False
+    ) -> None:
+        """Add a barrier to every subpartition, behind or before what is queued; never waits.
+
+        Args:
+            barrier: overtakes if its options say so; one with an alignment timeout may do so later, see `overtake`.
+            in_order: it overtakes nothing here, whatever its options say.
+            settled: called once a subpartition (its number, what the barrier overtook there), at once or by another thread.
+        """
+        for channel, subpartition in enumerate(self.subpartitions):
+            subpartition.add_barrier(barrier, partial(settled, channel), in_order=in_order)
+
+    def overtake(self, checkpoint_id: int) -> None:
+        """Have a barrier overtake wherever it is still queued. Any thread."""
+        for subpartition in self.subpartitions:
+            subpartition.overtake(checkpoint_id)
+
     def send_event(self, channel: int, event: Event) -> None:
         """Append an event to one subpartition."""
         self.subpartitions[channel].add_event(event)
@@ -125,9 +147,11 @@ class ResultPartition:
             subpartition.finish()
         self.pool.close()
 
-    def create_view(self, subpartition: int, listener: Callable[[], None]) -> SubpartitionView:
+    def create_view(
+        self, subpartition: int, listener: Callable[[], None], urgent: Callable[[], None] | None = None
+    ) -> SubpartitionView:
         """The reading end of one subpartition."""
-        return self.subpartitions[subpartition].create_view(listener)
+        return self.subpartitions[subpartition].create_view(listener, urgent)
 
     def cancel(self) -> None:
         """Wake the writer: it raises `JobCancelledError`."""

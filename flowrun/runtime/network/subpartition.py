@@ -2,6 +2,8 @@
 
 `PipelinedSubpartition` keeps elements in memory and is read once, while it is written. What is written becomes visible to the
 consumer when it is worth a wake-up: at `flush`, at an event, or when enough rows have gathered (see `RecordWriter`).
+
+A barrier that overtakes goes to the front of the queue, and what it overtook is handed back: it is in flight, part of the checkpoint.
 """
 
 from __future__ import annotations
@@ -10,13 +12,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
-from flowrun.core.elements import Alignment, CheckpointBarrier, Event, RecordBatch
+from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch, Watermark, WatermarkStatus
 from flowrun.errors import InternalError
+from flowrun.runtime.network.barriers import as_unaligned, overtakes, overtaking_time_ms
 from flowrun.runtime.network.buffer_pool import SLOT_BYTES
 
 Recycle = Callable[[int], None]
+
+InFlightElement = RecordBatch | Watermark | WatermarkStatus
+Settled = Callable[[Sequence[InFlightElement]], None]
+"""Told once, by any thread and without any lock held, what a barrier overtook: nothing if it keeps its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,16 @@ class Subpartition(Protocol):
         """Append an event; it makes everything before it visible."""
         ...
 
+    def add_barrier(self, barrier: CheckpointBarrier, settled: Settled, *, in_order: bool = False) -> None:
+        """Add a barrier: in front of everything if it overtakes, else, and with `in_order`, at the end. One that may overtake later is
+        settled when its consumer takes it or when `overtake` moves it; every other one at once.
+        """
+        ...
+
+    def overtake(self, checkpoint_id: int) -> None:
+        """Have a barrier that is still queued overtake what is before it. Any thread; nothing happens if it is gone."""
+        ...
+
     @property
     def unflushed_rows(self) -> int:
         """Rows that the consumer was not told of."""
@@ -89,8 +107,10 @@ class Subpartition(Protocol):
         """The producer ended well: nothing is added any more."""
         ...
 
-    def create_view(self, listener: Callable[[], None]) -> SubpartitionView:
-        """A reading end; `listener` is called from the producer's or the flusher's thread and must not block."""
+    def create_view(self, listener: Callable[[], None], urgent: Callable[[], None] | None = None) -> SubpartitionView:
+        """A reading end; `listener` is called from the producer's or the flusher's thread and must not block, and so is `urgent`, each
+        time something has overtaken what was queued.
+        """
         ...
 
     def release(self) -> None:
@@ -126,6 +146,9 @@ class PipelinedSubpartition:
         self._batches = 0
         self._sequence = 0
         self._released = False
+        self._urgent: Callable[[], None] | None = None
+        self._unsettled: dict[int, Settled] = {}
+        """By checkpoint: whom to tell what becomes of a queued barrier that may overtake."""
 
     @property
     def unflushed_rows(self) -> int:
@@ -161,18 +184,46 @@ class PipelinedSubpartition:
             return True
 
     def add_event(self, event: Event) -> None:
-        """Append an event and make everything visible. An unaligned barrier goes to the front."""
+        """Append an event and make everything visible."""
         with self._lock:
-            if self._released:
-                return
-            if isinstance(event, CheckpointBarrier) and event.options.alignment is Alignment.UNALIGNED:
-                self._queue.appendleft(event)
-            else:
-                self._queue.append(event)
-            self._spare = 0
-            listener = self._show()
+            listener = self._append_event(event)
         if listener is not None:
             listener()
+
+    def add_barrier(self, barrier: CheckpointBarrier, settled: Settled, *, in_order: bool = False) -> None:
+        """Add a barrier; see `Subpartition.add_barrier`."""
+        if overtakes(barrier.options) and not in_order:
+            with self._lock:
+                overtaken = () if self._released else self._put_first(barrier, len(self._queue))
+            self._announce()
+            settled(overtaken)
+            return
+        may_overtake = overtaking_time_ms(barrier) is not None and not in_order
+        with self._lock:
+            queued = may_overtake and not self._released
+            if queued:
+                self._unsettled[barrier.checkpoint_id] = settled
+            listener = self._append_event(barrier)
+        if listener is not None:
+            listener()
+        if not queued:
+            settled(())
+
+    def overtake(self, checkpoint_id: int) -> None:
+        """Move a queued barrier to the front."""
+        with self._lock:
+            settled = self._unsettled.pop(checkpoint_id, None)
+            if settled is None:
+                return
+            place, barrier = next(
+                (i, e)
+                for i, e in enumerate(self._queue)
+                if isinstance(e, CheckpointBarrier) and e.checkpoint_id == checkpoint_id
+            )
+            del self._queue[place]
+            overtaken = self._put_first(as_unaligned(barrier), place)
+        self._announce()
+        settled(overtaken)
 
     def flush(self) -> bool:
         """Make everything visible."""
@@ -187,7 +238,7 @@ class PipelinedSubpartition:
     def finish(self) -> None:
         """The end-of-input event, which was added before, says all that a reader needs."""
 
-    def create_view(self, listener: Callable[[], None]) -> PipelinedView:
+    def create_view(self, listener: Callable[[], None], urgent: Callable[[], None] | None = None) -> PipelinedView:
         """The one reading end.
 
         Raises:
@@ -197,6 +248,7 @@ class PipelinedSubpartition:
             if self._listener is not None:
                 raise InternalError(f"pipelined subpartition {self.name} was opened twice")
             self._listener = listener
+            self._urgent = urgent or listener
             self._armed = True
             notify = self._show() if len(self._queue) > self._hidden else None
         if notify is not None:
@@ -211,30 +263,35 @@ class PipelinedSubpartition:
                 return None
             sequence = self._sequence
             head = self._queue[0]
-            if not isinstance(head, _Queued):
+            if isinstance(head, _Queued):
+                batches: list[RecordBatch] = []
+                rows = slots = 0
+                for queued in self._queue:
+                    if not isinstance(queued, _Queued) or (batches and rows + queued.batch.num_rows > max_rows):
+                        break
+                    batches.append(queued.batch)
+                    rows += queued.batch.num_rows
+                    slots += queued.slots
+                for _ in batches:
+                    self._queue.popleft()
+                self._sequence += len(batches)
+                self._batches -= len(batches)
+                if len(self._queue) < self._hidden:
+                    self._hidden = len(self._queue)
+                    self._hidden_rows = sum(q.batch.num_rows for q in self._queue if isinstance(q, _Queued))
+                if not self._queue:
+                    self._spare = 0
+                data = Data(batches, sequence, self._batches, self._rearm())
+            else:
                 self._queue.popleft()
                 self._sequence += 1
-                return Control(head, sequence, self._batches, self._rearm())
-            batches: list[RecordBatch] = []
-            rows = slots = 0
-            for queued in self._queue:
-                if not isinstance(queued, _Queued) or (batches and rows + queued.batch.num_rows > max_rows):
-                    break
-                batches.append(queued.batch)
-                rows += queued.batch.num_rows
-                slots += queued.slots
-            for _ in batches:
-                self._queue.popleft()
-            self._sequence += len(batches)
-            self._batches -= len(batches)
-            if len(self._queue) < self._hidden:
-                self._hidden = len(self._queue)
-                self._hidden_rows = sum(q.batch.num_rows for q in self._queue if isinstance(q, _Queued))
-            if not self._queue:
-                self._spare = 0
-            data = Data(batches, sequence, self._batches, self._rearm())
-        self._recycle(slots)
-        return data
+                control = Control(head, sequence, self._batches, self._rearm())
+        if isinstance(head, _Queued):
+            self._recycle(slots)
+            return data
+        if isinstance(head, CheckpointBarrier):
+            self._settle_in_place(head.checkpoint_id)
+        return control
 
     def release(self) -> None:
         """Drop everything and recycle its slots."""
@@ -243,13 +300,52 @@ class PipelinedSubpartition:
             slots = sum(q.slots for q in self._queue if isinstance(q, _Queued))
             self._queue.clear()
             self._hidden = self._hidden_rows = self._batches = 0
+            unsettled = list(self._unsettled)
         self._recycle(slots)
+        for checkpoint_id in unsettled:
+            self._settle_in_place(checkpoint_id)
+
+    def _settle_in_place(self, checkpoint_id: int) -> None:
+        """A barrier is taken, or dropped, without having overtaken anything since it was added."""
+        with self._lock:
+            settled = self._unsettled.pop(checkpoint_id, None)
+        if settled is not None:
+            settled(())
+
+    def _put_first(self, barrier: CheckpointBarrier, count: int) -> list[InFlightElement]:
+        """Put a barrier before everything; gives what counts of the first `count` elements, which it overtakes."""
+        overtaken: list[InFlightElement] = []
+        for element in islice(self._queue, count):
+            if isinstance(element, _Queued):
+                overtaken.append(element.batch)
+            elif isinstance(element, Watermark | WatermarkStatus):
+                overtaken.append(element)
+        self._queue.appendleft(barrier)
+        self._spare = 0
+        return overtaken
+
+    def _announce(self) -> None:
+        """Tell the consumer of what is now first in the queue."""
+        with self._lock:
+            self._hidden = self._hidden_rows = 0
+            self._armed = False
+            urgent = self._urgent
+        if urgent is not None:
+            urgent()
 
     def _append(self, batch: RecordBatch, slots: int) -> None:
         self._queue.append(_Queued(batch, slots))
         self._batches += 1
         self._hidden += 1
         self._hidden_rows += batch.num_rows
+
+    def _append_event(self, event: Event) -> Callable[[], None] | None:
+        """Append an event, all visible; gives the listener if it is to be called."""
+        if self._released:
+            return None
+        self._queue.append(event)
+        self._spare = 0
+        return self._show()
 
     def _show(self) -> Callable[[], None] | None:
         """All visible; gives the listener if it is to be called."""

@@ -9,10 +9,22 @@ back beside a finished one does not find event time at its end; MAX itself passe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, MAX_WATERMARK, MIN_TIMESTAMP, Watermark, WatermarkStatus
 
 Emission = Sequence[Watermark | WatermarkStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelState:
+    """What a valve knows of a channel. `aligned`: active, and caught up with the others since it was idle."""
+
+    watermark: int = MIN_TIMESTAMP
+    idle: bool = False
+    aligned: bool = True
+
+
 _NOTHING: Emission = ()
 
 
@@ -47,6 +59,34 @@ class StatusWatermarkValve:
         """The last watermark that was passed on, ms."""
         self.idle = False
         """Whether the last status passed on was idle."""
+
+    @property
+    def channels(self) -> Sequence[ChannelState]:
+        """What is known of each channel; one that ended is at MAX."""
+        return [ChannelState(MAX_TIMESTAMP if c.done else c.watermark, c.idle, c.aligned) for c in self._channels]
+
+    def watermark_of(self, channel: int) -> int:
+        """The last watermark of one channel, ms."""
+        return self._channels[channel].watermark
+
+    def start(self, channels: Sequence[ChannelState]) -> Emission:
+        """Go on where a valve with these channels was; gives its last watermark and status, if they are not those of a new one."""
+        for state, known in zip(self._channels, channels, strict=True):
+            state.watermark, state.idle, state.aligned = known.watermark, known.idle, known.aligned
+        left = [c for c in self._channels if not c.done]
+        counted = [c.watermark for c in left if c.aligned and not c.idle]
+        if not left:
+            reached = MAX_TIMESTAMP
+        elif counted:
+            reached = min(counted)
+        else:  # when the last channel that counted went idle, the highest watermark was passed on
+            reached = max(c.watermark for c in left)
+        self.idle = self._all_idle()
+        return (*self._advance(reached), IDLE) if self.idle else self._advance(reached)
+
+    def start_at(self, timestamp: int) -> None:
+        """With new channels, go on where another valve was: nothing up to this watermark (ms) is passed on any more."""
+        self.last_watermark = max(self.last_watermark, timestamp)
 
     def watermark(self, channel: int, timestamp: int) -> Emission:
         """A watermark arrived. One of an idle channel is ignored, unless it is MAX."""
@@ -91,6 +131,8 @@ class StatusWatermarkValve:
 
     def _channel_done(self, *, flush: bool) -> Emission:
         if all(c.watermark == MAX_TIMESTAMP for c in self._channels):
+            if self.last_watermark == MAX_TIMESTAMP:
+                return _NOTHING
             self.last_watermark = MAX_TIMESTAMP
             if self.idle:
                 self.idle = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from flowrun.api.metrics import Counter
-from flowrun.core.elements import CheckpointBarrier as Barrier
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.selectors import ChannelSelector
@@ -27,7 +26,7 @@ class RecordWriter:
         self._records_out.inc(batch.num_rows)
         self.partition.write(self._selector.deal(batch))
 
-    def broadcast_event(self, event: Watermark | WatermarkStatus | Barrier) -> None:
+    def broadcast_event(self, event: Watermark | WatermarkStatus) -> None:
         """Send an event to every channel."""
         self.partition.broadcast_event(event)
 

@@ -9,9 +9,10 @@ from flowrun.api.coordination import CoordinatedSource
 from flowrun.api.operator import OperatorContext, ProcessingTimeService, StreamOperator, TimerHandle
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import Clock
-from flowrun.core.elements import CheckpointBarrier, LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.errors import InternalError, JobCancelledError
 from flowrun.graph.job_graph import JobSettings, JobVertex
+from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
 from flowrun.runtime.network.writer import RecordWriter
 from flowrun.runtime.task.outputs import ChainTarget, CopyingChainTarget, OperatorOutput, Target, WriterTarget
@@ -30,6 +31,7 @@ class ChainEnvironment:
     pause: Callable[[float], None]
     job_id: str
     settings: JobSettings
+    lineage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,18 @@ class OperatorFailure:
     operator: str
     phase: str
     error: BaseException
+
+
+class SnapshotDeclined(Exception):
+    """An operator could not take part in a checkpoint; the job may go on without it."""
+
+    def __init__(self, operator: str, error: BaseException) -> None:
+        super().__init__(f"'{operator}' could not take its snapshot: {describe_error(error)}")
+        self.error = error
+
+
+Restore = Callable[[int], OperatorSnapshot | None]
+"""Reads what the operator at a position of the chain goes on from."""
 
 
 class _Link:
@@ -51,6 +65,11 @@ class _Link:
         self.operator = operator
         self.metrics = metrics
         self.output: OperatorOutput | None = None
+
+    @property
+    def rows_sent(self) -> int:
+        """Rows emitted so far, side outputs included."""
+        return sum(count for name, count in self.metrics.counters().items() if name.startswith("records_out"))
 
 
 class OperatorChain:
@@ -102,15 +121,17 @@ class OperatorChain:
     @property
     def source(self) -> CoordinatedSource | None:
         """The head, if it is a source whose splits are handed out."""
+        if not self._links:
+            return None
         head = self._links[0].operator
         return head if isinstance(head, CoordinatedSource) and self._vertex.operators[0].source is not None else None
 
-    def initialize_state(self, restored: Sequence[OperatorSnapshot | None] | None = None) -> None:
+    def initialize_state(self, restore: Restore | None = None) -> None:
         """Give every operator its state back, tail to head."""
         self.phase = "initialize_state"
         for position in reversed(range(len(self._links))):
             with _Noting(self, position):
-                self._links[position].operator.initialize_state(restored[position] if restored else None)
+                self._links[position].operator.initialize_state(None if restore is None else restore(position))
 
     def open(self) -> None:
         """Open from tail to head, so that a head that emits in `open` finds everybody ready."""
@@ -164,13 +185,56 @@ class OperatorChain:
                 self.phase = "finish"
                 link.operator.finish()
 
-    def broadcast_barrier(self, barrier: CheckpointBarrier) -> None:
-        """Have every operator flush what must not be in the snapshot, head to tail, then send the barrier downstream."""
+    def prepare_snapshot(self, checkpoint_id: int) -> None:
+        """Have every operator flush what must not be in the snapshot, head to tail; before the barrier goes downstream.
+
+        Raises:
+            SnapshotDeclined: an operator raised before it had emitted anything. It may have flushed a part of what it had to.
+            Exception: an operator raised while or after emitting, or one that it emitted to did: the task has failed.
+        """
+        self.phase = "snapshot"
+        for position, link in enumerate(self._links):
+            sent = link.rows_sent
+            try:
+                with _Noting(self, position):
+                    link.operator.prepare_snapshot(checkpoint_id)
+            except JobCancelledError:
+                raise
+            except Exception as error:
+                if link.rows_sent != sent:
+                    raise
+                raise self._declined(link, error) from error
+        self.phase = "process"
+
+    def snapshot_state(self, checkpoint_id: int) -> list[OperatorSnapshot]:
+        """What each operator remembers, head first.
+
+        Raises:
+            SnapshotDeclined: an operator raised.
+        """
+        self.phase = "snapshot"
+        snapshots = []
+        for position, link in enumerate(self._links):
+            try:
+                with _Noting(self, position):
+                    snapshots.append(link.operator.snapshot_state(checkpoint_id))
+            except JobCancelledError:
+                raise
+            except Exception as error:
+                raise self._declined(link, error) from error
+        self.phase = "process"
+        return snapshots
+
+    def notify_checkpoint(self, checkpoint_id: int, *, complete: bool) -> None:
+        """Tell every operator, head first, that a checkpoint is complete, or was aborted."""
+        self.phase = "notify_checkpoint_complete" if complete else "notify_checkpoint_aborted"
         for position, link in enumerate(self._links):
             with _Noting(self, position):
-                link.operator.prepare_snapshot(barrier.checkpoint_id)
-        for writer in self._writers:
-            writer.broadcast_event(barrier)
+                if complete:
+                    link.operator.notify_checkpoint_complete(checkpoint_id)
+                else:
+                    link.operator.notify_checkpoint_aborted(checkpoint_id)
+        self.phase = "process"
 
     def close(self) -> list[OperatorFailure]:
         """Close every operator, whatever the others raise; gives what they raised. Idempotent."""
@@ -191,6 +255,11 @@ class OperatorChain:
             return
         if self.failure is None or self.failure.error is not error:
             self.failure = OperatorFailure(self.name_of(position), self.phase, error)
+
+    def _declined(self, link: _Link, error: Exception) -> SnapshotDeclined:
+        self.failure = None  # the task goes on
+        self.phase = "process"
+        return SnapshotDeclined(link.name, error)
 
     def name_of(self, position: int) -> str:
         """The name of an operator that may not exist yet."""
@@ -238,6 +307,8 @@ class OperatorChain:
             unbounded=environment.settings.unbounded,
             pause=environment.pause,
             job_id=environment.job_id,
+            checkpointing=environment.settings.checkpoint is not None,
+            owner=environment.lineage,
         )
 
 

@@ -1,21 +1,24 @@
 """A subtask: one thread, one mailbox, one operator chain.
 
-Life: create → setup → initialize state → open (tail to head) → run → finish (head to tail) → close. The thread does everything; other
-threads only put letters. `cancel` wakes every wait of the runtime: for input, for buffers and in `pause`.
+Life: create → setup → initialize state → open (tail to head) → process what was in flight → run → finish (head to tail) → close. The
+thread does everything but writing snapshots; other threads only put letters. `cancel` wakes every wait of the runtime: for input,
+for buffers, for uploads and in `pause`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 
 from flowrun.api.coordination import CommittingSink, CoordinatedSource
 from flowrun.api.operator import InputStatus
 from flowrun.api.sink import Committable
 from flowrun.api.source import Split
+from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import Clock
-from flowrun.core.elements import CheckpointBarrier, LatencyMarker
+from flowrun.core.elements import MAX_WATERMARK, CheckpointBarrier, LatencyMarker
 from flowrun.errors import InternalError, JobCancelledError
 from flowrun.graph.job_graph import ChainedOperator
 from flowrun.runtime.error_text import describe_error
@@ -29,15 +32,23 @@ from flowrun.runtime.messages import (
     TaskUpdate,
 )
 from flowrun.runtime.metrics import MetricRegistry
-from flowrun.runtime.network.barriers import BarrierTracker
+from flowrun.runtime.network.barrier_handlers import MixedBarrierHandler
+from flowrun.runtime.network.barriers import may_be_overtaken
 from flowrun.runtime.network.gate import InputGate
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.selectors import create_selector
 from flowrun.runtime.network.writer import RecordWriter
 from flowrun.runtime.task.chain import ChainEnvironment, OperatorChain, OperatorFailure
-from flowrun.runtime.task.input import NetworkInput, SourceInput, TaskInput
+from flowrun.runtime.task.checkpoints import TaskCheckpoints
+from flowrun.runtime.task.input import FinishedInput, SourceInput, TaskInput
 from flowrun.runtime.task.mailbox import Mailbox, Priority
+from flowrun.runtime.task.network_input import FinishedHead, NetworkInput
+from flowrun.runtime.task.replay import replay_in_flight
+from flowrun.runtime.task.restore import read_operator
+from flowrun.runtime.task.snapshots import SnapshotEnvironment, SubtaskSnapshots
 from flowrun.runtime.task.timers import MailboxTimeService, TimerThread
+from flowrun.state.key_groups import key_group_range
+from flowrun.state.storage.contract import SnapshotStorage
 
 
 class StreamTask:
@@ -51,6 +62,8 @@ class StreamTask:
         timers: of the process.
         clock: of the process.
         metrics: of the job.
+        storage: where snapshots are written and read; None if the job takes and restores none.
+        uploads: threads that write snapshots, shared by all subtasks; the task waits for what it submitted before it ends.
     """
 
     def __init__(
@@ -63,6 +76,8 @@ class StreamTask:
         timers: TimerThread,
         clock: Clock,
         metrics: MetricRegistry,
+        storage: SnapshotStorage | None = None,
+        uploads: Executor | None = None,
     ) -> None:
         self.deployment = deployment
         self.vertex = deployment.vertex
@@ -73,6 +88,7 @@ class StreamTask:
         self._mailbox = Mailbox()
         self._cancelled = False
         self._finishing = False
+        self._ended = False
         self._cancel_condition = threading.Condition()
         self._metrics = metrics.group(self.vertex.id.vertex_id, str(self.vertex.subtask))
         self.time = metrics.account_time(clock, self.vertex.id.vertex_id, str(self.vertex.subtask))
@@ -94,8 +110,27 @@ class StreamTask:
             pause=self._pause,
             job_id=deployment.job_id,
             settings=deployment.settings,
+            lineage=deployment.lineage,
         )
         self._chain = OperatorChain(self.vertex.job_vertex, writers, environment)
+        self._storage = storage
+        snapshots = SnapshotEnvironment(
+            vertex=self.vertex,
+            attempt_id=deployment.attempt_id,
+            chain=self._chain,
+            partitions=self._partitions,
+            storage=storage,
+            uploads=uploads,
+            job_master=job_master,
+            clock=clock,
+            timers=timers,
+            wake=self._mailbox.resume,
+            fail=self._fail,
+        )
+        self._checkpoints = TaskCheckpoints(
+            self.vertex.name, SubtaskSnapshots(snapshots), self._time_service, clock, self._finish_operators
+        )
+        self._was_finished = deployment.restored is not None and deployment.restored.finished
         self._input: TaskInput | None = None
         self.thread = threading.Thread(target=self.run, name=self.vertex.name, daemon=True)
 
@@ -108,6 +143,7 @@ class StreamTask:
             self._tell(ExecutionState.RUNNING)
             self._loop()
             self._finish()
+            self._wait_for_snapshots()
         except BaseException as error:  # told to the job master here and below, never dropped
             failure = error
             if not isinstance(error, JobCancelledError):
@@ -126,7 +162,12 @@ class StreamTask:
 
     def stop(self, drain: bool) -> None:
         """End the input early, if the task is a source. Any thread."""
-        self._mailbox.put(lambda: self._input.stop(drain) if self._input is not None else None, Priority.URGENT)
+
+        def letter() -> None:
+            if self._input is not None and not self._ended:
+                self._input.stop(drain)
+
+        self._mailbox.put(letter, Priority.URGENT)
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         """Hand splits to the source. Any thread."""
@@ -136,26 +177,60 @@ class StreamTask:
         """Tell the source that no split will come. Any thread."""
         self._letter_to_source(lambda source: source.notify_no_more_splits())
 
+    def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """Take a snapshot and send the barrier, if the task is a source; ordered with `add_splits`. Any thread."""
+        self._mailbox.put(lambda: self._trigger(barrier))
+
+    def complete_checkpoint(self, checkpoint_id: int) -> None:
+        """The checkpoint exists; a task that stopped at its barrier ends. Any thread."""
+        self._mailbox.put(lambda: self._checkpoints.complete(checkpoint_id))
+
+    def abort_checkpoint(self, checkpoint_id: int) -> None:
+        """The checkpoint will never exist; a task that stopped at its barrier goes on. Any thread."""
+        self._mailbox.put(lambda: self._checkpoints.abort(checkpoint_id))
+
     def _start(self) -> None:
-        chain = self._chain
-        chain.build()
-        for position, chained in enumerate(self.vertex.job_vertex.operators):
-            self._connect(position, chained)
-        self._check_cancelled()
-        chain.initialize_state()
-        chain.open()
-        self._check_cancelled()
+        chain, restored = self._chain, self.deployment.restored
+        if not self._was_finished:
+            chain.build()
+            for position, chained in enumerate(self.vertex.job_vertex.operators):
+                self._connect(position, chained)
+            self._check_cancelled()
+            chain.initialize_state(None if restored is None else self._restore)
+            chain.open()
+            self._check_cancelled()
+        self._input = self._create_input()
+        self._checkpoints.connect(self._input)
+        for gate in self._gates:
+            gate.set_listener(self._mailbox.resume)
+            gate.request_partitions()
+
+    def _create_input(self) -> TaskInput:
+        chain, restored = self._chain, self.deployment.restored
         if self._gates:
-            tracker = BarrierTracker(sum(gate.channels for gate in self._gates))
-            self._input = NetworkInput(chain, self._gates, tracker, self._on_barrier, self._metrics)
-            for gate in self._gates:
-                gate.set_listener(self._mailbox.resume)
-                gate.request_partitions()
-        else:
-            self._input = SourceInput(chain, self._mailbox.resume)
-            interval = self.deployment.settings.latency_interval_ms
-            if interval:
-                self._mark_latency(interval)
+            handler = MixedBarrierHandler(
+                sum(gate.channels for gate in self._gates),
+                self._clock,
+                may_overtake=all(may_be_overtaken(gate.partitioner) for gate in self.vertex.gates),
+            )
+            head = FinishedHead() if self._was_finished else chain
+            network = NetworkInput(head, self._gates, handler, self._checkpoints, self._metrics)
+            if restored is not None and restored.in_flight:
+                network.start_at(replay_in_flight(restored.in_flight, self.vertex, head, self._check_cancelled))
+            return network
+        if self._was_finished:
+            return FinishedInput()
+        source = SourceInput(chain, self._mailbox.resume)
+        interval = self.deployment.settings.latency_interval_ms
+        if interval:
+            self._mark_latency(interval)
+        return source
+
+    def _restore(self, position: int) -> OperatorSnapshot | None:
+        restored, vertex = self.deployment.restored, self.vertex.job_vertex
+        assert restored is not None
+        groups = key_group_range(self.vertex.subtask, vertex.parallelism, vertex.max_parallelism)
+        return read_operator(restored, vertex.operators[position], groups, self._storage)
 
     def _connect(self, position: int, chained: ChainedOperator) -> None:
         operator = self._chain.operators[position]
@@ -177,15 +252,15 @@ class StreamTask:
 
     def _loop(self) -> None:
         """Letters first, then the default action; wait when that has nothing to do or nowhere to write."""
-        mailbox, time, task_input = self._mailbox, self.time, self._input
+        mailbox, time, task_input, checkpoints = self._mailbox, self.time, self._input, self._checkpoints
         assert task_input is not None
         while True:
-            # No more letters than there are now: one that puts itself back must not keep input waiting for ever.
-            for _ in range(len(mailbox)):
-                letter = mailbox.take_nowait()
-                if letter is not None:
-                    letter()
-            self._check_cancelled()
+            self._run_letters()
+            if checkpoints.is_stopped:
+                if checkpoints.may_end:
+                    return
+                self._wait()
+                continue
             blocked = next((p for p in self._partitions if not p.is_available), None)
             if blocked is not None:
                 if blocked.listen(mailbox.resume):
@@ -195,23 +270,54 @@ class StreamTask:
                 continue
             status = task_input.process_next()
             if status is InputStatus.NOTHING_AVAILABLE:
-                time.begin(back_pressured=False)
-                mailbox.wait()
-                time.end()
+                self._wait()
             elif status is InputStatus.END_OF_INPUT:
                 return
 
-    def _finish(self) -> None:
-        self._finishing = True
+    def _run_letters(self) -> None:
+        # No more letters than there are now: one that puts itself back must not keep input waiting for ever.
+        for _ in range(len(self._mailbox)):
+            letter = self._mailbox.take_nowait()
+            if letter is not None:
+                letter()
         self._check_cancelled()
-        self._chain.finish()
+
+    def _wait(self) -> None:
+        self.time.begin(back_pressured=False)
+        self._mailbox.wait()
+        self.time.end()
+
+    def _finish(self) -> None:
+        """End well: operators too, unless a snapshot holds what they remember, or they were finished before that."""
+        self._ended = True
+        self._checkpoints.end()
+        if not self._checkpoints.is_stopped:
+            self._finish_operators()
+            if self._was_finished:
+                for partition in self._partitions:
+                    partition.broadcast_event(MAX_WATERMARK)
         self._check_cancelled()
         for partition in self._partitions:
             partition.finish()
 
+    def _finish_operators(self) -> None:
+        self._check_cancelled()
+        self._finishing = True
+        self._chain.finish()
+        self._finishing = False
+
+    def _wait_for_snapshots(self) -> None:
+        """What was acknowledged must be known before the end is: the coordinator would take the checkpoint to need nothing of this task."""
+        while True:
+            self._run_letters()
+            if self._checkpoints.is_idle:
+                return
+            self._wait()
+
     def _clean_up(self, *, release_partitions: bool) -> list[OperatorFailure]:
         """Close and free everything; gives what operators raised meanwhile."""
         self._time_service.close()
+        self._checkpoints.close()
         problems = self._chain.close()
         for gate in self._gates:
             gate.release()
@@ -257,7 +363,21 @@ class StreamTask:
             raise JobCancelledError(f"{self.vertex.name} was cancelled")
 
     def _execute(self, letter: Callable[[], None]) -> None:
-        self._mailbox.put(letter)
+        self._mailbox.put(lambda: self._checkpoints.run_or_hold(letter))
+
+    def _fail(self, error: Exception) -> None:
+        """Have the task's thread raise an error of another thread."""
+
+        def letter() -> None:
+            raise error
+
+        self._mailbox.put(letter, Priority.URGENT)
+
+    def _trigger(self, barrier: CheckpointBarrier) -> None:
+        if self._gates:
+            raise InternalError(f"{self.vertex.name} has inputs: its checkpoints begin with their barriers")
+        if not self._ended:  # the end counts as the barrier
+            self._checkpoints.trigger(barrier)
 
     def _pause(self, ms: float) -> None:
         end_ns = self._clock.monotonic_ns() + int(ms * 1_000_000)
@@ -273,8 +393,9 @@ class StreamTask:
     def _letter_to_source(self, call: Callable[[CoordinatedSource], None]) -> None:
         def letter() -> None:
             source = self._chain.source
-            assert source is not None
-            self._chain.call(0, lambda: call(source))
+            # One that had ended before the restored checkpoint has no operator.
+            if source is not None and not self._ended:
+                self._chain.call(0, lambda: call(source))
 
         self._mailbox.put(letter)
         self._mailbox.resume()
@@ -285,6 +406,3 @@ class StreamTask:
         chained = self.vertex.job_vertex.operators[0]
         self._chain.head_output.emit_latency_marker(LatencyMarker(now, chained.name, self.vertex.subtask))
         self._time_service.register(now + interval_ms, lambda _: self._mark_latency(interval_ms))
-
-    def _on_barrier(self, barrier: CheckpointBarrier) -> None:
-        self._chain.broadcast_barrier(barrier)

@@ -18,10 +18,9 @@ from flowrun.runtime.task.mailbox import Mailbox
 class Timer:
     """A callback that waits for its time. `cancel` may come from any thread."""
 
-    __slots__ = ("callback", "due_ms")
+    __slots__ = ("callback",)
 
-    def __init__(self, due_ms: int, callback: Callable[[], None]) -> None:
-        self.due_ms = due_ms
+    def __init__(self, callback: Callable[[], None]) -> None:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
@@ -30,16 +29,21 @@ class Timer:
 
 
 class TimerThread:
-    """Runs callbacks at given times of a clock, in order of time, on one thread that starts with the first timer. Thread-safe.
+    """Runs callbacks at given times of a clock, or after given durations, on one thread that starts with the first timer.
 
-    Callbacks must not block, and must not raise: one that does ends up in `failure`, and the thread goes on.
+    Thread-safe. Times of day follow the clock wherever it jumps; durations do not: a clock that is set back by an hour must not
+    hold up checkpoints and flushes for an hour. Callbacks must not block, and must not raise: one that does ends up in `failure`,
+    and the thread goes on.
     """
 
     def __init__(self, clock: Clock, name: str = "flowrun-timers") -> None:
         self.clock = clock
         self._name = name
         self._condition = threading.Condition()
-        self._heap: list[tuple[int, int, Timer]] = []
+        self._by_time: list[tuple[int, int, Timer]] = []
+        """(ms since the epoch, order, timer): a heap."""
+        self._by_duration: list[tuple[int, int, Timer]] = []
+        """(monotonic ns, order, timer): a heap."""
         self._order = itertools.count()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -47,28 +51,32 @@ class TimerThread:
 
     def at(self, due_ms: int, callback: Callable[[], None]) -> Timer:
         """Run `callback` once the clock shows `due_ms` (ms since the epoch) or later; soon if it already does."""
-        timer = Timer(due_ms, callback)
+        return self._add(self._by_time, due_ms, callback)
+
+    def after(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Run `callback` in `delay_ms`, whatever happens to the time of day."""
+        return self._add(self._by_duration, self.clock.monotonic_ns() + delay_ms * 1_000_000, callback)
+
+    def _add(self, heap: list[tuple[int, int, Timer]], due: int, callback: Callable[[], None]) -> Timer:
+        timer = Timer(callback)
         with self._condition:
             if self._closed:
                 timer.cancel()
                 return timer
-            heapq.heappush(self._heap, (due_ms, next(self._order), timer))
+            heapq.heappush(heap, (due, next(self._order), timer))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
-            elif self._heap[0][2] is timer:
+            elif heap[0][2] is timer:
                 self._condition.notify_all()
         return timer
-
-    def after(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Run `callback` in `delay_ms`."""
-        return self.at(self.clock.now_ms() + delay_ms, callback)
 
     def close(self) -> None:
         """Forget all timers and end the thread. Idempotent."""
         with self._condition:
             self._closed = True
-            self._heap.clear()
+            self._by_time.clear()
+            self._by_duration.clear()
             self._condition.notify_all()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -78,14 +86,25 @@ class TimerThread:
         with self._condition:
             self.clock.wait(self._condition, 0)  # a manual clock knows this waiter from now on
             while not self._closed:
-                now = self.clock.now_ms()
-                if self._heap and self._heap[0][0] <= now:
-                    timer = heapq.heappop(self._heap)[2]
-                    callback, timer.callback = timer.callback, None
-                    if callback is not None:
-                        self._call(callback)
+                first, wait_ms = self._first()
+                if first is None:
+                    self.clock.wait(self._condition, wait_ms)
                     continue
-                self.clock.wait(self._condition, self._heap[0][0] - now if self._heap else None)
+                callback, first.callback = first.callback, None
+                if callback is not None:
+                    self._call(callback)
+
+    def _first(self) -> tuple[Timer | None, float | None]:
+        """(a timer that is due, taken out, or None; ms until the next one, None if there is none)."""
+        now_ms, now_ns = self.clock.now_ms(), self.clock.monotonic_ns()
+        if self._by_time and self._by_time[0][0] <= now_ms:
+            return heapq.heappop(self._by_time)[2], None
+        if self._by_duration and self._by_duration[0][0] <= now_ns:
+            return heapq.heappop(self._by_duration)[2], None
+        waits = [due - now_ms for due, *_ in self._by_time[:1]] + [
+            (d - now_ns) / 1e6 for d, *_ in self._by_duration[:1]
+        ]
+        return None, min(waits, default=None)
 
     def _call(self, callback: Callable[[], None]) -> None:
         self._condition.release()
@@ -104,6 +123,8 @@ class MailboxTimeService:
         self._timers = timers
         self._mailbox = mailbox
         self._closed = False
+        self._held: list[Callable[[], None]] | None = None
+        """What came due while suspended; None: not suspended."""
 
     def now_ms(self) -> int:
         """Current processing time, ms since the epoch."""
@@ -111,9 +132,12 @@ class MailboxTimeService:
 
     def register(self, timestamp_ms: int, callback: Callable[[int], None]) -> Timer:
         """Call `callback(timestamp_ms)` once processing time reaches `timestamp_ms`."""
-        timer = Timer(timestamp_ms, lambda: callback(timestamp_ms))
+        timer = Timer(lambda: callback(timestamp_ms))
 
         def fire() -> None:
+            if self._held is not None:
+                self._held.append(fire)
+                return
             due, timer.callback = timer.callback, None
             if due is not None and not self._closed:
                 due()
@@ -124,6 +148,17 @@ class MailboxTimeService:
 
         self._timers.at(timestamp_ms, put)
         return timer
+
+    def suspend(self) -> None:
+        """Hold back what comes due until `resume`. The subtask's thread."""
+        if self._held is None:
+            self._held = []
+
+    def resume(self) -> None:
+        """Run what was held back, soon. The subtask's thread."""
+        held, self._held = self._held or (), None
+        for fire in held:
+            self._mailbox.put(fire)
 
     def close(self) -> None:
         """No callback runs any more."""

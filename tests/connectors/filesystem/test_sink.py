@@ -248,7 +248,7 @@ def test_a_full_disk_is_one_error(tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("there is no /dev/full")
-    (tmp_path / "out" / ".part-attempt0-0-0.inprogress").symlink_to(full)
+    (tmp_path / "out" / ".part-attempt0-0-0.owner0.inprogress").symlink_to(full)
     with pytest.raises(ConnectorError, match="No space left on device"):
         writer.write(numbered(0, 100_000))
     writer.close()
@@ -281,7 +281,7 @@ def test_a_lost_part_is_an_error(tmp_path: Path) -> None:
     writer.write(numbered(0, 1))
     prepared = writer.prepare_commit()
     hidden_files(tmp_path)[0].unlink()
-    with pytest.raises(ConnectorError, match="somebody removed a file"):
+    with pytest.raises(ConnectorError, match="somebody removed one of the two"):
         target.create_committer().commit(prepared)
 
 

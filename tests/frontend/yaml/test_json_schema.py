@@ -50,6 +50,10 @@ steps:
     uid: s
     chaining: false
   t: {from: s, flat_map: {function: "functions:f", row: true, schema: {a: INT}}, split: {x: a > 1, y: "a < 1"}}
+  u: {from: t, key_by: [a], process: "functions:Alerts"}
+  v:
+    from: u
+    process: {function: "functions:Alerts", with: {limit: 5, names: [a, b]}, schema: {a: INT}, side_outputs: {side: {a: INT}}}
 sinks:
   out: {from: x, connector: filesystem, path: out/, format: json, partition_by: [a], schema: {a: BIGINT}}
   late: {from: late, connector: print}
@@ -95,6 +99,8 @@ def test_the_example_pipelines_are_accepted(validator: Any, path: Path) -> None:
         ("null_keys: group", "null_keys: keep"),
         ("from: s, flat_map", "form: s, flat_map"),
         ("row: true", "row: sometimes"),
+        ("with: {limit", "given: {limit"),
+        ("side: {a: INT}", "side: [a]"),
         ('map: "functions:clean"', "map: functions"),
         ("union: [orders, numbers]", "union: [orders]"),
         ("connector: print", "connector: socket"),

@@ -17,7 +17,7 @@ from flowrun.frontend.pipeline import LoadedPipeline, load_pipeline, load_text
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.yaml.pipeline import read_pipeline
 from flowrun.plan.explain import explain_plan, plan_text
-from flowrun.plan.nodes import PythonMap, Scan, WindowAggregate, walk_plan
+from flowrun.plan.nodes import NullKeys, Process, PythonMap, Scan, WindowAggregate, walk_plan
 from flowrun.plan.rewrites import optimise
 
 SOURCES = """
@@ -169,6 +169,54 @@ def test_python_functions_are_looked_up_beside_the_document(tmp_path: Path) -> N
     ).plan
     (node,) = (n for n in walk_plan(plan) if isinstance(n, PythonMap))
     assert (node.function, node.flat, node.row, node.search_path) == ("beside:clean", True, True, (str(tmp_path),))
+
+
+PROCESS = """
+from flowrun.api.process_function import KeyedProcessFunction
+
+class Alerts(KeyedProcessFunction):
+    def __init__(self, limit, names=(), quoted="", nothing=1):
+        self.given = (limit, names, quoted, nothing)
+
+    def process_element(self, row, context):
+        return row
+"""
+
+
+def test_process_functions_with_keys_arguments_and_side_outputs(tmp_path: Path) -> None:
+    (tmp_path / "alerting.py").write_text(PROCESS)
+    plan = load(
+        """
+steps:
+  s:
+    uid: alerts
+    from: orders
+    key_by: [user, id % 10 AS bucket]
+    null_keys: drop
+    process:
+      function: alerting:Alerts
+      with: {limit: 2.5, names: [a, 1, true], quoted: "5", nothing: ~}
+      schema: {user: STRING, n: BIGINT}
+      side_outputs: {late: {n: BIGINT}}
+    split: {many: n > 5}
+  t: {from: late, filter: n > 1}
+  u: {union: [t, many_n]}
+  many_n: {from: many, select: [n]}
+""",
+        sink="sinks: {out: {from: u, connector: blackhole}, rest: {from: s, connector: blackhole}}",
+        folder=tmp_path,
+    ).plan
+    (node,) = (n for n in walk_plan(plan) if isinstance(n, Process))
+    assert node.hints.uid == "alerts"
+    assert node.keys is not None
+    assert [node.input.schema.names[k] for k in node.keys] == ["user", "bucket"]
+    assert node.null_keys is NullKeys.DROP
+    assert node.arguments == {"limit": 2.5, "names": ["a", 1, True], "quoted": "5", "nothing": None}
+    assert str(node.side_outputs["late"]) == "n BIGINT"
+    pruned = optimise(plan)
+    (kept,) = (n for n in walk_plan(pruned) if isinstance(n, Process))
+    assert kept.input.schema == node.input.schema, "functions get all columns"
+    assert "function: alerting:Alerts" in plan_text(pruned)
 
 
 def test_hints_reach_the_nodes() -> None:
@@ -332,7 +380,6 @@ def mutated(draw: random.Random) -> str:
 def test_the_document_that_is_mutated_is_valid(tmp_path: Path) -> None:
     warnings = [d.message for d in load_text(SourceText("p.yaml", VALID), tmp_path, {}, {}, {}).diagnostics]
     assert warnings == [
-        "'restart' is not in effect yet in this version: a failed job ends",
         "nothing reads the split branch 'y': its rows are dropped",
     ]
 

@@ -27,6 +27,26 @@ sources:
     schema: {id: BIGINT, user: STRING, amount: "DECIMAL(10,2)", ts: TIMESTAMP(3)}
     watermark: {column: ts, delay: 5s}
 """
+PROCESSES = """
+from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction, value_state
+
+class Limit(KeyedProcessFunction):
+    seen = value_state("BIGINT")
+
+    def __init__(self, limit):
+        self.limit = limit
+
+    def process_element(self, row, context):
+        yield row
+
+class Plain(ProcessFunction):
+    def process_batch(self, batch, context):
+        return batch
+
+class Unfinished(KeyedProcessFunction):
+    def process_rows(self, row, context):
+        return row
+"""
 SINKS = """
 sinks:
   out: {from: %s, connector: blackhole}
@@ -63,6 +83,7 @@ def problems_of(document: str, folder: Path) -> str:
     (folder / "fns.py").write_text(
         "LIMIT = 5\n\ndef clean(batch):\n    return batch\n\ndef pair(a, b):\n    return a\n"
     )
+    (folder / "processes.py").write_text(PROCESSES)
     (folder / "broken.py").write_text("raise ValueError('no luck')\n")
     source = SourceText("p.yaml", complete(document))
     diagnostics = Diagnostics(source)

@@ -10,6 +10,7 @@ from flowrun.api.operator import OperatorFactory
 from flowrun.core.schema import Schema
 from flowrun.operators.windows.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
 from flowrun.testing.harness import OperatorHarness
+from tests.operators.stored import stored
 from tests.operators.windows.flink_oracle import cumulative, sliding, tumbling
 from tests.operators.windows.streams import INPUT, LATE, columns, plain
 
@@ -56,7 +57,7 @@ def rescaled(
     for old in olds:
         before(old)
         rows += emitted(old)
-    snapshots = [old.snapshot() for old in olds]
+    snapshots = [stored(old.snapshot()) for old in olds]
     for i in range(second):
         new = OperatorHarness.restore(
             factory, snapshots, subtask=i, parallelism=second, schema=INPUT, state_keys=state_keys

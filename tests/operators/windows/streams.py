@@ -18,6 +18,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN, STRING, timestamp
 from flowrun.state.key_groups import key_groups, subtask_of
 from flowrun.testing.harness import OperatorHarness
+from tests.operators.stored import stored
 from tests.operators.windows.kernels import bound
 
 INPUT = Schema.of(name=STRING, number=BIGINT, v=BIGINT, text=STRING, chosen=BOOLEAN)
@@ -238,7 +239,7 @@ def run_restored(
         log.extend([("expected", oracle_log(oracles[i], part))])
     got = [entry for entry in log if entry[0] != "expected"]
     expected = [entry for kind, entries in log if kind == "expected" for entry in entries]
-    snapshots = [harness.snapshot() for harness in old]
+    snapshots = [stored(harness.snapshot()) for harness in old]
     for i in range(widths[1]):
         harness = LateKeeping.restore(
             factory,

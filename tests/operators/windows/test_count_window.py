@@ -16,6 +16,7 @@ from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.windows import count_window
 from flowrun.operators.windows.general_factories import CountWindowFactory
 from flowrun.testing.harness import OperatorHarness
+from tests.operators.stored import stored
 from tests.operators.windows.general_streams import emitted, push_cut, rescaled, unbounded_schema
 from tests.operators.windows.kernels import bound, python_value
 from tests.operators.windows.streams import EVERYTHING, INPUT, ROWS, plain
@@ -98,7 +99,7 @@ def test_rows_that_no_window_needs_are_forgotten(
     harness = OperatorHarness(factory((0,), *sizes, accumulating=accumulating), schema=INPUT)
     push_cut(harness, rows, 9)
     assert emitted(harness) == row_by_row(rows, (0,), *sizes, accumulating=accumulating)
-    kept = harness.snapshot().keyed["partials"].num_rows
+    kept = stored(harness.snapshot()).keyed["partials"].num_rows
     assert kept <= 7 * 8 * (4 if sizes == (6, 2) else 1)
 
 
@@ -140,8 +141,8 @@ def test_state_of_other_aggregates_is_refused() -> None:
     harness = OperatorHarness(factory((0,), 3, 3), schema=INPUT)
     push_cut(harness, [(("a", 1, 1, "x", True), 1)], 1)
     other = factory((0,), 3, 3, aggregates=(bound("n", "COUNT(*)"), bound("least", "MIN", 2)))
-    with pytest.raises(StateError, match="state table 'partials' of a window has columns"):
-        OperatorHarness.restore(other, [harness.snapshot()], schema=INPUT)
+    with pytest.raises(StateError, match="state table 'partials' of a window has the columns"):
+        OperatorHarness.restore(other, [stored(harness.snapshot())], schema=INPUT)
 
 
 def test_sizes_must_be_positive_and_recipes_travel() -> None:

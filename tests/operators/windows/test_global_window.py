@@ -13,6 +13,7 @@ from flowrun.operators.windows import global_window
 from flowrun.operators.windows.assigners import WindowTime
 from flowrun.operators.windows.general_factories import GlobalWindowFactory, TriggerRule, global_fast_path
 from flowrun.testing.harness import OperatorHarness
+from tests.operators.stored import stored
 from tests.operators.windows.general_streams import emitted, push_cut, rescaled, unbounded_schema
 from tests.operators.windows.kernels import python_value
 from tests.operators.windows.streams import EVERYTHING, INPUT, ROWS, Stream, plain, streams
@@ -211,7 +212,7 @@ def test_a_restored_interval_of_processing_time_waits_again() -> None:
     recipe = factory((0,), TriggerRule(every_ms=10), domain=WindowTime.PROCESSING)
     harness = OperatorHarness(recipe, schema=INPUT)
     push_cut(harness, [(("a", 1, 1, "x", True), None)], 1)
-    restored = OperatorHarness.restore(recipe, [harness.snapshot()], schema=INPUT, clock=harness.clock)
+    restored = OperatorHarness.restore(recipe, [stored(harness.snapshot())], schema=INPUT, clock=harness.clock)
     restored.advance_processing_time(10)
     assert len(restored.rows()) == 1
 

@@ -8,6 +8,7 @@ import pytest
 
 from flowrun.operators.windows.assigners import WindowTime
 from flowrun.testing.harness import OperatorHarness
+from tests.operators.stored import stored
 from tests.operators.windows.kernels import bound
 from tests.operators.windows.streams import INPUT, LATE, columns, plain
 from tests.operators.windows.test_session_window import factory
@@ -79,7 +80,7 @@ def test_processing_time_sessions_close_after_a_quiet_gap_and_at_the_end() -> No
     harness.advance_processing_time(1)
     assert plain(harness.rows()) == [("a", 0, 19, 2, 10)]
     harness.push(row)
-    snapshot = harness.snapshot()
+    snapshot = stored(harness.snapshot())
     harness.end_input()
     assert plain(harness.rows())[1:] == [("a", 19, 29, 1, 5)]
     restored = OperatorHarness.restore(factory(10, (0,), SUMS, domain=WindowTime.PROCESSING), [snapshot], schema=INPUT)

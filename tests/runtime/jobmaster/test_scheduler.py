@@ -8,7 +8,9 @@ from flowrun.errors import ClusterError
 from flowrun.graph.partitioner import RebalancePartitioner
 from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
-from flowrun.runtime.jobmaster.scheduler import (
+from flowrun.runtime.jobmaster.scheduler import Scheduler
+from flowrun.runtime.jobmaster.scheduler_events import (
+    AnnounceRunning,
     CancelJob,
     CancelTask,
     CancelTimedOut,
@@ -16,9 +18,9 @@ from flowrun.runtime.jobmaster.scheduler import (
     CommitResults,
     DeployTask,
     EndJob,
+    InterruptJob,
     JobBroke,
     ResultsCommitted,
-    Scheduler,
     StartJob,
     StopJob,
     StopSource,
@@ -59,6 +61,12 @@ class Story:
     def attempts(self, *indexes: int) -> list[str]:
         return [self.executions[i].attempt_id for i in indexes]
 
+    def watch(self, *indexes: int) -> WatchCancellation:
+        return WatchCancellation(tuple(self.attempts(*indexes)))
+
+
+CANCELLED = InterruptJob("the job was cancelled")
+
 
 def test_everything_is_deployed_at_once_producers_first() -> None:
     story = Story()
@@ -88,7 +96,11 @@ def test_the_first_failure_is_the_root_cause_and_takes_the_others_down() -> None
     story = Story()
     story.run()
     root, consequence = ValueError("root"), ValueError("consequence")
-    assert story.tell(0, S.CANCELING, root) == [*map(CancelTask, story.attempts(1, 2)), WatchCancellation()]
+    assert story.tell(0, S.CANCELING, root) == [
+        InterruptJob("the job failed: ValueError: root"),
+        *map(CancelTask, story.attempts(1, 2)),
+        story.watch(0, 1, 2),
+    ]
     assert story.tell(1, S.FAILED, consequence) == []
     assert story.tell(0, S.FAILED, root) == []
     assert story.tell(2, S.CANCELED) == [EndJob(JobState.FAILED)]
@@ -99,7 +111,7 @@ def test_subtasks_that_are_not_deployed_yet_are_not_deployed_any_more() -> None:
     story = Story()
     story.scheduler.handle(StartJob(), 0)
     assert story.scheduler.begin_deployment(story.executions[0].vertex, 0)
-    assert story.tell(0, S.FAILED, ValueError("no room")) == [EndJob(JobState.FAILED)]
+    assert story.tell(0, S.FAILED, ValueError("no room"))[1:] == [EndJob(JobState.FAILED)]
     assert not story.scheduler.begin_deployment(story.executions[1].vertex, 0)
 
 
@@ -107,7 +119,11 @@ def test_cancel_waits_for_all_to_end() -> None:
     story = Story()
     story.run()
     story.tell(0, S.FINISHED)
-    assert story.scheduler.handle(CancelJob(), 0) == [*map(CancelTask, story.attempts(1, 2)), WatchCancellation()]
+    assert story.scheduler.handle(CancelJob(), 0) == [
+        CANCELLED,
+        *map(CancelTask, story.attempts(1, 2)),
+        story.watch(1, 2),
+    ]
     assert story.scheduler.handle(CancelJob(), 0) == []
     assert story.tell(1, S.FINISHED) == [], "it had ended before the cancel came"
     assert story.tell(2, S.CANCELED) == [EndJob(JobState.CANCELED)]
@@ -139,8 +155,20 @@ def test_stop_goes_to_sources_even_to_those_that_start_later() -> None:
     story.tell(1, S.INITIALIZING)
     assert story.tell(1, S.RUNNING) == [StopSource(story.attempts(1)[0], True)]
     story.tell(2, S.INITIALIZING)
-    assert story.tell(2, S.RUNNING) == []
+    assert story.tell(2, S.RUNNING) == [AnnounceRunning()]
     assert story.scheduler.handle(StopJob(drain=False), 0) == [], "it is stopping already"
+
+
+def test_it_is_announced_once_that_everything_runs_or_has_finished() -> None:
+    story = Story()
+    story.deploy()
+    for index in (0, 1, 2):
+        story.tell(index, S.INITIALIZING)
+    assert story.tell(0, S.RUNNING) == []
+    assert story.tell(1, S.RUNNING) == []
+    assert story.tell(0, S.FINISHED) == []
+    assert story.tell(2, S.RUNNING) == [AnnounceRunning()]
+    assert story.tell(1, S.FINISHED) == []
 
 
 def test_a_broken_committer_fails_the_finished_job() -> None:
@@ -148,7 +176,10 @@ def test_a_broken_committer_fails_the_finished_job() -> None:
     story.run()
     for index in range(3):
         story.tell(index, S.FINISHED)
-    assert story.scheduler.handle(JobBroke(OSError("disk full"), "out"), 0) == [EndJob(JobState.FAILED)]
+    assert story.scheduler.handle(JobBroke(OSError("disk full"), "out"), 0) == [
+        InterruptJob("the job failed: OSError: disk full"),
+        EndJob(JobState.FAILED),
+    ]
     assert story.scheduler.handle(ResultsCommitted(), 0) == []
 
 
@@ -157,7 +188,8 @@ def test_subtasks_that_do_not_end_are_given_up_and_named() -> None:
     story.run()
     story.scheduler.handle(CancelJob(), 0)
     story.tell(0, S.CANCELED)
-    assert story.scheduler.handle(CancelTimedOut(("sink (1/1) is at write",)), 0) == [EndJob(JobState.FAILED)]
+    timed_out = CancelTimedOut(("sink (1/1) is at write",), tuple(story.attempts(0, 1, 2)))
+    assert story.scheduler.handle(timed_out, 0) == [EndJob(JobState.FAILED)]
     assert "sink (1/1) is at write" in str(story.scheduler.failures[-1].failure.error)
 
 
@@ -167,4 +199,4 @@ def test_a_time_out_after_the_end_is_nothing() -> None:
     story.scheduler.handle(CancelJob(), 0)
     for index in range(3):
         story.tell(index, S.CANCELED)
-    assert story.scheduler.handle(CancelTimedOut(()), 0) == []
+    assert story.scheduler.handle(CancelTimedOut((), tuple(story.attempts(0, 1, 2))), 0) == []

@@ -8,11 +8,18 @@ from collections.abc import Callable
 import pytest
 from runtime_fakes import pairs, rows
 
-from flowrun.core.elements import END_OF_INPUT, CheckpointBarrier, Event, RecordBatch, Watermark
+from flowrun.core.elements import (
+    END_OF_INPUT,
+    Alignment,
+    CheckpointBarrier,
+    CheckpointOptions,
+    Event,
+    RecordBatch,
+    Watermark,
+)
 from flowrun.errors import InternalError
-from flowrun.runtime.network.barriers import BarrierTracker
 from flowrun.runtime.network.channel import LocalInputChannel
-from flowrun.runtime.network.gate import GateEvent, InputGate, SingleInputGate, UnionInputGate
+from flowrun.runtime.network.gate import GateEvent, GateRows, InputGate, SingleInputGate, UnionInputGate
 from flowrun.runtime.network.subpartition import Control, Data, PipelinedSubpartition
 
 
@@ -145,35 +152,83 @@ def test_a_gap_in_a_channel_is_a_bug() -> None:
 
         def release(self) -> None: ...
 
-    def open_view(listener: Callable[[], None]) -> Gappy:
+    def open_view(listener: Callable[[], None], urgent: Callable[[], None]) -> Gappy:
         return Gappy()
 
     channel = LocalInputChannel("c", open_view)
     assert channel.poll(1) is None, "not requested yet"
-    channel.request(lambda: None)
+    channel.request(lambda: None, lambda: None)
     channel.poll(1)
     with pytest.raises(InternalError, match="expected element 1, got 2"):
         channel.poll(1)
-
-
-def test_the_tracker_acts_once_all_open_channels_have_the_barrier() -> None:
-    tracker = BarrierTracker(3)
-    first, second = CheckpointBarrier(1, 0), CheckpointBarrier(2, 0)
-    assert tracker.barrier(0, first) is None
-    assert tracker.barrier(1, first) is None
-    assert tracker.end_of_input(2) == first
-    assert tracker.barrier(0, first) is None, "late: forgotten"
-    assert tracker.barrier(0, second) is None
-    assert tracker.barrier(1, CheckpointBarrier(3, 0)) is None
-    assert tracker.barrier(0, CheckpointBarrier(3, 0)) == CheckpointBarrier(3, 0), "a newer one subsumes"
-    assert tracker.barrier(1, second) is None
-
-
-def test_one_channel_acts_at_once() -> None:
-    assert BarrierTracker(1).barrier(0, CheckpointBarrier(4, 0)) == CheckpointBarrier(4, 0)
 
 
 def test_gate_events_name_their_channel() -> None:
     queues, gate = gate_of(2)
     put(queues[1], Watermark(1))
     assert gate.poll() == GateEvent(1, Watermark(1))
+
+
+UNALIGNED = CheckpointBarrier(1, 0, CheckpointOptions(alignment=Alignment.UNALIGNED))
+
+
+def drain_channels(gate: InputGate) -> list[object]:
+    found: list[object] = []
+    while (element := gate.poll_channel()) is not None:
+        content = pairs([element.rows]) if isinstance(element, GateRows) else element.event
+        found.append((element.channel, content))
+    return found
+
+
+def test_rows_of_one_channel_at_a_time_name_their_channel() -> None:
+    (a, b), left = gate_of(2)
+    (c,), right = gate_of(1)
+    union = UnionInputGate([left, right])
+    put(a, rows([1], [0]), rows([1], [1]), Watermark(1))
+    put(b, rows([2]))
+    put(c, rows([3]), rows([3], times=False))
+    assert sorted(drain_channels(union), key=lambda found: found[0]) == [  # type: ignore[index]
+        (0, [(1, 0), (1, 1)]),
+        (0, Watermark(1)),
+        (1, [(2, 0)]),
+        (2, [(3, 0)]),
+        (2, [(3, 0)]),
+    ]
+
+
+def test_what_a_gate_holds_keeps_its_channel() -> None:
+    """Taken from its channel, not given yet: it may have to be recorded as in flight."""
+    queues, gate = gate_of(2)
+    put(queues[0], rows([1]))
+    put(queues[1], rows([2], times=False), Watermark(7))
+    assert pairs([gate.poll()]) == [(1, 0)]  # type: ignore[list-item]
+    assert drain_channels(gate) == [(1, [(2, 0)]), (1, Watermark(7))]
+
+
+def test_a_channel_with_a_barrier_that_overtook_is_read_next() -> None:
+    queues, gate = gate_of(3, batch_rows=1)
+    for queue in queues:
+        put(queue, rows([1]), rows([2]))
+    gate.poll()
+    queues[2].add_barrier(UNALIGNED, lambda overtaken: None)
+    assert gate.poll() == GateEvent(2, UNALIGNED)
+
+
+def test_nothing_behind_a_barrier_is_given_before_the_alignment_ends() -> None:
+    queues, gate = gate_of(3)
+    barrier = CheckpointBarrier(1, 0)
+    for number, queue in enumerate(queues):
+        put(queue, rows([number], [0]))
+    put(queues[0], barrier, rows([0], [1]))
+    put(queues[1], barrier, rows([1], [1]))
+    found: list[object] = []
+    while (element := gate.poll()) is not None:
+        found.append(pairs([element]) if isinstance(element, RecordBatch) else element)
+        if isinstance(element, GateEvent):
+            gate.block(element.channel)
+    given = [pair for e in found if isinstance(e, list) for pair in e]
+    assert sorted(given) == [(0, 0), (1, 0), (2, 0)]
+    assert [e for e in found if isinstance(e, GateEvent)] == [GateEvent(0, barrier), GateEvent(1, barrier)]
+    gate.resume(0)
+    gate.resume(1)
+    assert sorted(pair for batch in drain(gate) for pair in batch) == [(0, 1), (1, 1)]  # type: ignore[attr-defined]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,17 +13,26 @@ from runtime_fakes import pairs, random_rows, rows
 from flowrun.core.clock import ManualClock
 from flowrun.core.elements import (
     END_OF_INPUT,
+    IDLE,
     Alignment,
     CheckpointBarrier,
     CheckpointOptions,
+    LatencyMarker,
     RecordBatch,
     Watermark,
 )
 from flowrun.errors import InternalError, JobCancelledError
+from flowrun.runtime.network.barriers import as_unaligned
 from flowrun.runtime.network.blocking import BlockingSubpartition
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool, LocalBufferPool
 from flowrun.runtime.network.partition import MIN_LINGER_MS, WORTH_A_WAKE_UP_ROWS, ResultPartition
-from flowrun.runtime.network.subpartition import Control, Data, PipelinedSubpartition, SubpartitionView
+from flowrun.runtime.network.subpartition import (
+    Control,
+    Data,
+    InFlightElement,
+    PipelinedSubpartition,
+    SubpartitionView,
+)
 from flowrun.runtime.task.timers import TimerThread
 
 
@@ -84,12 +94,87 @@ def test_events_keep_their_place(make: Callable[..., Bench]) -> None:
     assert drain(bench.views[0]) == [[(1, 0)], Watermark(5), [(2, 0), (3, 0)], END_OF_INPUT]
 
 
-def test_an_unaligned_barrier_overtakes(make: Callable[..., Bench]) -> None:
-    bench = make()
+Settled = list[tuple[int, list[object]]]
+
+
+def settle_into(found: Settled) -> Callable[[int, Sequence[InFlightElement]], None]:
+    """Keep what a barrier overtook: rows as pairs."""
+    return lambda channel, overtaken: found.append(
+        (channel, [pairs([e]) if isinstance(e, RecordBatch) else e for e in overtaken])
+    )
+
+
+def test_an_unaligned_barrier_overtakes_and_gives_back_what_it_overtook(make: Callable[..., Bench]) -> None:
+    """Rows that were not shown to the consumer count, too; probes do not."""
+    bench, found = make(channels=2, timeout_ms=-1), Settled()
     barrier = CheckpointBarrier(1, 0, CheckpointOptions(alignment=Alignment.UNALIGNED))
     bench.partition.write([(0, rows([1]))])
-    bench.partition.broadcast_event(barrier)
-    assert drain(bench.views[0]) == [barrier, [(1, 0)]]
+    bench.partition.broadcast_event(Watermark(3))
+    bench.partition.send_event(0, LatencyMarker(0, "s", 0))
+    bench.partition.broadcast_event(IDLE)
+    bench.partition.write([(0, rows([2]))])
+    bench.partition.broadcast_barrier(barrier, settle_into(found))
+    assert found == [(0, [[(1, 0)], Watermark(3), IDLE, [(2, 0)]]), (1, [Watermark(3), IDLE])]
+    assert drain(bench.views[0]) == [barrier, [(1, 0)], Watermark(3), LatencyMarker(0, "s", 0), IDLE, [(2, 0)]]
+    assert bench.pool.used == 0
+
+
+def test_a_barrier_that_keeps_its_place_overtakes_nothing(make: Callable[..., Bench]) -> None:
+    bench, found = make(), Settled()
+    bench.partition.write([(0, rows([1]))])
+    bench.partition.broadcast_barrier(CheckpointBarrier(1, 0), settle_into(found))
+    assert found == [(0, [])]
+    assert drain(bench.views[0]) == [[(1, 0)], CheckpointBarrier(1, 0)]
+
+
+def test_a_barrier_that_may_overtake_is_settled_when_it_is_taken(make: Callable[..., Bench]) -> None:
+    bench, found = make(), Settled()
+    barrier = CheckpointBarrier(1, 0, CheckpointOptions(alignment_timeout_ms=10))
+    bench.partition.write([(0, rows([1]))])
+    bench.partition.broadcast_barrier(barrier, settle_into(found))
+    assert found == []
+    assert drain(bench.views[0]) == [[(1, 0)], barrier]
+    assert found == [(0, [])]
+    bench.partition.overtake(1)
+    assert found == [(0, [])], "it is gone"
+
+
+def test_a_stuck_barrier_overtakes_what_is_before_it_only(make: Callable[..., Bench]) -> None:
+    bench, found = make(), Settled()
+    barrier = CheckpointBarrier(1, 0, CheckpointOptions(alignment_timeout_ms=10))
+    bench.partition.write([(0, rows([1]))])
+    bench.partition.broadcast_barrier(barrier, settle_into(found))
+    bench.partition.write([(0, rows([2]))])
+    bench.partition.finish()
+    bench.partition.overtake(7)
+    assert found == []
+    bench.partition.overtake(1)
+    assert found == [(0, [[(1, 0)]])]
+    assert drain(bench.views[0]) == [as_unaligned(barrier), [(1, 0), (2, 0)], END_OF_INPUT]
+
+
+def test_a_stuck_barrier_is_settled_when_its_consumer_is_gone(make: Callable[..., Bench]) -> None:
+    bench, found = make(channels=2), Settled()
+    barrier = CheckpointBarrier(1, 0, CheckpointOptions(alignment_timeout_ms=10))
+    bench.partition.broadcast_barrier(barrier, settle_into(found))
+    bench.views[0].release()
+    assert found == [(0, [])]
+    bench.views[1].release()
+    bench.partition.broadcast_barrier(replace(barrier, checkpoint_id=2), settle_into(found))
+    overtaking = CheckpointBarrier(3, 0, CheckpointOptions(alignment=Alignment.UNALIGNED))
+    bench.partition.broadcast_barrier(overtaking, settle_into(found))
+    assert found == [(0, []), (1, []), (0, []), (1, []), (0, []), (1, [])]
+
+
+def test_blocking_partitions_belong_to_no_checkpoint(tmp_path: Path) -> None:
+    spilled, found = BlockingSubpartition("d-0.0", tmp_path), list[object]()
+    spilled.add(rows([1]), 0, 0)
+    spilled.add_barrier(CheckpointBarrier(1, 0, CheckpointOptions(alignment_timeout_ms=10)), found.append)
+    spilled.overtake(1)
+    spilled.finish()
+    assert found == [()]
+    assert drain(spilled.create_view(lambda: None)) == [[(1, 0)]]
+    spilled.release()
 
 
 def test_a_lone_row_goes_at_once_and_a_second_one_lingers(

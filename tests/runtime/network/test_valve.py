@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -165,3 +167,39 @@ def test_the_valve_agrees_with_the_definition(channels: int, steps: list[Step]) 
                 passed = event.timestamp
         assert passed == valve.last_watermark == oracle.out, (channel, kind, value)
         assert valve.idle == oracle.out_idle, (channel, kind, value)
+
+
+def test_a_valve_goes_on_where_another_one_was() -> None:
+    """Random histories: a valve that is started with the channels of another behaves like it from then on."""
+    for seed in range(300):
+        chance = random.Random(seed)
+        original = StatusWatermarkValve(3)
+        for _ in range(chance.randint(0, 12)):
+            channel = chance.randrange(3)
+            if chance.random() < 0.6:
+                original.watermark(channel, chance.randint(1, 20))
+            else:
+                original.status(channel, idle=chance.random() < 0.5)
+        successor = StatusWatermarkValve(3)
+        told = successor.start(original.channels)
+        assert successor.last_watermark == original.last_watermark, f"seed {seed}"
+        assert successor.idle == original.idle
+        expected = [Watermark(original.last_watermark)] if original.last_watermark > MIN_TIMESTAMP else []
+        assert list(told) == [*expected, *([IDLE] if original.idle else [])]
+        for _ in range(10):
+            channel, timestamp = chance.randrange(3), chance.randint(1, 40)
+            if chance.random() < 0.6:
+                assert successor.watermark(channel, timestamp) == original.watermark(channel, timestamp)
+            else:
+                idle = chance.random() < 0.5
+                assert successor.status(channel, idle=idle) == original.status(channel, idle=idle), f"seed {seed}"
+
+
+def test_new_channels_repeat_nothing_that_old_ones_passed_on() -> None:
+    valve = StatusWatermarkValve(1)
+    valve.start_at(10)
+    assert list(valve.watermark(0, 7)) == []
+    assert list(valve.watermark(0, 11)) == [Watermark(11)]
+    ended = StatusWatermarkValve(1)
+    ended.start_at(MAX_TIMESTAMP)
+    assert list(ended.watermark(0, MAX_TIMESTAMP)) == []

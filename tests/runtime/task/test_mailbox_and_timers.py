@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from flowrun.core.clock import ManualClock
 from flowrun.runtime.task.mailbox import Mailbox, Priority
 from flowrun.runtime.task.timers import MailboxTimeService, TimerThread
@@ -116,3 +118,23 @@ def test_a_closed_service_runs_nothing_any_more() -> None:
     letter()
     assert ran == []
     timers.close()
+
+
+class _SetBack(ManualClock):
+    """A clock whose time of day is set back by an hour as soon as somebody asks for it."""
+
+    def now_ms(self) -> int:
+        """An hour too early."""
+        return super().now_ms() - 3_600_000
+
+
+def test_a_clock_that_is_set_back_does_not_hold_up_what_waits_for_a_duration() -> None:
+    clock = _SetBack(10_000_000)
+    timers = TimerThread(clock)
+    rang = threading.Event()
+    timers.after(100, rang.set)
+    timers.at(10_000_000, lambda: pytest.fail("this time of day has not come"))
+    clock.advance(100)
+    assert rang.wait(10)
+    timers.close()
+    assert timers.failure is None

@@ -1,0 +1,42 @@
+"""What is said of a job's checkpoints and restarts, and how it can be resumed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from flowrun.cli.figures import bytes_text, duration_text
+from flowrun.runtime.checkpoint.events import CheckpointsStatus
+
+
+def recovery_text(checkpoints: CheckpointsStatus | None, restarts: int, last_failure: str | None = None) -> str:
+    """Checkpoints and restarts in a few words, with what the last restart was due to; empty if there is nothing to say.
+
+    >>> recovery_text(CheckpointsStatus(failed=1, last_failure="the disk is full"), 2)
+    'checkpoints: 0, 1 failed (the disk is full); restarts: 2'
+    """
+    parts = [] if checkpoints is None else [_checkpoints(checkpoints)]
+    if restarts:
+        parts.append(f"restarts: {restarts}" + (f", last because {last_failure}" if last_failure else ""))
+    return "; ".join(parts)
+
+
+def _checkpoints(status: CheckpointsStatus) -> str:
+    text = f"checkpoints: {status.completed}"
+    if (last := status.last) is not None:
+        text += f" (last {duration_text(last.duration_ms)}, {bytes_text(last.state_bytes)})"
+    if status.in_progress:
+        text += f", {status.in_progress} under way"
+    if status.failed:
+        text += f", {status.failed} failed" + (f" ({status.last_failure})" if status.last_failure else "")
+    return text
+
+
+def resume_command(path: str, withheld: Iterable[str] = ()) -> str:
+    """What to type to go on from a checkpoint or savepoint; `withheld` are variables that must be given again.
+
+    >>> resume_command("/data/my state/chk-7")
+    "flowrun resume --from-savepoint '/data/my state/chk-7'"
+    """
+    again = "".join(f" --var {name}=…" for name in withheld)
+    return f"flowrun resume --from-savepoint {shlex.quote(path)}{again}"

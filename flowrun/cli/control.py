@@ -1,0 +1,103 @@
+"""`flowrun savepoint`, `stop` and `cancel`: control a running job from another terminal.
+
+What a script wants, the path of what was taken, is on standard output; everything else is on standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from flowrun.cli.checkpoint_text import resume_command
+from flowrun.cli.console import say
+from flowrun.cli.running_jobs import choose, wait_for_answer
+from flowrun.core.clock import SystemClock
+from flowrun.core.units import parse_duration_ms
+from flowrun.errors import ClusterError, StateError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _duration_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """A duration such as 30s or 5m, as ms."""
+    if value is None:
+        return None
+    try:
+        return parse_duration_ms(value)
+    except ValueError as error:
+        raise click.BadParameter(f"'{value}' is no duration: {error}", ctx, param) from None
+
+
+def _job_command(command: F) -> F:
+    timeout = click.option(
+        "--timeout",
+        metavar="DURATION",
+        callback=_duration_ms,
+        help="Give up waiting after this time, e.g. 5m; what was asked for goes on.",
+    )
+    return click.argument("job")(timeout(command))
+
+
+@click.command()
+@_job_command
+@click.argument("directory", metavar="[DIR]", required=False)
+def savepoint(job: str, directory: str | None, timeout: int | None) -> None:
+    """Take a savepoint of a running job, which goes on.
+
+    JOB is the name of the pipeline or the beginning of the job's id. The savepoint gets a folder of its own below DIR; by default below
+    `settings.checkpoint.savepoints`, else beside the checkpoints.
+    """
+    _carry_out(job, "savepoint", directory, timeout=timeout, doing="taking a savepoint of")
+
+
+@click.command()
+@_job_command
+@click.option("--savepoint", "directory", metavar="DIR", help="End with a savepoint below DIR instead of a checkpoint.")
+@click.option("--drain", is_flag=True, help="Let event time end first: open windows fire. For jobs that end for good.")
+def stop(job: str, directory: str | None, drain: bool, timeout: int | None) -> None:
+    """Stop a running job with a last checkpoint or savepoint, and say how to go on from there.
+
+    A job that takes no checkpoints ends after what was read is processed and written.
+    """
+    _carry_out(job, "stop", directory, drain=drain, timeout=timeout, doing="stopping")
+
+
+@click.command()
+@_job_command
+def cancel(job: str, timeout: int | None) -> None:
+    """End a running job at once. Its last checkpoint stays."""
+    _carry_out(job, "cancel", None, timeout=timeout, doing="cancelling")
+
+
+def _carry_out(
+    job: str, kind: str, directory: str | None, *, timeout: int | None, doing: str, drain: bool = False
+) -> None:
+    from flowrun.cli.restoring import absolute_location
+    from flowrun.runners.control_client import JobClient
+    from flowrun.runners.registry import JobRegistry
+
+    entry = choose(job, JobRegistry().entries())
+    client = JobClient(entry)
+    target = None if directory is None else absolute_location(directory)
+    order = client.place(kind, target, drain=drain)
+    try:
+        answer = wait_for_answer(client, order, SystemClock(), doing=f"{doing} '{entry.name}'", timeout_ms=timeout)
+    except ClusterError:
+        if kind == "cancel":  # it was told to go, and has gone
+            say(f"'{entry.name}' is cancelled")
+            return
+        raise
+    path = answer["path"]
+    if path is not None:
+        click.echo(path)
+    if kind == "savepoint":
+        say(f"resume with:\n  {resume_command(str(path))}")
+        return
+    state = answer["job_state"]
+    if kind == "stop" and state != "finished":
+        raise StateError(f"'{entry.name}' did not stop as asked: it is {state}", hint="its own terminal says why")
+    say(f"'{entry.name}' is {'stopped' if kind == 'stop' else state}")
+    if path is not None:
+        say(f"resume with:\n  {resume_command(str(path))}")

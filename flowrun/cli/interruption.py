@@ -1,0 +1,85 @@
+"""Ctrl-C and SIGTERM: the first ends a job with a last checkpoint, or gracefully if it takes none; the second cancels it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from flowrun.cli.console import say
+from flowrun.errors import StateError
+
+if TYPE_CHECKING:
+    from flowrun.runners.control import ControllableJob, Ticket
+
+
+class Interruption:
+    """What the user asked for with signals.
+
+    Args:
+        quiet: say nothing but what went wrong.
+        checkpoints: whether the job takes checkpoints.
+    """
+
+    def __init__(self, quiet: bool, *, checkpoints: bool) -> None:
+        self._quiet = quiet
+        self._checkpoints = checkpoints
+        self._job: ControllableJob | None = None
+        self._ticket: Ticket | None = None
+        self.requested = False
+
+    def attach(self, job: ControllableJob) -> None:
+        """The job that signals are for; one that came before stops it at once."""
+        self._job = job
+        if self.requested:
+            self._stop(job)
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """First signal: stop; second: cancel."""
+        if self.requested:
+            if self._job is not None:
+                self._job.cancel()
+            return
+        self.requested = True
+        if not self._quiet:
+            how = "with a last checkpoint" if self._checkpoints else "what was read is processed and written"
+            say(f"\nstopping: {how}; press Ctrl-C again to cancel")
+        if self._job is not None:
+            self._stop(self._job)
+
+    def check(self) -> None:
+        """Look what became of the last checkpoint; without it the job is cancelled, so that nothing after the one before counts."""
+        if self._ticket is None or self._job is None or not self._ticket.is_answered:
+            return
+        ticket, self._ticket = self._ticket, None
+        try:
+            ticket.wait(0)
+        except StateError as error:
+            if self._job.status().state.is_terminal:  # it came to its own end meanwhile
+                return
+            say(f"there is no last checkpoint: {error}")
+            self._job.cancel()
+
+    def _stop(self, job: ControllableJob) -> None:
+        if not self._checkpoints:
+            job.stop()
+            return
+        try:
+            self._ticket = job.take_snapshot(savepoint=False, stop=True)
+        except StateError as error:
+            say(f"there is no last checkpoint: {error}")
+            job.cancel()
+
+
+@contextmanager
+def stop_on_signals(quiet: bool, *, checkpoints: bool) -> Iterator[Interruption]:
+    """Handles signals in here; puts back the handlers of before."""
+    interruption = Interruption(quiet, checkpoints=checkpoints)
+    before = {number: signal.signal(number, interruption.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

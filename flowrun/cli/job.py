@@ -1,0 +1,290 @@
+"""Running a compiled pipeline to its end, as `run` and `resume` do: signals, views, control from other terminals, and what is said
+at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from flowrun.cli.arguments import ViewOptions
+from flowrun.cli.checkpoint_text import resume_command
+from flowrun.cli.console import (
+    EXIT_BAD_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    report_failure,
+    say,
+    show_diagnostics,
+)
+from flowrun.cli.interruption import Interruption, stop_on_signals
+from flowrun.errors import ClusterError, JobFailedError, StateError
+from flowrun.runners.control_endpoint import open_endpoint
+from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
+from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+from flowrun.runtime.messages import JobResult, JobState, JobStatus
+
+if TYPE_CHECKING:
+    from flowrun.runners.compile import CompiledPipeline
+    from flowrun.state.storage.locate import SnapshotPath
+
+_REFRESH_MS = 250
+
+
+class View(Protocol):
+    """Shows the progress of a job."""
+
+    def update(self, status: JobStatus) -> None:
+        """Show the present status."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """What is to be run.
+
+    Attributes:
+        compiled: the pipeline.
+        view: what is shown.
+        restored: state to go on from; None: afresh.
+        allow_non_restored: drop state of operators that the pipeline no longer has.
+    """
+
+    compiled: CompiledPipeline
+    view: ViewOptions
+    restored: SnapshotPath | None = None
+    allow_non_restored: bool = False
+
+    @property
+    def takes_checkpoints(self) -> bool:
+        """Whether the pipeline asks for checkpoints."""
+        return self.compiled.job_graph.settings.checkpoint is not None
+
+    @property
+    def source_ids(self) -> frozenset[str]:
+        """The vertices that read from outside."""
+        return frozenset(v.vertex_id for v in self.compiled.job_graph.vertices if not v.inputs)
+
+    @property
+    def directory(self) -> str:
+        """Root of checkpoints."""
+        settings = self.compiled.job_graph.settings.checkpoint
+        return (settings.directory if settings is not None else None) or DEFAULT_STATE_DIRECTORY
+
+    def state_options(self) -> JobStateOptions:
+        """Where state goes and comes from, also for savepoints of a job that takes no checkpoints."""
+        return JobStateOptions(
+            directory=self.directory,
+            pipeline=self.compiled.text,
+            restore_from=None if self.restored is None else self.restored.folder,
+            allow_non_restored_state=self.allow_non_restored,
+        )
+
+
+def prepare(view: ViewOptions) -> None:
+    """Set up log and process; refuse a report that could not be written when the job is done."""
+    from flowrun.runtime.process import tune_process
+
+    logging.basicConfig(
+        level=view.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    if view.report is not None:
+        _check_report(view.report)
+    tune_process()
+
+
+def run_job(run: JobRun, *, show_traceback: bool) -> int:
+    """Run a pipeline to its end; gives the exit code. What the user must know is on standard error."""
+    view = run.view
+    if not view.quiet:
+        show_diagnostics(run.compiled.warnings)
+        _announce(run)
+    with stop_on_signals(view.quiet, checkpoints=run.takes_checkpoints) as interruption:
+        try:
+            job = start_embedded(run.compiled.job_graph, state=run.state_options())
+        except StateError as error:  # nothing has run
+            report_failure(error, show_traceback=show_traceback)
+            return EXIT_BAD_INPUT
+        try:
+            result = _supervise(run, job, interruption)
+        except JobFailedError as error:
+            code = report_failure(error, show_traceback=show_traceback)
+            _say_how_to_resume(run, _last_checkpoint(run, job.status()))
+            return code
+    if view.report is not None:
+        _write_report(view.report, result)
+    if not view.quiet:
+        from flowrun.cli.summary import show_summary
+
+        show_summary(result, run.source_ids)
+    if result.stopped_at is not None:
+        _say_how_to_resume(run, result.stopped_at)
+    elif result.state is JobState.CANCELED:
+        _say_how_to_resume(run, _last_checkpoint(run, result))
+    was_interrupted = interruption.requested or result.state is JobState.CANCELED
+    return EXIT_INTERRUPTED if was_interrupted else EXIT_OK
+
+
+def _supervise(run: JobRun, job: LocalJob, interruption: Interruption) -> JobResult:
+    with job, _controlled(run, job):
+        interruption.attach(job)
+        with _view(run.view) as view:
+            while True:
+                result = job.wait(_REFRESH_MS)
+                if view is not None:
+                    view.update(job.status())
+                if result is not None:
+                    return result
+                interruption.check()
+
+
+def _announce(run: JobRun) -> None:
+    """Say what is gone on from; or, for a fresh start, that there is something to go on from."""
+    if run.restored is not None:
+        about = run.restored.metadata
+        say(f"resuming from {about.kind.value} {about.checkpoint_id} of '{about.job_name}': {run.restored.folder}")
+        if about.drained:
+            say(
+                "  it was taken by `stop --drain`: event time had come to its end, so windows that were open fire again"
+            )
+        return
+    if run.takes_checkpoints and (earlier := _earlier_checkpoint(run)) is not None:
+        say(f"starting afresh; to go on from the checkpoint of an earlier run: {resume_command(earlier)}")
+
+
+def _earlier_checkpoint(run: JobRun) -> str | None:
+    """The newest checkpoint that an earlier run left in the job's folder; None if there is none, or none that can be read."""
+    from flowrun.cli.restoring import absolute_location
+    from flowrun.state.storage.locate import locate
+
+    directory = absolute_location(run.directory)
+    if "://" not in directory and not os.path.isdir(directory):
+        return None
+    try:
+        return locate(directory, job_name=run.compiled.job_graph.name).folder
+    except StateError:  # a fresh start needs none
+        return None
+
+
+@contextmanager
+def _controlled(run: JobRun, job: LocalJob) -> Iterator[None]:
+    """The job can be controlled from other terminals meanwhile; if that cannot be, it runs all the same."""
+    settings = run.compiled.job_graph.settings.checkpoint
+    try:
+        endpoint = open_endpoint(
+            job,
+            name=run.compiled.job_graph.name,
+            file=run.compiled.text.file_name,
+            sources=run.source_ids,
+            checkpoints=settings is not None,
+            savepoints=None if settings is None else settings.savepoint_directory,
+        )
+    except ClusterError as error:
+        if not run.view.quiet:
+            say(f"this job cannot be controlled from another terminal: {error}")
+        yield
+        return
+    try:
+        yield
+    finally:
+        endpoint.close()
+
+
+@contextmanager
+def _view(options: ViewOptions) -> Iterator[View | None]:
+    if options.quiet:
+        yield None
+    elif options.live or (options.live is None and sys.stderr.isatty()):
+        from flowrun.cli.live_view import LiveView
+
+        with LiveView() as view:
+            yield view
+    else:
+        from flowrun.cli.progress import ProgressLines
+
+        yield ProgressLines()
+
+
+def _last_checkpoint(run: JobRun, ended: JobStatus | JobResult) -> str | None:
+    """What a job that did not come to its end can be resumed from."""
+    if ended.checkpoints is not None and ended.checkpoints.last is not None:
+        return ended.checkpoints.last.path
+    return None if run.restored is None else run.restored.folder
+
+
+def _say_how_to_resume(run: JobRun, path: str | None) -> None:
+    if path is not None:
+        say(f"resume with:\n  {resume_command(path, run.compiled.text.withheld)}")
+    elif run.takes_checkpoints:
+        say("no checkpoint was completed: running it again starts from the beginning")
+
+
+def _check_report(path: Path) -> None:
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise click.BadParameter(f"there is no folder '{path.parent}'", param_hint="--report")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise click.BadParameter(f"'{path}' may not be written", param_hint="--report")
+
+
+def _write_report(path: Path, result: JobResult) -> None:
+    vertices = [
+        {
+            "id": v.vertex_id,
+            "name": v.name,
+            "parallelism": v.parallelism,
+            "records_in": v.records_in,
+            "records_out": v.records_out,
+            "bytes_in": v.bytes_in,
+            "bytes_out": v.bytes_out,
+            "latency_ms": {source: list(quantiles) for source, quantiles in v.latency_ms.items()},
+            "counters": {operator: dict(counters) for operator, counters in v.counters.items()},
+        }
+        for v in result.vertices
+    ]
+    text = json.dumps(
+        {
+            "name": result.name,
+            "state": result.state.value,
+            "duration_ms": result.duration_ms,
+            "vertices": vertices,
+            "checkpoints": _checkpoints_json(result),
+            "restarts": result.restarts,
+            "stopped_at": result.stopped_at,
+        }
+    )
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _checkpoints_json(result: JobResult) -> dict[str, Any] | None:
+    status = result.checkpoints
+    if status is None:
+        return None
+    return {
+        "completed": status.completed,
+        "failed": status.failed,
+        "last_failure": status.last_failure,
+        "history": [
+            {
+                "id": c.checkpoint_id,
+                "kind": c.kind.value,
+                "path": c.path,
+                "triggered_ms": c.triggered_ms,
+                "duration_ms": c.duration_ms,
+                "state_bytes": c.state_bytes,
+                "written_bytes": c.written_bytes,
+                "max_synchronous_ms": c.max_synchronous_ms,
+                "max_alignment_ms": c.max_alignment_ms,
+            }
+            for c in status.history
+        ],
+    }

@@ -1,0 +1,64 @@
+"""From a path that the user gives to the state that a job goes on from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from flowrun.cli.console import say
+from flowrun.errors import Diagnostic, FlowrunError, PipelineError, StateError
+from flowrun.runners.pipeline_text import check_folders
+from flowrun.state.checkpoints import PipelineText
+from flowrun.state.storage.locate import SnapshotPath, locate
+
+
+def as_input_error(error: FlowrunError) -> PipelineError:
+    """A failure that comes before anything has run or is written: the input is wrong (exit code 2)."""
+    return PipelineError([Diagnostic(error.message, hint=error.hint)])
+
+
+def absolute_location(path: str) -> str:
+    """A local path made absolute; a URI as it is.
+
+    >>> absolute_location("s3://bucket/state"), absolute_location("/state/../other")
+    ('s3://bucket/state', '/other')
+    """
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+
+
+def locate_state(path: str, job_name: str | None) -> SnapshotPath:
+    """The checkpoint or savepoint at a path; `job_name` chooses among several jobs.
+
+    Raises:
+        PipelineError: there is none, or it is damaged.
+    """
+    try:
+        return locate(absolute_location(path), job_name=job_name)
+    except StateError as error:
+        raise as_input_error(error) from error
+
+
+def kept_text(found: SnapshotPath) -> PipelineText:
+    """The pipeline text in a checkpoint or savepoint.
+
+    Raises:
+        PipelineError: it holds none.
+    """
+    kept = found.metadata.pipeline
+    if kept is None:
+        hint = f"give the pipeline's file: flowrun resume --from-savepoint {found.folder} FILE"
+        raise PipelineError([Diagnostic(f"{found.folder}: the job was made in Python; no text was kept", hint=hint)])
+    return kept
+
+
+def go_to_working_directory(kept: PipelineText, *, quiet: bool) -> None:
+    """Make the folder in which the job was started the working directory: relative paths of connectors start there.
+
+    Raises:
+        PipelineError: a folder that the text needs is gone.
+    """
+    check_folders(kept)
+    if kept.working_directory and Path(kept.working_directory) != Path.cwd():
+        os.chdir(kept.working_directory)
+        if not quiet:
+            say(f"working directory: {kept.working_directory}, in which the job was started")

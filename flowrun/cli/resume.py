@@ -1,0 +1,64 @@
+"""`flowrun resume --from-savepoint PATH [FILE]`: go on from a savepoint or checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from flowrun.cli.arguments import (
+    ALLOW_NON_RESTORED,
+    ViewOptions,
+    all_overrides,
+    compile_options,
+    parse_assignments,
+    view_options,
+)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@compile_options
+@click.option(
+    "--from-savepoint",
+    metavar="PATH",
+    required=True,
+    help="A savepoint, one checkpoint, or a folder of checkpoints, whose newest counts.",
+)
+@ALLOW_NON_RESTORED
+@view_options
+@click.pass_context
+def resume(
+    ctx: click.Context,
+    file: Path | None,
+    variables: tuple[str, ...],
+    overrides: tuple[str, ...],
+    parallelism: int | None,
+    from_savepoint: str,
+    allow_non_restored_state: bool,
+    view: ViewOptions,
+) -> None:
+    """Go on from a savepoint or checkpoint.
+
+    Without FILE the pipeline is the one that was running: its text, --var and --set values are kept with the state, relative paths start in
+    the folder in which it was started, and what is given here is added. With FILE, FILE and what is given here count alone.
+    """
+    from flowrun.cli.job import JobRun, prepare, run_job
+    from flowrun.cli.restoring import go_to_working_directory, kept_text, locate_state
+    from flowrun.runners.compile import compile_kept, compile_pipeline
+
+    if view.report is not None:
+        view = replace(view, report=view.report.absolute())  # the working directory may change below
+    prepare(view)
+    given = parse_assignments(variables, "--var")
+    values = all_overrides(overrides, parallelism)
+    if file is not None:
+        compiled = compile_pipeline(file, given, values)
+        restored = locate_state(from_savepoint, compiled.job_graph.name)
+    else:
+        restored = locate_state(from_savepoint, None)
+        kept = kept_text(restored)
+        go_to_working_directory(kept, quiet=view.quiet)
+        compiled = compile_kept(kept, given, values)
+    ctx.exit(run_job(JobRun(compiled, view, restored, allow_non_restored_state), show_traceback=ctx.obj["traceback"]))

@@ -1,0 +1,96 @@
+"""Finding a running job by what the user calls it, and waiting until it has done what it was asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flowrun.cli.console import say
+from flowrun.cli.figures import duration_text
+from flowrun.core.clock import Clock
+from flowrun.errors import ClusterError, Diagnostic, PipelineError, StateError, near_matches
+from flowrun.runners.registry import JobEntry
+
+if TYPE_CHECKING:
+    from flowrun.runners.control import Json
+    from flowrun.runners.control_client import JobClient
+
+SHORT_ID = 8
+"""Digits of a job id that are shown."""
+_POLL_MS = 100
+_FIRST_WORD_MS = 1_000
+_NEXT_WORD_MS = 5_000
+
+
+def choose(wanted: str, running: Sequence[JobEntry]) -> JobEntry:
+    """The job whose id begins with `wanted` or whose name it is.
+
+    Raises:
+        PipelineError: there is none, or more than one.
+    """
+    if not running:
+        raise _no_choice(
+            "no job of yours runs on this machine", "a job is there for as long as its `flowrun run` lives"
+        )
+    named = [j for j in running if j.name == wanted]
+    found = named or [j for j in running if wanted and j.job_id.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = ", ".join(f"{j.job_id[:SHORT_ID]} ('{j.name}', process {j.pid})" for j in found)
+        raise _no_choice(f"'{wanted}' fits {len(found)} running jobs: {listed}", "name one by more digits of its id")
+    close = near_matches(wanted, [*(j.name for j in running), *(j.job_id[:SHORT_ID] for j in running)])
+    listed = ", ".join(sorted(f"'{j.name}' ({j.job_id[:SHORT_ID]})" for j in running))
+    hint = "did you mean " + " or ".join(f"'{c}'" for c in close) + "?" if close else f"running: {listed}"
+    raise _no_choice(f"no running job has the id or name '{wanted}'", hint)
+
+
+def _no_choice(message: str, hint: str) -> PipelineError:
+    return PipelineError([Diagnostic(message, hint=hint)])
+
+
+def wait_for_answer(
+    client: JobClient, order: str, clock: Clock, *, doing: str, timeout_ms: float | None
+) -> Mapping[str, Json]:
+    """What became of an order, with a word now and then while it takes.
+
+    Args:
+        client: the job.
+        order: as it was placed.
+        clock: of waiting.
+        doing: what is going on, for people.
+        timeout_ms: give up waiting after this time; None: wait for ever.
+
+    Raises:
+        StateError: it failed, and why; or it is not done in time (it goes on all the same).
+        ClusterError: the job is gone.
+    """
+    begin = clock.monotonic_ns()
+    next_word_ms = _FIRST_WORD_MS
+    pause = threading.Condition()
+    while True:
+        answer = client.answer(order)
+        if answer["state"] == "failed":
+            hint = answer.get("hint")
+            raise StateError(str(answer["message"]), hint=None if hint is None else str(hint))
+        if answer["state"] == "done":
+            return answer
+        passed_ms = (clock.monotonic_ns() - begin) / 1e6
+        if timeout_ms is not None and passed_ms >= timeout_ms:
+            raise StateError(
+                f"{doing}: not done after {duration_text(timeout_ms)}", hint="it goes on in the job: see `flowrun jobs`"
+            )
+        if passed_ms >= next_word_ms:
+            say(f"{doing} … {duration_text(passed_ms)}")
+            next_word_ms += _NEXT_WORD_MS
+        with pause:
+            clock.wait(pause, _POLL_MS)
+
+
+def look(client: JobClient) -> Mapping[str, Json] | None:
+    """The job at this moment; None if it has just gone."""
+    try:
+        return client.describe()
+    except ClusterError:
+        return None

@@ -1,0 +1,44 @@
+"""Process functions: their operator, behind a shuffle by key if they have keys."""
+
+from __future__ import annotations
+
+from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.graph.partitioner import KeyGroupPartitioner
+from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
+from flowrun.operators.aggregation.keys import NullKeyPolicy
+from flowrun.operators.process.factory import ProcessFunctionFactory
+from flowrun.operators.process.loading import FunctionRecipe
+from flowrun.plan.nodes import Process
+
+
+def lower_process(node: Process, source: Transformation) -> Transformation:
+    """The transformation of a process function; `source` is what `node.input` became."""
+    name, hints = node.hints.name or "process", node.hints
+    if node.keys is not None:
+        source = PartitionTransformation(
+            name=f"{name} (by key)",
+            schema=source.schema,
+            input=source,
+            partitioner=KeyGroupPartitioner(node.keys),
+        )
+    factory = ProcessFunctionFactory(
+        function=FunctionRecipe(node.function, dict(node.arguments), node.search_path),
+        input_schema=node.input.schema,
+        output_schema=node.schema,
+        keys=node.keys,
+        null_keys=NullKeyPolicy(node.null_keys.value),
+        side_outputs=tuple(OutputTag(tag, schema) for tag, schema in node.side_outputs.items()),
+        name=name,
+        event_time=node.input.event_time,
+    )
+    return OneInputTransformation(
+        name=name,
+        schema=node.schema,
+        uid=hints.uid,
+        parallelism=hints.parallelism,
+        slot_sharing_group=hints.slot_sharing_group,
+        chaining=None if hints.chaining else ChainingStrategy.NEVER,
+        factory=factory,
+        input=source,
+        state_keys=node.keys,
+    )

@@ -1,0 +1,189 @@
+"""Process functions on batches: `process_batch` and `on_timers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.keyed_state import Positions, Values
+from flowrun.api.operator import OperatorContext, Output
+from flowrun.core.elements import RecordBatch
+from flowrun.errors import DataError
+from flowrun.operators.process.batch_output import BatchOutputs
+from flowrun.operators.process.column_state import ColumnBackend
+from flowrun.operators.process.current import stable_order
+from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
+from flowrun.operators.timers import TimeDomain
+from flowrun.operators.windows.keyed_rows import Integers
+
+
+class BatchProcessOperator(ProcessOperator):
+    """Calls the user's function once a batch, and for many timers at once."""
+
+    def __init__(self, settings: ProcessSettings) -> None:
+        super().__init__(settings)
+        self._columns: ColumnBackend | None = None
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Make the outputs and the context."""
+        super().setup(context, output)
+        settings = self._settings
+        self._outputs = BatchOutputs(output, settings.output_schema, settings.side_schemas, self._place)
+        self._context = _BatchContext(self, self._outputs)
+
+    def _keyed_backend(self) -> ColumnBackend:
+        keys = self._settings.keys
+        assert keys is not None
+        fields = tuple(self._settings.input_schema.fields[k] for k in keys)
+        self._columns = ColumnBackend(self.context, fields, self._on_timers)
+        names = pa.schema([pa.field(f.name, f.type.arrow) for f in fields])
+        self._context = _KeyedBatchContext(self, self._outputs, self._columns, names, self._settings.loaded.timers)
+        return self._columns
+
+    def _process(self, batch: RecordBatch) -> None:
+        function: Any = self._function
+        if self._columns is not None:
+            self._columns.locate([batch.columns.column(k) for k in self._settings.keys or ()], batch.num_rows)
+        self._outputs.begin(batch.num_rows, batch.timestamps, batch.row_kinds)
+        self._context.begin(batch.timestamps)
+        try:
+            returned = function.process_batch(batch.columns, self._context)
+            if returned is not None:
+                self._outputs.returned(returned)
+        except Exception as error:
+            raise self._failed(error, "process_batch", None, batch.columns) from error
+        finally:
+            if self._columns is not None:
+                self._columns.current.clear()
+
+    def _flush(self) -> None:
+        """Everything was sent at once."""
+
+    def _on_timers(self, slots: Integers, times: Integers, processing: bool) -> None:
+        assert self._columns is not None
+        function: Any = self._function
+        if processing:
+            self._tick()
+        timestamps = pa.array(times)
+        event_times = None
+        if self._timed:
+            late = self._time_of_firing(0, processing)
+            event_times = pa.array(np.full(len(times), late, np.int64)) if processing else timestamps
+        self._outputs.begin(len(times), event_times, None)
+        self._context.begin(timestamps)
+        self._context.time_domain = "processing" if processing else "event"
+        try:
+            returned = function.on_timers(timestamps, self._context)
+            if returned is not None:
+                self._outputs.returned(returned)
+        except Exception as error:
+            raise self._failed(error, f"on_timers of {len(times)} keys at {times[0]}…", None, None) from error
+        finally:
+            self._context.time_domain = ""
+            self._columns.current.clear()
+
+
+class _BatchContext:
+    """See `BatchContext`."""
+
+    def __init__(self, operator: BatchProcessOperator, outputs: BatchOutputs) -> None:
+        self._operator = operator
+        self._outputs = outputs
+        self.timestamps: pa.Array | None = None
+        self.time_domain = ""
+
+    def begin(self, timestamps: pa.Array | None) -> None:
+        """Another batch is at hand."""
+        self.timestamps = timestamps
+
+    @property
+    def current_watermark(self) -> int:
+        return self._operator.current_watermark
+
+    @property
+    def processing_time(self) -> int:
+        return self._operator.context.processing_time.now_ms()
+
+    def collect(self, rows: pa.RecordBatch, parents: Values | None = None, timestamps: Values | None = None) -> None:
+        self._outputs.collect(rows, parents, timestamps)
+
+    def side_output(
+        self, name: str, rows: pa.RecordBatch, parents: Values | None = None, timestamps: Values | None = None
+    ) -> None:
+        self._outputs.side(name, rows, parents, timestamps)
+
+
+class _KeyedBatchContext(_BatchContext):
+    """See `KeyedBatchContext`."""
+
+    def __init__(
+        self,
+        operator: BatchProcessOperator,
+        outputs: BatchOutputs,
+        backend: ColumnBackend,
+        names: pa.Schema,
+        timers: bool,
+    ) -> None:
+        super().__init__(operator, outputs)
+        self._backend = backend
+        self._current = backend.current
+        self._names = names
+        self._has_timers = timers
+
+    @property
+    def keys(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(self._backend.keys_of(self._current.slots), schema=self._names)
+
+    @property
+    def num_keys(self) -> int:
+        return len(self._current.slots)
+
+    @property
+    def key_index(self) -> Integers:
+        return self._current.local
+
+    @property
+    def occurrences(self) -> Integers:
+        local, total = self._current.local, self.num_keys
+        order = stable_order(local)
+        counts = np.bincount(local, minlength=total)
+        numbers = np.empty(len(local), np.int64)
+        numbers[order] = np.arange(len(local)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return numbers
+
+    @property
+    def first_rows(self) -> Integers:
+        local = self._current.local
+        rows: Integers = np.zeros(self.num_keys, np.int64)
+        rows[local[::-1]] = np.arange(len(local) - 1, -1, -1)
+        return rows
+
+    @property
+    def last_rows(self) -> Integers:
+        local = self._current.local
+        rows: Integers = np.zeros(self.num_keys, np.int64)
+        rows[local] = np.arange(len(local))
+        return rows
+
+    def register_event_time_timers(self, timestamps: Values, keys: Positions | None = None) -> None:
+        self._check_timers()
+        self._backend.register(TimeDomain.EVENT_TIME, timestamps, keys, "timers")
+
+    def register_processing_time_timers(self, timestamps: Values, keys: Positions | None = None) -> None:
+        self._check_timers()
+        self._backend.register(TimeDomain.PROCESSING_TIME, timestamps, keys, "timers")
+
+    def delete_event_time_timers(self, timestamps: Values, keys: Positions | None = None) -> None:
+        self._backend.delete(TimeDomain.EVENT_TIME, timestamps, keys, "timers")
+
+    def delete_processing_time_timers(self, timestamps: Values, keys: Positions | None = None) -> None:
+        self._backend.delete(TimeDomain.PROCESSING_TIME, timestamps, keys, "timers")
+
+    def _check_timers(self) -> None:
+        if not self._has_timers:
+            raise DataError(
+                "timers need on_timers, which the function does not have",
+                hint="add on_timers(self, timestamps, context)",
+            )

@@ -1,0 +1,149 @@
+"""Timers of functions on batches, in columns: registered, deleted and fired many at a time.
+
+A timer is an entry (slot of its key, time). What is waiting is ordered in sorted runs that are merged by size; entries that were deleted
+stay in the runs until their turn. A call of the function gets at most one timer of a key, its earliest, so that what the function does
+for it, registering and deleting timers included, is done before the key's next timer fires, just as in functions on rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.core.types import BIGINT
+from flowrun.operators.process.current import last_of_each
+from flowrun.operators.process.indexed_entries import IndexedEntries
+from flowrun.operators.windows.keyed_rows import Integers
+
+Fire = Callable[[Integers, Integers], None]
+"""Gets the slots, each once, and the times of the timers that fire, in order of time."""
+
+
+class ColumnTimers:
+    """The timers of one time domain.
+
+    Attributes:
+        indexed: the timers as entries.
+    """
+
+    def __init__(self) -> None:
+        self.indexed = IndexedEntries(BIGINT, None, None)
+        self._runs: list[tuple[Integers, Integers]] = []
+
+    def register(self, slots: Integers, times: Integers) -> None:
+        """Register timers; those that are registered already stay."""
+        numbers = self.indexed.numbers(slots, pa.array(times), add=True)
+        if len(numbers) == 0:
+            return
+        fresh = np.flatnonzero(~self.indexed.entries.alive(numbers))
+        fresh = fresh[last_of_each(numbers[fresh])]
+        numbers, times = numbers[fresh], times[fresh]
+        if len(numbers) == 0:
+            return
+        self.indexed.entries.put(numbers)
+        order = np.argsort(times, kind="stable")
+        self._runs.append((times[order], numbers[order]))
+        while len(self._runs) > 1 and len(self._runs[-2][0]) <= 2 * len(self._runs[-1][0]):
+            self._runs[-2:] = [_merged(self._runs[-2:])]
+
+    def delete(self, slots: Integers, times: Integers) -> None:
+        """Forget timers, as far as they are registered."""
+        numbers = self.indexed.numbers(slots, pa.array(times), add=False)
+        self.indexed.entries.drop(numbers[numbers >= 0])
+
+    def first(self) -> int | None:
+        """When the next timer is due."""
+        for i, (times, numbers) in enumerate(self._runs):
+            start = self._first_alive(numbers)
+            self._runs[i] = (times[start:], numbers[start:])
+        self._runs = [r for r in self._runs if len(r[0])]
+        return min((int(times[0]) for times, _ in self._runs), default=None)
+
+    def _first_alive(self, numbers: Integers) -> int:
+        """Position of the first timer of a run that was not deleted; looks no further than it must."""
+        start, step = 0, 64
+        while start < len(numbers):
+            alive = self.indexed.entries.alive(numbers[start : start + step])
+            if alive.any():
+                return start + int(np.argmax(alive))
+            start, step = start + step, 4 * step
+        return len(numbers)
+
+    def fire(self, until: int, fire: Fire, *, again: bool = True) -> None:
+        """Fire what is due at `until`; if `again`, also what is registered on the way and due."""
+        due = self._take_due(until)
+        while len(due):
+            due = self._fire_rounds(self._rounds(due), until, fire, again)
+        self.compact()
+
+    def _rounds(self, due: Integers) -> list[Integers]:
+        """Due timers dealt to calls: the first has the earliest timer of each key, the second the next ones, …; each in order of time."""
+        owners, times = self.indexed.owners(due), self.indexed.further(due).to_numpy()
+        order = np.lexsort((times, owners))
+        owners = owners[order]
+        starts = np.flatnonzero(np.concatenate([[True], owners[1:] != owners[:-1]]))
+        rank = np.arange(len(due)) - np.repeat(starts, np.diff(np.append(starts, len(due))))
+        by_round = np.lexsort((owners, times[order], rank))
+        rounds = np.cumsum(np.bincount(rank))[:-1]
+        return np.split(due[order][by_round], rounds)
+
+    def _fire_rounds(self, rounds: list[Integers], until: int, fire: Fire, again: bool) -> Integers:
+        """Fire until there are none left, or others have become due: gives all that are due then."""
+        for done, planned in enumerate(rounds, start=1):
+            numbers = planned[self.indexed.entries.alive(planned)]
+            if len(numbers):
+                owners, times = self.indexed.owners(numbers), self.indexed.further(numbers).to_numpy()
+                self.indexed.entries.drop(numbers)
+                fire(owners, times)
+            more = self._take_due(until) if again else planned[:0]
+            if len(more):
+                return np.unique(np.concatenate([more, *rounds[done:]]))
+        return np.zeros(0, np.int64)
+
+    def _take_due(self, until: int) -> Integers:
+        """Numbers of the timers at or before `until`, taken out of the runs; some may have been deleted."""
+        taken: list[Integers] = []
+        for i, (times, numbers) in enumerate(self._runs):
+            stop = int(np.searchsorted(times, until, side="right"))
+            if stop:
+                taken.append(numbers[:stop])
+                self._runs[i] = (times[stop:], numbers[stop:])
+        if not taken:
+            return np.zeros(0, np.int64)
+        self._runs = [r for r in self._runs if len(r[0])]
+        numbers = np.unique(np.concatenate(taken))
+        due: Integers = numbers[self.indexed.entries.alive(numbers)]
+        return due
+
+    @property
+    def count(self) -> int:
+        """How many timers wait."""
+        return self.indexed.entries.live
+
+    # ---- room
+
+    def compact(self) -> None:
+        """Forget timers that fired or were deleted, if there are many."""
+        if self.indexed.compact() is not None:
+            self._order()
+
+    def renumber_slots(self, kept: Integers, slots: int) -> None:
+        """Slots were renumbered."""
+        self.indexed.renumber_slots(kept, slots)
+        self._order()
+
+    def _order(self) -> None:
+        """Make one run of all timers, whose entries have other numbers now."""
+        numbers = self.indexed.entries.all_alive()
+        times = self.indexed.further(numbers).to_numpy()
+        order = np.argsort(times, kind="stable")
+        self._runs = [(times[order], numbers[order])] if len(numbers) else []
+
+
+def _merged(runs: list[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:
+    times = np.concatenate([r[0] for r in runs])
+    numbers = np.concatenate([r[1] for r in runs])
+    order = np.argsort(times, kind="stable")
+    return times[order], numbers[order]

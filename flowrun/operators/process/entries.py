@@ -1,0 +1,396 @@
+"""State in columns, for functions on batches: entries are numbered, and what is known of entry n stands at position n of arrays.
+
+A snapshot of few changes copies the entries that changed; of many it takes the arrays themselves, which are copied by whoever changes
+them next. Arrow tables are made of either later, on another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from flowrun.api.state import TimeToLive, TtlUpdate
+from flowrun.operators.windows.keyed_rows import Integers, RowLog
+
+Booleans = npt.NDArray[np.bool_]
+
+_SLACK_ROWS = 4096
+_COPIED_ENTRIES = 1 << 15
+_COPIED_SHARE = 32
+"""A snapshot copies changed entries if they are few, or few of all: one part in so many."""
+
+
+class EntryValues(Protocol):
+    """The values of entries."""
+
+    def reserve(self, size: int) -> None:
+        """Make room for entries 0 … size − 1."""
+        ...
+
+    def put(self, numbers: Integers, values: pa.Array) -> None:
+        """Set values, NULL too."""
+        ...
+
+    def take(self, numbers: Integers) -> pa.Array:
+        """Values of entries; anything for those that were never set."""
+        ...
+
+    def view(self) -> Callable[[Integers], pa.Array]:
+        """`take` as it is now, for any thread; holds as long as nothing is changed before `own`."""
+        ...
+
+    def own(self) -> None:
+        """Copy what views show, since it is about to change."""
+        ...
+
+    def keep(self, kept: Integers) -> None:
+        """Forget all but these entries, which get the numbers 0, 1, …"""
+        ...
+
+
+def entry_values(kind: pa.DataType) -> EntryValues:
+    """The store for values of an Arrow type."""
+    plain = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_temporal(kind)
+    if plain or pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        return NumericValues(kind)
+    return LoggedValues(kind)
+
+
+class NumericValues:
+    """Numbers, booleans and times in a NumPy array."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._storage = kind
+        if pa.types.is_temporal(kind):
+            self._storage = pa.int64() if kind.bit_width == 64 else pa.int32()
+        self._values: npt.NDArray[Any] = np.zeros(0, self._storage.to_pandas_dtype())
+        self._nulls: Booleans | None = None
+
+    def reserve(self, size: int) -> None:
+        """Grow by doubling."""
+        self._values = grown(self._values, size)
+        if self._nulls is not None:
+            self._nulls = grown(self._nulls, size)
+
+    def put(self, numbers: Integers, values: pa.Array) -> None:
+        """Set values."""
+        if values.null_count and self._nulls is None:
+            self._nulls = np.zeros(len(self._values), np.bool_)
+        if self._nulls is not None:
+            self._nulls[numbers] = values.is_null().to_numpy(zero_copy_only=False)
+        self._values[numbers] = to_numpy(values)
+
+    def numpy(self, numbers: Integers) -> npt.NDArray[Any]:
+        """Values as an array of its own; times as integers."""
+        taken: npt.NDArray[Any] = self._values[numbers]
+        return taken
+
+    def take(self, numbers: Integers) -> pa.Array:
+        """Values as a column."""
+        return self.view()(numbers)
+
+    def view(self) -> Callable[[Integers], pa.Array]:
+        """Values as they are."""
+        values, nulls, storage, kind = self._values, self._nulls, self._storage, self._kind
+
+        def take(numbers: Integers) -> pa.Array:
+            made = pa.array(values[numbers], storage, mask=nulls[numbers] if nulls is not None else None)
+            return made if storage == kind else made.view(kind)
+
+        return take
+
+    def own(self) -> None:
+        """Copy the arrays."""
+        self._values = self._values.copy()
+        if self._nulls is not None:
+            self._nulls = self._nulls.copy()
+
+    def keep(self, kept: Integers) -> None:
+        """Renumber."""
+        self._values = self._values[kept]
+        if self._nulls is not None:
+            self._nulls = self._nulls[kept]
+
+
+class LoggedValues:
+    """Values of any type in a log of Arrow chunks; an entry holds the position of its latest value."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._positions: Integers = np.zeros(0, np.int64)
+        self._log = self._empty()
+
+    def _empty(self) -> RowLog:
+        log = RowLog()
+        log.append(pa.record_batch([pa.nulls(1, self._kind)], names=["value"]))  # of entries that were never set
+        return log
+
+    def reserve(self, size: int) -> None:
+        """Grow by doubling."""
+        self._positions = grown(self._positions, size)
+
+    def put(self, numbers: Integers, values: pa.Array) -> None:
+        """Append the values."""
+        first = self._log.append(pa.record_batch([values], names=["value"]))
+        self._positions[numbers] = np.arange(first, first + len(values))
+        if len(self._log) > 2 * len(self._positions) + _SLACK_ROWS:
+            self._collect()
+
+    def _collect(self) -> None:
+        """Drop values that were replaced."""
+        used, positions = np.unique(self._positions, return_inverse=True)
+        nothing = len(used) == 0 or used[0] != 0
+        self._log.keep(np.concatenate([[0], used]) if nothing else used)
+        self._positions = positions + nothing
+
+    def take(self, numbers: Integers) -> pa.Array:
+        """Values as a column."""
+        return self._log.take(self._positions[numbers]).column(0)
+
+    def view(self) -> Callable[[Integers], pa.Array]:
+        """Positions in the log as it is now."""
+        log, positions = self._log.view(), self._positions
+        return lambda numbers: log.take(positions[numbers]).column(0)
+
+    def own(self) -> None:
+        """Copy the positions; the log only grows."""
+        self._positions = self._positions.copy()
+
+    def keep(self, kept: Integers) -> None:
+        """Renumber."""
+        self._positions = self._positions[kept]
+        self._collect()
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Entries that changed since the last snapshot.
+
+    Attributes:
+        numbers: of the entries.
+        deleted: whether each is gone.
+        columns: the value (NULL where deleted) unless entries have none, and with a time to live the ms of the last write.
+    """
+
+    numbers: Integers
+    deleted: Booleans
+    columns: list[pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What changed since the last snapshot, as a number and what is made of it later."""
+
+    count: int
+    made: Callable[[], Changed]
+
+
+class Entries:
+    """Which entries are there, their values, when they were written, and which changed since the last snapshot.
+
+    Args:
+        values: None if entries only are there or not.
+        ttl: of the state.
+    """
+
+    def __init__(self, values: EntryValues | None, ttl: TimeToLive | None) -> None:
+        self.values = values
+        self.now = 0
+        self._ttl = ttl
+        self._size = 0
+        self._present: Booleans = np.zeros(0, np.bool_)
+        self._dirty: Booleans = np.zeros(0, np.bool_)
+        self._logged: Booleans = np.zeros(0, np.bool_)
+        self._written: Integers = np.zeros(0, np.int64)
+        self._swept = -(2**63)
+        self._shared = False
+        self._logged_shared = False
+
+    def _own(self) -> None:
+        """Copy what the last snapshot shows, since it is about to change."""
+        if self._shared:
+            self._shared = False
+            self._present = self._present.copy()
+            self._written = self._written.copy()
+            if self.values is not None:
+                self.values.own()
+
+    def reserve(self, size: int) -> None:
+        """Make room for entries 0 … size − 1."""
+        self._size = size
+        self._present = grown(self._present, size)
+        self._dirty = grown(self._dirty, size)
+        self._logged = grown(self._logged, size)
+        if self._ttl is not None:
+            self._written = grown(self._written, size)
+        if self.values is not None:
+            self.values.reserve(size)
+
+    def alive(self, numbers: Integers) -> Booleans:
+        """Which entries are there and have not expired."""
+        there: Booleans = self._present[numbers]
+        if self._ttl is not None:
+            there = there & (self._written[numbers] > self.now - self._ttl.ttl_ms)
+        return there
+
+    def all_alive(self) -> Integers:
+        """Numbers of all entries that are there."""
+        present = np.flatnonzero(self._present[: self._size])
+        return present if self._ttl is None else present[self.alive(present)]
+
+    def read(self, numbers: Integers) -> None:
+        """These entries were read: with a time to live from the last read on, that counts as a write."""
+        if self._ttl is not None and self._ttl.update is TtlUpdate.ON_READ_AND_WRITE:
+            there = numbers[self.alive(numbers)]
+            self._own()
+            self._written[there] = self.now
+            self._dirty[there] = True
+
+    def get(self, numbers: Integers) -> pa.Array:
+        """Values of entries, NULL for those that are not there."""
+        self.read(numbers)
+        there = self.alive(numbers)
+        assert self.values is not None
+        if there.all():
+            return self.values.take(numbers)
+        found = self.values.take(numbers[there])
+        positions = np.cumsum(there) - 1
+        return found.take(pa.array(positions, mask=~there))
+
+    def put(self, numbers: Integers, values: pa.Array | None = None) -> None:
+        """Set entries; of several settings of one the last counts."""
+        self._own()
+        self._present[numbers] = True
+        self._dirty[numbers] = True
+        if self._ttl is not None:
+            self._written[numbers] = self.now
+        if self.values is not None and values is not None:
+            self.values.put(numbers, values)
+
+    def drop(self, numbers: Integers) -> None:
+        """Remove entries, as far as they are there. Those that no snapshot has leave no trace."""
+        there = numbers[self._present[numbers]]
+        if len(there) == 0:
+            return
+        self._own()
+        self._present[there] = False
+        self._dirty[there] = self._logged[there]
+
+    def expire(self, now: int, *, thorough: bool = False) -> None:
+        """Time is `now`. Expired entries are not seen any more; every now and then, and if `thorough`, they are removed."""
+        self.now = now
+        if self._ttl is None or not (thorough or now >= self._swept + max(self._ttl.ttl_ms // 8, 1000)):
+            return
+        self._swept = now
+        self.drop(np.flatnonzero(self._present[: self._size] & (self._written[: self._size] <= now - self._ttl.ttl_ms)))
+
+    @property
+    def live(self) -> int:
+        """How many entries are there."""
+        return int(np.count_nonzero(self._present[: self._size]))
+
+    @property
+    def newest_write(self) -> int | None:
+        """Latest write, ms; None without a time to live, or without entries."""
+        if self._ttl is None or not self.live:
+            return None
+        return int(self._written[: self._size][self._present[: self._size]].max())
+
+    def needed(self) -> Booleans:
+        """Which entries must keep their numbers: those that are there, or whose end no snapshot has."""
+        needed: Booleans = self._present[: self._size] | self._dirty[: self._size]
+        return needed
+
+    def keep(self, kept: Integers) -> None:
+        """Forget all but these entries, which get the numbers 0, 1, …"""
+        self._present, self._dirty, self._logged = (a[kept] for a in (self._present, self._dirty, self._logged))
+        self._shared = self._logged_shared = False
+        if self._ttl is not None:
+            self._written = self._written[kept]
+        if self.values is not None:
+            self.values.keep(kept)
+        self._size = len(kept)
+
+    def capture(self) -> Capture:
+        """What changed since the last call.
+
+        What snapshots have is what is there now: an entry that has not changed was in them before if and only if it is there.
+        """
+        present, dirty = self._present, self._dirty[: self._size]
+        count = int(np.count_nonzero(dirty))
+        written = self._written if self._ttl is not None else None
+        expired = self.now - self._ttl.ttl_ms if self._ttl is not None else 0
+        view = self.values.view() if self.values is not None else None
+        if count > _COPIED_ENTRIES and count * _COPIED_SHARE > self._size:
+            self._shared = True
+            self._logged, self._logged_shared = present, True
+            self._dirty = np.zeros(len(self._dirty), np.bool_)
+            return Capture(count, lambda: _changed(np.flatnonzero(dirty), present, written, expired, view))
+        numbers = np.flatnonzero(dirty)
+        if self._logged_shared:
+            self._logged, self._logged_shared = self._logged.copy(), False
+        self._logged[numbers] = present[numbers]
+        self._dirty[numbers] = False
+        changed = _changed(numbers, present, written, expired, view)
+        return Capture(count, lambda: changed)
+
+    def restore(self, numbers: Integers, values: pa.Array | None, written: pa.Array | None) -> None:
+        """Put entries back. Those that had no time to live before begin to live now."""
+        self.put(numbers, values)
+        if self._ttl is not None and written is not None:
+            self._own()
+            times = to_numpy(written).astype(np.int64, copy=True)
+            if written.null_count:
+                times[written.is_null().to_numpy(zero_copy_only=False)] = self.now
+            self._written[numbers] = times
+
+
+def _changed(
+    numbers: Integers,
+    present: Booleans,
+    written: Integers | None,
+    expired: int,
+    values: Callable[[Integers], pa.Array] | None,
+) -> Changed:
+    """Entries as a snapshot shows them; those written at `expired` or before count as deleted."""
+    deleted = ~present[numbers]
+    if written is not None:
+        deleted |= written[numbers] <= expired
+    columns: list[pa.Array] = []
+    if values is not None:
+        column = values(numbers)
+        if deleted.any():
+            column = column.take(pa.array(np.arange(len(numbers)), mask=deleted))
+        columns.append(column)
+    if written is not None:
+        columns.append(pa.array(written[numbers], mask=deleted))
+    return Changed(numbers, deleted, columns)
+
+
+def grown(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """The array with room for at least `size` entries, new ones being 0; grows by doubling.
+
+    >>> len(grown(np.zeros(0), 3))
+    64
+    """
+    if len(values) >= size:
+        return values
+    bigger = np.zeros(max(size, 2 * len(values), 64), values.dtype)
+    bigger[: len(values)] = values
+    return bigger
+
+
+def to_numpy(column: pa.Array) -> npt.NDArray[Any]:
+    """A column as NumPy; times as integers, 0 for NULL."""
+    if pa.types.is_temporal(column.type):
+        column = column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
+    if column.null_count:
+        column = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values

@@ -1,0 +1,83 @@
+"""The recipe of process operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.core.schema import Schema
+from flowrun.operators.aggregation.keys import NullKeyPolicy
+from flowrun.operators.process.batches import BatchProcessOperator
+from flowrun.operators.process.loading import TIMERS, FunctionRecipe, load_process_function
+from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
+from flowrun.operators.process.rows import RowProcessOperator
+from flowrun.operators.process.timer_table import timer_table
+from flowrun.state.backend.tables import state_table
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFunctionFactory:
+    """Makes operators that run a user's process function; see `flowrun.api.process_function`.
+
+    Attributes:
+        function: how each subtask gets its own.
+        input_schema: columns of the rows.
+        output_schema: columns of what the function sends.
+        keys: positions of the key columns; None: a function without keys. Rows of one key must reach one subtask.
+        null_keys: what happens to rows one of whose keys is NULL.
+        side_outputs: where else the function may send rows.
+        name: of the step.
+        event_time: whether rows have event time; None: the first batch shows it.
+    """
+
+    function: FunctionRecipe
+    input_schema: Schema
+    output_schema: Schema
+    keys: tuple[int, ...] | None = None
+    null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
+    side_outputs: tuple[OutputTag, ...] = ()
+    name: str = "process"
+    event_time: bool | None = None
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """Joins any chain."""
+        return ChainingStrategy.ALWAYS
+
+    def create(self) -> ProcessOperator:
+        """A new operator with a function of its own.
+
+        Raises:
+            PipelineError: the function cannot be made.
+        """
+        loaded = load_process_function(self.function, keyed=self.keys is not None)
+        settings = ProcessSettings(
+            loaded=loaded,
+            place=f"function '{self.function.reference}' of '{self.name}'",
+            input_schema=self.input_schema,
+            output_schema=self.output_schema,
+            side_schemas={tag.name: tag.schema for tag in self.side_outputs},
+            keys=self.keys,
+            null_keys=self.null_keys,
+            event_time=self.event_time,
+        )
+        return BatchProcessOperator(settings) if loaded.batches else RowProcessOperator(settings)
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """The tables of the states that the function declares, and of its timers. Makes a function to look at.
+
+        Raises:
+            PipelineError: the function cannot be made.
+        """
+        if self.keys is None:
+            return {}
+        loaded = load_process_function(self.function, keyed=True)
+        keys = pa.schema([pa.field(f.name, f.type.arrow) for f in (self.input_schema.fields[k] for k in self.keys)])
+        descriptors = [d.descriptor(a) for a, d in loaded.states.items() if d.redistribution is None]
+        schemas = {d.name: state_table(d, keys, 1).schema for d in descriptors}
+        if loaded.timers:
+            schemas[TIMERS] = timer_table(keys, 1).schema
+        return schemas

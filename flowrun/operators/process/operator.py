@@ -1,0 +1,293 @@
+"""What process operators on rows and on batches share: the life of the user's function, time, errors and snapshots.
+
+At a watermark the timers that are due fire, what they send goes out, then the watermark. At the end of bounded input (the watermark
+MAX) event-time timers fire, then the processing-time timers that are still waiting, before that watermark goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from flowrun.api.keyed_state import StateDeclaration
+from flowrun.api.metrics import MetricGroup
+from flowrun.api.operator import OperatorContext
+from flowrun.api.process_function import ProcessFunction
+from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable, StateDescriptor
+from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
+from flowrun.core.schema import Schema
+from flowrun.errors import DataError, FlowrunError, StateError, did_you_mean
+from flowrun.operators.aggregation.keys import NullKeyPolicy
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.data_errors import describe_row
+from flowrun.operators.function_loading import describe, where
+from flowrun.operators.process.loading import PROGRESS, TIMERS, LoadedFunction
+from flowrun.operators.process.subtask_state import SubtaskList
+from flowrun.operators.windows.event_rows import RowIntake
+
+_NO_TIME = -(2**63)
+
+
+class KeyedBackend(Protocol):
+    """Keyed state and timers of one operator."""
+
+    def handle(self, descriptor: StateDescriptor) -> Any:
+        """The handle of a state; called once for each, before `restore`."""
+        ...
+
+    def restore(self, restored: OperatorSnapshot) -> None:
+        """Take back states and timers."""
+        ...
+
+    def snapshot(self) -> Mapping[str, SegmentedTable]:
+        """Table by state name; those without rows may be left out."""
+        ...
+
+    def advance(self, now: int) -> None:
+        """Processing time is `now`: what has expired is gone."""
+        ...
+
+    @property
+    def newest_write(self) -> int:
+        """Latest write of state with a time to live, ms."""
+        ...
+
+    def advance_watermark(self, timestamp: int) -> None:
+        """Fire event-time timers."""
+        ...
+
+    def fire_pending(self) -> None:
+        """Fire the processing-time timers that wait."""
+        ...
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """What a process operator is made from.
+
+    Attributes:
+        place: names function and step in messages.
+        keys: positions of the key columns; None: no keys.
+        event_time: whether rows have event time; None: the first batch shows it.
+    """
+
+    loaded: LoadedFunction
+    place: str
+    input_schema: Schema
+    output_schema: Schema
+    side_schemas: Mapping[str, Schema]
+    keys: tuple[int, ...] | None
+    null_keys: NullKeyPolicy
+    event_time: bool | None
+
+
+class ProcessOperator(AbstractOperator):
+    """The common part. Subclasses make the backend, and call the function."""
+
+    def __init__(self, settings: ProcessSettings) -> None:
+        self._settings = settings
+        self._function: ProcessFunction = settings.loaded.function
+        self._place = settings.place
+        self._handles: dict[str, Any] = {}
+        self._lists: dict[str, SubtaskList] = {}
+        self._backend: KeyedBackend | None = None
+        self._intake: RowIntake | None = None
+        self._opened = False
+        self._now = _NO_TIME
+        self._newest_time: int | None = None
+        self._timed: bool | None = settings.event_time
+
+    # ---- life
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Make the states that the function declares, and take back what they held."""
+        settings = self._settings
+        if settings.keys is not None:
+            self._backend = self._keyed_backend()
+            self._intake = RowIntake(self.context, settings.input_schema, settings.keys, settings.null_keys, None)
+        for attribute, declaration in settings.loaded.states.items():
+            handle = self._handle(declaration, attribute)
+            self._handles[declaration.descriptor(attribute).name] = handle
+            setattr(self._function, attribute, handle)
+        if restored is not None:
+            self._restore(restored)
+
+    def _handle(self, declaration: StateDeclaration, attribute: str) -> Any:
+        descriptor = declaration.descriptor(attribute)
+        if declaration.redistribution is not None:
+            kept = SubtaskList(f"state '{descriptor.name}' of {self._place}", descriptor, declaration.redistribution)
+            self._lists[descriptor.name] = kept
+            return kept
+        assert self._backend is not None
+        return self._backend.handle(descriptor)
+
+    def _keyed_backend(self) -> KeyedBackend:
+        raise NotImplementedError
+
+    def _restore(self, restored: OperatorSnapshot) -> None:
+        progress = restored.operator.get(PROGRESS)
+        for row in progress.rows.to_pylist() if progress is not None else ():
+            self._now = max(self._now, row["clock"])
+            if row["newest_event_time"] is not None:
+                self._newest_time = max(self._newest_time or row["newest_event_time"], row["newest_event_time"])
+            if self._timed is None:
+                self._timed = row["has_event_time"]
+        for name, kept in self._lists.items():
+            state = restored.operator.get(name)
+            if state is not None:
+                kept.restore(state.rows)
+        known = {*self._handles, PROGRESS, *((TIMERS,) if self._settings.loaded.timers else ())}
+        for name in (*restored.keyed, *restored.operator):
+            if name not in known:
+                raise StateError(
+                    f"the snapshot of {self._place} has the state '{name}', which the function does not declare",
+                    hint=did_you_mean(name, self._handles)
+                    or "declare it, or give the step another uid to start it without its old state",
+                )
+        if self._backend is not None:
+            self._tick()
+            self._backend.restore(restored)
+            self._now = max(self._now, self._backend.newest_write)
+            self._tick()
+
+    def open(self) -> None:
+        """Open the function."""
+        self._opened = True
+        try:
+            self._function.open(_OpenContext(self.context, self._handles, self._place))
+        except Exception as error:
+            raise DataError(f"{self._place}: open() raised {describe(error)}{where(error, __file__)}") from error
+
+    def close(self) -> None:
+        """Forget callbacks, and close the function if it was opened."""
+        if self._backend is not None:
+            self._backend.close()
+        if self._opened:
+            self._opened = False
+            try:
+                self._function.close()
+            except Exception as error:
+                raise DataError(f"{self._place}: close() raised {describe(error)}{where(error, __file__)}") from error
+
+    # ---- rows and time
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Call the function for the rows that the NULL key policy lets through."""
+        if self._intake is not None:
+            batch = self._intake.grouped_rows(batch)
+            if batch.num_rows == 0:
+                return
+            self._tick()
+        self._timed = batch.timestamps is not None
+        if batch.timestamps is not None:
+            newest = int(batch.timestamps_numpy().max())
+            if self._newest_time is None or newest > self._newest_time:
+                self._newest_time = newest
+        self._process(batch)
+
+    def _process(self, batch: RecordBatch) -> None:
+        raise NotImplementedError
+
+    def _tick(self) -> int:
+        """Processing time, which never goes back; state that has expired by then is gone."""
+        now = self.context.processing_time.now_ms()
+        if now > self._now or self._now == _NO_TIME:
+            self._now = now
+        if self._backend is not None:
+            self._backend.advance(self._now)
+        return self._now
+
+    def on_watermark(self, timestamp: int) -> None:
+        """Fire the timers that are due; at the end of bounded input, all."""
+        if self._backend is None:
+            return
+        self._tick()
+        self._backend.advance_watermark(timestamp)
+        if timestamp == MAX_TIMESTAMP:
+            self._backend.fire_pending()
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what the function produced."""
+        raise NotImplementedError
+
+    def _time_of_firing(self, timestamp: int, processing: bool) -> int | None:
+        """Event time of rows that a timer sends: the timer's, or in processing time the newest that was seen; None without event time."""
+        if not self._timed:
+            return None
+        if not processing:
+            return timestamp
+        return self._newest_time if self._newest_time is not None else self._now
+
+    # ---- state
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """References to what changed since the last snapshot; the tables are made later, on another thread."""
+        operator = {name: kept.snapshot() for name, kept in self._lists.items()}
+        if self._backend is None:
+            return OperatorSnapshot(operator=operator)
+        rows = {
+            "clock": pa.array([self._now], pa.int64()),
+            "newest_event_time": pa.array([self._newest_time], pa.int64()),
+            "has_event_time": pa.array([self._timed], pa.bool_()),
+        }
+        operator[PROGRESS] = OperatorState(pa.table(rows), Redistribution.UNION)
+        tables = {n: t for n, t in self._backend.snapshot().items() if t.segments}
+        return OperatorSnapshot(operator=operator, segmented=tables)
+
+    # ---- errors
+
+    def _failed(self, error: Exception, method: str, row: int | None, columns: pa.RecordBatch | None) -> FlowrunError:
+        """What is raised for an error in the function: names it, the row, and the line of the user's code."""
+        if isinstance(error, DataError) and self._place in error.message:
+            return error
+        shown = ""
+        if columns is not None and row is not None:
+            shown = f"; the row is {describe_row(columns, row)}"
+        elif columns is not None and columns.num_rows:
+            shown = f"; the batch has {columns.num_rows} rows and begins with {describe_row(columns, 0)}"
+        if isinstance(error, FlowrunError):
+            if not isinstance(error, DataError):
+                return error
+            return DataError(f"{self._place}: {method}: {error.message}{shown}", row=row, hint=error.hint)
+        return DataError(
+            f"{self._place}: {method} raised {describe(error)}{where(error, __file__)}{shown}",
+            row=row,
+            hint="handle such input in the function, or drop it with a filter before",
+        )
+
+
+class _OpenContext:
+    """What `open` is told."""
+
+    def __init__(self, context: OperatorContext, handles: Mapping[str, Any], place: str) -> None:
+        self._context = context
+        self._handles = handles
+        self._place = place
+
+    @property
+    def subtask(self) -> int:
+        return self._context.subtask
+
+    @property
+    def parallelism(self) -> int:
+        return self._context.parallelism
+
+    @property
+    def metrics(self) -> MetricGroup:
+        return self._context.metrics
+
+    def state(self, name: str) -> Any:
+        if name not in self._handles:
+            raise StateError(
+                f"{self._place} declares no state '{name}'",
+                hint=did_you_mean(name, self._handles) or "declare it in the class: seen = value_state('BIGINT')",
+            )
+        return self._handles[name]

@@ -1,0 +1,154 @@
+"""Rows that a function on rows sends: collected as dicts, checked, and sent as batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from flowrun.api.operator import Output, OutputTag
+from flowrun.core.elements import RecordBatch
+from flowrun.core.schema import Schema
+from flowrun.errors import DataError, did_you_mean
+from flowrun.operators.conformance import check_names, rows_to_columns
+
+_MAX_ROWS = 64 * 1024
+
+
+class RowOutput:
+    """One output of one operator."""
+
+    def __init__(self, output: Output, schema: Schema, place: str, tag: OutputTag | None = None) -> None:
+        self._output = output
+        self._schema = schema
+        self._names = frozenset(schema.names)
+        self._place = place
+        self._tag = tag
+        self._clear()
+
+    def _clear(self) -> None:
+        self._rows: list[Mapping[str, Any]] = []
+        self._times: list[int | None] = []
+        self._sources: list[int | None] = []
+        self._kinds: list[int] = []
+
+    def add(self, row: Any, time: int | None, source: int | None, kind: int | None) -> None:
+        """Collect a row.
+
+        Raises:
+            DataError: it is no mapping with the declared columns.
+        """
+        if type(row) is not dict and not isinstance(row, Mapping):
+            kind_text = "nothing (None)" if row is None else type(row).__name__
+            raise DataError(f"{self._place} must give rows as dicts, got {kind_text}", row=source)
+        if row.keys() != self._names:
+            try:
+                check_names(row, self._schema, self._place)
+            except DataError as error:
+                error.row = source
+                raise
+        self._rows.append(row)
+        self._times.append(time)
+        self._sources.append(source)
+        if kind is not None:
+            self._kinds.append(kind)
+        if len(self._rows) >= _MAX_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what was collected.
+
+        Raises:
+            DataError: a value does not fit its column.
+        """
+        if not self._rows:
+            return
+        rows, times, sources, kinds = self._rows, self._times, self._sources, self._kinds
+        self._clear()
+        try:
+            columns = rows_to_columns(rows, self._schema, self._place)
+        except DataError as error:
+            error.row = None if error.row is None else sources[error.row]
+            raise
+        batch = RecordBatch(
+            columns,
+            None if times[0] is None else pa.array(times, pa.int64()),
+            pa.array(kinds, pa.int8()) if kinds else None,
+        )
+        if self._tag is None:
+            self._output.emit(batch)
+        else:
+            self._output.emit_side(self._tag, batch)
+
+
+class RowOutputs:
+    """The main and the side outputs of one operator.
+
+    Attributes:
+        time: event time of the current row or timer, ms; None without event time.
+        row: position of the current row in its batch; None while a timer fires.
+        kind: change kind of the current row; None on streams of inserts.
+    """
+
+    __slots__ = ("_main", "_place", "_sides", "kind", "row", "time")
+
+    def __init__(self, output: Output, schema: Schema, sides: Mapping[str, Schema], place: str) -> None:
+        self._main = RowOutput(output, schema, place)
+        self._sides = {
+            name: RowOutput(output, s, f"{place}, side output '{name}'", OutputTag(name, s))
+            for name, s in sides.items()
+        }
+        self._place = place
+        self.time: int | None = None
+        self.row: int | None = None
+        self.kind: int | None = None
+
+    def returned(self, value: Any) -> None:
+        """Collect what the function returned: a row, or an iterable of rows; a generator runs here."""
+        if type(value) is dict or isinstance(value, Mapping):
+            self._main.add(value, self.time, self.row, self.kind)
+        elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+            for row in value:
+                self._main.add(row, self.time, self.row, self.kind)
+        else:
+            raise DataError(
+                f"{self._place} must return nothing, a row (a dict) or an iterable of rows, got {type(value).__name__}",
+                row=self.row,
+            )
+
+    def collect(self, row: Mapping[str, Any], timestamp: int | None) -> None:
+        """Collect a row of the main output."""
+        self._main.add(row, self._time(timestamp), self.row, self.kind)
+
+    def side(self, name: str, row: Mapping[str, Any], timestamp: int | None) -> None:
+        """Collect a row of a side output.
+
+        Raises:
+            DataError: there is none of this name.
+        """
+        output = self._sides.get(name)
+        if output is None:
+            raise DataError(
+                f"{self._place} has no side output '{name}'",
+                row=self.row,
+                hint=did_you_mean(name, self._sides) or "declare it in side_outputs",
+            )
+        output.add(row, self._time(timestamp), self.row, self.kind)
+
+    def _time(self, timestamp: int | None) -> int | None:
+        if timestamp is None:
+            return self.time
+        if self.time is None:
+            raise DataError(
+                f"{self._place} gave a row the event time {timestamp}, but the stream has no event time",
+                row=self.row,
+                hint="give the source a watermark, or leave the timestamp out",
+            )
+        return timestamp
+
+    def flush(self) -> None:
+        """Send everything."""
+        self._main.flush()
+        for output in self._sides.values():
+            output.flush()

@@ -1,0 +1,177 @@
+"""Process functions on rows: `process_element` and `on_timer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import repeat
+from typing import Any
+
+from flowrun.api.operator import OperatorContext, Output
+from flowrun.core.elements import RecordBatch
+from flowrun.errors import DataError
+from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
+from flowrun.operators.process.row_output import RowOutputs
+from flowrun.operators.process.row_state import ObjectBackend
+from flowrun.operators.timers import Timer
+
+
+class RowProcessOperator(ProcessOperator):
+    """Calls the user's function once a row and once a timer."""
+
+    def __init__(self, settings: ProcessSettings) -> None:
+        super().__init__(settings)
+        self._objects: ObjectBackend | None = None
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Make the outputs and the context."""
+        super().setup(context, output)
+        settings = self._settings
+        self._outputs = RowOutputs(output, settings.output_schema, settings.side_schemas, self._place)
+        self._context = _RowContext(self._outputs, lambda: self.current_watermark, context.processing_time.now_ms)
+
+    def _keyed_backend(self) -> ObjectBackend:
+        keys = self._settings.keys
+        assert keys is not None
+        fields = tuple(self._settings.input_schema.fields[k] for k in keys)
+        self._objects = ObjectBackend(self.context, fields, self._place, self._on_timer)
+        self._context = _KeyedRowContext(
+            self._outputs,
+            lambda: self.current_watermark,
+            self.context.processing_time.now_ms,
+            self._objects,
+            self._place if not self._settings.loaded.timers else "",
+        )
+        return self._objects
+
+    def _process(self, batch: RecordBatch) -> None:
+        function: Any = self._function
+        call: Callable[[Any, Any], Any] = function.process_element
+        context, outputs, objects = self._context, self._outputs, self._objects
+        rows = batch.columns.to_pylist()
+        times = repeat(None) if batch.timestamps is None else batch.timestamps.to_pylist()
+        kinds = repeat(None) if batch.row_kinds is None else batch.row_kinds.to_pylist()
+        keys: Any = repeat(())
+        cursor = None
+        if objects is not None:
+            positions = self._settings.keys or ()
+            keys = objects.keys.tuples([batch.columns.column(k) for k in positions])
+            cursor = objects.cursor
+        position = 0
+        try:
+            for position, (row, key, time, kind) in enumerate(zip(rows, keys, times, kinds)):  # noqa: B905  # endless repeats
+                if cursor is not None:
+                    cursor.key = key
+                context.timestamp = outputs.time = time
+                outputs.row, outputs.kind = position, kind
+                returned = call(row, context)
+                if returned is not None:
+                    outputs.returned(returned)
+        except Exception as error:
+            raise self._failed(error, "process_element", position, batch.columns) from error
+        self._flush()
+
+    def _flush(self) -> None:
+        self._outputs.row = self._outputs.kind = None
+        self._outputs.flush()
+
+    def _on_timer(self, timer: Timer, processing: bool) -> None:
+        assert self._objects is not None
+        function: Any = self._function
+        context, outputs = self._context, self._outputs
+        if processing:
+            self._tick()
+        self._objects.cursor.key = timer.key
+        context.timestamp = timer.timestamp
+        context.time_domain = "processing" if processing else "event"
+        outputs.time = self._time_of_firing(timer.timestamp, processing)
+        outputs.row = outputs.kind = None
+        try:
+            returned = function.on_timer(timer.timestamp, context)
+            if returned is not None:
+                outputs.returned(returned)
+        except Exception as error:
+            shown = ", ".join(map(repr, self._objects.keys.values(timer.key)))
+            raise self._failed(error, f"on_timer({timer.timestamp}) of key ({shown})", None, None) from error
+        finally:
+            context.time_domain = ""
+        if processing:
+            self._flush()
+
+
+class _RowContext:
+    """See `ProcessContext`."""
+
+    __slots__ = ("_now", "_outputs", "_watermark", "time_domain", "timestamp")
+
+    def __init__(self, outputs: RowOutputs, watermark: Callable[[], int], now: Callable[[], int]) -> None:
+        self._outputs = outputs
+        self._watermark = watermark
+        self._now = now
+        self.timestamp: int | None = None
+        self.time_domain = ""
+
+    @property
+    def current_watermark(self) -> int:
+        return self._watermark()
+
+    @property
+    def processing_time(self) -> int:
+        return self._now()
+
+    def collect(self, row: Mapping[str, Any], timestamp: int | None = None) -> None:
+        self._outputs.collect(row, timestamp)
+
+    def side_output(self, name: str, row: Mapping[str, Any], timestamp: int | None = None) -> None:
+        self._outputs.side(name, row, timestamp)
+
+
+class _KeyedRowContext(_RowContext):
+    """See `KeyedProcessContext`. `without_timers`: names the function if it has no `on_timer`."""
+
+    __slots__ = ("_cursor", "_keys", "_timers", "_without_timers")
+
+    def __init__(
+        self,
+        outputs: RowOutputs,
+        watermark: Callable[[], int],
+        now: Callable[[], int],
+        objects: ObjectBackend,
+        without_timers: str,
+    ) -> None:
+        super().__init__(outputs, watermark, now)
+        self._keys = objects.keys
+        self._cursor = objects.cursor
+        self._timers = objects.timers
+        self._without_timers = without_timers
+
+    @property
+    def current_key(self) -> tuple[Any, ...]:
+        return self._keys.values(self._cursor.key)
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        self._timers.register_event_time(self._checked(timestamp), self._cursor.key)
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        self._timers.register_processing_time(self._checked(timestamp), self._cursor.key)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        self._timers.delete_event_time(self._checked(timestamp), self._cursor.key)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        self._timers.delete_processing_time(self._checked(timestamp), self._cursor.key)
+
+    def _checked(self, timestamp: Any) -> int:
+        if self._without_timers:
+            raise DataError(
+                "a timer needs on_timer, which the function does not have",
+                hint="add on_timer(self, timestamp, context)",
+            )
+        if type(timestamp) is int:
+            if -(2**63) <= timestamp < 2**63:
+                return timestamp
+        elif hasattr(timestamp, "__index__") and not isinstance(timestamp, bool):
+            return self._checked(timestamp.__index__())
+        raise DataError(
+            f"a timer needs a time in whole ms since 1970 that fits 64 bits, got {timestamp!r} of type {type(timestamp).__name__}",
+            hint="begin with context.timestamp (None on streams without event time) or context.processing_time",
+        )

@@ -1,0 +1,143 @@
+"""What a pipeline promises of each sink after a failure: how often a row's effect arrives, and what limits it.
+
+The rule is that of end-to-end exactly once (Carbone et al., "State Management in Apache Flink", VLDB 2017): sources that replay, state
+that goes back to the same point, and sinks that show nothing which a failure could take back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from flowrun.api.source import Boundedness, Delivery, Source
+from flowrun.core.recovery import CheckpointSettings, RestartSettings
+from flowrun.plan.nodes import Plan, PlanNode, Scan, Sink, TableReference, walk_plan
+from flowrun.plan.tables import create_sink, create_source
+
+AT_LEAST_ONCE_MODE = "at_least_once"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A source or sink by the user's name, with its connector and what that can promise."""
+
+    name: str
+    connector: str
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class SinkGuarantee:
+    """What holds for the rows of one sink. `delivery` None: they may be lost and repeated. `reasons` say what is in the way of more."""
+
+    sink: str
+    delivery: Delivery | None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """What holds, in two or three words."""
+        return "no guarantee" if self.delivery is None else self.delivery.value
+
+    def __str__(self) -> str:
+        return f"sink '{self.sink}': {self.word}" + (f" — {'; '.join(self.reasons)}" if self.reasons else "")
+
+    def to_json(self) -> dict[str, object]:
+        """The same as JSON values."""
+        return {"sink": self.sink, "delivery": self.word, "reasons": list(self.reasons)}
+
+
+def sink_guarantee(
+    sink: Endpoint,
+    sources: Iterable[Endpoint],
+    checkpoint: CheckpointSettings | None,
+    restart: RestartSettings | None,
+    *,
+    unbounded: bool = False,
+) -> SinkGuarantee:
+    """What holds for a sink that is fed by these sources.
+
+    Args:
+        sink: with what it promises under checkpoints.
+        sources: all that its rows come from.
+        checkpoint: settings of the job, None: no checkpoints.
+        restart: settings of the job.
+        unbounded: whether the job has a source without end.
+
+    >>> files, text = Endpoint("in", "filesystem", Delivery.EXACTLY_ONCE), Endpoint("out", "print", Delivery.AT_LEAST_ONCE)
+    >>> print(sink_guarantee(text, [files], CheckpointSettings(1000), None))
+    sink 'out': at least once — connector print cannot take back rows
+    """
+    if checkpoint is None:
+        return _without_checkpoints(sink, restart, unbounded)
+    lost = [
+        f"source '{s.name}': connector {s.connector} cannot replay"
+        for s in sources
+        if s.delivery is Delivery.AT_MOST_ONCE
+    ]
+    if sink.delivery is Delivery.AT_MOST_ONCE:
+        lost.append(f"connector {sink.connector} does not write rows again")
+    repeated = [
+        f"source '{s.name}': connector {s.connector} may replay rows twice"
+        for s in sources
+        if s.delivery is Delivery.AT_LEAST_ONCE
+    ]
+    if checkpoint.mode == AT_LEAST_ONCE_MODE:
+        repeated.append("checkpoint mode at_least_once: state may count rows twice")
+    if sink.delivery is Delivery.AT_LEAST_ONCE:
+        repeated.append(f"connector {sink.connector} cannot take back rows")
+    if lost and repeated:
+        return SinkGuarantee(sink.name, None, (*lost, *repeated))
+    if lost or repeated:
+        return SinkGuarantee(sink.name, Delivery.AT_MOST_ONCE if lost else Delivery.AT_LEAST_ONCE, (*lost, *repeated))
+    return SinkGuarantee(sink.name, Delivery.EXACTLY_ONCE)
+
+
+def _without_checkpoints(sink: Endpoint, restart: RestartSettings | None, unbounded: bool) -> SinkGuarantee:
+    if restart is None or restart.strategy == "none":
+        return SinkGuarantee(sink.name, Delivery.AT_MOST_ONCE, ("no checkpoints: a job that fails cannot be resumed",))
+    if sink.delivery is Delivery.EXACTLY_ONCE and not unbounded:  # nothing was visible before the end
+        return SinkGuarantee(sink.name, Delivery.AT_MOST_ONCE, ("no checkpoints: a restart begins anew",))
+    return SinkGuarantee(
+        sink.name, None, ("no checkpoints: a restart begins anew, and what was written before it stays",)
+    )
+
+
+def plan_guarantees(plan: Plan) -> tuple[SinkGuarantee, ...]:
+    """What holds for each sink of a plan, in its order. Raises OptionError as making its sources and sinks does."""
+    settings = plan.settings
+    sources: dict[int, Source] = {}
+    for node in walk_plan(plan):
+        if isinstance(node, Scan):
+            sources[id(node)] = create_source(node.table, node.physical, node.declared, node.filters)
+    unbounded = any(s.boundedness is Boundedness.UNBOUNDED for s in sources.values())
+    return tuple(
+        sink_guarantee(
+            _endpoint(node.table, create_sink(node.table, node.schema, unbounded).delivery),
+            [_endpoint(s.table, sources[id(s)].delivery) for s in _scans(node)],
+            settings.checkpoint,
+            settings.restart,
+            unbounded=unbounded,
+        )
+        for node in plan.sinks
+    )
+
+
+def _endpoint(table: TableReference, delivery: Delivery) -> Endpoint:
+    return Endpoint(table.name, table.connector, delivery)
+
+
+def _scans(sink: Sink) -> list[Scan]:
+    """The tables that a sink's rows come from, each once, in the plan's order."""
+    found: dict[str, Scan] = {}
+    seen: set[int] = set()
+    stack: list[PlanNode] = [sink]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Scan):
+            found.setdefault(node.table.name, node)
+        stack.extend(reversed(node.inputs))
+    return list(found.values())

@@ -1,0 +1,240 @@
+"""What a running job does when it is asked from another process: tell about itself, take savepoints, stop, cancel.
+
+This is the part that knows nothing of HTTP; `control_endpoint` lets others of the same user reach it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from flowrun.core.clock import Clock
+from flowrun.errors import StateError
+from flowrun.runners.registry import JobEntry
+from flowrun.runtime.messages import JobStatus
+
+MOST_REQUESTS = 256
+"""Answers that are remembered for those who asked; the oldest that is answered makes room."""
+LINGER_MS = 2_000
+"""How long the endpoint of a job that is over waits for an asker to fetch its answer."""
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+class Ticket(Protocol):
+    """The answer to one request for a snapshot: `flowrun.runtime.jobmaster.snapshot_ticket`."""
+
+    @property
+    def is_answered(self) -> bool: ...
+
+    def wait(self, timeout_ms: float | None = None) -> str: ...
+
+
+class ControllableJob(Protocol):
+    """What the endpoint needs of a job; all methods are thread-safe and none blocks for long."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    def status(self) -> JobStatus: ...
+
+    def stop(self, drain: bool = False) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def take_snapshot(
+        self, directory: str | None = None, *, savepoint: bool = True, stop: bool = False, drain: bool = False
+    ) -> Ticket: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What somebody asks of a job.
+
+    Attributes:
+        kind: `savepoint`, `stop` or `cancel`.
+        directory: for savepoints; None: the job's default. A `stop` without one ends with a checkpoint.
+        drain: `stop` lets event time end, so that open windows fire.
+    """
+
+    kind: str
+    directory: str | None = None
+    drain: bool = False
+
+
+class JobControl:
+    """Carries out orders and remembers their answers. Thread-safe; knows nothing of HTTP.
+
+    Args:
+        job: to be controlled.
+        entry: as it is registered.
+        sources: ids of the vertices that read from outside.
+        clock: of waiting.
+        checkpoints: whether the job takes checkpoints, so that a stop ends with one.
+        savepoints: where savepoints go if an order does not say; None: where the job puts them.
+    """
+
+    def __init__(
+        self,
+        job: ControllableJob,
+        entry: JobEntry,
+        sources: frozenset[str],
+        clock: Clock,
+        *,
+        checkpoints: bool = False,
+        savepoints: str | None = None,
+    ) -> None:
+        self._job = job
+        self._entry = entry
+        self._sources = sources
+        self._clock = clock
+        self._checkpoints = checkpoints
+        self._savepoints = savepoints
+        self._changed = threading.Condition()
+        self._orders: dict[str, _Placed] = {}
+        self._numbers = 0
+
+    def describe(self) -> dict[str, Json]:
+        """The job at this moment, as JSON."""
+        status = self._job.status()
+        rows = sum(v.records_in for v in status.vertices if v.vertex_id in self._sources)
+        found: dict[str, Json] = {
+            "job_id": self._entry.job_id,
+            "name": self._entry.name,
+            "file": self._entry.file,
+            "pid": self._entry.pid,
+            "state": status.state.value,
+            "started_ms": self._entry.started_ms,
+            "running_ms": status.running_ms,
+            "rows_read": rows,
+            "rows_per_s": round(rows * 1000 / status.running_ms, 1) if status.running_ms else 0.0,
+            "restarts": status.restarts,
+            "checkpoints": None,
+        }
+        if (checkpoints := status.checkpoints) is not None:
+            last = checkpoints.last
+            found["checkpoints"] = {
+                "completed": checkpoints.completed,
+                "failed": checkpoints.failed,
+                "in_progress": checkpoints.in_progress,
+                "last_failure": checkpoints.last_failure,
+                "last": None
+                if last is None
+                else {
+                    "id": last.checkpoint_id,
+                    "kind": last.kind.value,
+                    "path": last.path,
+                    "triggered_ms": last.triggered_ms,
+                    "duration_ms": round(last.duration_ms, 1),
+                    "state_bytes": last.state_bytes,
+                },
+            }
+        return found
+
+    def place(self, order: Order) -> str:
+        """Have an order carried out; gives the id under which `answer` tells what became of it.
+
+        Raises:
+            StateError: it cannot be carried out, and why.
+        """
+        ticket: Ticket | None = None
+        if order.kind == "cancel":
+            self._job.cancel()
+        elif order.kind == "savepoint":
+            ticket = self._job.take_snapshot(order.directory or self._savepoints)
+        elif order.directory is not None or self._checkpoints:
+            ticket = self._job.take_snapshot(
+                order.directory, savepoint=order.directory is not None, stop=True, drain=order.drain
+            )
+        else:
+            self._job.stop(drain=order.drain)
+        with self._changed:
+            self._numbers += 1
+            number = str(self._numbers)
+            self._orders[number] = _Placed(order, ticket, self._clock.monotonic_ns())
+            self._make_room()
+        return number
+
+    def answer(self, number: str) -> dict[str, Json] | None:
+        """What became of an order: `state` is pending, done (with `path` if it left one) or failed; None for an unknown one.
+
+        Orders that end the job are done when it has ended.
+        """
+        with self._changed:
+            placed = self._orders.get(number)
+            if placed is None:
+                return None
+            placed.asked_ns = self._clock.monotonic_ns()
+        return self._outcome(placed)
+
+    def delivered(self, number: str) -> None:
+        """The answer, which was not pending, has reached the asker."""
+        with self._changed:
+            if number in self._orders:
+                self._orders[number].is_delivered = True
+                self._changed.notify_all()
+
+    def linger(self) -> None:
+        """Wait until everybody who asked has the answer, at most `LINGER_MS` after the last question of each."""
+        with self._changed:
+            while True:
+                now = self._clock.monotonic_ns()
+                open_ms = [LINGER_MS - (now - p.asked_ns) / 1e6 for p in self._orders.values() if not p.is_delivered]
+                left = max(open_ms, default=0.0)
+                if left <= 0:
+                    return
+                self._clock.wait(self._changed, left)
+
+    def _outcome(self, placed: _Placed) -> dict[str, Json]:
+        path: str | None = None
+        if placed.ticket is not None:
+            if not placed.ticket.is_answered:
+                return {"state": "pending"}
+            try:
+                path = placed.ticket.wait(0)
+            except StateError as error:
+                return {"state": "failed", "message": error.message, "hint": error.hint}
+        state = self._job.status().state
+        if placed.order.kind != "savepoint" and not state.is_terminal:
+            return {"state": "pending", "path": path}
+        return {"state": "done", "path": path, "job_state": state.value}
+
+    def _make_room(self) -> None:
+        if len(self._orders) <= MOST_REQUESTS:
+            return
+        for number, placed in list(self._orders.items()):
+            if placed.is_delivered:
+                del self._orders[number]
+                return
+
+
+@dataclass(slots=True)
+class _Placed:
+    order: Order
+    ticket: Ticket | None
+    asked_ns: int
+    is_delivered: bool = False
+
+
+def order_of(given: Mapping[str, Json]) -> Order:
+    """An order from JSON.
+
+    Raises:
+        ValueError: it is none; the text says why.
+
+    >>> order_of({"kind": "stop", "drain": True})
+    Order(kind='stop', directory=None, drain=True)
+    """
+    unknown = sorted(set(given) - {"kind", "directory", "drain"})
+    if unknown:
+        raise ValueError(f"unknown key '{unknown[0]}'")
+    kind, directory, drain = given.get("kind"), given.get("directory"), given.get("drain", False)
+    if kind not in ("savepoint", "stop", "cancel"):
+        raise ValueError("'kind' is one of savepoint, stop, cancel")
+    if directory is not None and not (isinstance(directory, str) and directory):
+        raise ValueError("'directory' is a text that is not empty")
+    if drain not in (True, False):
+        raise ValueError("'drain' is true or false")
+    return Order(str(kind), directory, bool(drain))

@@ -1,0 +1,87 @@
+"""The text of a pipeline as it is kept in checkpoints, and what is taken from there again.
+
+Kept is what the user wrote, before anything is filled in: `${secret:…}` and environment variables are looked up anew on resumption. Values
+given on the command line are kept as well, unless they end up in a secret option: then only a name is kept, and who resumes gives
+the value again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from flowrun.errors import Diagnostic, PipelineError
+from flowrun.plan.nodes import Plan, Scan, Sink, TableReference, walk_plan
+from flowrun.state.checkpoints import PipelineText
+
+
+def text_to_keep(
+    path: Path, plan: Plan, variables: Mapping[str, str], overrides: Mapping[str, str], folder: Path | None = None
+) -> PipelineText:
+    """What checkpoints of a pipeline keep of its text and of the command line.
+
+    Args:
+        path: the pipeline's file.
+        plan: made from it.
+        variables: given with `--var`.
+        overrides: given with `--set` and the like.
+        folder: where relative paths of functions start; None: that of the file.
+    """
+    secrets = [s for table in _tables(plan) for s in _secrets(table)]
+    withheld = {name for name, value in variables.items() if value and any(value in s for s in secrets)}
+    kept_overrides: dict[str, str] = {}
+    for key, value in overrides.items():
+        if key.startswith(("sources.", "sinks.")) and any(s in value for s in secrets):
+            name = re.sub(r"\W", "_", key).upper()
+            withheld.add(name)
+            kept_overrides[key] = f"${{{name}}}"
+        else:
+            kept_overrides[key] = value
+    return PipelineText(
+        file_name=str(path),
+        text=plan.text,
+        directory=str((path.parent if folder is None else folder).absolute()),
+        variables={name: value for name, value in variables.items() if name not in withheld},
+        overrides=kept_overrides,
+        working_directory=os.getcwd(),
+        withheld=tuple(sorted(withheld)),
+    )
+
+
+def check_withheld(kept: PipelineText, variables: Mapping[str, str]) -> None:
+    """Raise PipelineError unless every value that was withheld is given again."""
+    problems = [
+        Diagnostic(
+            f"the variable '{name}' was not kept with the state, as its value is secret",
+            hint=f"give it again: --var {name}=…",
+        )
+        for name in kept.withheld
+        if name not in variables
+    ]
+    if problems:
+        raise PipelineError(problems)
+
+
+def check_folders(kept: PipelineText) -> None:
+    """Raise PipelineError unless the folders are there in which relative paths of a kept text start."""
+    folders = {"folder of the pipeline": kept.directory, "working directory": kept.working_directory}
+    problems = [
+        Diagnostic(
+            f"the {what} '{folder}', which the kept text of '{kept.file_name}' needs, is not there any more",
+            hint="give the pipeline's file: flowrun resume --from-savepoint PATH FILE",
+        )
+        for what, folder in folders.items()
+        if folder and not Path(folder).is_dir()
+    ]
+    if problems:
+        raise PipelineError(problems)
+
+
+def _tables(plan: Plan) -> list[TableReference]:
+    return [node.table for node in walk_plan(plan) if isinstance(node, Scan | Sink)]
+
+
+def _secrets(table: TableReference) -> list[str]:
+    return [str(table.options[k]) for k in table.secret_options if k in table.options and str(table.options[k])]

@@ -1,0 +1,279 @@
+"""What becomes of the state of one operator that both the savepoint and the pipeline have, or only one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from flowrun.api.operator import DescribesState
+from flowrun.api.state import DELETED_COLUMN, KEY_COLUMNS_METADATA
+from flowrun.errors import near_matches
+from flowrun.graph.job_graph import ChainedOperator, JobVertex
+from flowrun.operators.state_meanings import STRUCTURAL_COLUMNS, Meanings, state_meanings
+from flowrun.runtime.checkpoint.comparison import Layout, OperatorComparison, Problem, StateChange, TableFacts
+from flowrun.state.checkpoints import KeyedTableState, OperatorMetadata
+from flowrun.state.schema_migration import differences
+
+COMMITTABLES = "committables"
+"""Name of the operator state in which sinks keep what they wrote but did not commit."""
+
+_AFRESH = "undo the change, or give it a new uid to start it without its old state"
+
+
+def table_facts(saved: OperatorMetadata) -> tuple[TableFacts, ...]:
+    """What the savepoint has of an operator, without reading files; pieces without rows are left out."""
+    facts = []
+    for name, states in keyed_states(saved).items():
+        references = [r for state in states for r in state.files]
+        size = sum({r.file.path: r.file.size for r in references}.values())
+        exact = all(state.key is None for state in states) and all(r.live is None for r in references)
+        rows = sum(r.file.rows for r in references)
+        if rows:
+            facts.append(TableFacts(name, True, size, rows if exact else None))
+    rows_of: dict[str, int] = {}
+    for subtask in saved.subtasks.values():
+        for name, state in subtask.operator.items():
+            rows_of[name] = rows_of.get(name, 0) + state.rows.num_rows
+    facts += [TableFacts(name, False, 0, rows) for name, rows in rows_of.items() if rows]
+    return tuple(facts)
+
+
+def keyed_states(saved: OperatorMetadata) -> dict[str, list[KeyedTableState]]:
+    """The keyed tables of an operator, each from all its old subtasks."""
+    tables: dict[str, list[KeyedTableState]] = {}
+    for _, subtask in sorted(saved.subtasks.items()):
+        for name, state in subtask.keyed.items():
+            tables.setdefault(name, []).append(state)
+    return tables
+
+
+def has_state(saved: OperatorMetadata) -> bool:
+    """Whether anything would be lost if the operator were not restored."""
+    return saved.enumerator is not None or bool(table_facts(saved))
+
+
+def is_keyed(operator: ChainedOperator) -> bool:
+    """Whether an operator may have keyed state."""
+    return bool(operator.state_keys) or (
+        isinstance(operator.factory, DescribesState) and bool(operator.factory.state_schemas())
+    )
+
+
+def dropped_operator(saved: OperatorMetadata, newcomers: Sequence[ChainedOperator]) -> OperatorComparison:
+    """The state of an operator that the pipeline does not have; `newcomers` are operators that the savepoint does not have."""
+    tables = table_facts(saved)
+    known = f"'{saved.name}' ({_identity(saved.uid)})"
+    pending = sum(t.rows or 0 for t in tables if t.name == COMMITTABLES and not t.keyed)
+    message = f"{known} has state in the savepoint, but the pipeline has no such operator any more"
+    if pending:
+        message += f"; {pending} result{'' if pending == 1 else 's'} that it wrote but had not committed would be lost"
+    renamed = _successor(saved, newcomers)
+    hint = "put it back, or leave its state behind with --allow-non-restored-state"
+    if renamed is not None:
+        hint = f"{_renamed_hint(saved, renamed)}, or leave its state behind with --allow-non-restored-state"
+    before = Layout(saved.parallelism, saved.max_parallelism)
+    keyed = any(t.keyed for t in tables)
+    problem = Problem(message, hint, loses_state=True)
+    return OperatorComparison(
+        saved.operator_id, saved.name, saved.uid, StateChange.DROPPED, before, None, keyed, tables, problems=(problem,)
+    )
+
+
+def new_operator(
+    operator: ChainedOperator,
+    vertex: JobVertex,
+    saved: OperatorMetadata | None,
+    dropped: Sequence[OperatorMetadata],
+) -> OperatorComparison:
+    """An operator that has no state in the savepoint.
+
+    Args:
+        operator: in the pipeline.
+        vertex: its vertex.
+        saved: in the savepoint, if it is there at all.
+        dropped: operators with state that the pipeline does not have.
+    """
+    keyed = is_keyed(operator)
+    if operator.source is not None or operator.sink is not None or (saved is not None and saved.finished):
+        # of one that was there, empty state is state: nothing to read again, nothing to commit, nothing more to fire
+        change = StateChange.NEW if saved is None else StateChange.KEPT
+    else:
+        change = StateChange.NEW if keyed else StateChange.STATELESS
+    notes = [
+        f"looks like the dropped '{d.name}' ({_identity(d.uid)}): {_renamed_hint(d, operator)}"
+        for d in dropped
+        if d.name == operator.name
+    ]
+    if change is StateChange.NEW and saved is not None and not notes:
+        notes.append("it had no state yet")
+    before = None if saved is None else Layout(saved.parallelism, saved.max_parallelism)
+    after = Layout(vertex.parallelism, vertex.max_parallelism)
+    return OperatorComparison(
+        operator.operator_id, operator.name, operator.uid, change, before, after, keyed, notes=tuple(notes)
+    )
+
+
+def common_operator(
+    operator: ChainedOperator,
+    vertex: JobVertex,
+    saved: OperatorMetadata,
+    recorded: Meanings,
+) -> OperatorComparison:
+    """An operator of the pipeline that has state in the savepoint.
+
+    Args:
+        operator: in the pipeline.
+        vertex: its vertex, with the number of key groups that it will have.
+        saved: in the savepoint.
+        recorded: what the columns of its tables held when the savepoint was taken; empty if not known.
+    """
+    before = Layout(saved.parallelism, saved.max_parallelism)
+    after = Layout(vertex.parallelism, vertex.max_parallelism)
+    tables = table_facts(saved)
+    keyed = is_keyed(operator) or any(t.keyed for t in tables)
+    found, additions, notes = _table_differences(operator, saved, recorded)
+    found = _role_problems(operator, saved, tables) or found
+    problems = tuple(
+        Problem(
+            f"the state of '{operator.name}' ({_identity(operator.uid)}) does not fit: {text}",
+            _misfit_hint(operator, saved),
+        )
+        for text in found
+    )
+    change = StateChange.INCOMPATIBLE if problems else StateChange.CHANGED if additions else StateChange.KEPT
+    return OperatorComparison(
+        operator.operator_id,
+        operator.name,
+        operator.uid,
+        change,
+        before,
+        after,
+        keyed,
+        tables,
+        tuple(additions),
+        problems,
+        (*notes, *_notes(operator, saved)),
+    )
+
+
+def _identity(uid: str | None) -> str:
+    return "no uid: found by structure" if uid is None else f"uid '{uid}'"
+
+
+def _successor(saved: OperatorMetadata, newcomers: Sequence[ChainedOperator]) -> ChainedOperator | None:
+    """The new operator that the dropped one seems to have become: of the same name, else of nearly the same."""
+    by_name = {o.name: o for o in newcomers}
+    if saved.name in by_name:
+        return by_name[saved.name]
+    close = near_matches(saved.name, by_name, limit=1)
+    return by_name[close[0]] if close else None
+
+
+def _renamed_hint(saved: OperatorMetadata, operator: ChainedOperator) -> str:
+    if saved.uid is not None:
+        return f"if '{operator.name}' is to go on from it, give it the uid '{saved.uid}'"
+    given = f" without the uid '{operator.uid}'" if operator.uid is not None else ""
+    return (
+        f"if '{operator.name}' is to go on from it, put it back where it was{given}: what is upstream of an operator "
+        "without a uid must stay (give uids, and the next savepoint has them)"
+    )
+
+
+def _misfit_hint(operator: ChainedOperator, saved: OperatorMetadata) -> str:
+    if operator.uid is None and saved.name != operator.name:
+        return (
+            f"it is where '{saved.name}' was: what is upstream of an operator without a uid must stay; put it back as it was "
+            "(give uids, and the next savepoint has them)"
+        )
+    return _AFRESH
+
+
+def _role_problems(operator: ChainedOperator, saved: OperatorMetadata, tables: Sequence[TableFacts]) -> list[str]:
+    """State of a kind that the operator cannot have at all."""
+    found = []
+    if saved.enumerator is not None and operator.source is None:
+        found.append("it was a source, and is none now")
+    if any(t.name == COMMITTABLES and not t.keyed for t in tables) and operator.sink is None:
+        found.append("it was a sink with results that are not committed yet, and is none now")
+    if any(t.keyed for t in tables) and not is_keyed(operator):
+        names = ", ".join(f"'{t.name}'" for t in tables if t.keyed)
+        found.append(f"it had keyed state ({names}), and keeps none now")
+    return found
+
+
+def _table_differences(
+    operator: ChainedOperator, saved: OperatorMetadata, recorded: Meanings
+) -> tuple[list[str], list[str], list[str]]:
+    """(what does not fit, which columns are added, what else to know) of the keyed tables that have rows."""
+    if not isinstance(operator.factory, DescribesState):
+        return [], [], []
+    expected = operator.factory.state_schemas()
+    meanings = state_meanings(operator.factory)
+    with_rows = {t.name for t in table_facts(saved) if t.keyed}
+    found: list[str] = []
+    additions: list[str] = []
+    notes: list[str] = []
+    for name, states in keyed_states(saved).items():
+        if name not in with_rows:
+            continue
+        if name not in expected:
+            found.append(f"table '{name}' is not kept any more")
+            continue
+        old, new = _restored_schema(states[0].schema), _restored_schema(expected[name])
+        wrong = _key_differences(old, new) or differences(old, new)
+        changed = _other_meanings(recorded.get(name, {}), meanings.get(name, {}))
+        wrong = wrong or [text for column, text in changed.items() if column in STRUCTURAL_COLUMNS]
+        found += [f"{name}: {text}" for text in wrong]
+        if not wrong:
+            added = [f for f in new if f.name not in old.names]
+            additions += [f"{name}: column '{f.name}' {f.type} is added, NULL in what is there" for f in added]
+            additions += _inner_additions(name, old, new)
+            notes += [f"{name}: {text}" for text in changed.values()]
+    return found, additions, notes
+
+
+def _restored_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns that an operator gets back: without the mark of deleted keys."""
+    return pa.schema([f for f in schema if f.name != DELETED_COLUMN], schema.metadata)
+
+
+def _key_differences(old: pa.Schema, new: pa.Schema) -> list[str]:
+    """A key column that was added is no nullable column that could be filled with NULL: rows would be of no key that comes again."""
+    before, after = _keys(old), _keys(new)
+    if before is None or after is None or before == after:
+        return []
+    return [f"the key columns were {', '.join(before) or 'none'}, are {', '.join(after) or 'none'} now"]
+
+
+def _keys(schema: pa.Schema) -> list[str] | None:
+    """The key columns of a state table; None if it does not say."""
+    count = (schema.metadata or {}).get(KEY_COLUMNS_METADATA)
+    return None if count is None else list(schema.names[1 : int(count) + 1])
+
+
+def _inner_additions(table: str, old: pa.Schema, new: pa.Schema) -> list[str]:
+    """Columns whose own fields grew."""
+    return [
+        f"{table}: column '{f.name}' becomes {f.type}; what is added is NULL in what is there"
+        for f in new
+        if f.name in old.names and not old.field(f.name).type.equals(f.type)
+    ]
+
+
+def _other_meanings(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """Column → how what it holds changed, of columns of one name."""
+    return {
+        column: f"column '{column}' held {text}, would hold {after[column]} now"
+        for column, text in before.items()
+        if column in after and after[column] != text
+    }
+
+
+def _notes(operator: ChainedOperator, saved: OperatorMetadata) -> list[str]:
+    notes = []
+    if saved.name != operator.name:
+        notes.append(f"was called '{saved.name}'")
+    if keyed_states(saved) and not isinstance(operator.factory, DescribesState):
+        notes.append("it does not say which state it keeps: whether the columns fit shows when it is restored")
+    return notes

@@ -1,0 +1,76 @@
+"""The end of a job that ends well: a last checkpoint, then the last commit. Used by the job master's thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flowrun.errors import StateError
+from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
+from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
+from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
+
+
+class FinalCommit:
+    """Commits what a job left once every subtask has finished, and every snapshot that somebody asked for is there or has failed.
+
+    Args:
+        requests: open ones are waited for; the last checkpoint is one of them.
+        commits: of the job.
+        takes_checkpoints: whether the job has a folder for checkpoints.
+        post: puts a letter into the job master's mailbox.
+        committed: everything is visible.
+        failed: the last checkpoint, or a commit, failed.
+    """
+
+    def __init__(
+        self,
+        requests: SnapshotRequests,
+        commits: CommitCoordinator,
+        *,
+        takes_checkpoints: bool,
+        post: Callable[[Callable[[], None]], None],
+        committed: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._requests = requests
+        self._commits = commits
+        self._takes_checkpoints = takes_checkpoints
+        self._post = post
+        self._committed = committed
+        self._failed = failed
+        self._last: SnapshotTicket | None = None
+        self._under_way = False
+
+    def begin(self, *, stopped: bool) -> None:
+        """Every subtask has finished. A checkpoint before the commit lets a resume make good a crash amid it.
+
+        Args:
+            stopped: the job ends with a snapshot, which is that checkpoint.
+        """
+        self._under_way = True
+        if self._takes_checkpoints and not stopped:
+            self._last = self._requests.ask_last()
+        self.look()
+
+    def interrupt(self) -> None:
+        """The job goes back, or is taken down."""
+        self._under_way, self._last = False, None
+
+    def look(self) -> None:
+        """A request may have been answered: commit, once all that comes with the answer is carried out, if it was the last."""
+        if self._under_way and not self._requests.has_open:
+            self._post(self._commit)
+
+    def _commit(self) -> None:
+        if not self._under_way or self._requests.has_open:
+            return
+        last = self._last
+        self.interrupt()
+        try:
+            if last is not None:
+                last.wait()  # answered
+            self._commits.commit_all()
+        except (StateError, CommitError) as error:
+            self._failed(error)
+        else:
+            self._committed()

@@ -1,0 +1,171 @@
+"""Where the state of a job lives and what it goes on from: options, and what they open before anything runs."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flowrun.api.source import JsonValue
+from flowrun.core.clock import Clock
+from flowrun.core.elements import CheckpointKind
+from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.checkpoint.assembly import JobIdentity, pending_commits
+from flowrun.state.checkpoints import CheckpointMetadata, PipelineText
+from flowrun.state.storage.contract import CheckpointStorage
+from flowrun.state.storage.names import job_slug
+from flowrun.state.storage.savepoints import Savepoints
+
+if TYPE_CHECKING:
+    from flowrun.state.storage.locate import SnapshotPath
+
+DEFAULT_STATE_DIRECTORY = ".flowrun/state"
+"""Root of checkpoints, relative to the working directory, unless the pipeline or the caller names another."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStateOptions:
+    """Where a job keeps its checkpoints, what it goes on from, and what is stored beside its state.
+
+    Attributes:
+        directory: root of checkpoints: each pipeline has a folder of its own below. Savepoints without a folder go there, too.
+        pipeline: text of the pipeline, for resuming without its file.
+        job_graph_json: the job graph as `flowrun explain --stage job --format json` prints it; None: it is made.
+        restore_from: a savepoint, one checkpoint, a job folder or a root of checkpoints (whose newest complete one counts).
+        allow_non_restored_state: drop state of operators that the job no longer has.
+    """
+
+    directory: str
+    pipeline: PipelineText | None = None
+    job_graph_json: JsonValue = None
+    restore_from: str | None = None
+    allow_non_restored_state: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePoint:
+    """A completed checkpoint or savepoint that the job can go back to. `root`: where the paths of its files start."""
+
+    metadata: CheckpointMetadata
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedState:
+    """What was opened for one run.
+
+    Attributes:
+        job_graph: to run; its key groups are those of the state that it goes on from.
+        storage: of snapshots.
+        identity: what is written into every checkpoint.
+        directory: where savepoints go unless somebody says otherwise.
+        takes_checkpoints: whether the job has a folder of checkpoints, locked by this process.
+        next_checkpoint_id: number of the first checkpoint.
+        retained: completed checkpoints of the lineage, which are deleted as newer ones come.
+        restored: what to go on from; None: a fresh start.
+        continued: the lineage is that of `restored`: what earlier runs of it left behind and nothing needs may be deleted.
+        needed_commits: commit ids in other checkpoints of the lineage: they could still be resumed.
+    """
+
+    job_graph: JobGraph
+    storage: CheckpointStorage
+    identity: JobIdentity
+    directory: str
+    takes_checkpoints: bool
+    next_checkpoint_id: int
+    retained: tuple[int, ...] = ()
+    restored: RestorePoint | None = None
+    continued: bool = False
+    needed_commits: frozenset[str] = field(default_factory=frozenset)
+
+    def restore_point(self, metadata: CheckpointMetadata, path: str) -> RestorePoint:
+        """What a checkpoint or savepoint is that this run completed; `path` as `CheckpointStorage.finish` gave it."""
+        is_savepoint = metadata.kind is CheckpointKind.SAVEPOINT
+        return RestorePoint(metadata, path if is_savepoint else self.storage.job_folder)
+
+
+def open_job_state(job_graph: JobGraph, options: JobStateOptions | None, clock: Clock) -> OpenedState:
+    """Find what to go on from, check that the job can, and open where its checkpoints go. Blocks on I/O.
+
+    Args:
+        job_graph: of the pipeline as it is now.
+        options: None: as its settings say, from the beginning.
+        clock: for times in files.
+
+    Raises:
+        StateError: there is nothing to go on from, or it is damaged or does not fit; another process owns the folder of
+            checkpoints, or it cannot be used.
+    """
+    settings = job_graph.settings.checkpoint
+    if options is None:
+        configured = None if settings is None else settings.directory
+        options = JobStateOptions(configured or DEFAULT_STATE_DIRECTORY)
+    found: SnapshotPath | None = None
+    if options.restore_from is not None:
+        job_graph, found = _find(options.restore_from, job_graph, options.allow_non_restored_state)
+    if settings is None:
+        return _without_checkpoints(job_graph, options, found)
+    return _with_checkpoints(job_graph, options, found, clock)
+
+
+def _find(path: str, job_graph: JobGraph, allow_non_restored_state: bool) -> tuple[JobGraph, SnapshotPath]:
+    """(the graph with the key groups of the state, the state)."""
+    # Imported here, as below: most runs begin afresh and without checkpoints, and should begin fast (DESIGN §12.9).
+    from flowrun.runtime.checkpoint.compatibility import compare
+    from flowrun.state.storage.locate import locate
+
+    found = locate(path, job_name=job_graph.name)
+    comparison = compare(found.metadata, job_graph)
+    comparison.check(allow_non_restored_state)
+    return comparison.job_graph, found
+
+
+def _without_checkpoints(job_graph: JobGraph, options: JobStateOptions, found: SnapshotPath | None) -> OpenedState:
+    storage = Savepoints(options.directory, job_graph.name)
+    return OpenedState(
+        job_graph=job_graph,
+        storage=storage,
+        identity=JobIdentity(uuid.uuid4().hex, "", options.pipeline, options.job_graph_json),
+        directory=options.directory,
+        takes_checkpoints=False,
+        next_checkpoint_id=1 if found is None else found.metadata.checkpoint_id + 1,
+        restored=None if found is None else RestorePoint(found.metadata, found.root),
+    )
+
+
+def _with_checkpoints(
+    job_graph: JobGraph, options: JobStateOptions, found: SnapshotPath | None, clock: Clock
+) -> OpenedState:
+    from flowrun.state.storage.folder import open_job_folder
+    from flowrun.state.storage.location import resolve
+
+    folder = resolve(options.directory) / job_slug(job_graph.name)
+    continued = found is not None and _is_of(found, folder.uri)
+    lineage = found.metadata.lineage if found is not None and continued else uuid.uuid4().hex
+    storage = open_job_folder(options.directory, job_graph.name, lineage=lineage, clock=clock)
+    needed: set[str] = set()
+    retained: list[int] = []
+    if continued:
+        for number, other in storage.existing().items():
+            if other.lineage == lineage:
+                retained.append(number)
+                needed.update(c.commit_id for held in pending_commits(other).values() for c in held)
+    first = 1 if found is None else found.metadata.checkpoint_id + 1
+    return OpenedState(
+        job_graph=job_graph,
+        storage=storage,
+        identity=JobIdentity(lineage, folder.uri, options.pipeline, options.job_graph_json),
+        directory=options.directory,
+        takes_checkpoints=True,
+        next_checkpoint_id=max(first, storage.next_checkpoint_id),
+        retained=tuple(sorted(retained)),
+        restored=None if found is None else RestorePoint(found.metadata, found.root),
+        continued=continued,
+        needed_commits=frozenset(needed),
+    )
+
+
+def _is_of(found: SnapshotPath, folder: str) -> bool:
+    """Whether a snapshot is a part of the history in a job's folder: a checkpoint lies there, a savepoint was taken of it."""
+    metadata = found.metadata
+    return folder == (found.root if metadata.kind is CheckpointKind.CHECKPOINT else metadata.job_folder)

@@ -1,0 +1,74 @@
+"""The subtasks of one job as the job master reaches them: deployment and notices. Used by the job master's thread only."""
+
+from __future__ import annotations
+
+from flowrun.core.elements import CheckpointBarrier
+from flowrun.runtime.jobmaster.execution import Executions, ExecutionState
+from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId
+from flowrun.runtime.jobmaster.source_coordinator import SplitAnswer
+from flowrun.runtime.messages import RestoredTask, TaskDeployment, TaskExecutorGateway
+
+_TOLD = frozenset({ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING})
+"""Those that are cancelled need to be told nothing."""
+
+
+class JobTasks:
+    """Speaks to the executor.
+
+    Args:
+        graph: of the job.
+        job_id: the run.
+        lineage: of its checkpoints.
+        executions: who runs now.
+    """
+
+    def __init__(self, graph: ExecutionGraph, job_id: str, lineage: str, executions: Executions) -> None:
+        self._graph = graph
+        self._job_id = job_id
+        self._lineage = lineage
+        self._executions = executions
+        self._executor: TaskExecutorGateway | None = None
+
+    def connect(self, executor: TaskExecutorGateway) -> None:
+        """Set who runs the subtasks; before anything else."""
+        self._executor = executor
+
+    @property
+    def executor(self) -> TaskExecutorGateway:
+        """Who runs the subtasks."""
+        assert self._executor is not None
+        return self._executor
+
+    def deploy(self, vertex_id: ExecutionVertexId, attempt_id: str, restored: RestoredTask | None) -> None:
+        """Start a subtask, from `restored` if that is given; raises what the executor raises."""
+        vertex = self._graph.vertex(vertex_id)
+        groups = tuple(self._graph.vertex(p.consumers[0].vertex).job_vertex.max_parallelism for p in vertex.partitions)
+        settings = self._graph.job_graph.settings
+        self.executor.deploy(
+            TaskDeployment(self._job_id, attempt_id, vertex, groups, settings, restored, self._lineage)
+        )
+
+    def send_split(self, answer: SplitAnswer) -> None:
+        """Answer a reader."""
+        if answer.split is None:
+            self.executor.notify_no_more_splits(answer.attempt_id)
+        else:
+            self.executor.add_splits(answer.attempt_id, (answer.split,))
+
+    def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
+        """Have every running source subtask take its snapshot."""
+        for execution in self._executions:
+            if execution.state is ExecutionState.RUNNING and not self._graph.vertex(execution.vertex).gates:
+                self.executor.trigger_checkpoint(execution.attempt_id, barrier)
+
+    def complete_checkpoint(self, checkpoint_id: int) -> None:
+        """Tell every subtask that runs."""
+        for execution in self._executions:
+            if execution.state in _TOLD:
+                self.executor.complete_checkpoint(execution.attempt_id, checkpoint_id)
+
+    def abort_checkpoint(self, checkpoint_id: int) -> None:
+        """Tell every subtask that runs."""
+        for execution in self._executions:
+            if execution.state in _TOLD:
+                self.executor.abort_checkpoint(execution.attempt_id, checkpoint_id)

@@ -1,0 +1,202 @@
+"""What the scheduler is told (events) and what it asks for (commands). Values only; times in epoch ms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
+from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
+
+# ---- events
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Event: deploy everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """Event: the user cancels."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob:
+    """Event: the user stops: sources end early, results are committed. Amid a restart it is remembered for the new attempts."""
+
+    drain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StopSnapshotCompleted:
+    """Event: the snapshot with which the job is stopped exists: subtasks end now, and nothing is restarted any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobBroke:
+    """Event: something of the job that is no subtask failed: an enumerator, a committer, too many checkpoints, a restore.
+
+    All subtasks are restarted, if anything is.
+    """
+
+    error: BaseException
+    operator: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsCommitted:
+    """Event: what `CommitResults` asked for is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimedOut:
+    """Event: the subtasks of a `WatchCancellation` were given long enough to end; harmless if they have.
+
+    Attributes:
+        stuck: descriptions of those that did not.
+        attempts: as in the command.
+    """
+
+    stuck: tuple[str, ...]
+    attempts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestartDue:
+    """Event: the time that `RestartAt` named has come."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateRestored:
+    """Event: `RestoreState` is carried out; subtasks may be deployed. If it fails, send `JobBroke` instead.
+
+    Attributes:
+        round: as in the command.
+        finished: subtasks that are finished in what was restored. A region of nothing else is left alone if it has finished in
+            this process too; elsewhere they are deployed, to tell their consumers that there is no input any more.
+    """
+
+    round: int
+    finished: frozenset[ExecutionVertexId] = frozenset()
+
+
+Event = (
+    StartJob
+    | CancelJob
+    | StopJob
+    | StopSnapshotCompleted
+    | JobBroke
+    | ResultsCommitted
+    | CancelTimedOut
+    | RestartDue
+    | StateRestored
+    | TaskUpdate
+)
+
+
+# ---- commands
+
+
+@dataclass(frozen=True, slots=True)
+class DeployTask:
+    """Command: start a subtask. Ask `Scheduler.begin_deployment` first: the job may have failed meanwhile."""
+
+    vertex: ExecutionVertexId
+    attempt_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceRunning:
+    """Command: every subtask runs or has finished, for the first time since the start or a restart: checkpoints may begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTask:
+    """Command: make a subtask end."""
+
+    attempt_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopSource:
+    """Command: make a source subtask end its input."""
+
+    attempt_id: str
+    drain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WatchCancellation:
+    """Command: send `CancelTimedOut` if any of these attempts is still alive after the time allowed."""
+
+    attempts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptJob:
+    """Command: the job restarts or ends: give up checkpoints that are under way. `reason` is for those who asked for one.
+
+    Comes before all other commands of its event, and again with each further failure that widens a restart.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAt:
+    """Command: send `RestartDue` with this round at `time_ms`."""
+
+    time_ms: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreState:
+    """Command: go back to the last completed checkpoint for these subtasks, or to the beginning if there is none.
+
+    Their attempts are over; the others go on. Restore the enumerators of the sources among them (always with all their subtasks),
+    abort what their sinks handed over and no checkpoint holds, re-commit what it holds; then send `StateRestored`.
+
+    Attributes:
+        round: to be sent back; one that has been overtaken by another failure is ignored.
+        vertices: in topological order.
+    """
+
+    round: int
+    vertices: tuple[ExecutionVertexId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResults:
+    """Command: every subtask finished; make what the sinks wrote visible, then send `ResultsCommitted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """Command: the job is over; `Scheduler.failures` says why, root cause first."""
+
+    state: JobState
+
+
+Command = (
+    DeployTask
+    | AnnounceRunning
+    | CancelTask
+    | StopSource
+    | WatchCancellation
+    | InterruptJob
+    | RestartAt
+    | RestoreState
+    | CommitResults
+    | EndJob
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFailure:
+    """A failure and the subtask where it happened; None if it happened in the job master."""
+
+    failure: TaskFailure
+    vertex: ExecutionVertexId | None

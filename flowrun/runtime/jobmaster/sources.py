@@ -1,0 +1,156 @@
+"""All sources of a job: their enumerators from start to end, over restarts too. Used by the job master's thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from flowrun.api.source import JsonValue
+from flowrun.core.clock import Clock
+from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.jobmaster.source_coordinator import SourceCoordinator, SplitAnswer
+from flowrun.runtime.messages import SplitRequest
+from flowrun.runtime.task.timers import TimerThread
+from flowrun.state.checkpoints import CheckpointMetadata
+
+
+class SourceError(Exception):
+    """The enumerator of one source failed; `__cause__` says why."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.source = source
+
+
+class _Source:
+    """One source vertex. `starts` tells the discovery of this enumerator from that of one before it."""
+
+    def __init__(self, operator_id: str, coordinator: SourceCoordinator) -> None:
+        self.operator_id = operator_id
+        self.coordinator = coordinator
+        self.starts = 0
+
+
+class JobSources:
+    """The enumerators of one job.
+
+    Args:
+        job_graph: the job.
+        clock: for enumerators.
+        timers: for discovery.
+        post: puts a letter into the job master's mailbox.
+        send: takes the answers for readers.
+        failed: is told when discovery fails.
+    """
+
+    def __init__(
+        self,
+        job_graph: JobGraph,
+        *,
+        clock: Clock,
+        timers: TimerThread,
+        post: Callable[[Callable[[], None]], None],
+        send: Callable[[SplitAnswer], None],
+        failed: Callable[[SourceError], None],
+    ) -> None:
+        self._timers = timers
+        self._post = post
+        self._send = send
+        self._failed = failed
+        self._closed = False
+        self._sources = {
+            vertex.vertex_id: _Source(
+                operator.operator_id, SourceCoordinator(operator.name, operator.source, vertex.parallelism, clock)
+            )
+            for vertex in job_graph.vertices
+            for operator in vertex.operators
+            if operator.source is not None
+        }
+
+    def start(
+        self,
+        restored: CheckpointMetadata | None,
+        finished: Collection[str] = (),
+        vertices: Collection[str] | None = None,
+    ) -> None:
+        """(Re)start the enumerators of these vertices (all if None), afresh or from a checkpoint; may block on I/O.
+
+        Args:
+            restored: the checkpoint; a source that it does not know starts afresh.
+            finished: vertices that read nothing any more: their enumerators are closed.
+            vertices: which.
+
+        Raises:
+            SourceError: one could not start.
+        """
+        for vertex_id, source in self._sources.items():
+            if vertices is not None and vertex_id not in vertices:
+                continue
+            source.starts += 1
+            saved = None if restored is None else restored.operators.get(source.operator_id)
+            try:
+                if vertex_id in finished:
+                    source.coordinator.close()
+                else:
+                    source.coordinator.start(None if saved is None else saved.enumerator)
+            except Exception as error:
+                raise SourceError(source.coordinator.name) from error
+            self._schedule_discovery(source, source.starts)
+
+    def request(self, request: SplitRequest) -> None:
+        """A reader asks for a split.
+
+        Raises:
+            SourceError: the enumerator failed.
+        """
+        source = self._sources[request.vertex.vertex_id]
+        self._answer(source, lambda: source.coordinator.request(request))
+
+    def snapshot(self) -> dict[str, JsonValue]:
+        """Operator id → what its enumerator needs to go on from here.
+
+        Raises:
+            SourceError: an enumerator failed.
+        """
+        found: dict[str, JsonValue] = {}
+        for source in self._sources.values():
+            try:
+                found[source.operator_id] = source.coordinator.snapshot()
+            except Exception as error:
+                raise SourceError(source.coordinator.name) from error
+        return found
+
+    def close(self) -> list[str]:
+        """Close all; gives what went wrong, one text a source."""
+        self._closed = True
+        problems = []
+        for source in self._sources.values():
+            try:
+                source.coordinator.close()
+            except Exception as error:
+                problems.append(f"closing the splits of '{source.coordinator.name}' failed: {error}")
+        return problems
+
+    def _answer(self, source: _Source, ask: Callable[[], list[SplitAnswer]]) -> None:
+        try:
+            answers = ask()
+        except Exception as error:
+            raise SourceError(source.coordinator.name) from error
+        for answer in answers:
+            self._send(answer)
+
+    def _schedule_discovery(self, source: _Source, start: int) -> None:
+        interval_ms = source.coordinator.discovery_interval_ms
+        if interval_ms is None:
+            return
+
+        def discover() -> None:
+            if self._closed or start != source.starts:
+                return
+            try:
+                self._answer(source, source.coordinator.discover)
+            except SourceError as error:
+                self._failed(error)
+                return
+            self._schedule_discovery(source, start)
+
+        self._timers.after(interval_ms, lambda: self._post(discover))

@@ -1,0 +1,250 @@
+"""The input of tasks that read from others: gates read in turn, watermarks through valves, barriers through their handler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from flowrun.api.operator import InputStatus
+from flowrun.core.elements import (
+    CheckpointBarrier,
+    EndOfInput,
+    LatencyMarker,
+    RecordBatch,
+    Watermark,
+    WatermarkStatus,
+)
+from flowrun.runtime.metrics import ScopedMetrics
+from flowrun.runtime.network.barriers import (
+    Actions,
+    BarrierHandler,
+    Block,
+    GiveUp,
+    Resume,
+    StopRecording,
+    TakeSnapshot,
+    WakeAt,
+)
+from flowrun.runtime.network.gate import GateEvent, GateRows, InputGate
+from flowrun.runtime.network.subpartition import InFlightElement
+from flowrun.runtime.network.valve import ChannelState, StatusWatermarkValve
+
+
+class Head(Protocol):
+    """What is fed: the chain, through its head."""
+
+    def process_batch(self, batch: RecordBatch, input_index: int) -> None:
+        """Rows."""
+        ...
+
+    def process_event(self, event: Watermark | WatermarkStatus | LatencyMarker, input_index: int) -> None:
+        """A watermark, status or probe."""
+        ...
+
+    def end_input(self, input_index: int) -> None:
+        """One input ended."""
+        ...
+
+
+class FinishedHead:
+    """Instead of a chain that had come to its end before the checkpoint that its job goes on from: everything is dropped."""
+
+    def process_batch(self, batch: RecordBatch, input_index: int) -> None:
+        """Drop rows."""
+
+    def process_event(self, event: Watermark | WatermarkStatus | LatencyMarker, input_index: int) -> None:
+        """Drop an event."""
+
+    def end_input(self, input_index: int) -> None:
+        """Nobody waits for it."""
+
+
+class Checkpointing(Protocol):
+    """What barriers lead to. Channels are numbered over all inputs of the task."""
+
+    def take(self, action: TakeSnapshot) -> None:
+        """Take the snapshot and send the barrier on."""
+        ...
+
+    def record(self, checkpoint_id: int, channel: int, element: InFlightElement) -> None:
+        """An element of a recorded channel, before it is processed."""
+        ...
+
+    def stop_recording(self, checkpoint_id: int, channel: int) -> None:
+        """A recorded channel is done."""
+        ...
+
+    def give_up(self, checkpoint_id: int, reason: str | None) -> None:
+        """There will be no snapshot; decline for this reason, if there is one."""
+        ...
+
+    def wake_at(self, checkpoint_id: int, time_ms: int) -> None:
+        """Call `NetworkInput.alignment_timed_out` at a time (epoch ms)."""
+        ...
+
+
+class _Input:
+    """One logical input: its gate (single or union), its valve, and where its channels start in the task's numbering."""
+
+    __slots__ = ("ended", "first_channel", "gate", "index", "valve")
+
+    def __init__(self, index: int, gate: InputGate, first_channel: int) -> None:
+        self.index = index
+        self.gate = gate
+        self.valve = StatusWatermarkValve(gate.channels)
+        self.first_channel = first_channel
+        self.ended = False
+
+
+class NetworkInput:
+    """The inputs of a one-, two- or multi-input task, read in turn so that none starves.
+
+    Args:
+        head: is fed.
+        gates: one gate a logical input, by input index.
+        barriers: decides when barriers take effect.
+        checkpointing: carries that out.
+        metrics: of the task.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        gates: Sequence[InputGate],
+        barriers: BarrierHandler,
+        checkpointing: Checkpointing,
+        metrics: ScopedMetrics,
+    ) -> None:
+        self._head = head
+        self._inputs: list[_Input] = []
+        first = 0
+        for index, gate in enumerate(gates):
+            self._inputs.append(_Input(index, gate, first))
+            first += gate.channels
+        self._barriers = barriers
+        self._checkpointing = checkpointing
+        self._recorded: set[int] = set()
+        """Channels whose elements are recorded."""
+        self._recording_id = -1
+        self._turn = 0
+        self._records_in = metrics.counter("records_in")
+        self._bytes_in = metrics.counter("bytes_in")
+        metrics.gauge("current_input_watermark", self._input_watermark)
+
+    def process_next(self) -> InputStatus:
+        """The next element of the next input that has one."""
+        for _ in self._inputs:
+            member = self._inputs[self._turn]
+            self._turn = (self._turn + 1) % len(self._inputs)
+            if member.ended:
+                continue
+            element = self._poll_recorded(member) if self._recorded else member.gate.poll()
+            if element is None:
+                if not member.gate.is_finished:
+                    continue
+                self._end(member)
+            elif isinstance(element, RecordBatch):
+                self._records_in.inc(element.num_rows)
+                self._bytes_in.inc(element.nbytes)
+                self._head.process_batch(element, member.index)
+            else:
+                self._process_event(member, element)
+            return InputStatus.MORE_AVAILABLE
+        if all(member.ended for member in self._inputs):
+            return InputStatus.END_OF_INPUT
+        return InputStatus.NOTHING_AVAILABLE
+
+    def stop(self, drain: bool) -> None:
+        """Inputs end when the sources upstream do."""
+
+    def end_event_time(self) -> None:
+        """A barrier that drains has passed: nothing more comes from any input, MAX came before."""
+        for member in self._inputs:
+            if not member.ended:
+                self._end(member)
+
+    def abort_checkpoint(self, checkpoint_id: int) -> None:
+        """The job master gave a checkpoint up."""
+        self._act(self._barriers.abort(checkpoint_id))
+
+    def alignment_timed_out(self, checkpoint_id: int) -> None:
+        """The time for the alignment of a checkpoint is up."""
+        self._act(self._barriers.timed_out(checkpoint_id))
+
+    def channel_states(self) -> list[ChannelState]:
+        """What the valves know of each channel, in the task's numbering."""
+        return [state for member in self._inputs for state in member.valve.channels]
+
+    def start_at(self, watermarks: Sequence[int]) -> None:
+        """Rows restored before reached these event times, ms, one an input: nothing before them is passed on."""
+        for member, timestamp in zip(self._inputs, watermarks, strict=True):
+            member.valve.start_at(timestamp)
+
+    def release(self) -> None:
+        """Free all gates."""
+        for member in self._inputs:
+            member.gate.release()
+
+    def _input_watermark(self) -> int:
+        return min(member.valve.last_watermark for member in self._inputs)
+
+    def _poll_recorded(self, member: _Input) -> RecordBatch | GateEvent | None:
+        """As `poll`, one channel at a time; what belongs to the snapshot is recorded."""
+        element = member.gate.poll_channel()
+        if element is None:
+            return None
+        content = element.rows if isinstance(element, GateRows) else element.event
+        channel = member.first_channel + element.channel
+        if channel in self._recorded and isinstance(content, RecordBatch | Watermark | WatermarkStatus):
+            self._checkpointing.record(self._recording_id, channel, content)
+        return element.rows if isinstance(element, GateRows) else element
+
+    def _process_event(self, member: _Input, element: GateEvent) -> None:
+        channel, event = element.channel, element.event
+        match event:
+            case Watermark(timestamp=timestamp):
+                self._forward(member, member.valve.watermark(channel, timestamp))
+            case WatermarkStatus(idle=idle):
+                self._forward(member, member.valve.status(channel, idle=idle))
+            case LatencyMarker():
+                self._head.process_event(event, member.index)
+            case CheckpointBarrier():
+                self._act(self._barriers.barrier(member.first_channel + channel, event))
+            case EndOfInput():
+                self._forward(member, member.valve.end(channel))
+                # The input itself ends when its gate is asked next: not if the task stops at the barrier that this completes.
+                self._act(self._barriers.end_of_input(member.first_channel + channel))
+
+    def _forward(self, member: _Input, events: Sequence[Watermark | WatermarkStatus]) -> None:
+        for event in events:
+            self._head.process_event(event, member.index)
+
+    def _act(self, actions: Actions) -> None:
+        for action in actions:
+            match action:
+                case Block(channel=channel):
+                    member = self._member(channel)
+                    member.gate.block(channel - member.first_channel)
+                case Resume(channel=channel):
+                    member = self._member(channel)
+                    member.gate.resume(channel - member.first_channel)
+                case TakeSnapshot():
+                    self._recorded = set(action.recorded)
+                    self._recording_id = action.barrier.checkpoint_id
+                    self._checkpointing.take(action)
+                case StopRecording(checkpoint_id=checkpoint_id, channel=channel):
+                    self._recorded.discard(channel)
+                    self._checkpointing.stop_recording(checkpoint_id, channel)
+                case GiveUp(checkpoint_id=checkpoint_id, reason=reason):
+                    if checkpoint_id == self._recording_id:
+                        self._recorded.clear()
+                    self._checkpointing.give_up(checkpoint_id, reason)
+                case WakeAt(checkpoint_id=checkpoint_id, time_ms=time_ms):
+                    self._checkpointing.wake_at(checkpoint_id, time_ms)
+
+    def _member(self, channel: int) -> _Input:
+        return next(m for m in reversed(self._inputs) if m.first_channel <= channel)
+
+    def _end(self, member: _Input) -> None:
+        member.ended = True
+        self._head.end_input(member.index)

@@ -1,0 +1,171 @@
+"""Rows that were in flight when an unaligned checkpoint was taken: processed before a restored subtask reads anything else.
+
+They are taken as if the old consumers still existed: each has its valves, over its old channels, which go on where they were. At an
+unchanged parallelism there is one. At another a subtask processes the rows of several, which had come to different event times
+because watermarks were in flight as well. So it is always the old consumer that is furthest behind that goes on, and event time is
+that of those which have something left: each row is judged late or not as its old consumer would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from flowrun.api.state import KeyGroupRange
+from flowrun.core.elements import ACTIVE, IDLE, MIN_TIMESTAMP, Event, RecordBatch, Watermark, WatermarkStatus
+from flowrun.errors import InternalError
+from flowrun.graph.partitioner import KeyGroupPartitioner
+from flowrun.runtime.jobmaster.execution_graph import ExecutionVertex, InputGate
+from flowrun.runtime.messages import RestoredChannel
+from flowrun.runtime.network.valve import ChannelState, StatusWatermarkValve
+from flowrun.runtime.task.network_input import Head
+from flowrun.state.key_groups import key_group_range, key_groups
+
+
+def replay_in_flight(
+    channels: Sequence[RestoredChannel],
+    vertex: ExecutionVertex,
+    head: Head,
+    check_cancelled: Callable[[], None],
+) -> tuple[int, ...]:
+    """Have the head process everything that was in flight; gives the event time that each input came to, ms.
+
+    Args:
+        channels: of old consumer subtasks.
+        vertex: the subtask.
+        head: is fed.
+        check_cancelled: called before each element; raises if the task was cancelled.
+    """
+    inputs = 1 + max(gate.input_index for gate in vertex.gates)
+    numbers = sorted({c.old_consumer for c in channels})
+    consumers = [_OldConsumer([c for c in channels if c.old_consumer == n], vertex.gates, inputs) for n in numbers]
+    shown = _ShownTime(head, inputs)
+    groups = key_group_range(vertex.subtask, vertex.job_vertex.parallelism, vertex.job_vertex.max_parallelism)
+    shown.update(consumers)
+    while left := [c for c in consumers if c.has_more]:
+        check_cancelled()
+        source, element = min(left, key=lambda c: c.event_time).take()
+        if isinstance(element, RecordBatch):
+            rows = _own(element, source, vertex.gates[source.gate], groups, vertex.job_vertex.max_parallelism)
+            if rows.num_rows:
+                head.process_batch(rows, vertex.gates[source.gate].input_index)
+        shown.update(consumers)
+    shown.wake()
+    return tuple(shown.watermarks)
+
+
+class _Place:
+    """A channel of an old consumer: its number in the valve of its input, and what comes next."""
+
+    __slots__ = ("channel", "input", "next", "number")
+
+    def __init__(self, channel: RestoredChannel, index: int, number: int) -> None:
+        self.channel = channel
+        self.input = index
+        self.number = number
+        self.next = 0
+
+
+class _OldConsumer:
+    """The channels and valves of one subtask of the old job."""
+
+    def __init__(self, channels: Sequence[RestoredChannel], gates: Sequence[InputGate], inputs: int) -> None:
+        self.valves: list[StatusWatermarkValve | None] = []
+        """By input; None: it had no channel there."""
+        self._places: list[_Place] = []
+        for index in range(inputs):
+            mine = [c for c in channels if gates[c.gate].input_index == index]
+            valve = StatusWatermarkValve(len(mine)) if mine else None
+            if valve is not None:
+                valve.start([ChannelState(c.watermark, c.idle, c.aligned) for c in mine])
+            self.valves.append(valve)
+            self._places += [_Place(c, index, number) for number, c in enumerate(mine) if c.elements]
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something is left to process."""
+        return bool(self._places)
+
+    @property
+    def event_time(self) -> int:
+        """What its operator had come to: the minimum over the inputs that count, ms."""
+        return min(v.last_watermark for i, v in enumerate(self.valves) if v is not None and self.counts(i))
+
+    def counts(self, index: int) -> bool:
+        """Whether an input has a say in event time: an idle one only if all are, as then the last value stands."""
+        valve = self.valves[index]
+        if valve is None:
+            return False
+        return not valve.idle or all(v is None or v.idle for v in self.valves)
+
+    def take(self) -> tuple[RestoredChannel, RecordBatch | Event]:
+        """The next element of the channel that is furthest behind; an event has gone through its valve."""
+        place = min(self._places, key=self._watermark_at)
+        element = place.channel.elements[place.next]
+        place.next += 1
+        if place.next == len(place.channel.elements):
+            self._places.remove(place)
+        valve = self.valves[place.input]
+        assert valve is not None
+        if isinstance(element, Watermark):
+            valve.watermark(place.number, element.timestamp)
+        elif isinstance(element, WatermarkStatus):
+            valve.status(place.number, idle=element.idle)
+        elif not isinstance(element, RecordBatch):
+            raise InternalError(f"a {type(element).__name__} was in flight: only rows, watermarks and statuses can be")
+        return place.channel, element
+
+    def _watermark_at(self, place: _Place) -> int:
+        valve = self.valves[place.input]
+        assert valve is not None
+        return valve.watermark_of(place.number)
+
+
+class _ShownTime:
+    """Event time and idleness of each input as the head was told."""
+
+    def __init__(self, head: Head, inputs: int) -> None:
+        self._head = head
+        self.watermarks = [MIN_TIMESTAMP] * inputs
+        self._idle = [False] * inputs
+
+    def update(self, consumers: Sequence[_OldConsumer]) -> None:
+        """Tell what is new: the minimum over the old consumers that have something left (over all, once none has)."""
+        left = [c for c in consumers if c.has_more] or consumers
+        for index in range(len(self.watermarks)):
+            valves = [v for c in left if (v := c.valves[index]) is not None]
+            if not valves:
+                continue
+            counting = [v for c in left if (v := c.valves[index]) is not None and c.counts(index)]
+            timestamp = min(v.last_watermark for v in counting or valves)
+            idle = all(v.idle for v in valves)
+            if self._idle[index] and not idle:
+                self._show_status(index, ACTIVE)
+            if timestamp > self.watermarks[index]:
+                self.watermarks[index] = timestamp
+                self._head.process_event(Watermark(timestamp), index)
+            if idle and not self._idle[index]:
+                self._show_status(index, IDLE)
+
+    def wake(self) -> None:
+        """The new channels are active until they say otherwise."""
+        for index, idle in enumerate(self._idle):
+            if idle:
+                self._show_status(index, ACTIVE)
+
+    def _show_status(self, index: int, status: WatermarkStatus) -> None:
+        self._idle[index] = status.idle
+        self._head.process_event(status, index)
+
+
+def _own(
+    batch: RecordBatch, source: RestoredChannel, gate: InputGate, groups: KeyGroupRange, max_parallelism: int
+) -> RecordBatch:
+    """The rows of the subtask's own key groups, if other subtasks process the others."""
+    if not source.filter_keys:
+        return batch
+    if not isinstance(gate.partitioner, KeyGroupPartitioner):
+        raise InternalError(f"rows in flight on a {gate.partitioner.label} exchange cannot be cut to key groups")
+    found = key_groups([batch.columns.column(key) for key in gate.partitioner.keys], max_parallelism)
+    return batch.filter(pa.array((found >= groups.start) & (found < groups.stop)))

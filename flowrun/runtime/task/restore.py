@@ -1,0 +1,68 @@
+"""What the operators of a subtask go on from: keyed tables read from state files, cut to the subtask's key groups and migrated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from flowrun.api.operator import DescribesState
+from flowrun.api.state import KeyGroupRange, OperatorSnapshot
+from flowrun.errors import StateError
+from flowrun.graph.job_graph import ChainedOperator
+from flowrun.runtime.messages import RestoredTask
+from flowrun.state.checkpoints import KeyedTableState
+from flowrun.state.schema_migration import migrate
+from flowrun.state.storage.contract import SnapshotStorage
+
+
+def read_operator(
+    restored: RestoredTask, operator: ChainedOperator, groups: KeyGroupRange, storage: SnapshotStorage | None
+) -> OperatorSnapshot | None:
+    """What an operator is initialised with; None if the checkpoint does not know it. Blocks on I/O.
+
+    Raises:
+        StateError: files are missing or damaged, or their columns do not fit the operator.
+    """
+    state = restored.operators.get(operator.operator_id)
+    if state is None:
+        return None
+    if state.keyed and storage is None:
+        raise StateError(f"'{operator.name}' has state to restore, but the job was given no place to read it from")
+    expected = operator.factory.state_schemas() if isinstance(operator.factory, DescribesState) else {}
+    keyed = {}
+    for name, tables in state.keyed.items():
+        assert storage is not None
+        try:
+            keyed[name] = _read(tables, expected.get(name), groups, restored.root, storage)
+        except StateError as error:
+            raise StateError(
+                f"'{operator.name}', state '{name}' of checkpoint {restored.checkpoint_id}: {error.message}",
+                hint=error.hint,
+            ) from error
+    return OperatorSnapshot(keyed, state.operator)
+
+
+def _read(
+    tables: Sequence[KeyedTableState],
+    expected: pa.Schema | None,
+    groups: KeyGroupRange,
+    root: str,
+    storage: SnapshotStorage,
+) -> pa.Table:
+    """One table of all old subtasks. Those of different columns (written before and after a migration) are read apart."""
+    alike: list[list[KeyedTableState]] = []
+    for table in tables:
+        same = next((a for a in alike if a[0].schema.equals(table.schema) and a[0].key == table.key), None)
+        if same is None:
+            alike.append([table])
+        else:
+            same.append(table)
+    parts = [storage.read_keyed(a, groups, root) for a in alike]
+    if expected is not None:
+        parts = [migrate(part, expected) for part in parts]
+    elif any(not part.schema.equals(parts[0].schema) for part in parts[1:]):
+        raise StateError(
+            "old subtasks wrote it with different columns: " + "; ".join(str(part.schema.names) for part in parts)
+        )
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)

@@ -1,0 +1,110 @@
+"""The tables that keyed state becomes in a snapshot: one a state, the same whether a function works on rows or on batches.
+
+Columns: `__key_group`, the key columns, for maps `map_key`, then `value`, and with a time to live `__written`, the ms of the last write
+(or read). In the segments of a log `__deleted` follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from flowrun.api.state import (
+    DELETED_COLUMN,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    keyed_schema,
+)
+from flowrun.errors import StateError
+from flowrun.state.key_groups import key_groups
+
+VALUE_COLUMN = "value"
+MAP_KEY_COLUMN = "map_key"
+WRITTEN_COLUMN = "__written"
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """The shape of one table.
+
+    Attributes:
+        name: of the state.
+        keys: names and Arrow types of the key columns.
+        entry: a further column that tells rows of one key apart (a map's key, a timer's time), or none.
+        values: the other columns.
+        max_parallelism: number of key groups.
+    """
+
+    name: str
+    keys: pa.Schema
+    entry: tuple[pa.Field, ...]
+    values: tuple[pa.Field, ...]
+    max_parallelism: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of what is restored."""
+        return keyed_schema(self.keys, (*self.entry, *self.values))
+
+    @property
+    def log_schema(self) -> pa.Schema:
+        """Columns of the segments."""
+        return self.schema.append(pa.field(DELETED_COLUMN, pa.bool_()))
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Names of the columns that tell rows apart, besides the key group."""
+        return (*self.keys.names, *(f.name for f in self.entry))
+
+    def segment(
+        self, keys: Sequence[pa.Array], others: Sequence[pa.Array], deleted: npt.NDArray[np.bool_] | pa.Array
+    ) -> pa.Table:
+        """Rows of a log; `others` are the columns after the keys."""
+        groups = key_groups(keys, self.max_parallelism)
+        return pa.Table.from_arrays(
+            [pa.array(groups), *keys, *others, pa.array(deleted, pa.bool_())], schema=self.log_schema
+        )
+
+    def restored(self, table: pa.Table) -> pa.RecordBatch:
+        """The rows of a restored table as one batch.
+
+        Raises:
+            StateError: the table has other columns.
+        """
+        if not table.schema.equals(self.schema):
+            raise StateError(
+                f"state '{self.name}' has the columns {_columns_text(self.schema)}, the snapshot has "
+                f"{_columns_text(table.schema)}",
+                hint="the state's type or the keys changed; give the step another uid to start it without its old state",
+            )
+        batches = table.combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], self.schema)
+
+
+def state_table(descriptor: StateDescriptor, keys: pa.Schema, max_parallelism: int) -> StateTable:
+    """The table of a state. Columns whose names the keys have already get another one: `value_`."""
+    entry: tuple[pa.Field, ...] = ()
+    kind = descriptor.type.arrow
+    if isinstance(descriptor, MapStateDescriptor):
+        entry = (pa.field(_free(MAP_KEY_COLUMN, keys), descriptor.key_type.arrow),)
+    elif isinstance(descriptor, ListStateDescriptor):
+        kind = pa.list_(kind)
+    values = [pa.field(_free(VALUE_COLUMN, keys), kind)]
+    if descriptor.ttl is not None:
+        values.append(pa.field(WRITTEN_COLUMN, pa.int64()))
+    return StateTable(descriptor.name, keys, entry, tuple(values), max_parallelism)
+
+
+def _free(name: str, keys: pa.Schema) -> str:
+    while name in keys.names:
+        name += "_"
+    return name
+
+
+def _columns_text(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)

@@ -1,0 +1,227 @@
+"""What a checkpoint consists of, as values: files, the state of operators, rows in flight, and the metadata that names them all.
+
+A checkpoint or savepoint is a folder with `_metadata.json` (a `CheckpointMetadata`) and Parquet files; docs/state-format.md describes
+it to readers in other tools. Paths are relative to the job's folder (checkpoints, whose files may lie in the folder of an earlier
+one) or to the savepoint's folder, so that both can be moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from flowrun.api.source import JsonValue
+from flowrun.api.state import KeyGroupRange, OperatorState
+from flowrun.core.elements import CheckpointKind, Event, RecordBatch
+
+FORMAT_VERSION = 1
+"""Of the folder layout, the metadata, the key-group hash and the Parquet columns. A change that old readers cannot read raises it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """One immutable Parquet file.
+
+    Attributes:
+        path: relative, with `/`.
+        size: bytes.
+        rows: how many.
+        checksum: of what page checksums do not cover; see docs/state-format.md.
+        groups: key groups that the file may hold; None for files that are not sorted by key group.
+        offsets: len(groups) + 1 row numbers: rows of group g are offsets[g − groups.start] … offsets[g − groups.start + 1].
+    """
+
+    path: str
+    size: int
+    rows: int
+    checksum: str
+    groups: KeyGroupRange | None = None
+    offsets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileReference:
+    """A file as one checkpoint uses it. `live`: numbers in its `__segment` column that count; None: all rows do."""
+
+    file: StateFile
+    live: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTableState:
+    """A keyed state table of one subtask: files oldest first. `key` as in `SegmentedTable`."""
+
+    schema: pa.Schema
+    files: tuple[FileReference, ...]
+    key: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSubtaskState:
+    """What one operator of one subtask remembers: keyed tables are in files, operator state is still in memory."""
+
+    operator_id: str
+    keyed: Mapping[str, KeyedTableState] = field(default_factory=dict)
+    operator: Mapping[str, OperatorState] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is remembered."""
+        return not self.keyed and not self.operator
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Elements of one channel that an unaligned barrier overtook, in order; never barriers, latency markers or ends of input.
+
+    Attributes:
+        data_set_id: the exchange.
+        producer: subtask that sent them.
+        consumer: subtask that was to receive them.
+        received: True: the consumer had yet to process them after its snapshot; they go before those that the producer still held.
+        elements: rows, watermarks and statuses.
+    """
+
+    data_set_id: str
+    producer: int
+    consumer: int
+    received: bool
+    elements: tuple[RecordBatch | Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelProgress:
+    """Event time of one input channel of a subtask at its snapshot: what its watermark valve had seen. Unaligned checkpoints only."""
+
+    data_set_id: str
+    producer: int
+    consumer: int
+    watermark: int
+    idle: bool
+    aligned: bool = True
+    """False: it was idle, is active again, but its watermark has not caught up, so that it does not hold the others back yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFigures:
+    """What a snapshot of one subtask took. Durations in ms, sizes in bytes."""
+
+    alignment_ms: float = 0.0
+    synchronous_ms: float = 0.0
+    asynchronous_ms: float = 0.0
+    written_bytes: int = 0
+    """Bytes of files that did not exist before this checkpoint."""
+    state_bytes: int = 0
+    """Bytes of all files that the snapshot names."""
+    in_flight_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskSnapshot:
+    """What a subtask acknowledges: one entry a chained operator that remembers anything."""
+
+    operators: tuple[OperatorSubtaskState, ...] = ()
+    in_flight: tuple[InFlight, ...] = ()
+    progress: tuple[ChannelProgress, ...] = ()
+    figures: SnapshotFigures = field(default_factory=SnapshotFigures)
+
+    @property
+    def files(self) -> tuple[StateFile, ...]:
+        """All files that it names."""
+        return tuple(r.file for o in self.operators for t in o.keyed.values() for r in t.files)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorMetadata:
+    """One operator in a checkpoint.
+
+    Attributes:
+        operator_id: the hash by which it is found again.
+        uid: the user's; None: the id is structural.
+        name: the user's.
+        vertex_id: its job vertex.
+        parallelism: number of old subtasks.
+        max_parallelism: number of key groups.
+        subtasks: old subtask → its state; those without state are missing.
+        finished: all its subtasks had come to their end: restored, it emits nothing any more.
+        enumerator: state of the split enumerator, if it is a source.
+    """
+
+    operator_id: str
+    uid: str | None
+    name: str
+    vertex_id: str
+    parallelism: int
+    max_parallelism: int
+    subtasks: Mapping[int, OperatorSubtaskState] = field(default_factory=dict)
+    finished: bool = False
+    enumerator: JsonValue = None
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether anything of it must be restored."""
+        return bool(self.subtasks) or self.enumerator is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineText:
+    """The pipeline that the job ran, for resuming without its file."""
+
+    file_name: str
+    text: str
+    directory: str
+    """Absolute folder of the file: relative paths of functions start there."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    working_directory: str = ""
+    """Absolute folder in which the command was given: relative paths of connectors and of the checkpoint folder start there."""
+    withheld: tuple[str, ...] = ()
+    """Names of variables that were given but are not kept, as their values are secret; who resumes gives them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMetadata:
+    """Everything about a completed checkpoint or savepoint.
+
+    Attributes:
+        checkpoint_id: its number; grows within a job folder, over restarts and resumptions too.
+        kind: of what.
+        triggered_ms: epoch ms.
+        completed_ms: epoch ms.
+        job_name: of the pipeline.
+        lineage: one for a run and everything that was resumed from it in the same job folder.
+        job_folder: URI or absolute path of the job's folder when it was taken; empty for savepoints of jobs without checkpoints.
+        flowrun_version: that wrote it.
+        pipeline: None for jobs made in Python.
+        job_graph: the job graph as `flowrun explain --stage job --format json` prints it.
+        operators: by operator id, in topological order.
+        in_flight: of unaligned checkpoints.
+        progress: of unaligned checkpoints.
+        state_bytes: of all files.
+        written_bytes: of the files that it wrote itself.
+        unaligned: whether rows in flight are part of it.
+        drained: it was taken by a stop that ended event time: resuming would fire windows again.
+        hooks: name of a master hook → what it asked to be remembered.
+    """
+
+    checkpoint_id: int
+    kind: CheckpointKind
+    triggered_ms: int
+    completed_ms: int
+    job_name: str
+    lineage: str
+    job_folder: str
+    flowrun_version: str
+    pipeline: PipelineText | None
+    job_graph: JsonValue
+    operators: Mapping[str, OperatorMetadata]
+    in_flight: tuple[InFlight, ...] = ()
+    progress: tuple[ChannelProgress, ...] = ()
+    state_bytes: int = 0
+    written_bytes: int = 0
+    unaligned: bool = False
+    drained: bool = False
+    hooks: Mapping[str, JsonValue] = field(default_factory=dict)
+    format_version: int = FORMAT_VERSION

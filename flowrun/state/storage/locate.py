@@ -1,0 +1,117 @@
+"""What a path given by the user names: a savepoint, one checkpoint, a job's folder or a folder of jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowrun.core.elements import CheckpointKind
+from flowrun.errors import StateError, did_you_mean, near_matches
+from flowrun.state.checkpoints import CheckpointMetadata
+from flowrun.state.storage.alternatives import complete_numbers, has_metadata
+from flowrun.state.storage.location import Location, resolve
+from flowrun.state.storage.metadata_file import folder_of, metadata_in
+from flowrun.state.storage.names import checkpoint_folder, checkpoint_number, job_slug
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPath:
+    """A complete checkpoint or savepoint.
+
+    Attributes:
+        root: where the paths of its state files start: the job's folder, or the savepoint itself.
+        folder: with `_metadata.json`.
+        metadata: read from there.
+    """
+
+    root: str
+    folder: str
+    metadata: CheckpointMetadata
+
+
+def locate(path: str, *, job_name: str | None = None) -> SnapshotPath:
+    """The checkpoint or savepoint at `path`: itself, or the newest complete one of a job's folder or checkpoint directory.
+
+    Args:
+        path: local path or URI of a savepoint, a checkpoint, its metadata, a job's folder, or a folder with several of those.
+        job_name: chooses among several jobs.
+
+    Raises:
+        StateError: there is none, there are several jobs and `job_name` does not choose, or the newest is damaged.
+    """
+    return locate_in(resolve(path), job_name=job_name)
+
+
+def locate_in(location: Location, *, job_name: str | None = None) -> SnapshotPath:
+    """As `locate`, of a location."""
+    folder = folder_of(location)
+    if has_metadata(folder):
+        return _snapshot(folder)
+    if checkpoint_number(folder.name) is not None and folder.entries():
+        raise StateError(f"checkpoint '{folder}' was never completed", hint=_others(folder))
+    newest = _newest_of_job(folder)
+    if newest is not None:
+        return newest
+    jobs = [e.name for e in folder.entries() if e.is_folder and complete_numbers(folder / e.name)]
+    if len(jobs) == 1 and (job_name is None or job_slug(job_name) == jobs[0]):
+        return _of_job(folder / jobs[0])
+    if job_name is not None and job_slug(job_name) in jobs:
+        return _of_job(folder / job_slug(job_name))
+    if jobs:
+        raise _unclear(folder, jobs, job_name)
+    raise _nothing_at(folder)
+
+
+def _of_job(folder: Location) -> SnapshotPath:
+    newest = _newest_of_job(folder)
+    if newest is None:
+        raise _nothing_at(folder)
+    return newest
+
+
+def _newest_of_job(folder: Location) -> SnapshotPath | None:
+    numbers = complete_numbers(folder)
+    return _snapshot(folder / checkpoint_folder(numbers[0])) if numbers else None
+
+
+def _snapshot(folder: Location) -> SnapshotPath:
+    metadata = metadata_in(folder)
+    root = folder if metadata.kind is CheckpointKind.SAVEPOINT else folder.parent
+    return SnapshotPath(root.uri, folder.uri, metadata)
+
+
+def _unclear(folder: Location, jobs: list[str], job_name: str | None) -> StateError:
+    listed = ", ".join(f"'{j}'" for j in jobs)
+    if job_name is None:
+        return StateError(
+            f"'{folder}' has checkpoints of several jobs: {listed}",
+            hint=f"name one of them, for example {folder / jobs[0]}",
+        )
+    return StateError(
+        f"'{folder}' has no checkpoint of job '{job_name}', but of {listed}",
+        hint=did_you_mean(job_slug(job_name), jobs),
+    )
+
+
+def _others(folder: Location) -> str:
+    numbers = complete_numbers(folder.parent)
+    if not numbers:
+        return f"'{folder.parent}' has no complete checkpoint"
+    return f"the newest complete one is {folder.parent / checkpoint_folder(numbers[0])}"
+
+
+def _nothing_at(folder: Location) -> StateError:
+    entries = folder.entries()
+    if entries:
+        names = [e.name for e in entries]
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        savepoints = [e.name for e in entries if e.is_folder and has_metadata(folder / e.name)]
+        if savepoints:
+            return StateError(
+                f"'{folder}' has no checkpoints, but savepoints: {', '.join(savepoints[:8])}",
+                hint=f"name one of them, for example {folder / savepoints[0]}",
+            )
+        return StateError(f"'{folder}' has no complete checkpoint or savepoint; there is: {shown}")
+    siblings = [e.name for e in folder.parent.entries() if e.is_folder]
+    close = near_matches(folder.name, siblings)
+    hint = f"did you mean {' or '.join(str(folder.parent / c) for c in close)}?" if close else None
+    return StateError(f"there is no checkpoint or savepoint at '{folder}': no such folder, or it is empty", hint=hint)

@@ -1,0 +1,212 @@
+"""Folders and files on the local disk or on any `pyarrow.fs` file system: durable writing, listing, removing, and their errors.
+
+On the local disk files are written to a temporary name, forced to disk and renamed; elsewhere a file appears when it is closed
+(object stores) or is renamed by the file system. Every failure is one `StateError` that says what was to be done, and where.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from flowrun.errors import StateError
+
+TEMPORARY_SUFFIX = ".tmp"
+"""Of files that are being written; whoever takes a job's folder removes them."""
+
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full: free some space, or put checkpoints elsewhere (settings.checkpoint.dir)",
+    errno.EDQUOT: "the disk quota is used up: free some space, or put checkpoints elsewhere (settings.checkpoint.dir)",
+    errno.EROFS: "the file system is read-only: put checkpoints elsewhere (settings.checkpoint.dir)",
+    errno.EACCES: "check who may write there, or put checkpoints elsewhere (settings.checkpoint.dir)",
+    errno.EPERM: "check who may write there, or put checkpoints elsewhere (settings.checkpoint.dir)",
+    errno.ENOTDIR: "a part of the path is a file: remove it, or name another folder",
+    errno.EEXIST: "something of that name is there already: remove it, or name another folder",
+    errno.ENAMETOOLONG: "use a shorter path or pipeline name",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing in a folder: its name, and its size in bytes (0 for folders)."""
+
+    name: str
+    is_folder: bool
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Location:
+    """A file or folder. Picklable if its file system is.
+
+    Attributes:
+        filesystem: that holds it.
+        path: on the file system, absolute, without a `/` at its end.
+        uri: as users see it: an absolute path on the local disk, else a URI.
+    """
+
+    filesystem: pafs.FileSystem
+    path: str
+    uri: str
+
+    def __str__(self) -> str:
+        return self.uri
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on the local disk."""
+        return isinstance(self.filesystem, pafs.LocalFileSystem)
+
+    @property
+    def name(self) -> str:
+        """Its last part."""
+        return posixpath.basename(self.path)
+
+    @property
+    def parent(self) -> Location:
+        """The folder that it is in."""
+        return Location(self.filesystem, posixpath.dirname(self.path), self.uri.rpartition("/")[0] or "/")
+
+    def __truediv__(self, relative: str) -> Location:
+        return Location(self.filesystem, f"{self.path.rstrip('/')}/{relative}", f"{self.uri.rstrip('/')}/{relative}")
+
+    def located(self, uri: str) -> Location:
+        """The location of a path or URI, on this file system if it is this folder or below it."""
+        if uri == self.uri:
+            return self
+        below = self.uri.rstrip("/") + "/"
+        return self / uri.removeprefix(below) if uri.startswith(below) else resolve(uri)
+
+    # ---- looking
+
+    def entries(self) -> list[Entry]:
+        """What is directly in this folder, by name; nothing if there is no such folder."""
+        with failures("list", self):
+            found = self.filesystem.get_file_info(pafs.FileSelector(self.path, allow_not_found=True))
+        entries = [Entry(f.base_name, f.type == pafs.FileType.Directory, f.size or 0) for f in found]
+        return sorted(entries, key=lambda e: e.name)
+
+    def kind(self) -> pafs.FileType:
+        """Whether it is a file, a folder, or not there."""
+        with failures("look at", self):
+            return self.filesystem.get_file_info(self.path).type
+
+    def read_bytes(self) -> bytes | None:
+        """The content of this file; None if it is not there."""
+        with failures("read", self):
+            try:
+                with self.filesystem.open_input_file(self.path) as file:
+                    content: bytes = file.read()
+                    return content
+            except FileNotFoundError:
+                return None
+
+    # ---- changing
+
+    def make_folder(self) -> None:
+        """Make this folder and those above it; no error if it is there."""
+        with failures("make the folder", self):
+            if self.is_local:
+                os.makedirs(self.path, exist_ok=True)
+            else:
+                self.filesystem.create_dir(self.path, recursive=True)
+
+    def write_atomically(self, content: bytes) -> None:
+        """Make this file with all of `content`, or not at all; its folder must be there. Durable once the folder is synced."""
+        temporary = self.parent / f"{self.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}"
+        with failures("write", self):
+            try:
+                if self.is_local:
+                    with open(temporary.path, "xb") as file:
+                        file.write(content)
+                        file.flush()
+                        os.fsync(file.fileno())
+                    os.replace(temporary.path, self.path)
+                else:
+                    with self.filesystem.open_output_stream(temporary.path) as stream:
+                        stream.write(content)
+                    self.filesystem.move(temporary.path, self.path)
+            except BaseException:
+                temporary.remove_quietly()
+                raise
+
+    def sync_folder(self) -> None:
+        """Force the names in this folder to disk; other file systems than the local one need no such thing."""
+        if not self.is_local:
+            return
+        with failures("sync", self):
+            descriptor = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def remove_file(self) -> None:
+        """Delete this file; no error if it is not there."""
+        with failures("delete", self):
+            try:
+                self.filesystem.delete_file(self.path)
+            except FileNotFoundError:
+                return
+
+    def remove_folder(self) -> None:
+        """Delete this folder with everything in it; no error if it is not there."""
+        with failures("delete the folder", self):
+            try:
+                self.filesystem.delete_dir(self.path)
+            except FileNotFoundError:
+                return
+
+    def remove_quietly(self) -> None:
+        """Delete this file after a failure that is reported already: a second one would hide it, and clean-up finds the file."""
+        try:
+            self.remove_file()
+        except StateError:
+            return
+
+
+def resolve(text: str) -> Location:
+    """The location that a user's path or URI names.
+
+    Raises:
+        StateError: the text is empty, or no URI that can be opened.
+    """
+    if not text.strip():
+        raise StateError("an empty path names no folder", hint="write . for the working directory")
+    if not _SCHEME.match(text) or text.startswith("file://"):
+        path = os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
+        return Location(pafs.LocalFileSystem(), path, path)
+    try:
+        filesystem, path = pafs.FileSystem.from_uri(text)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise StateError(
+            f"'{text}' is no location that can be opened: {error}", hint="name a folder, or a URI that pyarrow knows"
+        ) from error
+    return Location(filesystem, path.rstrip("/"), text.rstrip("/"))
+
+
+@contextmanager
+def failures(action: str, location: Location) -> Iterator[None]:
+    """Turns what a file system raises inside into one `StateError`: cannot `action` `location`, why, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(action, location, error) from error
+    except pa.ArrowException as error:
+        raise StateError(f"cannot {action} '{location}': {error}") from error
+
+
+def storage_error(action: str, location: Location, error: OSError) -> StateError:
+    """The error for an action on a location that the file system refused."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return StateError(f"cannot {action} '{location}': {reason}", hint=_REMEDIES.get(error.errno or 0))

@@ -1,0 +1,133 @@
+"""One process at a time owns a job's folder.
+
+On the local disk by `flock` on `.lock`: gone with its process, however that dies. Elsewhere by a file that says who owns the
+folder: weaker, as nothing takes it away from a process that died (unless it was one of this machine), and of two that start at
+the same instant both may believe that they own it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import uuid
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flowrun.core.clock import Clock
+from flowrun.errors import StateError
+from flowrun.state.storage.location import Location, failures
+from flowrun.state.storage.names import LOCK_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    host: str
+    pid: int
+    since_ms: int
+    token: str
+
+
+class FolderLock:
+    """The lock of a job's folder, held until `release`. Also keeps the highest checkpoint number that was ever used there.
+
+    Raises:
+        StateError: another process holds it, or it cannot be written.
+    """
+
+    def __init__(self, folder: Location, clock: Clock) -> None:
+        self._location = folder / LOCK_FILE
+        self._folder = folder
+        self._owner = _Owner(socket.gethostname(), os.getpid(), clock.now_ms(), uuid.uuid4().hex)
+        self._descriptor: int | None = None
+        if folder.is_local:
+            self._lock_file()
+        else:
+            self._claim()
+
+    @property
+    def highest(self) -> int:
+        """The highest number noted; 0 if none was."""
+        return int(self._content().get("highest", 0))
+
+    def note(self, checkpoint_id: int) -> None:
+        """Keep `checkpoint_id` if it is the highest so far."""
+        if checkpoint_id > self.highest:
+            self._write(checkpoint_id, self._owner)
+
+    def release(self) -> None:
+        """Give up the lock; idempotent."""
+        if self._owner.token == "":
+            return
+        highest = self.highest
+        self._write(highest, None)
+        self._owner = _Owner("", 0, 0, "")
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    # ---- local
+
+    def _lock_file(self) -> None:
+        with failures("lock", self._location):
+            descriptor = os.open(self._location.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                raise self._refused(self._content()) from None
+            except BaseException:
+                os.close(descriptor)
+                raise
+        self._descriptor = descriptor
+        self._write(self.highest, self._owner)
+
+    # ---- elsewhere
+
+    def _claim(self) -> None:
+        content = self._content()
+        owner = content.get("owner")
+        if owner and not _is_gone(owner):
+            raise self._refused(content)
+        self._write(int(content.get("highest", 0)), self._owner)
+        now = self._content().get("owner") or {}
+        if now.get("token") != self._owner.token:
+            raise self._refused({"owner": now})
+
+    def _refused(self, content: dict[str, Any]) -> StateError:
+        owner = content.get("owner") or {}
+        who = f"process {owner['pid']} on {owner['host']}" if owner else "another process"
+        hint = "stop that job first (flowrun jobs, flowrun stop), or use another checkpoint directory or pipeline name"
+        if not self._folder.is_local:
+            hint += f"; if that process is gone, delete {self._location}"
+        return StateError(f"the checkpoint folder '{self._folder}' is in use by {who}", hint=hint)
+
+    def _content(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self._location.read_bytes() or b"{}")
+        except ValueError:  # cut off when its writer died: whoever holds the lock writes it anew
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def _write(self, highest: int, owner: _Owner | None) -> None:
+        text = json.dumps({"owner": None if owner is None else asdict(owner), "highest": highest}).encode()
+        if self._descriptor is None:
+            self._location.write_atomically(text)
+            return
+        with failures("write", self._location):  # in place: the lock is on this very file
+            os.pwrite(self._descriptor, text.ljust(os.fstat(self._descriptor).st_size), 0)
+            os.ftruncate(self._descriptor, len(text))
+
+
+def _is_gone(owner: dict[str, Any]) -> bool:
+    """Whether an owner was a process of this machine that does not exist any more."""
+    if owner.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(owner["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

@@ -1,0 +1,45 @@
+"""What tasks write and read state through, by the job's folder alone: a value that may be sent to other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from flowrun.api.state import KeyGroupRange
+from flowrun.errors import StateError
+from flowrun.state.checkpoints import KeyedTableState
+from flowrun.state.storage.alternatives import offering_another
+from flowrun.state.storage.contract import SnapshotWriter
+from flowrun.state.storage.keyed_reader import read_keyed_rows
+from flowrun.state.storage.location import Location
+from flowrun.state.storage.parquet_read import DamagedFileError
+from flowrun.state.storage.writer import KeyedWriter
+
+
+@dataclass(frozen=True)
+class ParquetStorage:
+    """`SnapshotStorage` of the job whose folder is `root`; holds no state and no lock. Thread-safe."""
+
+    root: Location
+
+    def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
+        """The writer of one operator in one subtask and attempt."""
+        return KeyedWriter(operator_id, name, subtask, groups, self.root)
+
+    def read_keyed(self, state: Sequence[KeyedTableState], groups: KeyGroupRange, root: str) -> pa.Table:
+        """The live rows of some key groups; see `SnapshotStorage.read_keyed`."""
+        return read_keyed(state, groups, self.root.located(root))
+
+
+def read_keyed(state: Sequence[KeyedTableState], groups: KeyGroupRange | None, root: Location) -> pa.Table:
+    """The live rows of some key groups (of all, if None) of a table of several old subtasks, whose files' paths start at `root`.
+
+    Raises:
+        StateError: a file is missing, truncated or altered; says which complete checkpoint could be used instead.
+    """
+    try:
+        return read_keyed_rows(state, groups, root)
+    except DamagedFileError as error:
+        raise StateError(error.message, hint=offering_another(root, error.path)) from error

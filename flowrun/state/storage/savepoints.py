@@ -1,0 +1,106 @@
+"""Savepoints of jobs that take no checkpoints: such a job has no folder, so nobody owns one, and nothing is made before it is needed.
+
+Nor imported: file systems and Parquet cost a small job more time than it runs (DESIGN §12.9).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from flowrun.api.state import KeyGroupRange
+from flowrun.core.elements import CheckpointKind
+from flowrun.errors import InternalError
+from flowrun.state.checkpoints import CheckpointMetadata, KeyedTableState, StateFile
+from flowrun.state.storage.contract import SnapshotWriter
+from flowrun.state.storage.names import job_slug
+
+if TYPE_CHECKING:
+    from flowrun.state.storage.location import Location
+    from flowrun.state.storage.parquet_storage import ParquetStorage
+
+
+class Savepoints:
+    """`CheckpointStorage` for savepoints alone; makes nothing and locks nothing until `begin`. Thread-safe.
+
+    Args:
+        directory: below which the job's checkpoints would be.
+        job_name: as users call it.
+    """
+
+    def __init__(self, directory: str, job_name: str) -> None:
+        self._directory = directory
+        self._job_name = job_name
+
+    @cached_property
+    def _folder(self) -> Location:
+        from flowrun.state.storage.location import resolve
+
+        return resolve(self._directory) / job_slug(self._job_name)
+
+    @cached_property
+    def _storage(self) -> ParquetStorage:
+        from flowrun.state.storage.parquet_storage import ParquetStorage
+
+        return ParquetStorage(self._folder)
+
+    @property
+    def job_folder(self) -> str:
+        """URI or absolute path of the folder that checkpoints would have; it need not exist."""
+        return self._folder.uri
+
+    def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
+        """The writer of one operator in one subtask and attempt."""
+        return self._storage.writer(operator_id, name, subtask, groups)
+
+    def read_keyed(self, state: Sequence[KeyedTableState], groups: KeyGroupRange, root: str) -> pa.Table:
+        """The live rows of some key groups; see `SnapshotStorage.read_keyed`."""
+        return self._storage.read_keyed(state, groups, root)
+
+    def begin(self, checkpoint_id: int, kind: CheckpointKind, directory: str | None) -> str:
+        """Make the folder of a savepoint below `directory`; below the checkpoint directory if None.
+
+        Raises:
+            StateError: it cannot be made.
+        """
+        if kind is not CheckpointKind.SAVEPOINT:
+            raise InternalError(f"checkpoint {checkpoint_id} of a job that takes none")
+        parent = self._folder.parent if directory is None else self._folder.located(directory)
+        parent.make_folder()
+        name = f"savepoint-{job_slug(self._job_name)}-{checkpoint_id}"
+        if any(e.name == name for e in parent.entries()):
+            name = f"{name}-{uuid.uuid4().hex[:8]}"
+        folder = parent / name
+        folder.make_folder()
+        return folder.uri
+
+    def finish(self, target: str, metadata: CheckpointMetadata) -> str:
+        """Let a savepoint exist; see `CheckpointStorage.finish`."""
+        from flowrun.state.storage.metadata_file import write_metadata
+
+        folder = self._folder.located(target)
+        write_metadata(folder, metadata)
+        folder.parent.sync_folder()
+        return folder.uri
+
+    def discard(self, target: str, files: Iterable[StateFile]) -> None:
+        """Delete what an aborted savepoint wrote; a complete one is the user's."""
+        from flowrun.state.storage.alternatives import has_metadata
+
+        folder = self._folder.located(target)
+        if not has_metadata(folder):
+            folder.remove_folder()
+
+    def retain(self, checkpoint_ids: Sequence[int]) -> None:
+        """There are no checkpoints."""
+
+    def existing(self) -> Mapping[int, CheckpointMetadata]:
+        """There are no checkpoints."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,84 @@
+"""What signals do to a job that takes checkpoints, and to one that takes none."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from flowrun.cli.interruption import Interruption, stop_on_signals
+from flowrun.errors import StateError
+from flowrun.runtime.messages import JobState
+from tests.runners.control_fakes import FakeJob
+
+LAST_CHECKPOINT = ("snapshot", None, False, True, False)
+
+
+def interrupted(job: FakeJob, *, checkpoints: bool = True, quiet: bool = False) -> Interruption:
+    interruption = Interruption(quiet, checkpoints=checkpoints)
+    interruption.attach(job)
+    interruption.handle(signal.SIGINT, None)
+    return interruption
+
+
+def test_the_first_signal_asks_for_a_last_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    interruption = interrupted(job := FakeJob())
+    interruption.check()
+    job.tickets[0].succeed("/state/chk-8")
+    interruption.check()
+    assert job.asked == [LAST_CHECKPOINT]
+    assert "stopping: with a last checkpoint; press Ctrl-C again to cancel" in capsys.readouterr().err
+
+
+def test_the_second_signal_cancels() -> None:
+    interrupted(job := FakeJob()).handle(signal.SIGTERM, None)
+    assert job.asked == [LAST_CHECKPOINT, ("cancel",)]
+
+
+def test_without_checkpoints_the_job_ends_after_what_was_read() -> None:
+    interrupted(job := FakeJob(), checkpoints=False)
+    assert job.asked == [("stop", False)]
+
+
+def test_a_signal_before_the_job_is_there_counts() -> None:
+    interruption = Interruption(quiet=True, checkpoints=True)
+    interruption.handle(signal.SIGINT, None)
+    interruption.attach(job := FakeJob())
+    assert job.asked == [LAST_CHECKPOINT]
+
+
+def test_without_its_last_checkpoint_the_job_is_cancelled_and_the_reason_said_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    interruption = interrupted(job := FakeJob(), quiet=True)
+    job.tickets[0].fail("cannot write '/state': the disk is full", "free some space")
+    interruption.check()
+    interruption.check()
+    assert job.asked == [LAST_CHECKPOINT, ("cancel",)], "what came after the checkpoint before must not be committed"
+    said = capsys.readouterr().err
+    assert said == "there is no last checkpoint: cannot write '/state': the disk is full\n  hint: free some space\n"
+
+
+def test_a_job_that_came_to_its_own_end_meanwhile_needs_no_last_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    interruption = interrupted(job := FakeJob(), quiet=True)
+    job.state = JobState.FINISHED
+    job.tickets[0].fail("the job has ended (finished)")
+    interruption.check()
+    assert job.asked == [LAST_CHECKPOINT]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_job_that_refuses_is_cancelled(capsys: pytest.CaptureFixture[str]) -> None:
+    job = FakeJob()
+    job.refusal = StateError("it is not running yet")
+    interrupted(job)
+    assert job.asked == [LAST_CHECKPOINT, ("cancel",)]
+    assert "there is no last checkpoint: it is not running yet" in capsys.readouterr().err
+
+
+def test_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with stop_on_signals(quiet=True, checkpoints=True) as interruption:
+        signal.raise_signal(signal.SIGINT)
+        assert interruption.requested
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

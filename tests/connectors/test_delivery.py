@@ -1,0 +1,33 @@
+"""What connectors say of themselves in lists is what their sources and sinks promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowrun.connectors.memory import put
+from flowrun.connectors.registry import connector_named, connector_names
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT, STRING
+from flowrun.plan.nodes import TableReference
+from flowrun.plan.tables import create_sink, create_source
+
+OPTIONS: dict[str, dict[str, object]] = {
+    "memory": {"table": "t"},
+    "socket": {"hostname": "localhost", "port": 1},
+}
+FORMATS = {"filesystem": "json", "socket": "raw"}
+
+
+@pytest.mark.parametrize("name", connector_names())
+def test_lists_say_what_is_promised(name: str, tmp_path: Path) -> None:
+    put("t", [])
+    options = {**OPTIONS, "filesystem": {"path": str(tmp_path)}}
+    connector = connector_named(name)
+    table = TableReference("t", name, options.get(name, {}), FORMATS.get(name))
+    schema = connector.default_schema or Schema.of(id=STRING if FORMATS.get(name) == "raw" else BIGINT)
+    if connector.create_source is not None:
+        assert connector.source_delivery is create_source(table, schema).delivery
+    if connector.create_sink is not None:
+        assert connector.sink_delivery is create_sink(table, schema, unbounded=False).delivery

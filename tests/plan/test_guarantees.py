@@ -1,0 +1,102 @@
+"""What is promised of a sink after a failure, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flowrun.api.source import Delivery
+from flowrun.core.recovery import CheckpointSettings, RestartSettings
+from flowrun.plan.guarantees import Endpoint, plan_guarantees, sink_guarantee
+from flowrun.plan.nodes import Settings
+from tests.plan.plans import calc, plan, scan
+
+FILES = Endpoint("in", "filesystem", Delivery.EXACTLY_ONCE)
+SOCKET = Endpoint("s", "socket", Delivery.AT_MOST_ONCE)
+QUEUE = Endpoint("q", "queue", Delivery.AT_LEAST_ONCE)
+COMMITTED = Endpoint("out", "filesystem", Delivery.EXACTLY_ONCE)
+PRINTED = Endpoint("out", "print", Delivery.AT_LEAST_ONCE)
+EXACT = CheckpointSettings(1_000)
+LEAST = CheckpointSettings(1_000, mode="at_least_once")
+RESTART = RestartSettings("fixed_delay")
+
+
+@pytest.mark.parametrize(
+    ("sink", "sources", "checkpoint", "restart", "unbounded", "expected"),
+    [
+        (COMMITTED, [FILES], EXACT, None, True, "exactly once"),
+        (COMMITTED, [FILES, FILES], EXACT, RESTART, True, "exactly once"),
+        (PRINTED, [FILES], EXACT, None, True, "at least once — connector print cannot take back rows"),
+        (
+            COMMITTED,
+            [FILES],
+            LEAST,
+            None,
+            True,
+            "at least once — checkpoint mode at_least_once: state may count rows twice",
+        ),
+        (COMMITTED, [SOCKET], EXACT, None, True, "at most once — source 's': connector socket cannot replay"),
+        (COMMITTED, [FILES, SOCKET], EXACT, None, True, "at most once — source 's': connector socket cannot replay"),
+        (
+            PRINTED,
+            [SOCKET],
+            EXACT,
+            None,
+            True,
+            "no guarantee — source 's': connector socket cannot replay; connector print cannot take back rows",
+        ),
+        (COMMITTED, [QUEUE], EXACT, None, True, "at least once — source 'q': connector queue may replay rows twice"),
+        (
+            replace(COMMITTED, delivery=Delivery.AT_MOST_ONCE),
+            [FILES],
+            EXACT,
+            None,
+            True,
+            "at most once — connector filesystem does not write rows again",
+        ),
+        (COMMITTED, [FILES], None, None, True, "at most once — no checkpoints: a job that fails cannot be resumed"),
+        (
+            PRINTED,
+            [FILES],
+            None,
+            RestartSettings("none"),
+            False,
+            "at most once — no checkpoints: a job that fails cannot be resumed",
+        ),
+        (COMMITTED, [FILES], None, RESTART, False, "at most once — no checkpoints: a restart begins anew"),
+        (
+            COMMITTED,
+            [FILES],
+            None,
+            RESTART,
+            True,
+            "no guarantee — no checkpoints: a restart begins anew, and what was written before it stays",
+        ),
+        (
+            PRINTED,
+            [FILES],
+            None,
+            RESTART,
+            False,
+            "no guarantee — no checkpoints: a restart begins anew, and what was written before it stays",
+        ),
+    ],
+)
+def test_the_weakest_part_decides_and_is_named(
+    sink: Endpoint,
+    sources: list[Endpoint],
+    checkpoint: CheckpointSettings | None,
+    restart: RestartSettings | None,
+    unbounded: bool,
+    expected: str,
+) -> None:
+    assert str(sink_guarantee(sink, sources, checkpoint, restart, unbounded=unbounded)) == f"sink 'out': {expected}"
+
+
+def test_each_sink_of_a_plan_answers_for_its_own_sources() -> None:
+    orders = scan()
+    both = replace(plan(calc(orders, "*"), orders), settings=Settings(checkpoint=EXACT))
+    found = plan_guarantees(both)
+    assert [g.delivery for g in found] == [Delivery.AT_LEAST_ONCE, Delivery.AT_LEAST_ONCE]
+    assert "blackhole" in found[0].reasons[0]

@@ -1,0 +1,105 @@
+"""A job that does what a control endpoint asks of it, step by step as a test says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flowrun.core.elements import CheckpointKind
+from flowrun.errors import StateError
+from flowrun.runners.control_endpoint import ControlEndpoint, open_endpoint
+from flowrun.runners.registry import JobRegistry
+from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
+from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.messages import JobState, JobStatus, VertexStatus
+
+
+class FakeTicket:
+    """A ticket that the test answers."""
+
+    def __init__(self) -> None:
+        self._answered = threading.Event()
+        self._path = ""
+        self._failure: StateError | None = None
+
+    def succeed(self, path: str) -> None:
+        self._path = path
+        self._answered.set()
+
+    def fail(self, reason: str, hint: str | None = None) -> None:
+        self._failure = StateError(reason, hint=hint)
+        self._answered.set()
+
+    @property
+    def is_answered(self) -> bool:
+        return self._answered.is_set()
+
+    def wait(self, timeout_ms: float | None = None) -> str:
+        assert self._answered.is_set()
+        if self._failure is not None:
+            raise self._failure
+        return self._path
+
+
+class FakeJob:
+    """Records what it is asked, and answers as it is told."""
+
+    def __init__(self, job_id: str = "0123456789abcdef", *, takes_checkpoints: bool = True) -> None:
+        self.job_id = job_id
+        self.asked: list[tuple[object, ...]] = []
+        self.tickets: list[FakeTicket] = []
+        self.state = JobState.RUNNING
+        self.refusal: StateError | None = None
+        self.answer_with: str | None = None
+        self._takes_checkpoints = takes_checkpoints
+
+    def status(self) -> JobStatus:
+        last = CheckpointFigures(7, CheckpointKind.CHECKPOINT, "/state/chk-7", 1_000, 12.5, 2_000, 100, 1.0, 2.0)
+        checkpoints = CheckpointsStatus(completed=7, failed=1, last=last) if self._takes_checkpoints else None
+        vertices = (
+            VertexStatus("s", "source", 1, {ExecutionState.RUNNING: 1}, records_in=6_000),
+            VertexStatus("k", "sink", 1, {ExecutionState.RUNNING: 1}, records_in=5_000),
+        )
+        return JobStatus(self.job_id, "orders", self.state, 0, 2_000, vertices, checkpoints, restarts=2)
+
+    def stop(self, drain: bool = False) -> None:
+        self.asked.append(("stop", drain))
+        self.state = JobState.FINISHED
+
+    def cancel(self) -> None:
+        self.asked.append(("cancel",))
+        self.state = JobState.CANCELED
+
+    def take_snapshot(
+        self, directory: str | None = None, *, savepoint: bool = True, stop: bool = False, drain: bool = False
+    ) -> FakeTicket:
+        self.asked.append(("snapshot", directory, savepoint, stop, drain))
+        if self.refusal is not None:
+            raise self.refusal
+        self.tickets.append(FakeTicket())
+        if self.answer_with is not None:
+            self.tickets[-1].succeed(self.answer_with)
+            self.state = JobState.FINISHED if stop else self.state
+        return self.tickets[-1]
+
+
+@contextmanager
+def controlled(
+    job: FakeJob, folder: Path, *, name: str = "orders", checkpoints: bool = True, savepoints: str | None = None
+) -> Iterator[ControlEndpoint]:
+    """The job with its endpoint, registered in `folder`."""
+    endpoint = open_endpoint(
+        job,
+        name=name,
+        file=f"{name}.yaml",
+        sources=frozenset({"s"}),
+        checkpoints=checkpoints,
+        savepoints=savepoints,
+        registry=JobRegistry([folder]),
+    )
+    try:
+        yield endpoint
+    finally:
+        endpoint.close()

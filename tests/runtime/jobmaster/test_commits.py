@@ -1,0 +1,143 @@
+"""What is committed when, and what is never aborted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from checkpoint_fakes import Table
+from runtime_fakes import Count, job, vertex
+
+from flowrun.api.sink import Committable
+from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
+from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
+from flowrun.runtime.messages import CommittablesReport
+
+
+class World:
+    """One sink whose staged files are named after their commit ids."""
+
+    def __init__(self, *, checkpoints: bool = True) -> None:
+        self.table = Table()
+        source = vertex("source", Count)
+        sink = vertex("sink", Count, parallelism=2, sink=self.table).read(source)
+        self.commits = CommitCoordinator(job(source, sink), checkpoints=checkpoints)
+
+    def submit(self, *names: str, at_end: bool = False, subtask: int = 0, running: bool = True) -> None:
+        self.table.staged.update({n: [1] for n in names if n not in self.table.visible})
+        entries = tuple(Committable(n, {}) for n in names)
+        self.commits.report(
+            CommittablesReport(ExecutionVertexId("sink-0", subtask), "a", "sink-0", entries, at_end), running=running
+        )
+
+    def complete(self, *names: str) -> None:
+        self.table.staged.update({n: [1] for n in names if n not in self.table.visible})
+        self.commits.checkpoint_completed({"sink-0": [Committable(n, {}) for n in names]})
+
+    @property
+    def visible(self) -> list[str]:
+        return list(self.table.visible)
+
+
+def test_what_a_running_sink_submits_belongs_to_a_completed_checkpoint_and_is_committed_in_whatever_state_the_job_is() -> (
+    None
+):
+    world = World()
+    world.submit("a", running=False)
+    assert world.visible == ["a"]
+
+
+def test_without_checkpoints_only_a_running_job_shows_what_it_rolled() -> None:
+    world = World(checkpoints=False)
+    world.submit("a")
+    world.submit("b", running=False)
+    assert world.visible == ["a"]
+    assert world.commits.settle() == []
+    assert world.table.aborted == {"b"}
+
+
+def test_what_a_finished_subtask_left_waits_for_a_checkpoint_that_holds_it() -> None:
+    world = World()
+    world.submit("a", at_end=True)
+    world.submit("b", at_end=True, subtask=1)
+    assert {k: [c.commit_id for c in v] for k, v in world.commits.held().items()} == {
+        ("sink-0", 0): ["a"],
+        ("sink-0", 1): ["b"],
+    }
+    world.complete("a")
+    assert world.visible == ["a"]
+    assert list(world.commits.held()) == [("sink-0", 1)]
+
+
+def test_the_end_commits_in_the_order_of_subtasks() -> None:
+    world = World()
+    world.submit("b", at_end=True, subtask=1)
+    world.submit("a", at_end=True)
+    world.commits.commit_all()
+    assert world.visible == ["a", "b"]
+
+
+def test_what_a_completed_checkpoint_holds_is_committed_when_the_job_ends_without_success() -> None:
+    world = World()
+    world.complete("a", "b")
+    world.submit("a")
+    world.submit("c", at_end=True)
+    assert world.commits.settle() == []
+    assert world.visible == ["a", "b"]
+    assert world.table.aborted == {"c"}
+
+
+def test_a_commit_that_fails_at_the_end_stays_in_the_checkpoint() -> None:
+    world = World()
+    world.complete("a")
+
+    def fail() -> None:
+        raise OSError("away")
+
+    world.table.before_commit = fail
+    assert world.commits.settle() == [
+        "sink 'sink' could not commit what the last checkpoint holds: away; resuming from it tries again"
+    ]
+    assert world.table.aborted == set()
+
+
+def test_a_failed_commit_names_the_sink_and_keeps_the_committables() -> None:
+    world = World()
+
+    def fail() -> None:
+        raise OSError("away")
+
+    world.table.before_commit = fail
+    with pytest.raises(CommitError) as raised:
+        world.submit("a")
+    assert raised.value.sink == "sink"
+    world.submit("b", at_end=True)
+    with pytest.raises(CommitError):
+        world.commits.commit_all()
+    assert list(world.commits.held()) == [("sink-0", 0)]
+
+
+def test_going_back_aborts_what_the_checkpoint_does_not_hold_of_these_subtasks() -> None:
+    world = World()
+    world.commits.go_back_to({"sink-0": [Committable("kept", {})]})
+    world.submit("kept", "new", at_end=True)
+    world.submit("other", at_end=True, subtask=1)
+    assert world.commits.abort_uncovered([ExecutionVertexId("sink-0", 0)]) == []
+    assert world.table.aborted == {"new"}
+    assert list(world.commits.held()) == [("sink-0", 1)]
+    world.commits.commit_owed({"sink-0"})
+    assert world.visible == ["kept"]
+
+
+def test_what_a_savepoint_of_the_user_holds_is_never_deleted() -> None:
+    world = World()
+    world.submit("a", "b", at_end=True)
+    world.commits.protect({"sink-0": [Committable("a", {})]})
+    world.commits.abort_uncovered([ExecutionVertexId("sink-0", 0)])
+    assert world.table.aborted == {"b"}
+    world.commits.discard_orphans("lineage", {"x"})
+    assert world.table.orphans == [("lineage", frozenset({"a", "x"}))]
+    assert list(world.table.staged) == ["a"]

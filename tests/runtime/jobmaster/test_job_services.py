@@ -1,0 +1,220 @@
+"""The small parts of a job master: enumerators, hooks, tickets, the I/O thread."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from checkpoint_fakes import Numbers
+from runtime_fakes import Count, job, vertex
+
+from flowrun.api.source import JsonValue
+from flowrun.core.clock import ManualClock, SystemClock
+from flowrun.core.elements import CheckpointKind
+from flowrun.errors import InternalError, StateError
+from flowrun.runtime.checkpoint.events import SnapshotRequested
+from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
+from flowrun.runtime.jobmaster.hooks import MasterHooks
+from flowrun.runtime.jobmaster.io_thread import IoThread
+from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
+from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
+from flowrun.runtime.jobmaster.source_coordinator import SplitAnswer
+from flowrun.runtime.jobmaster.sources import JobSources, SourceError
+from flowrun.runtime.messages import SplitRequest
+from flowrun.runtime.task.mailbox import Mailbox
+from flowrun.runtime.task.timers import TimerThread
+from flowrun.state.checkpoints import CheckpointMetadata, OperatorMetadata
+
+EMPTY = CheckpointMetadata(4, CheckpointKind.CHECKPOINT, 0, 0, "test", "l", "/j", "0", None, None, {})
+
+# ---- sources
+
+
+class Sources:
+    def __init__(self, *names: str) -> None:
+        self.numbers = {n: Numbers(10, splits=3) for n in names}
+        vertices = [vertex(n, Count, source=s) for n, s in self.numbers.items()]
+        self.sent: list[SplitAnswer] = []
+        clock = ManualClock()
+        self.jobs = JobSources(
+            job(*vertices), clock=clock, timers=TimerThread(clock), post=lambda letter: letter(), send=self.sent.append,
+            failed=lambda error: None,
+        )  # fmt: skip
+
+    def request(self, name: str, attempt: str = "a") -> None:
+        self.jobs.request(SplitRequest(ExecutionVertexId(f"{name}-0", 0), attempt))
+
+
+def enumerator(name: str, state: JsonValue) -> CheckpointMetadata:
+    return replace(
+        EMPTY, operators={f"{name}-0": OperatorMetadata(f"{name}-0", None, name, f"{name}-0", 1, 128, enumerator=state)}
+    )
+
+
+def test_splits_are_in_the_enumerators_snapshot_until_they_are_handed_out() -> None:
+    sources = Sources("a", "b")
+    sources.jobs.start(None)
+    sources.request("a")
+    assert sources.jobs.snapshot() == {"a-0": [1, 2], "b-0": [0, 1, 2]}
+    assert [a.split.split_id for a in sources.sent if a.split] == ["0"]
+
+
+def test_a_restart_of_some_vertices_leaves_the_other_enumerators_alone() -> None:
+    sources = Sources("a", "b")
+    sources.jobs.start(None)
+    sources.request("a")
+    sources.request("b")
+    sources.jobs.start(enumerator("a", [1, 2]), (), {"a-0"})
+    assert sources.numbers["a"].enumerators[0].closed
+    assert sources.numbers["a"].enumerators[1].restored == [1, 2]
+    assert len(sources.numbers["b"].enumerators) == 1
+
+
+def test_a_source_that_the_checkpoint_does_not_know_starts_afresh_and_a_finished_one_not_at_all() -> None:
+    sources = Sources("a", "b")
+    sources.jobs.start(enumerator("x", [1]), {"b-0"})
+    assert sources.numbers["a"].enumerators[0].restored is None
+    assert sources.numbers["b"].enumerators == []
+    assert sources.jobs.snapshot() == {"a-0": [0, 1, 2], "b-0": None}
+    sources.request("b")
+    assert sources.sent == []
+
+
+def test_who_waited_for_a_split_before_a_restart_is_forgotten() -> None:
+    sources = Sources("a")
+    sources.jobs.start(enumerator("a", []))
+    sources.request("a", "old")
+    assert sources.sent == [SplitAnswer("old", None)]
+
+
+def test_an_enumerator_that_fails_is_named() -> None:
+    sources = Sources("a")
+
+    def fail() -> None:
+        raise OSError("listing failed")
+
+    sources.numbers["a"].before_start = fail
+    with pytest.raises(SourceError) as raised:
+        sources.jobs.start(None)
+    assert raised.value.source == "a"
+    assert str(raised.value.__cause__) == "listing failed"
+
+
+# ---- hooks
+
+
+class Broken:
+    name = "broken"
+
+    def trigger(self, checkpoint_id: int) -> JsonValue:
+        raise OSError("no answer")
+
+    def restore(self, checkpoint_id: int, state: JsonValue) -> None:
+        raise OSError("no answer")
+
+    def complete(self, checkpoint_id: int) -> None: ...
+
+    def abort(self, checkpoint_id: int) -> None: ...
+
+
+def test_a_hook_that_fails_is_named() -> None:
+    hooks = MasterHooks([Broken()])
+    with pytest.raises(StateError, match="master hook 'broken' failed: no answer"):
+        hooks.trigger(1)
+    with pytest.raises(StateError, match="master hook 'broken' could not be restored: no answer"):
+        hooks.restore(None)
+
+
+def test_two_hooks_of_one_name_are_refused() -> None:
+    with pytest.raises(InternalError, match="one name: broken"):
+        MasterHooks([Broken(), Broken()])
+
+
+def test_state_of_a_hook_that_is_not_there_is_not_dropped_silently() -> None:
+    with pytest.raises(
+        StateError, match="checkpoint 4 has state of the master hooks offsets, which are not registered"
+    ):
+        MasterHooks([]).restore(replace(EMPTY, hooks={"offsets": 1}))
+
+
+# ---- tickets and requests
+
+
+def test_the_first_answer_of_a_ticket_counts() -> None:
+    ticket = SnapshotTicket("r", SystemClock())
+    ticket.succeed("/savepoint")
+    ticket.fail("late")
+    assert ticket.is_answered
+    assert ticket.wait() == "/savepoint"
+
+
+def test_a_ticket_that_is_not_answered_in_time_says_that_the_snapshot_goes_on() -> None:
+    ticket = SnapshotTicket("r", SystemClock())
+    with pytest.raises(StateError, match="not complete after 1 ms"):
+        ticket.wait(1)
+    ticket.fail("disk full", "free some space")
+    with pytest.raises(StateError, match="disk full") as raised:
+        ticket.wait()
+    assert raised.value.hint == "free some space"
+
+
+def test_requests_wait_while_the_job_does_not_run_and_are_answered_at_its_end() -> None:
+    mailbox, submitted = Mailbox(), list[SnapshotRequested]()
+    requests = SnapshotRequests(mailbox, SystemClock(), True, submitted.append)
+
+    def deliver() -> None:
+        while (letter := mailbox.take_nowait()) is not None:
+            letter()
+
+    early = requests.ask("/somewhere", savepoint=True, stop=False, drain=False)
+    deliver()
+    assert submitted == []
+    requests.resume()
+    assert [(r.request_id, r.directory, r.options.kind) for r in submitted] == [
+        (early.request_id, "/somewhere", CheckpointKind.SAVEPOINT)
+    ]
+    requests.answer(early.request_id, "/somewhere/savepoint", None, None)
+    assert early.wait() == "/somewhere/savepoint"
+    requests.pause()
+    waiting = requests.ask(None, savepoint=False, stop=True, drain=True)
+    deliver()
+    unread = requests.ask(None, savepoint=False, stop=False, drain=False)
+    assert requests.has_open
+    mailbox.close()
+    requests.close("the job has ended (finished)")
+    for ticket in (waiting, unread, requests.ask(None, savepoint=False, stop=False, drain=False)):
+        with pytest.raises(StateError, match="the job has ended"):
+            ticket.wait()
+
+
+# ---- the I/O thread
+
+
+def test_calls_run_in_order_beside_the_caller_and_their_results_come_as_letters() -> None:
+    letters: list[Callable[[], None]] = []
+    seen: list[object] = []
+    gate = threading.Event()
+    io = IoThread("kept-io", letters.append)
+
+    def fail() -> None:
+        raise OSError("away")
+
+    def wait() -> int:
+        gate.wait(20)
+        return 1
+
+    io.submit(wait, seen.append, seen.append)
+    io.submit(fail, seen.append, lambda error: seen.append(str(error)))
+    assert seen == []
+    gate.set()
+    io.close()
+    io.close()
+    for letter in letters:
+        letter()
+    assert seen == [1, "away"]

@@ -1,0 +1,156 @@
+"""Barriers on their way through tasks: past slow ones, on channels that are behind, and instead of them the end of a source."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from recording_operators import Outcome, Remember, ReplayingSource
+from runtime_fakes import job, rows, until, vertex
+from task_bench import Signal, TaskBench
+from test_checkpoints import BARRIER, BY_KEY, SETTINGS, Noting, calls_of, endless
+
+from flowrun.core.clock import ManualClock
+from flowrun.core.elements import (
+    Alignment,
+    CheckpointBarrier,
+    CheckpointOptions,
+    RecordBatch,
+    Watermark,
+)
+from flowrun.graph.job_graph import JobGraph
+from flowrun.graph.partitioner import KeyGroupPartitioner
+from flowrun.runtime.network.barriers import as_unaligned
+
+
+def slow_sink(tickets: threading.Semaphore, rows_in_flight: int, progress: list[int], parallelism: int = 1) -> JobGraph:
+    elements = [rows([i], [i]) for i in range(rows_in_flight)]
+    source = vertex("source", lambda: ReplayingSource(lambda _: elements, Signal(), progress=progress))
+    sink = vertex("sink", lambda: Remember(Outcome(), tickets), parallelism=parallelism).read(source, BY_KEY)
+    return job(source, sink, settings=SETTINGS)
+
+
+@pytest.mark.parametrize(("options", "batches"), [
+    (CheckpointOptions(), 20),
+    (CheckpointOptions(alignment=Alignment.UNALIGNED), 1),
+    (CheckpointOptions(alignment_timeout_ms=50), 1),
+])  # fmt: skip
+def test_an_unaligned_barrier_passes_a_slow_task_where_an_aligned_one_waits(
+    options: CheckpointOptions, batches: int
+) -> None:
+    """The sink takes a batch at a time. However many wait, an overtaking barrier is next."""
+    clock, tickets, progress = ManualClock(1_000), threading.Semaphore(0), list[int]()
+    with TaskBench(slow_sink(tickets, 20, progress), clock=clock) as bench:
+        until(lambda: len(progress) == 20)
+        until(lambda: bench.metrics.group("sink-0", "0", "sink-0").counter("records_in").count == 1)
+        bench.trigger(CheckpointBarrier(1, 1_000, options))
+        if options.alignment_timeout_ms is not None:
+            assert bench.answers(1) == []
+            clock.advance(49)
+            clock.advance(1)
+        source = bench.snapshot(1, "source")
+        in_flight = sum(e.num_rows for i in source.in_flight for e in i.elements if isinstance(e, RecordBatch))
+        assert in_flight == (0 if batches == 20 else 19)
+        assert source.figures.in_flight_bytes == in_flight * 24
+        for _ in range(batches - 1):
+            tickets.release()
+        done = [a for a in bench.answers(1) if a.vertex.vertex_id == "sink-0"]
+        assert done == []
+        tickets.release()
+        snapshot = bench.snapshot(1, "sink")
+        assert bench.storage.files[snapshot.files[0].path].num_rows == batches
+        if batches == 1:
+            (progress_of_channel,) = snapshot.progress
+            assert (progress_of_channel.producer, progress_of_channel.idle) == (0, False)
+        tickets.release(1_000)
+
+
+def test_a_source_that_may_still_overtake_acknowledges_when_its_barrier_was_taken() -> None:
+    clock, tickets, progress = ManualClock(1_000), threading.Semaphore(0), list[int]()
+    with TaskBench(slow_sink(tickets, 5, progress), clock=clock) as bench:
+        until(lambda: len(progress) == 5)
+        bench.trigger(CheckpointBarrier(1, 1_000, CheckpointOptions(alignment_timeout_ms=50)))
+        tickets.release(1_000)
+        assert not bench.snapshot(1, "source").in_flight
+        assert not bench.snapshot(1, "sink").progress
+
+
+def test_what_other_channels_give_until_their_barrier_is_recorded() -> None:
+    """Two sources; one takes part late. Its rows are processed, and are part of the checkpoint nevertheless."""
+    sources = [vertex(f"source{i}", endless([i])) for i in range(2)]
+    calls: list[tuple[str, str]] = []
+    sink = vertex("sink", lambda: Noting(calls, inputs=2))
+    for index, source in enumerate(sources):
+        sink.read(source, KeyGroupPartitioner((0,)), index=index)
+    barrier = as_unaligned(BARRIER)
+    with TaskBench(job(*sources, sink, settings=SETTINGS)) as bench:
+        until(lambda: len(calls_of(calls, "sink")) == 3)
+        first, second = (t for t in bench.tasks.values() if not t.vertex.gates)
+        first.trigger_checkpoint(barrier)
+        until(lambda: "snapshot 1" in calls_of(calls, "sink"))
+        late = rows([42], [42])
+        second._mailbox.put(lambda: second._chain.head_output.emit(late))
+        second._mailbox.put(lambda: second._chain.head_output.emit_watermark(Watermark(42)))
+        until(lambda: "rows [42]" in calls_of(calls, "sink"))
+        assert not [a for a in bench.answers(1) if a.vertex.vertex_id == "sink-0"]
+        second.trigger_checkpoint(barrier)
+        (recorded,) = bench.snapshot(1, "sink").in_flight
+        assert recorded.received
+        assert recorded.data_set_id == "source1>sink.1."
+        assert recorded.elements == (late, Watermark(42))
+
+
+def test_a_barrier_that_may_overtake_waits_for_the_others_where_rows_have_no_keys() -> None:
+    sources = [vertex(f"source{i}", endless([i])) for i in range(2)]
+    calls: list[tuple[str, str]] = []
+    sink = vertex("sink", lambda: Noting(calls, inputs=2))
+    for index, source in enumerate(sources):
+        sink.read(source, index=index)
+    with TaskBench(job(*sources, sink, settings=SETTINGS)) as bench:
+        until(lambda: len(calls_of(calls, "sink")) == 3)
+        first, second = (t for t in bench.tasks.values() if not t.vertex.gates)
+        first.trigger_checkpoint(as_unaligned(BARRIER))
+        until(lambda: bench.answers(1))
+        second._mailbox.put(lambda: second._chain.head_output.emit(rows([42], [42])))
+        until(lambda: "rows [42]" in calls_of(calls, "sink"))
+        assert "snapshot 1" not in calls_of(calls, "sink")
+        second.trigger_checkpoint(as_unaligned(BARRIER))
+        assert not bench.snapshot(1, "sink").in_flight
+
+
+def test_tracked_barriers_hold_nothing_up() -> None:
+    sources = [vertex(f"source{i}", endless([i])) for i in range(2)]
+    calls: list[tuple[str, str]] = []
+    sink = vertex("sink", lambda: Noting(calls))
+    for source in sources:
+        sink.read(source)
+    options = CheckpointOptions(alignment=Alignment.AT_LEAST_ONCE)
+    with TaskBench(job(*sources, sink, settings=SETTINGS)) as bench:
+        first, second = (t for t in bench.tasks.values() if not t.vertex.gates)
+        first.trigger_checkpoint(CheckpointBarrier(1, 0, options))
+        bench.snapshot(1, "source0")
+        first._mailbox.put(lambda: first._chain.head_output.emit(rows([42])))
+        until(lambda: "rows [42]" in calls_of(calls, "sink"))
+        assert "snapshot 1" not in calls_of(calls, "sink")
+        second.trigger_checkpoint(CheckpointBarrier(1, 0, options))
+        bench.assemble(1)
+
+
+def test_a_source_that_ends_during_a_checkpoint_counts_as_having_sent_its_barrier() -> None:
+    ends, stays = Signal(), Signal()
+    sources = [vertex("ends", endless([1], ends)), vertex("stays", endless([2], stays))]
+    calls: list[tuple[str, str]] = []
+    sink = vertex("sink", lambda: Noting(calls))
+    for source in sources:
+        sink.read(source)
+    with TaskBench(job(*sources, sink, settings=SETTINGS)) as bench:
+        until(lambda: len(calls_of(calls, "sink")) == 3)
+        task = next(t for t in bench.tasks.values() if t.vertex.name.startswith("stays"))
+        task.trigger_checkpoint(BARRIER)
+        bench.snapshot(1, "stays")
+        assert "snapshot 1" not in calls_of(calls, "sink")
+        ends.set()
+        metadata = bench.assemble(1)
+        assert metadata.operators["ends-0"].finished
+        bench.trigger(CheckpointBarrier(2, 0))
+        bench.assemble(2)
