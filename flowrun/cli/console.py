@@ -66,8 +66,10 @@ def report_failure(error: BaseException, *, show_traceback: bool) -> int:
 
 def _is_broken_pipe(error: BaseException | None) -> bool:
     """Whether a failure comes from writing to a closed pipe."""
-    while error is not None:
+    seen: set[int] = set()  # a user's function may raise an error that is its own cause
+    while error is not None and id(error) not in seen:
         if isinstance(error, BrokenPipeError):
             return True
+        seen.add(id(error))
         error = error.__cause__
     return False

@@ -106,7 +106,14 @@ class ChannelProgress:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFigures:
-    """What a snapshot of one subtask took. Durations in ms, sizes in bytes."""
+    """What a snapshot of one subtask took. Durations in ms, sizes in bytes.
+
+    Attributes:
+        alignment_ms: from the first barrier to the last.
+        synchronous_ms: until everything is captured: the subtask processes nothing meanwhile. What operators flush before
+            (`prepare_snapshot`) is ordinary work done a little earlier.
+        asynchronous_ms: writing.
+    """
 
     alignment_ms: float = 0.0
     synchronous_ms: float = 0.0

@@ -53,7 +53,7 @@ class BatchProcessOperator(ProcessOperator):
             if returned is not None:
                 self._outputs.returned(returned)
         except Exception as error:
-            raise self._failed(error, "process_batch", None, batch.columns) from error
+            self._fail(error, "process_batch", None, batch.columns)
         finally:
             if self._columns is not None:
                 self._columns.current.clear()
@@ -79,7 +79,7 @@ class BatchProcessOperator(ProcessOperator):
             if returned is not None:
                 self._outputs.returned(returned)
         except Exception as error:
-            raise self._failed(error, f"on_timers of {len(times)} keys at {times[0]}…", None, None) from error
+            self._fail(error, f"on_timers of {len(times)} keys at {times[0]}…", None, None)
         finally:
             self._context.time_domain = ""
             self._columns.current.clear()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -244,8 +244,14 @@ class ProcessOperator(AbstractOperator):
 
     # ---- errors
 
-    def _failed(self, error: Exception, method: str, row: int | None, columns: pa.RecordBatch | None) -> FlowrunError:
-        """What is raised for an error in the function: names it, the row, and the line of the user's code."""
+    def _fail(self, error: Exception, method: str, row: int | None, columns: pa.RecordBatch | None) -> NoReturn:
+        """Raises what stands for an error in the function: names it, the row, and the line of the user's code."""
+        failure = self._failure(error, method, row, columns)
+        if failure is error:  # nothing is its own cause
+            raise error
+        raise failure from error
+
+    def _failure(self, error: Exception, method: str, row: int | None, columns: pa.RecordBatch | None) -> FlowrunError:
         if isinstance(error, DataError) and self._place in error.message:
             return error
         shown = ""

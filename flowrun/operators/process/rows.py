@@ -67,7 +67,7 @@ class RowProcessOperator(ProcessOperator):
                 if returned is not None:
                     outputs.returned(returned)
         except Exception as error:
-            raise self._failed(error, "process_element", position, batch.columns) from error
+            self._fail(error, "process_element", position, batch.columns)
         self._flush()
 
     def _flush(self) -> None:
@@ -91,7 +91,7 @@ class RowProcessOperator(ProcessOperator):
                 outputs.returned(returned)
         except Exception as error:
             shown = ", ".join(map(repr, self._objects.keys.values(timer.key)))
-            raise self._failed(error, f"on_timer({timer.timestamp}) of key ({shown})", None, None) from error
+            self._fail(error, f"on_timer({timer.timestamp}) of key ({shown})", None, None)
         finally:
             context.time_domain = ""
         if processing:

@@ -84,16 +84,10 @@ class PartLog:
         """Everything, in order of arrival."""
         return [*(p for b in self._blocks for p in b.bundles), *self._pending.bundles]
 
-    def take(self) -> Sequence[Block]:
-        """Everything as blocks; the log is empty afterwards."""
-        blocks = self.blocks()
-        self._blocks, self.rows = [], 0
-        return blocks
-
-    def prepend(self, blocks: Sequence[Block]) -> None:
-        """Put blocks before everything else."""
-        self._blocks[:0] = blocks
-        self.rows += sum(b.rows for b in blocks)
+    def prepend_to(self, other: PartLog) -> None:
+        """Put everything before the rows of another log; this one is not used afterwards."""
+        other._blocks[:0] = self.blocks()
+        other.rows += self.rows
 
     def blocks(self) -> Sequence[Block]:
         """Everything as blocks: what is not in one yet is sealed now."""

@@ -1,27 +1,31 @@
 """The open slices of a window operator: partial results per slice, appended cheaply and merged when it pays.
 
-A new partial result is appended to its slice. A slice is merged when what was appended outgrows twice what is merged, so each row
-takes part in a bounded number of merges whatever the number of keys; until then it stays in the block in which a snapshot found it.
+A new partial result is appended to its slice and stays in the block in which a snapshot found it until it is merged; see `Slice`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.engine import AggregationEngine
+from flowrun.operators.aggregation.grouping import reduce_by
 from flowrun.operators.windows.assigners import Times
 from flowrun.operators.windows.part_log import Block, PartLog, SegmentCollector
 from flowrun.operators.windows.partial_tables import PartialTables
+from flowrun.state.key_groups import key_groups
 
 MIN_PENDING_ROWS = 256 * 1024
 _REDUCING = 0.5
 _BYPASS_BATCHES = 16
 _TINY = 128
+_HASH_BITS = 1 << 15
+_SAMPLE_SHIFT = 11
 _SLICE = "slice"
 
 
@@ -75,26 +79,31 @@ class SliceNumbers:
 
 
 class Slice:
-    """One slice: what is merged, then parts in order of arrival.
+    """One slice: what is merged, then a tail of parts in order of arrival.
 
-    Attributes:
-        merged_rows: rows that the last merge, or a restore, left; they are the yardstick for when to merge again.
+    The tail is merged by itself while its keys repeat, and with the rest once it outgrows twice that: each row takes part in a bounded
+    number of merges, and keys that are updated often cost nothing to those that are not, in checkpoints neither.
     """
 
-    __slots__ = ("_ahead", "_is_merged", "_log", "merged_rows")
+    __slots__ = ("_ahead", "_base", "_look_at", "_tail")
 
     def __init__(self) -> None:
-        self._log = PartLog()
-        self._is_merged = True
+        self._base = PartLog()
+        self._tail = PartLog()
+        self._look_at = MIN_PENDING_ROWS
+        """Rows of the tail at which it is looked at next."""
         self._ahead: dict[int, PartLog] = {}
-        self.merged_rows = 0
 
     def append(self, part: Bundle, engine: AggregationEngine) -> None:
         """Add partial results that arrived after all others."""
-        self._log.append(part)
-        self._is_merged = False
-        if self.unmerged_rows > max(2 * self.merged_rows, MIN_PENDING_ROWS):
+        self._tail.append(part)
+        if self._tail.rows <= self._look_at:
+            return
+        if self._base.rows and keys_repeat(self._tail.bundles()):
+            self._tail = _merged(self._tail, engine)
+        if self._tail.rows > 2 * self._base.rows:
             self.compact(engine)
+        self._look_at = self._tail.rows + MIN_PENDING_ROWS
 
     def append_ahead(self, part: Bundle, fired: int) -> None:
         """Add partial results of keys whose windows another subtask had fired up to event time `fired`, ahead of this one."""
@@ -103,7 +112,7 @@ class Slice:
     @property
     def unmerged_rows(self) -> int:
         """Rows that came since the last merge."""
-        return self._log.rows - self.merged_rows
+        return self._tail.rows
 
     @property
     def has_ahead(self) -> bool:
@@ -112,19 +121,18 @@ class Slice:
 
     def compact(self, engine: AggregationEngine) -> None:
         """Merge all own parts into one."""
-        if not self._is_merged:
-            self._log = PartLog([engine.merge(concat_bundles(self._log.bundles()), in_arrival_order=True)])
-            self._is_merged = True
-            self.merged_rows = self._log.rows
+        if self._tail.rows or len(self._base.bundles()) > 1:
+            self._base.prepend_to(self._tail)
+            self._base, self._tail = _merged(self._tail, engine), PartLog()
 
     @property
     def merged(self) -> Bundle | None:
         """The own parts of a compacted slice; None if it has none."""
-        return next(iter(self._log.bundles()), None)
+        return next(iter(self._base.bundles()), None)
 
     def parts(self, fired_before: int | None = None) -> list[Bundle]:
         """All parts; with `fired_before`, without those whose windows had fired up to that time or later in another subtask."""
-        own = self._log.bundles()
+        own = [*self._base.bundles(), *self._tail.bundles()]
         if not self._ahead:
             return own
         ahead = [log for fired, log in self._ahead.items() if fired_before is None or fired < fired_before]
@@ -133,24 +141,43 @@ class Slice:
     def settle(self, fired: int) -> None:
         """Treat parts as own ones once this subtask has caught up with them."""
         for ahead in [f for f in self._ahead if f <= fired]:
-            rows = self._ahead[ahead].rows
-            self._log.prepend(self._ahead.pop(ahead).take())
-            self.merged_rows += rows
-            self._is_merged = False
+            self._ahead.pop(ahead).prepend_to(self._base)
 
     def blocks(self) -> list[Block]:
         """Everything in blocks that never change."""
-        return [*(b for log in self._ahead.values() for b in log.blocks()), *self._log.blocks()]
+        return [b for log in (*self._ahead.values(), self._base, self._tail) for b in log.blocks()]
 
     @property
     def num_rows(self) -> int:
         """Rows of all parts."""
-        return self._log.rows + sum(log.rows for log in self._ahead.values())
+        return sum(log.rows for log in (self._base, self._tail, *self._ahead.values()))
 
     @property
     def nbytes(self) -> int:
         """Bytes of all parts."""
         return sum(b.nbytes for b in self.parts())
+
+
+def _merged(log: PartLog, engine: AggregationEngine) -> PartLog:
+    return PartLog([engine.merge(concat_bundles(log.bundles()), in_arrival_order=True)])
+
+
+def keys_repeat(parts: Sequence[Bundle]) -> bool:
+    """Whether merging these partial results would leave at most half of their rows, judged by one key in sixteen.
+
+    The sample goes by bits of the key's hash that do not decide about its subtask, so that it holds all rows of its keys.
+    """
+    if not parts[0].groups:
+        return True
+    sampled = []
+    for part in parts:
+        hashes = key_groups(part.keys, _HASH_BITS)
+        chosen = pa.array(np.flatnonzero(hashes >> _SAMPLE_SHIFT == 0))
+        sampled.append([key.take(chosen) for key in part.keys])
+    keys = [pa.concat_arrays(column) for column in zip(*sampled, strict=True)]
+    rows = len(keys[0])
+    distinct, _ = reduce_by(keys, rows, ())
+    return 2 * len(distinct[0]) <= rows
 
 
 class SliceStore:

@@ -93,21 +93,23 @@ class SubtaskSnapshots:
         if checkpoint_id <= self._last:
             return False
         self._last = checkpoint_id
-        started_ns = self._clock.monotonic_ns()
+        aligned_ns = self._clock.monotonic_ns()
         try:
             if not finished:
                 chain.prepare_snapshot(checkpoint_id)
-            begun = self._begin(action)
-            begun.operators = chain.snapshot_state(checkpoint_id)
+            started_ns = self._clock.monotonic_ns()
+            captured = chain.snapshot_state(checkpoint_id)
+            captured_ns = self._clock.monotonic_ns()
         except SnapshotDeclined as declined:
             self._abandon(checkpoint_id)
             self._decline(checkpoint_id, str(declined))
             return False
+        begun = self._begin(action)
+        begun.operators, begun.captured_ns = captured, captured_ns
         if begun.barrier.options.alignment is Alignment.UNALIGNED:
             begun.progress = self._progress(channels)
-        begun.captured_ns = self._clock.monotonic_ns()
-        begun.alignment_ms = (started_ns - action.since_ns) / 1e6
-        begun.synchronous_ms = (begun.captured_ns - started_ns) / 1e6
+        begun.alignment_ms = (aligned_ns - action.since_ns) / 1e6
+        begun.synchronous_ms = (captured_ns - started_ns) / 1e6
         self._overtake_later(begun)
         self._uploads.submit(partial(self._upload, begun))
         return True

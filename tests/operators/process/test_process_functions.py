@@ -128,8 +128,9 @@ ANSWERS = [
 @pytest.mark.parametrize(("name", "value", "message"), ANSWERS)
 def test_wrong_answers(name: str, value: object, message: str) -> None:
     harness = run(name, arguments={"value": value})
-    with pytest.raises(DataError, match=f"function 'tests.*:{name}' of 's' {message}|{message}"):
+    with pytest.raises(DataError, match=f"function 'tests.*:{name}' of 's' {message}|{message}") as caught:
         harness.push({"k": ["a", "b"], "n": [1, 2]}, [1, 2])
+    assert caught.value.__cause__ is not caught.value
 
 
 def test_a_failing_function_names_row_and_line() -> None:
