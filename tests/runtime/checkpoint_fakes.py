@@ -96,6 +96,9 @@ class MemoryStorage:
         self._reach("retain", 0)
         self.checkpoints = {n: m for n, m in self.checkpoints.items() if n in checkpoint_ids}
 
+    def note_stop(self, checkpoint_id: int, savepoint: str) -> None:
+        """Nobody looks for the newest checkpoint here."""
+
     def existing(self) -> Mapping[int, CheckpointMetadata]:
         return dict(self.checkpoints)
 

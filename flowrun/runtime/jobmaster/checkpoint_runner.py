@@ -16,7 +16,7 @@ import orjson
 
 from flowrun.api.source import JsonValue
 from flowrun.core.clock import Clock
-from flowrun.core.elements import CheckpointBarrier
+from flowrun.core.elements import CheckpointBarrier, CheckpointKind
 from flowrun.errors import FlowrunError, StateError
 from flowrun.graph.explain import Format, render_job_graph
 from flowrun.runtime.checkpoint.assembly import StartedCheckpoint, assemble, pending_commits
@@ -270,6 +270,9 @@ class CheckpointRunner:
 
         def finish() -> str:
             path = state.storage.finish(started.options.target, metadata)
+            if started.options.stop and metadata.kind is CheckpointKind.SAVEPOINT:
+                # Before anything is committed: from then on older checkpoints would write it twice.
+                state.storage.note_stop(number, path)
             self._exists.add(number)
             return path
 

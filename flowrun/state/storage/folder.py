@@ -21,6 +21,7 @@ from flowrun.state.storage.lock import FolderLock
 from flowrun.state.storage.metadata_file import metadata_in, write_metadata
 from flowrun.state.storage.names import checkpoint_folder, checkpoint_number, job_slug
 from flowrun.state.storage.parquet_storage import ParquetStorage
+from flowrun.state.storage.stop_note import StopNote, write_stop_note
 
 
 class JobFolder:
@@ -151,6 +152,11 @@ class JobFolder:
                 if checkpoint.lineage == self._lineage and number not in checkpoint_ids:
                     self._inventory.forget(number)
             self._inventory.sweep()
+
+    def note_stop(self, checkpoint_id: int, savepoint: str) -> None:
+        """Remember that the job was stopped with a savepoint; see `CheckpointStorage.note_stop`."""
+        with self._guard:
+            write_stop_note(self._folder, StopNote(checkpoint_id, savepoint))
 
     def existing(self) -> Mapping[int, CheckpointMetadata]:
         """Completed checkpoints of the folder, all lineages, by number; unreadable ones are left out."""

@@ -11,6 +11,7 @@ from flowrun.state.storage.alternatives import complete_numbers, has_metadata
 from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.metadata_file import folder_of, metadata_in
 from flowrun.state.storage.names import checkpoint_folder, checkpoint_number, job_slug
+from flowrun.state.storage.stop_note import read_stop_note
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def locate_in(location: Location, *, job_name: str | None = None) -> SnapshotPat
     newest = _newest_of_job(folder)
     if newest is not None:
         return newest
-    jobs = [e.name for e in folder.entries() if e.is_folder and complete_numbers(folder / e.name)]
+    jobs = [e.name for e in folder.entries() if e.is_folder and _is_job(folder / e.name)]
     if len(jobs) == 1 and (job_name is None or job_slug(job_name) == jobs[0]):
         return _of_job(folder / jobs[0])
     if job_name is not None and job_slug(job_name) in jobs:
@@ -70,7 +71,23 @@ def _of_job(folder: Location) -> SnapshotPath:
 
 def _newest_of_job(folder: Location) -> SnapshotPath | None:
     numbers = complete_numbers(folder)
+    note = read_stop_note(folder)
+    if note is not None and note.checkpoint_id > max(numbers, default=0):
+        older = (
+            f"; to go back to the checkpoint before on purpose, name {folder / checkpoint_folder(numbers[0])}"
+            if numbers
+            else ""
+        )
+        raise StateError(
+            f"the job of '{folder}' was stopped with a savepoint, which is newer than its checkpoints: what it wrote is committed up to "
+            "there, and would be written again from an older one",
+            hint=f"resume from {note.savepoint}{older}",
+        )
     return _snapshot(folder / checkpoint_folder(numbers[0])) if numbers else None
+
+
+def _is_job(folder: Location) -> bool:
+    return bool(complete_numbers(folder)) or read_stop_note(folder) is not None
 
 
 def _snapshot(folder: Location) -> SnapshotPath:

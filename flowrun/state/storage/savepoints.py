@@ -98,6 +98,9 @@ class Savepoints:
     def retain(self, checkpoint_ids: Sequence[int]) -> None:
         """There are no checkpoints."""
 
+    def note_stop(self, checkpoint_id: int, savepoint: str) -> None:
+        """There is no folder of checkpoints that anybody could resume."""
+
     def existing(self) -> Mapping[int, CheckpointMetadata]:
         """There are no checkpoints."""
         return {}

@@ -1,0 +1,51 @@
+"""A note in a job's folder: the job was stopped with a savepoint that is newer than its checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+
+from flowrun.errors import StateError
+from flowrun.state.storage.location import Location
+
+STOP_NOTE_FILE = "_stopped.json"
+"""Name of the file; it counts until a checkpoint with a higher number is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopNote:
+    """`checkpoint_id` is the number of the savepoint, `savepoint` its path or URI."""
+
+    checkpoint_id: int
+    savepoint: str
+
+
+def write_stop_note(folder: Location, note: StopNote) -> None:
+    """Put the note into a job's folder, durably.
+
+    Raises:
+        StateError: it cannot be written.
+    """
+    document = {"checkpoint_id": note.checkpoint_id, "savepoint": note.savepoint}
+    (folder / STOP_NOTE_FILE).write_atomically(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    folder.sync_folder()
+
+
+def read_stop_note(folder: Location) -> StopNote | None:
+    """The note of a job's folder, if there is one.
+
+    Raises:
+        StateError: it cannot be read.
+    """
+    content = (folder / STOP_NOTE_FILE).read_bytes()
+    if content is None:
+        return None
+    try:
+        document = orjson.loads(content)
+        return StopNote(int(document["checkpoint_id"]), str(document["savepoint"]))
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"'{folder / STOP_NOTE_FILE}' is damaged: {error}",
+            hint="it said with which savepoint the job was stopped; name what to resume from, a savepoint or one checkpoint",
+        ) from error
