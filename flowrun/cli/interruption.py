@@ -28,6 +28,7 @@ class Interruption:
         self._checkpoints = checkpoints
         self._job: ControllableJob | None = None
         self._ticket: Ticket | None = None
+        self._restarts: int | None = None
         self.requested = False
 
     def attach(self, job: ControllableJob) -> None:
@@ -51,7 +52,10 @@ class Interruption:
 
     def check(self) -> None:
         """Look what became of the last checkpoint; without it the job is cancelled, so that nothing after the one before counts."""
-        if self._ticket is None or self._job is None or not self._ticket.is_answered:
+        if self._ticket is None or self._job is None:
+            return
+        if not self._ticket.is_answered:
+            self._give_up_if_it_failed_again(self._job)
             return
         ticket, self._ticket = self._ticket, None
         try:
@@ -61,6 +65,15 @@ class Interruption:
                 return
             say(f"there is no last checkpoint: {error}")
             self._job.cancel()
+
+    def _give_up_if_it_failed_again(self, job: ControllableJob) -> None:
+        """A job that fails over and over would be restarted, and never come to its last checkpoint."""
+        status = job.status()
+        before, self._restarts = self._restarts, status.restarts
+        if before is not None and status.restarts > before:
+            self._ticket = None
+            say(f"there is no last checkpoint: the job failed while it was to stop: {status.last_failure}")
+            job.cancel()
 
     def _stop(self, job: ControllableJob) -> None:
         if not self._checkpoints:

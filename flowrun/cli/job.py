@@ -118,7 +118,8 @@ def run_job(run: JobRun, *, show_traceback: bool) -> int:
             result = _supervise(run, job, interruption)
         except JobFailedError as error:
             code = report_failure(error, show_traceback=show_traceback)
-            _say_how_to_resume(run, _last_checkpoint(run, job.status()))
+            if not _could_not_restore(run, job.status(), error):
+                _say_how_to_resume(run, _last_checkpoint(run, job.status()))
             return code
     if view.report is not None:
         _write_report(view.report, result)
@@ -219,6 +220,14 @@ def _last_checkpoint(run: JobRun, ended: JobStatus | JobResult) -> str | None:
     if ended.checkpoints is not None and ended.checkpoints.last is not None:
         return ended.checkpoints.last.path
     return None if run.restored is None else run.restored.folder
+
+
+def _could_not_restore(run: JobRun, ended: JobStatus, error: JobFailedError) -> bool:
+    """Whether what the job was to go on from is damaged: the error says what to go on from instead."""
+    none_since = ended.checkpoints is None or ended.checkpoints.last is None
+    cause = error.__cause__
+    names_another = isinstance(cause, StateError) and "go on from" in (cause.hint or "")
+    return run.restored is not None and none_since and names_another
 
 
 def _say_how_to_resume(run: JobRun, path: str | None) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flowrun.cli.figures import count_text, duration_text
 from flowrun.cli.running_jobs import SHORT_ID, look
 from flowrun.core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from flowrun.runners.registry import JobEntry, JobRegistry
 
 
 @click.command()
@@ -20,13 +23,27 @@ def jobs(as_json: bool) -> None:
     from flowrun.runners.control_client import JobClient
     from flowrun.runners.registry import JobRegistry
 
-    found = [about for entry in JobRegistry().entries() if (about := look(JobClient(entry))) is not None]
+    registry = JobRegistry()
+    found = [
+        about
+        for entry in registry.entries()
+        if (about := look(JobClient(entry)) or _silent(entry, registry)) is not None
+    ]
     if as_json:
         click.echo(json.dumps(found, indent=2))
     elif found:
         click.echo(jobs_table(found, SystemClock().now_ms()))
     else:
         click.echo("no job runs")
+
+
+def _silent(entry: JobEntry, registry: JobRegistry) -> Mapping[str, Any] | None:
+    """What is known of a job that does not answer: it may be suspended; None if it is gone by now."""
+    if entry.job_id not in {e.job_id for e in registry.entries()}:
+        return None
+    known = {"job_id": entry.job_id, "name": entry.name, "file": entry.file, "pid": entry.pid}
+    unknown = {"running_ms": None, "rows_read": None, "rows_per_s": None, "restarts": None, "checkpoints": None}
+    return {**known, "state": "does not answer", "started_ms": entry.started_ms, **unknown}
 
 
 def jobs_table(found: Sequence[Mapping[str, Any]], now_ms: int) -> str:
@@ -38,8 +55,8 @@ def jobs_table(found: Sequence[Mapping[str, Any]], now_ms: int) -> str:
             str(job["name"]),
             str(job["state"]) + (f" ({job['restarts']} restarts)" if job["restarts"] else ""),
             duration_text(max(now_ms - job["started_ms"], 0)),
-            count_text(job["rows_read"]),
-            count_text(job["rows_per_s"]),
+            _count(job["rows_read"]),
+            _count(job["rows_per_s"]),
             _last_checkpoint(job["checkpoints"], now_ms),
             str(job["pid"]),
         )
@@ -49,6 +66,10 @@ def jobs_table(found: Sequence[Mapping[str, Any]], now_ms: int) -> str:
     return "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def _count(count: float | None) -> str:
+    return "-" if count is None else count_text(count)
 
 
 def _last_checkpoint(checkpoints: Mapping[str, Any] | None, now_ms: int) -> str:

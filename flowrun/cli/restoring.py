@@ -10,6 +10,7 @@ from flowrun.errors import Diagnostic, FlowrunError, PipelineError, StateError
 from flowrun.runners.pipeline_text import check_folders
 from flowrun.state.checkpoints import PipelineText
 from flowrun.state.storage.locate import SnapshotPath, locate
+from flowrun.state.storage.names import METADATA_FILE
 
 
 def as_input_error(error: FlowrunError) -> PipelineError:
@@ -32,8 +33,15 @@ def locate_state(path: str, job_name: str | None) -> SnapshotPath:
     Raises:
         PipelineError: there is none, or it is damaged.
     """
+    if not path:
+        hint = "name a savepoint, a checkpoint or a folder of them; is a variable of your shell empty?"
+        raise PipelineError([Diagnostic("the path of the savepoint or checkpoint is empty", hint=hint)])
+    place = absolute_location(path)
+    if "://" not in place and os.path.isfile(place) and os.path.basename(place) != METADATA_FILE:
+        hint = f"name the folder that holds {METADATA_FILE}, or a folder of such folders"
+        raise PipelineError([Diagnostic(f"'{place}' is a file, not a savepoint or checkpoint", hint=hint)])
     try:
-        return locate(absolute_location(path), job_name=job_name)
+        return locate(place, job_name=job_name)
     except StateError as error:
         raise as_input_error(error) from error
 

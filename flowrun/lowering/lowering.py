@@ -168,7 +168,7 @@ class _Lowering:
 
 def with_hints(transformation: PhysicalTransformation, hints: NodeHints) -> PhysicalTransformation:
     """The transformation with uid, parallelism, slot sharing group and chaining as the user said."""
-    transformation.uid = hints.uid
+    transformation.uid = hints.stable_id
     transformation.parallelism = hints.parallelism
     transformation.slot_sharing_group = hints.slot_sharing_group
     transformation.chaining = None if hints.chaining else ChainingStrategy.NEVER

@@ -34,7 +34,7 @@ def lower_process(node: Process, source: Transformation) -> Transformation:
     return OneInputTransformation(
         name=name,
         schema=node.schema,
-        uid=hints.uid,
+        uid=hints.stable_id,
         parallelism=hints.parallelism,
         slot_sharing_group=hints.slot_sharing_group,
         chaining=None if hints.chaining else ChainingStrategy.NEVER,

@@ -69,7 +69,7 @@ def _prepared(node: WindowAggregate) -> WindowAggregate:
         # An aggregation without keys runs alone, but what it reads is prepared where the input runs.
         hints=NodeHints(
             name=f"{hints.name}.input",
-            uid=f"{hints.uid}:input" if hints.uid else None,
+            uid=f"{hints.stable_id}:input" if hints.stable_id else None,
             parallelism=_parallelism(node.input),
             slot_sharing_group=hints.slot_sharing_group,
             chaining=hints.chaining,

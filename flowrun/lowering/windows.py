@@ -213,7 +213,7 @@ class _WindowLowering:
         return OneInputTransformation(
             name=f"{self._name} (local)",
             schema=factory.output_schema,
-            uid=f"{hints.uid}:local" if hints.uid else None,
+            uid=f"{hints.stable_id}:local" if hints.stable_id else None,
             parallelism=_parallelism(self._source, self._settings.parallelism),
             slot_sharing_group=hints.slot_sharing_group,
             chaining=None if hints.chaining else ChainingStrategy.NEVER,
@@ -234,7 +234,7 @@ class _WindowLowering:
         return OneInputTransformation(
             name=self._name,
             schema=node.schema,
-            uid=node.hints.uid,
+            uid=node.hints.stable_id,
             parallelism=node.hints.parallelism if keys else 1,
             slot_sharing_group=node.hints.slot_sharing_group,
             chaining=None if node.hints.chaining else ChainingStrategy.NEVER,

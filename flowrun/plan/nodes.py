@@ -23,7 +23,10 @@ WINDOW_END = "window_end"
 
 @dataclass(frozen=True, slots=True)
 class NodeHints:
-    """What the user said about a node besides its meaning; `name` is the step's or source's name."""
+    """What the user said about a node besides its meaning; `name` is the step's or source's name.
+
+    `place` is where the node stands in the user's text, if that tells it from all others: state is found by it unless there is a uid.
+    """
 
     name: str | None = None
     uid: str | None = None
@@ -31,6 +34,12 @@ class NodeHints:
     slot_sharing_group: str | None = None
     chaining: bool = True
     location: Location | None = field(default=None, compare=False)
+    place: str | None = None
+
+    @property
+    def stable_id(self) -> str | None:
+        """By what the node's state is found again; None: by what is upstream of it."""
+        return self.uid or self.place
 
 
 class TimeDomain(Enum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -39,6 +40,19 @@ def test_jobs_lists_what_runs(flowrun: Command, jobs: dict[str, FakeJob]) -> Non
     assert [job["name"] for job in listed] == ["orders", "payments"]
     assert listed[0]["checkpoints"]["last"]["path"] == "/state/chk-7"
     assert "token" not in listed[0]
+
+
+def test_a_job_that_does_not_answer_is_listed_while_its_process_lives(flowrun: Command, own_registry: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        entry = new_entry("cccc3333" * 4, "frozen", "frozen.yaml", nobody.getsockname()[1], 0)
+        JobRegistry([own_registry]).add(entry)
+        line = flowrun("jobs").out.splitlines()[1]
+        assert line.split()[:2] == ["cccc3333", "frozen"]
+        assert "does not answer" in line
+        (listed,) = json.loads(flowrun("jobs", "--json").out)
+        assert (listed["state"], listed["rows_read"], "token" in listed) == ("does not answer", None, False)
+    JobRegistry([own_registry]).remove(entry.job_id)
 
 
 def test_jobs_says_when_nothing_runs(flowrun: Command) -> None:

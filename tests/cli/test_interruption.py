@@ -59,6 +59,16 @@ def test_without_its_last_checkpoint_the_job_is_cancelled_and_the_reason_said_on
     assert said == "there is no last checkpoint: cannot write '/state': the disk is full\n  hint: free some space\n"
 
 
+def test_a_job_that_fails_again_instead_of_stopping_is_cancelled(capsys: pytest.CaptureFixture[str]) -> None:
+    interruption = interrupted(job := FakeJob(), quiet=True)
+    interruption.check()
+    job.restarts += 1
+    interruption.check()
+    interruption.check()
+    assert job.asked == [LAST_CHECKPOINT, ("cancel",)], "it would be restarted again and again"
+    assert "there is no last checkpoint: the job failed while it was to stop" in capsys.readouterr().err
+
+
 def test_a_job_that_came_to_its_own_end_meanwhile_needs_no_last_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
     interruption = interrupted(job := FakeJob(), quiet=True)
     job.state = JobState.FINISHED

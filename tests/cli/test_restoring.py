@@ -35,6 +35,26 @@ def test_a_path_without_state_is_wrong_input(tmp_path: Path) -> None:
         locate_state(str(tmp_path / "nothing-here"), None)
 
 
+def test_an_empty_path_is_not_the_working_directory() -> None:
+    with pytest.raises(PipelineError, match="the path of the savepoint or checkpoint is empty"):
+        locate_state("", None)
+
+
+def test_a_file_is_no_state_and_nobody_is_told_to_remove_it(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text("name: orders")
+    with pytest.raises(PipelineError, match="is a file, not a savepoint or checkpoint") as refused:
+        locate_state(str(file), None)
+    assert "remove" not in str(refused.value)
+
+
+def test_an_empty_folder_is_no_near_match_of_itself(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    with pytest.raises(PipelineError, match="there is no checkpoint or savepoint") as refused:
+        locate_state(str(tmp_path / "state"), None)
+    assert "did you mean" not in str(refused.value)
+
+
 def test_state_of_a_job_made_in_python_needs_a_file() -> None:
     kept = PipelineText("orders.yaml", "", "/somewhere")
     assert kept_text(found(kept)) is kept

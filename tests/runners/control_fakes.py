@@ -53,6 +53,7 @@ class FakeJob:
         self.state = JobState.RUNNING
         self.refusal: StateError | None = None
         self.answer_with: str | None = None
+        self.restarts = 2
         self._takes_checkpoints = takes_checkpoints
 
     def status(self) -> JobStatus:
@@ -62,7 +63,7 @@ class FakeJob:
             VertexStatus("s", "source", 1, {ExecutionState.RUNNING: 1}, records_in=6_000),
             VertexStatus("k", "sink", 1, {ExecutionState.RUNNING: 1}, records_in=5_000),
         )
-        return JobStatus(self.job_id, "orders", self.state, 0, 2_000, vertices, checkpoints, restarts=2)
+        return JobStatus(self.job_id, "orders", self.state, 0, 2_000, vertices, checkpoints, restarts=self.restarts)
 
     def stop(self, drain: bool = False) -> None:
         self.asked.append(("stop", drain))

@@ -395,6 +395,30 @@ def test_a_checkpoint_that_was_stored_while_the_job_failed_does_not_count() -> N
     assert table.rows() == list(range(TOTAL))
 
 
+def test_what_becomes_of_older_checkpoints_does_not_touch_a_newer_one_that_is_just_stored() -> None:
+    """With several under way, the second may be on disk before the first has been told of: cleaning up after the first comes third."""
+    source, table, storage = Numbers(TOTAL, released=10), Table(), MemoryStorage()
+    second_waits = threading.Event()
+
+    def hold(checkpoint_id: int) -> None:
+        if checkpoint_id == 1:
+            assert second_waits.wait(20)
+
+    storage.before["finish"] = hold
+    graph = pipeline(source, table, checkpoint=replace(BY_HAND, retain=1, max_concurrent=2), restart=NEVER)
+    with running(graph, storage) as job_master:
+        calls = job_master._checkpoints._io._calls
+        tickets = [job_master.take_snapshot(None, savepoint=False, stop=False, drain=False) for _ in range(2)]
+        until(lambda: storage.begun == ["chk-1", "chk-2"] and calls.qsize() > 0)
+        second_waits.set()
+        for ticket in tickets:
+            ticket.wait(20_000)
+        until(lambda: sorted(storage.checkpoints) == [2])
+        source.release()
+        assert job_master.wait() is not None
+    assert table.rows() == list(range(TOTAL))
+
+
 # ---- finished subtasks
 
 

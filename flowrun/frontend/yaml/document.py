@@ -31,7 +31,12 @@ PYTHON_NAME = TextValue("a Python function", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*",
 _LATER = "it comes with a later version of flowrun"
 
 _HINT_KEYS = (
-    KeySpec("uid", TextValue("a stable id"), "Stable id: state in a savepoint is found again by it."),
+    KeySpec(
+        "uid",
+        TextValue("a stable id"),
+        "Stable id: state in a savepoint is found again by it.",
+        default="its place, such as `steps.totals`",
+    ),
     KeySpec("name", TextValue("a display name"), "Name shown in `explain`, metrics and messages.", default="its key"),
     KeySpec("parallelism", PARALLELISM, "Number of parallel subtasks.", default="`settings.parallelism`"),
 )

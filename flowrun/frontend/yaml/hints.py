@@ -9,11 +9,21 @@ from flowrun.frontend.yaml.spec import Section
 from flowrun.plan.nodes import NodeHints
 
 
-def node_hints(name: str, section: Section, at: Location) -> NodeHints:
-    """Hints of the main node of a source, step or sink."""
+def node_hints(group: str, name: str, section: Section, at: Location) -> NodeHints:
+    """Hints of the main node of a source, step or sink.
+
+    Its place in the document, such as `steps.totals`, stands in for a uid that is not given: names are unique and seldom change.
+
+    Args:
+        group: `sources`, `steps` or `sinks`.
+        name: its key there.
+        section: its value.
+        at: its place.
+    """
     return NodeHints(
         name=section.text("name") or name,
         uid=section.text("uid"),
+        place=f"{group}.{name}",
         parallelism=section.integer("parallelism"),
         slot_sharing_group=section.text("slot_sharing_group"),
         chaining=section.flag("chaining") is not False,
@@ -27,4 +37,5 @@ def part_hints(hints: NodeHints, part: str) -> NodeHints:
     >>> part_hints(NodeHints(name="totals", uid="t"), "filter").name
     'totals.filter'
     """
-    return replace(hints, name=f"{hints.name}.{part}", uid=f"{hints.uid}:{part}" if hints.uid else None)
+    uid, place = (f"{stem}:{part}" if stem else None for stem in (hints.uid, hints.place))
+    return replace(hints, name=f"{hints.name}.{part}", uid=uid, place=place)

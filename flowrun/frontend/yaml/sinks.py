@@ -26,7 +26,7 @@ class SinkReader:
 
     def read(self, name: str, section: Section, node: PlanNode | None, at: Location) -> Sink | None:
         """The sink that writes `node`; with None, only the table itself is checked."""
-        hints = node_hints(name, section, at)
+        hints = node_hints("sinks", name, section, at)
         schema, projected = self._sink_input(section, node, hints)
         partition_keys = self._partition_keys(section, schema)
         if partition_keys:

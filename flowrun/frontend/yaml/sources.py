@@ -52,7 +52,7 @@ class SourceReader:
             table = TableReference(name, section.text("connector") or "", {})
         return Scan(
             schema=columns,
-            hints=node_hints(name, section, at),
+            hints=node_hints("sources", name, section, at),
             table=table,
             physical=physical,
             projections=projections,

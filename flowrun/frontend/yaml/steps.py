@@ -47,7 +47,7 @@ class StepReader:
             at: where the step's name stands.
         """
         self._check_keys(section)
-        hints = node_hints(name, section, at)
+        hints = node_hints("steps", name, section, at)
         stages = _Stages(section, hints)
         node = self._input(section, inputs, stages)
         outputs: dict[str, PlanNode | None] = dict.fromkeys(section.named("split"))
@@ -258,5 +258,8 @@ def _as_schema(node: PlanNode, schema: Schema, hints: NodeHints) -> PlanNode:
         column = ColumnRef(have.type, position, have.name)
         projections.append(column if have.type == want.type else Cast(want.type, column))
     return Calc(
-        schema=schema, hints=replace(part_hints(hints, "cast"), uid=None), input=node, projections=tuple(projections)
+        schema=schema,
+        hints=replace(part_hints(hints, "cast"), uid=None, place=None),
+        input=node,
+        projections=tuple(projections),
     )

@@ -310,8 +310,16 @@ class CheckpointRunner:
             self._listener.broke(error)
 
     def _retain(self, retained: tuple[int, ...]) -> None:
-        storage = self._state.storage
-        self._io.submit(lambda: storage.retain(retained), _nothing, lambda error: _clean_up_failed("older ones", error))
+        self._io.submit(
+            lambda: self._forget_all_but(retained), _nothing, lambda error: _clean_up_failed("older ones", error)
+        )
+
+    def _forget_all_but(self, retained: tuple[int, ...]) -> None:
+        """On the I/O thread: a checkpoint may exist there of which the coordinator has not heard yet; it is newer than all `retained`."""
+        started = tuple(
+            self._started
+        )  # before what is retained: who leaves the one without having been given up is in the other
+        self._state.storage.retain(sorted({*retained, *started, *self._coordinator.retained}))
 
     def _abort(self, command: AbortCheckpoint) -> None:
         number = command.checkpoint_id
@@ -339,13 +347,12 @@ class CheckpointRunner:
 
     def _discard(self, number: int, target: str, files: Iterable[StateFile]) -> None:
         listed, retained = tuple(files), self._coordinator.retained
-        storage = self._state.storage
 
         def discard() -> None:
             if number in self._exists:  # it was given up while it was stored, and nobody was told of it
-                storage.retain(retained)
+                self._forget_all_but(retained)
             else:
-                storage.discard(target, listed)
+                self._state.storage.discard(target, listed)
 
         self._io.submit(discard, _nothing, lambda error: _clean_up_failed(f"checkpoint {number}", error))
 

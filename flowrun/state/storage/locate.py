@@ -128,7 +128,7 @@ def _nothing_at(folder: Location) -> StateError:
                 hint=f"name one of them, for example {folder / savepoints[0]}",
             )
         return StateError(f"'{folder}' has no complete checkpoint or savepoint; there is: {shown}")
-    siblings = [e.name for e in folder.parent.entries() if e.is_folder]
+    siblings = [e.name for e in folder.parent.entries() if e.is_folder and e.name != folder.name]
     close = near_matches(folder.name, siblings)
     hint = f"did you mean {' or '.join(str(folder.parent / c) for c in close)}?" if close else None
     return StateError(f"there is no checkpoint or savepoint at '{folder}': no such folder, or it is empty", hint=hint)
