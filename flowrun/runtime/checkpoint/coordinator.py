@@ -13,7 +13,7 @@ After Apache Flink's `CheckpointCoordinator`, `CheckpointFailureManager` and FLI
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from flowrun.core.elements import Alignment, CheckpointKind, CheckpointOptions
@@ -55,6 +55,7 @@ class CheckpointCoordinator:
         first_id: number of the first checkpoint; larger than every number in the job's folder.
         retained: completed checkpoints of its lineage that the job takes over.
         now_ms: processing time, ms since the epoch. Times given later may jump; see `Pacing`.
+        name_of: how messages call a subtask.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class CheckpointCoordinator:
         first_id: int,
         retained: tuple[int, ...],
         now_ms: int,
+        name_of: Callable[[ExecutionVertexId], str] = str,
     ) -> None:
         self._settings = settings
+        self._name_of = name_of
         self._subtasks = subtasks
         self._next_id = first_id
         self._now_ms = now_ms
@@ -208,13 +211,13 @@ class CheckpointCoordinator:
             self._commands.append(DiscardSnapshot(number, event.snapshot))
             if pending is not None and vertex in pending.finished and not self._is_foreign(vertex, attempt):
                 # It ended after its barrier, so what is being stored would lose the rows between the two.
-                self._abort(pending, f"subtask {vertex} acknowledged only after it had finished", failed=True)
+                self._abort(pending, f"{self._name_of(vertex)} acknowledged only after it had finished", failed=True)
 
     def _decline(self, event: SubtaskDeclined) -> None:
         pending = self._pending.get(event.checkpoint_id)
         if pending is None or self._is_foreign(event.vertex, event.attempt_id) or pending.phase is Phase.STORING:
             return
-        self._abort(pending, f"subtask {event.vertex} declined: {event.reason}", failed=True)
+        self._abort(pending, f"{self._name_of(event.vertex)} declined: {event.reason}", failed=True)
 
     def _is_foreign(self, vertex: ExecutionVertexId, attempt_id: str) -> bool:
         return vertex not in self._subtasks or self._attempts.get(vertex, attempt_id) != attempt_id
@@ -314,7 +317,7 @@ class CheckpointCoordinator:
             case Phase.COLLECTING:
                 missing = sorted(pending.missing)
                 more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-                return f"{limit}: no acknowledgement from {', '.join(map(str, missing[:3]))}{more}"
+                return f"{limit}: no acknowledgement from {', '.join(map(self._name_of, missing[:3]))}{more}"
 
     def _trigger(self) -> None:
         """Begin what is due: first what users ask for, which waits for neither interval nor pause, then a periodic one."""

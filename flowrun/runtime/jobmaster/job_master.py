@@ -144,6 +144,7 @@ class JobMaster:
             first_id=state.next_checkpoint_id,
             retained=state.retained,
             now_ms=self._started_ms,
+            name_of=lambda vertex: self.execution_graph.vertex(vertex).name,
         )
         self._checkpoints = CheckpointRunner(
             state,

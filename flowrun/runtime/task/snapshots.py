@@ -210,7 +210,7 @@ class SubtaskSnapshots:
                     begun.states.append(self._write(position, begun, snapshot))
         except Exception as error:
             if not begun.void:
-                self._decline(begun.checkpoint_id, f"{self._vertex.name}: {describe_error(error)}")
+                self._decline(begun.checkpoint_id, describe_error(error))
             begun.void = True
             self._in_progress.pop(begun.checkpoint_id, None)
         else:

@@ -175,7 +175,7 @@ def test_a_snapshot_that_comes_too_late_to_count_ends_the_checkpoint_that_would_
     late = acknowledged(1, 0)
     assert world.tell(late) == [
         DiscardSnapshot(1, late.snapshot),
-        AbortCheckpoint(1, "subtask v_0 acknowledged only after it had finished", (snapshot_of(1, "a", 1),)),
+        AbortCheckpoint(1, "v_0 acknowledged only after it had finished", (snapshot_of(1, "a", 1),)),
     ]
 
 
@@ -311,9 +311,9 @@ def test_a_decline_aborts_and_names_the_subtask_and_its_reason() -> None:
     world = with_checkpoint()
     world.tell(acknowledged(1, 1))
     assert world.tell(SubtaskDeclined(1, vertex(0), "a", "No space left on device")) == [
-        AbortCheckpoint(1, "subtask v_0 declined: No space left on device", (snapshot_of(1, "a", 1),))
+        AbortCheckpoint(1, "v_0 declined: No space left on device", (snapshot_of(1, "a", 1),))
     ]
-    assert world.coordinator.status().last_failure == "subtask v_0 declined: No space left on device"
+    assert world.coordinator.status().last_failure == "v_0 declined: No space left on device"
 
 
 def test_an_abort_comes_for_everybody_even_before_any_barrier_arrived() -> None:
@@ -363,7 +363,7 @@ def test_a_completed_checkpoint_resets_the_count() -> None:
 def test_without_tolerance_the_first_failure_fails_the_job() -> None:
     world = with_checkpoint(CheckpointSettings(10 * S))
     _, failed = world.tell(SubtaskDeclined(1, vertex(0), "a", "busy"))
-    assert failed == FailJob("a checkpoint failed (0 tolerated), the last one because: subtask v_0 declined: busy")
+    assert failed == FailJob("a checkpoint failed (0 tolerated), the last one because: v_0 declined: busy")
 
 
 def test_what_a_newer_checkpoint_or_a_restart_ends_does_not_count() -> None:

@@ -167,7 +167,7 @@ def test_if_the_snapshot_of_a_stop_fails_the_job_goes_on() -> None:
     world = running(CheckpointSettings(10 * S))
     world.tell(SnapshotRequested("stop", CheckpointOptions(stop=True)))
     assert world.tell(SubtaskDeclined(1, vertex(0), "a", "disk full"))[1] == AnswerRequest(
-        "stop", None, "subtask v_0 declined: disk full"
+        "stop", None, "v_0 declined: disk full"
     )
     assert names(world.wait(10 * S)) == ["StartCheckpoint 2"]
     complete(world, 2)
