@@ -7,12 +7,13 @@ import datetime
 import sys
 from pathlib import Path
 
-from benchmarks import back_pressure, files, latency, process, start_up, windows
+from benchmarks import back_pressure, checkpoints, files, latency, process, start_up, windows
 from benchmarks.measuring import Figure, machine, table
 
 BENCHMARKS = {
     "windows": windows.run,
     "process": process.run,
+    "checkpoints": checkpoints.run,
     "files": files.run,
     "start_up": start_up.run,
     "latency": latency.run,

@@ -56,7 +56,7 @@ def risky(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def run() -> list[Figure]:
     ratios = []
-    for _ in range(3):
+    for _ in range(2):
         plain, fast = _measured("plain"), _measured("fast")
         ratios.append(fast["rows_per_second"] / plain["rows_per_second"])
     with tempfile.TemporaryDirectory() as folder:

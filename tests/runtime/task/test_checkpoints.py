@@ -308,6 +308,8 @@ def test_a_cancelled_task_abandons_its_upload_and_writes_nothing_after_its_end()
         for task in bench.tasks.values():
             task.cancel()
         until(lambda: ExecutionState.CANCELED in bench.states("source"))
+        (middle,) = (t for t in bench.tasks.values() if t.vertex.id.vertex_id == "middle-0")
+        until(lambda: middle._checkpoints._snapshots._uploads.is_closed)
         assert ExecutionState.CANCELED not in bench.states("middle"), "its write is still under way"
         held.open()
         bench.join()
