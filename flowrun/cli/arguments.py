@@ -100,6 +100,13 @@ class ViewOptions:
     report: Path | None
 
 
+FROM_SAVEPOINT = click.option(
+    "--from-savepoint",
+    metavar="PATH",
+    required=True,
+    help="A savepoint, one checkpoint, or a folder of checkpoints, whose newest counts.",
+)
+
 ALLOW_NON_RESTORED = click.option(
     "--allow-non-restored-state", is_flag=True, help="Drop the state of operators that the pipeline no longer has."
 )

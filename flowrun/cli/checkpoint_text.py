@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from flowrun.cli.figures import bytes_text, duration_text
+from flowrun.cli.figures import duration_text
+from flowrun.core.units import size_text
 from flowrun.runtime.checkpoint.events import CheckpointsStatus
 
 
@@ -24,7 +25,7 @@ def recovery_text(checkpoints: CheckpointsStatus | None, restarts: int, last_fai
 def _checkpoints(status: CheckpointsStatus) -> str:
     text = f"checkpoints: {status.completed}"
     if (last := status.last) is not None:
-        text += f" (last {duration_text(last.duration_ms)}, {bytes_text(last.state_bytes)})"
+        text += f" (last {duration_text(last.duration_ms)}, {size_text(last.state_bytes)})"
     if status.in_progress:
         text += f", {status.in_progress} under way"
     if status.failed:

@@ -15,18 +15,6 @@ def count_text(number: float) -> str:
     return f"{number:.0f}"
 
 
-def bytes_text(size: float) -> str:
-    """A size with at most four digits and a unit.
-
-    >>> bytes_text(950), bytes_text(12_345), bytes_text(7_800_000)
-    ('950 B', '12.3 kB', '7.8 MB')
-    """
-    for unit, symbol in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {symbol}"
-    return f"{size:.0f} B"
-
-
 def duration_text(ms: float) -> str:
     """A duration in the unit that fits.
 

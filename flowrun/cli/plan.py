@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowrun.cli.arguments import ALLOW_NON_RESTORED, all_overrides, compile_options, parse_assignments
+from flowrun.cli.arguments import ALLOW_NON_RESTORED, FROM_SAVEPOINT, all_overrides, compile_options, parse_assignments
 from flowrun.cli.console import EXIT_BAD_INPUT, show_diagnostics
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ _COLORS = {
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @compile_options
-@click.option(
-    "--from-savepoint",
-    metavar="PATH",
-    required=True,
-    help="A savepoint, one checkpoint, or a folder of checkpoints, whose newest counts.",
-)
+@FROM_SAVEPOINT
 @ALLOW_NON_RESTORED
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
@@ -53,19 +48,11 @@ def plan(
     Runs nothing and changes nothing; the pipeline that uses the folder may be running. Without FILE the pipeline is the one kept in the
     savepoint: of use after flowrun itself was upgraded. Exit code 0: it can go on; 2: it cannot.
     """
-    from flowrun.cli.restoring import go_to_working_directory, kept_text, locate_state
-    from flowrun.runners.compile import compile_kept, compile_pipeline
+    from flowrun.cli.restoring import pipeline_and_state
     from flowrun.runtime.checkpoint.compatibility import compare
 
     given, values = parse_assignments(variables, "--var"), all_overrides(overrides, parallelism)
-    if file is not None:
-        compiled = compile_pipeline(file, given, values)
-        snapshot = locate_state(from_savepoint, compiled.job_graph.name)
-    else:
-        snapshot = locate_state(from_savepoint, None)
-        kept = kept_text(snapshot)
-        go_to_working_directory(kept, quiet=True)
-        compiled = compile_kept(kept, given, values)
+    compiled, snapshot = pipeline_and_state(file, from_savepoint, given, values, quiet=True)
     comparison = compare(snapshot.metadata, compiled.job_graph)
     if output == "json":
         click.echo(json.dumps(_as_json(comparison, snapshot, allow_non_restored_state), indent=2, ensure_ascii=False))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from flowrun.cli.console import say
 from flowrun.errors import Diagnostic, FlowrunError, PipelineError, StateError
+from flowrun.runners.compile import CompiledPipeline, compile_kept, compile_pipeline
 from flowrun.runners.pipeline_text import check_folders
 from flowrun.state.checkpoints import PipelineText
 from flowrun.state.storage.locate import SnapshotPath, locate
@@ -57,6 +59,25 @@ def kept_text(found: SnapshotPath) -> PipelineText:
         hint = f"give the pipeline's file: flowrun resume --from-savepoint {found.folder} FILE"
         raise PipelineError([Diagnostic(f"{found.folder}: the job was made in Python; no text was kept", hint=hint)])
     return kept
+
+
+def pipeline_and_state(
+    file: Path | None, path: str, variables: Mapping[str, str], overrides: Mapping[str, str], *, quiet: bool
+) -> tuple[CompiledPipeline, SnapshotPath]:
+    """(the pipeline of a file, or that kept with the state if there is none; the state at a path).
+
+    Without a file the working directory becomes that in which the job was started; `quiet`: without saying so.
+
+    Raises:
+        PipelineError: the pipeline has errors, or there is no state, or it is damaged.
+    """
+    if file is not None:
+        compiled = compile_pipeline(file, variables, overrides)
+        return compiled, locate_state(path, compiled.job_graph.name)
+    found = locate_state(path, None)
+    kept = kept_text(found)
+    go_to_working_directory(kept, quiet=quiet)
+    return compile_kept(kept, variables, overrides), found
 
 
 def go_to_working_directory(kept: PipelineText, *, quiet: bool) -> None:

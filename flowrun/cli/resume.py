@@ -9,6 +9,7 @@ import click
 
 from flowrun.cli.arguments import (
     ALLOW_NON_RESTORED,
+    FROM_SAVEPOINT,
     ViewOptions,
     all_overrides,
     compile_options,
@@ -20,12 +21,7 @@ from flowrun.cli.arguments import (
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @compile_options
-@click.option(
-    "--from-savepoint",
-    metavar="PATH",
-    required=True,
-    help="A savepoint, one checkpoint, or a folder of checkpoints, whose newest counts.",
-)
+@FROM_SAVEPOINT
 @ALLOW_NON_RESTORED
 @view_options
 @click.pass_context
@@ -45,20 +41,12 @@ def resume(
     the folder in which it was started, and what is given here is added. With FILE, FILE and what is given here count alone.
     """
     from flowrun.cli.job import JobRun, prepare, run_job
-    from flowrun.cli.restoring import go_to_working_directory, kept_text, locate_state
-    from flowrun.runners.compile import compile_kept, compile_pipeline
+    from flowrun.cli.restoring import pipeline_and_state
 
     if view.report is not None:
         view = replace(view, report=view.report.absolute())  # the working directory may change below
     prepare(view)
     given = parse_assignments(variables, "--var")
     values = all_overrides(overrides, parallelism)
-    if file is not None:
-        compiled = compile_pipeline(file, given, values)
-        restored = locate_state(from_savepoint, compiled.job_graph.name)
-    else:
-        restored = locate_state(from_savepoint, None)
-        kept = kept_text(restored)
-        go_to_working_directory(kept, quiet=view.quiet)
-        compiled = compile_kept(kept, given, values)
+    compiled, restored = pipeline_and_state(file, from_savepoint, given, values, quiet=view.quiet)
     ctx.exit(run_job(JobRun(compiled, view, restored, allow_non_restored_state), show_traceback=ctx.obj["traceback"]))
