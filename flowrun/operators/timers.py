@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flowrun.api.operator import ProcessingTimeService, TimerHandle
+from flowrun.api.operator import ProcessingTimeService
 from flowrun.api.state import KEY_GROUP_COLUMN
 from flowrun.core.elements import MIN_TIMESTAMP
 from flowrun.errors import StateError
+from flowrun.operators.first_timer import FirstTimer
 from flowrun.state.backend.objects import ChangeSet
 from flowrun.state.key_groups import key_groups
 
@@ -136,9 +137,8 @@ class InternalTimerService:
         self._on_event_time = on_event_time
         self._on_processing_time = on_processing_time
         self._queues = {d: _TimerQueue(changes[d] if changes is not None else None) for d in TimeDomain}
-        self._handle: TimerHandle | None = None
-        self._handle_ms = 0
-        self._firing = False
+        queue = self._queues[TimeDomain.PROCESSING_TIME]
+        self._wait = FirstTimer(processing_time, queue.first, self._fire_processing_time)
         self.current_watermark = MIN_TIMESTAMP
 
     def count(self, domain: TimeDomain) -> int:
@@ -159,7 +159,7 @@ class InternalTimerService:
     def register_processing_time(self, timestamp: int, key: Key, namespace: Any = None) -> None:
         """Fire when processing time reaches `timestamp`."""
         self._queues[TimeDomain.PROCESSING_TIME].add(Timer(timestamp, key, namespace))
-        self._wait_for_processing_time()
+        self._wait.rearm()
 
     def register_many(
         self,
@@ -186,7 +186,7 @@ class InternalTimerService:
         for timer in self._timers_of(distinct, names, namespaces is not None):
             queue.add(timer)
         if domain is TimeDomain.PROCESSING_TIME:
-            self._wait_for_processing_time()
+            self._wait.rearm()
 
     def _timers_of(self, table: pa.Table, key_names: Sequence[str], with_namespace: bool) -> list[Timer]:
         keys = list(zip(*(table[n].to_pylist() for n in key_names), strict=True))
@@ -204,7 +204,7 @@ class InternalTimerService:
     def delete_processing_time(self, timestamp: int, key: Key, namespace: Any = None) -> None:
         """Forget a processing-time timer, if it is registered."""
         self._queues[TimeDomain.PROCESSING_TIME].remove(Timer(timestamp, key, namespace))
-        self._wait_for_processing_time()
+        self._wait.rearm()
 
     # ---- firing
 
@@ -218,45 +218,19 @@ class InternalTimerService:
     def fire_pending_processing_time(self) -> None:
         """Fire the processing-time timers that wait now, in order, whatever the time; not those that they register."""
         queue = self._queues[TimeDomain.PROCESSING_TIME]
-        self._firing = True
-        try:
+        with self._wait.firing():
             for timer in queue.timers():
                 if queue.remove(timer):
                     self._on_processing_time(timer)
-        finally:
-            self._firing = False
-        self._wait_for_processing_time()
 
     def _fire_processing_time(self, timestamp: int) -> None:
-        self._handle = None
-        self._firing = True
-        try:
-            queue = self._queues[TimeDomain.PROCESSING_TIME]
-            while (timer := queue.pop_due(timestamp)) is not None:
-                self._on_processing_time(timer)
-        finally:
-            self._firing = False
-        self._wait_for_processing_time()
-
-    def _wait_for_processing_time(self) -> None:
-        """Keep exactly one callback, for the first timer."""
-        if self._firing:
-            return
-        first = self._queues[TimeDomain.PROCESSING_TIME].first()
-        if self._handle is not None:
-            if first == self._handle_ms:
-                return
-            self._handle.cancel()
-            self._handle = None
-        if first is not None:
-            self._handle_ms = first
-            self._handle = self._processing_time.register(first, self._fire_processing_time)
+        queue = self._queues[TimeDomain.PROCESSING_TIME]
+        while (timer := queue.pop_due(timestamp)) is not None:
+            self._on_processing_time(timer)
 
     def close(self) -> None:
         """Wait for nothing any more."""
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        self._wait.close()
 
     # ---- state
 
@@ -305,7 +279,7 @@ class InternalTimerService:
         rows = zip(table[TIMESTAMP_COLUMN].to_pylist(), keys, namespaces, strict=True)
         for row, domain in zip(rows, table[DOMAIN_COLUMN].to_pylist(), strict=True):
             self._queues[TimeDomain(domain)].add(Timer(*row))
-        self._wait_for_processing_time()
+        self._wait.rearm()
 
 
 def _flattened(namespaces: pa.Array) -> dict[str, pa.Array]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.keyed_state import Positions, Values
-from flowrun.api.operator import OperatorContext, TimerHandle
+from flowrun.api.operator import OperatorContext
 from flowrun.api.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -20,6 +20,7 @@ from flowrun.api.state import (
 )
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
+from flowrun.operators.first_timer import FirstTimer
 from flowrun.operators.process.column_handles import (
     ColumnAggregating,
     ColumnList,
@@ -66,9 +67,8 @@ class ColumnBackend:
         self._timer_log = UpsertLog(self._timer_table.log_schema, self._timer_table.key)
         self._on_timers = on_timers
         self._now = 0
-        self._handle: TimerHandle | None = None
-        self._handle_ms = 0
-        self._firing = False
+        processing = self._timers[TimeDomain.PROCESSING_TIME]
+        self._wait = FirstTimer(context.processing_time, processing.first, self._fire_processing_time)
         self._rows_since_check = 0
 
     def handle(self, descriptor: StateDescriptor) -> ColumnState | ColumnMap:
@@ -122,13 +122,13 @@ class ColumnBackend:
         """Register timers of the current keys."""
         self._timers[domain].register(*self._timer_columns(timestamps, keys, place))
         if domain is TimeDomain.PROCESSING_TIME:
-            self._wait()
+            self._wait.rearm()
 
     def delete(self, domain: TimeDomain, timestamps: Values, keys: Positions | None, place: str) -> None:
         """Forget timers of the current keys."""
         self._timers[domain].delete(*self._timer_columns(timestamps, keys, place))
         if domain is TimeDomain.PROCESSING_TIME:
-            self._wait()
+            self._wait.rearm()
 
     def _timer_columns(self, timestamps: Values, keys: Positions | None, place: str) -> tuple[Integers, Integers]:
         slots = self.current.slots_of(keys, place)
@@ -146,22 +146,12 @@ class ColumnBackend:
     def fire_pending(self) -> None:
         """Fire the processing-time timers that wait now, not those that they register."""
         timers = self._timers[TimeDomain.PROCESSING_TIME]
-        self._firing = True
-        try:
+        with self._wait.firing():
             timers.fire(2**63 - 1, lambda slots, times: self._fire(slots, times, True), again=False)
-        finally:
-            self._firing = False
-        self._wait()
 
     def _fire_processing_time(self, timestamp: int) -> None:
-        self._handle = None
-        self._firing = True
-        try:
-            timers = self._timers[TimeDomain.PROCESSING_TIME]
-            timers.fire(timestamp, lambda slots, times: self._fire(slots, times, True))
-        finally:
-            self._firing = False
-        self._wait()
+        timers = self._timers[TimeDomain.PROCESSING_TIME]
+        timers.fire(timestamp, lambda slots, times: self._fire(slots, times, True))
 
     def _fire(self, slots: Integers, times: Integers, processing: bool) -> None:
         self.current.slots, self.current.local = slots, np.arange(len(slots))
@@ -169,31 +159,15 @@ class ColumnBackend:
             state.reserve(len(self._keys))
         self._on_timers(slots, times, processing)
 
-    def _wait(self) -> None:
-        """Keep exactly one callback, for the first timer."""
-        if self._firing:
-            return
-        first = self._timers[TimeDomain.PROCESSING_TIME].first()
-        if self._handle is not None:
-            if first == self._handle_ms:
-                return
-            self._handle.cancel()
-            self._handle = None
-        if first is not None:
-            self._handle_ms = first
-            self._handle = self._context.processing_time.register(first, self._fire_processing_time)
-
     def close(self) -> None:
         """Wait for no timer."""
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        self._wait.close()
 
     # ---- room
 
     def _compact(self) -> None:
         """Forget keys without state and timers, if they are many."""
-        if self._firing:
+        if self._wait.is_firing:
             return
         for timers in self._timers.values():
             timers.compact()
@@ -253,7 +227,7 @@ class ColumnBackend:
         for domain, timers in self._timers.items():
             mine = domains == domain.value
             timers.register(slots[mine], times[mine])
-        self._wait()
+        self._wait.rearm()
 
     def _restored_slots(self, rows: pa.RecordBatch) -> Integers:
         located = self._keys.locate(rows.columns[1 : 1 + len(self._columns)], rows.num_rows)
