@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowrun.api.functions import ColumnsFunction, PredicateFunction
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.api.source import Boundedness, Source
-from flowrun.errors import Diagnostic, InternalError, OptionError, PipelineError
+from flowrun.errors import Diagnostic, OptionError, PipelineError
 from flowrun.graph.transformation import (
     OneInputTransformation,
     PhysicalTransformation,
@@ -101,7 +101,10 @@ class _Lowering:
             case Sink():
                 lowered = self._sink(node)
             case _:
-                raise InternalError(f"there is no lowering for {type(node).__name__}")
+                # Imported here: relational operators are much code, and a pipeline needs few of them (DESIGN §12.9).
+                from flowrun.lowering.relational import lower_relational
+
+                lowered = lower_relational(node, tuple(self.of(i) for i in node.inputs), self._settings)
         self._done[id(node)] = lowered
 
     def _scan(self, node: Scan) -> Transformation:

@@ -396,6 +396,8 @@ class Settings:
     local_aggregation: bool = True
     checkpoint: CheckpointSettings | None = None
     restart: RestartSettings | None = None
+    state_ttl_ms: int = 0
+    """How long updating operators (aggregates, joins, top-N, …) keep the state of a key that gets no rows, ms; 0: for ever."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from flowrun.state.key_groups import hash_columns
 Integers = npt.NDArray[np.int64]
 
 _LITTLE = 1024
+_LARGEST_BYTES = 1 << 30
+"""Chunks of a log do not grow beyond that: the offsets of a column of texts are 32 bits wide."""
 
 
 class RowLog:
@@ -48,7 +50,11 @@ class RowLog:
         self._rows += rows.num_rows
         merged = len(self._chunks)
         size = rows.num_rows
+        size_bytes = rows.nbytes
         while merged > 1 and self._chunks[merged - 2].num_rows <= 2 * size + _LITTLE:
+            size_bytes += self._chunks[merged - 2].nbytes
+            if size_bytes > _LARGEST_BYTES:
+                break
             merged -= 1
             size += self._chunks[merged - 1].num_rows
         if merged < len(self._chunks):
@@ -82,6 +88,13 @@ class RowLog:
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return taken.take(pa.array(back))
+
+    def take_columns(self, positions: Integers, columns: Sequence[int]) -> list[pa.Array]:
+        """Some columns of the rows at some positions; something must have been appended before."""
+        view = RowLog()
+        view._starts, view._rows = self._starts, self._rows
+        view._chunks = [c.select(list(columns)) for c in self._chunks]
+        return list(view.take(positions).columns)
 
     def keep(self, positions: Integers) -> None:
         """Keep only these rows, which get the positions 0, 1, … in the order given."""

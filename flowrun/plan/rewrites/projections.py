@@ -7,23 +7,20 @@ from dataclasses import dataclass, replace
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
-from flowrun.errors import InternalError
 from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, columns_used, remap_columns
 from flowrun.plan.nodes import (
     Calc,
     Plan,
     PlanNode,
     Process,
-    PythonMap,
     Scan,
     SideOutput,
-    Sink,
     Split,
     Union,
     WindowAggregate,
     walk_plan,
 )
-from flowrun.plan.rewrites.traversal import with_sinks
+from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
 
 
 def prune_columns(plan: Plan) -> Plan:
@@ -56,7 +53,7 @@ def _needed_columns(plan: Plan) -> dict[int, set[int]]:
         if not own:
             own.add(_cheapest(node.schema))
         for child in node.inputs:
-            needed[id(child)] |= _used_of_input(node, own)
+            needed[id(child)] |= _used_of_input(node, child, own)
     return needed
 
 
@@ -78,8 +75,8 @@ def _width(type_: DataType) -> int:
         return 1 << 10
 
 
-def _used_of_input(node: PlanNode, own: set[int]) -> set[int]:
-    """Columns of each input that `node` uses to produce its columns `own`."""
+def _used_of_input(node: PlanNode, child: PlanNode, own: set[int]) -> set[int]:
+    """Columns of the input `child` that `node` uses to produce its columns `own`."""
     match node:
         case Calc():
             kept = [node.projections[i] for i in own]
@@ -95,7 +92,7 @@ def _used_of_input(node: PlanNode, own: set[int]) -> set[int]:
         case WindowAggregate():
             return _window_columns(node)
         case _:
-            return set(range(len(node.inputs[0].schema))) if node.inputs else set()
+            return set(range(len(child.schema)))
 
 
 def _has_own_columns(node: PlanNode) -> bool:
@@ -147,10 +144,8 @@ def _prune(node: PlanNode, own: set[int], done: Mapping[int, _Pruned]) -> _Prune
             return _prune_side(node, done)
         case WindowAggregate():
             return _prune_window(node, done[id(node.input)])
-        case PythonMap() | Process() | Sink():
-            return _Pruned(replace(node, input=done[id(node.input)].node), _identity(node))
-        case _:
-            raise InternalError(f"columns of a {type(node).__name__} cannot be pruned")
+        case _:  # uses every column that it is given, so none of them went
+            return _Pruned(with_inputs(node, tuple(done[id(i)].node for i in node.inputs)), _identity(node))
 
 
 def _prune_scan(scan: Scan, kept: list[int]) -> Scan:

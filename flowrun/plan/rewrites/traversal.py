@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from flowrun.errors import InternalError
 from flowrun.plan.expressions import AggregateCall, Expression
+from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
     Plan,
@@ -22,19 +23,44 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     walk_plan,
 )
+from flowrun.plan.relational import (
+    AssignTime,
+    Deduplicate,
+    Expand,
+    GroupAggregate,
+    IntervalJoin,
+    Join,
+    LookupJoin,
+    Over,
+    OverAggregate,
+    Rank,
+    TableFunctionCall,
+    TemporalJoin,
+    TemporalSort,
+    Unnest,
+    WindowJoin,
+    WindowRank,
+    WindowTableFunction,
+)
+
+_ONE_INPUT = (
+    Calc, Split, SideOutput, PythonMap, Process, WindowAggregate, Sink, AssignTime, Expand, Unnest, TableFunctionCall,
+    WindowTableFunction, GroupAggregate, Over, OverAggregate, Rank, Deduplicate, WindowRank, TemporalSort, LookupJoin, MatchRecognize,
+)  # fmt: skip
+_TWO_INPUTS = (Join, WindowJoin, IntervalJoin, TemporalJoin)
 
 
 def with_inputs(node: PlanNode, inputs: tuple[PlanNode, ...]) -> PlanNode:
     """The node reading `inputs` instead; the very node if nothing changes."""
     if all(a is b for a, b in zip(node.inputs, inputs, strict=True)):
         return node
-    match node:
-        case Union():
-            return replace(node, members=inputs)
-        case Calc() | Split() | SideOutput() | PythonMap() | Process() | WindowAggregate() | Sink():
-            return replace(node, input=inputs[0])
-        case _:
-            raise InternalError(f"a {type(node).__name__} cannot be given other inputs")
+    if isinstance(node, Union):
+        return replace(node, members=inputs)
+    if isinstance(node, _ONE_INPUT):
+        return replace(node, input=inputs[0])
+    if isinstance(node, _TWO_INPUTS):
+        return replace(node, left=inputs[0], right=inputs[1])
+    raise InternalError(f"a {type(node).__name__} cannot be given other inputs")
 
 
 def map_plan(plan: Plan, rewrite: Callable[[PlanNode], PlanNode]) -> Plan:
@@ -77,6 +103,27 @@ def map_expressions(node: PlanNode, rewrite: Callable[[Expression], Expression])
             if trigger is not None and trigger.delta is not None:
                 trigger = replace(trigger, delta=rewrite(trigger.delta))
             return replace(node, aggregates=tuple(_map_call(a, rewrite) for a in node.aggregates), trigger=trigger)
+        case _:
+            return _map_relational(node, rewrite)
+
+
+def _map_relational(node: PlanNode, rewrite: Callable[[Expression], Expression]) -> PlanNode:
+    match node:
+        case GroupAggregate():
+            return replace(node, aggregates=tuple(_map_call(a, rewrite) for a in node.aggregates))
+        case OverAggregate():
+            return replace(node, calls=tuple(_map_call(c, rewrite) for c in node.calls))
+        case Over():
+            return replace(node, calls=tuple(replace(c, call=_map_call(c.call, rewrite)) for c in node.calls))
+        case Expand():
+            return replace(node, projections=tuple(tuple(rewrite(e) for e in p) for p in node.projections))
+        case TableFunctionCall():
+            return replace(node, arguments=tuple(rewrite(a) for a in node.arguments))
+        case Join() | WindowJoin() | IntervalJoin() | TemporalJoin():
+            return replace(node, condition=rewrite(node.condition)) if node.condition is not None else node
+        case LookupJoin():
+            condition = rewrite(node.condition) if node.condition is not None else None
+            return replace(node, keys=tuple((rewrite(e), c) for e, c in node.keys), condition=condition)
         case _:
             return node
 

@@ -1,0 +1,65 @@
+"""The transformations around keyed operators: the shuffle by key, and the operator behind it with the user's hints."""
+
+from __future__ import annotations
+
+from flowrun.api.operator import ChainingStrategy, OperatorFactory
+from flowrun.graph.partitioner import KeyGroupPartitioner
+from flowrun.graph.transformation import (
+    OneInputTransformation,
+    PartitionTransformation,
+    Transformation,
+    TwoInputTransformation,
+)
+from flowrun.plan.nodes import PlanNode
+
+
+def by_key(source: Transformation, keys: tuple[int, ...], name: str) -> Transformation:
+    """The rows of `source` shuffled by the columns at `keys`; without keys as they are."""
+    if not keys:
+        return source
+    partitioner = KeyGroupPartitioner(keys)
+    return PartitionTransformation(name=f"{name} (by key)", schema=source.schema, input=source, partitioner=partitioner)
+
+
+def keyed(
+    node: PlanNode, factory: OperatorFactory, source: Transformation, keys: tuple[int, ...], name: str
+) -> Transformation:
+    """A keyed operator with one input behind a shuffle; without keys it runs alone. `name`: unless the user gave one."""
+    hints = node.hints
+    name = hints.name or name
+    return OneInputTransformation(
+        name=name,
+        schema=node.schema,
+        uid=hints.stable_id,
+        parallelism=hints.parallelism if keys else 1,
+        slot_sharing_group=hints.slot_sharing_group,
+        chaining=None if hints.chaining else ChainingStrategy.NEVER,
+        factory=factory,
+        input=by_key(source, keys, name),
+        state_keys=keys,
+    )
+
+
+def keyed_pair(
+    node: PlanNode,
+    factory: OperatorFactory,
+    sources: tuple[Transformation, ...],
+    keys: tuple[tuple[int, ...], tuple[int, ...]],
+    name: str,
+) -> Transformation:
+    """A keyed operator with two inputs, both shuffled by their keys (of pairwise equal types); without keys it runs alone."""
+    hints = node.hints
+    name = hints.name or name
+    left, right = sources
+    return TwoInputTransformation(
+        name=name,
+        schema=node.schema,
+        uid=hints.stable_id,
+        parallelism=hints.parallelism if keys[0] else 1,
+        slot_sharing_group=hints.slot_sharing_group,
+        chaining=None if hints.chaining else ChainingStrategy.NEVER,
+        factory=factory,
+        left=by_key(left, keys[0], f"{name}, left"),
+        right=by_key(right, keys[1], f"{name}, right"),
+        state_keys=keys,
+    )

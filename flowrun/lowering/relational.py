@@ -1,0 +1,71 @@
+"""Lowering of relational nodes: a table from kind of node to the function that makes its transformation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TypeAlias
+
+from flowrun.errors import InternalError
+from flowrun.graph.transformation import Transformation
+from flowrun.plan.matching import MatchRecognize
+from flowrun.plan.nodes import PlanNode, Settings
+from flowrun.plan.relational import (
+    AssignTime,
+    Deduplicate,
+    Expand,
+    GroupAggregate,
+    IntervalJoin,
+    Join,
+    LookupJoin,
+    OverAggregate,
+    Rank,
+    TableFunctionCall,
+    TemporalJoin,
+    TemporalSort,
+    Unnest,
+    Values,
+    WindowJoin,
+    WindowRank,
+    WindowTableFunction,
+)
+
+Lower: TypeAlias = Callable[[PlanNode, tuple[Transformation, ...], Settings], Transformation]
+"""(node, what its inputs became, settings) → its transformation."""
+
+# Module and function by name: each kind of operator is imported when a plan has it.
+_LOWERINGS: dict[type[PlanNode], str] = {
+    Values: "rows:lower_values",
+    AssignTime: "rows:lower_assign_time",
+    Expand: "rows:lower_expand",
+    Unnest: "rows:lower_unnest",
+    TableFunctionCall: "rows:lower_table_function",
+    WindowTableFunction: "window_functions:lower_window_function",
+    GroupAggregate: "aggregates:lower_group_aggregate",
+    OverAggregate: "over:lower_over",
+    Rank: "ranking:lower_rank",
+    Deduplicate: "ranking:lower_deduplicate",
+    WindowRank: "ranking:lower_window_rank",
+    TemporalSort: "ranking:lower_temporal_sort",
+    Join: "joins:lower_join",
+    WindowJoin: "joins:lower_window_join",
+    IntervalJoin: "time_joins:lower_interval_join",
+    TemporalJoin: "time_joins:lower_temporal_join",
+    LookupJoin: "time_joins:lower_lookup_join",
+    MatchRecognize: "matching:lower_match",
+}
+
+
+def lower_relational(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+    """The transformation of a relational node over those of its inputs.
+
+    Raises:
+        InternalError: the node is of a kind that recognition should have replaced.
+        UnsupportedPlanError: no operator can do what the node asks for.
+    """
+    where = _LOWERINGS.get(type(node))
+    if where is None:
+        raise InternalError(f"there is no lowering for {type(node).__name__}")
+    module, _, function = where.partition(":")
+    lower: Lower = getattr(import_module(f"flowrun.lowering.{module}"), function)
+    return lower(node, inputs, settings)

@@ -1,0 +1,316 @@
+"""Rows that a keyed operator remembers: appended, found by key or by equality, counted, removed, and snapshotted by their changes.
+
+The state of joins, ranking, OVER and pattern matching. A row is known by its number until `compact`. Finding the rows of a batch's keys
+costs in proportion to the batch and to what it finds, whatever the store holds (see `hash_lists`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.state import DELETED_COLUMN, SegmentedTable, keyed_schema
+from flowrun.core.schema import Schema
+from flowrun.operators.keyed.equality import rows_equal
+from flowrun.operators.keyed.hash_lists import Bools, HashLists, Pairs
+from flowrun.operators.windows.keyed_rows import Integers, RowLog, extended
+from flowrun.state.backend.upsert_log import UpsertLog
+from flowrun.state.key_groups import hash_columns, key_groups_or_zero
+
+ROW_COLUMN = "__row"
+"""Name of the BIGINT state column that tells rows of one key apart and orders them by arrival."""
+
+_SPARE = 64 * 1024
+
+
+def row_store_schema(schema: Schema, keys: Sequence[int], counters: Sequence[str] = ()) -> pa.Schema:
+    """Columns of a store's state table: key group, key columns, `ROW_COLUMN`, the other columns, counters (BIGINT)."""
+    fields = list(schema.arrow)
+    others = [f for i, f in enumerate(fields) if i not in keys]
+    numbers = [pa.field(ROW_COLUMN, pa.int64()), *others, *(pa.field(c, pa.int64()) for c in counters)]
+    return keyed_schema([fields[k] for k in keys], numbers)
+
+
+class RowStore:
+    """Rows of one schema by key. Not thread-safe; snapshots are written by other threads from what does not change.
+
+    Args:
+        schema: of the rows.
+        keys: positions of the key columns; none: all rows have one key. Keys must be of types that can be hashed.
+        max_parallelism: number of key groups.
+        counters: names of mutable BIGINT columns of each row, e.g. a number of matches or a time.
+        null_safe: for each key, whether `find` lets NULL equal NULL; None: for none.
+        by_row: rows can be found by equality of all columns (`find_equal`), at the cost of a second index.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        keys: Sequence[int],
+        max_parallelism: int,
+        *,
+        counters: Sequence[str] = (),
+        null_safe: Sequence[bool] | None = None,
+        by_row: bool = False,
+    ) -> None:
+        self._schema = schema
+        self._keys = tuple(keys)
+        self._null_safe = tuple(null_safe) if null_safe else (False,) * len(self._keys)
+        self._max_parallelism = max_parallelism
+        self._counters = tuple(counters)
+        self._state_schema = row_store_schema(schema, keys, counters)
+        self._log_schema = self._state_schema.append(pa.field(DELETED_COLUMN, pa.bool_()))
+        hashable = [i for i, t in enumerate(schema.types) if not _unhashable(t.arrow)]
+        self._row_columns = tuple(hashable) if by_row else None
+        self._live = 0
+        self._clear()
+        self._changes = UpsertLog(self._log_schema, (*self._state_schema.names[1 : 1 + len(self._keys)], ROW_COLUMN))
+
+    def _clear(self) -> None:
+        self._rows = RowLog()
+        self._count = 0
+        self._by_key = HashLists()
+        self._by_row = HashLists() if self._row_columns is not None else None
+        self._key_hashes: Integers = np.zeros(0, np.int64)
+        self._row_hashes: Integers = np.zeros(0, np.int64)
+        self._ids: Integers = np.zeros(0, np.int64)
+        self._alive: Bools = np.zeros(0, np.bool_)
+        self._dirty: Bools = np.zeros(0, np.bool_)
+        self._known = 0  # rows below this number were there when the last snapshot was taken
+        self._values: dict[str, Integers] = {c: np.zeros(0, np.int64) for c in self._counters}
+        self._next_id = 0
+
+    def __len__(self) -> int:
+        """Number of rows that are remembered."""
+        return self._live
+
+    # ---- rows
+
+    def append(self, rows: pa.RecordBatch, **counters: Integers | int) -> Integers:
+        """Remember rows; gives their numbers, which are consecutive. Counters that are not given are 0."""
+        added = rows.num_rows
+        numbers = np.arange(self._count, self._count + added)
+        if not added:
+            return numbers
+        self._rows.append(rows)
+        self._count += added
+        self._make_room()
+        key_hashes = self._hash_keys([rows.column(k) for k in self._keys], added)
+        self._key_hashes[numbers] = key_hashes
+        self._ids[numbers] = np.arange(self._next_id, self._next_id + added)
+        self._next_id += added
+        self._alive[numbers] = True
+        self._dirty[numbers] = True
+        for name, values in counters.items():
+            self._values[name][numbers] = values
+        self._by_key.add(key_hashes, numbers, self._alive)
+        if self._by_row is not None:
+            row_hashes = self._hash_rows(rows)
+            self._row_hashes[numbers] = row_hashes
+            self._by_row.add(row_hashes, numbers, self._alive)
+        self._live += added
+        return numbers
+
+    def find(self, keys: Sequence[pa.Array], rows: int) -> Pairs:
+        """The remembered rows of the same key as each of `rows` probing rows, oldest first. `keys` are their key columns."""
+        pairs = self._by_key.find(self._hash_keys(keys, rows))
+        pairs = pairs.where(self._alive[pairs.numbers])
+        if not self._keys or not len(pairs):
+            return pairs
+        for key, null_safe in zip(keys, self._null_safe, strict=True):
+            if key.null_count and not null_safe:
+                pairs = pairs.where(key.is_valid().to_numpy(zero_copy_only=False)[pairs.probe])
+        stored = self._rows.take_columns(pairs.numbers, self._keys)
+        probing = [k.take(pa.array(pairs.probe)) for k in keys]
+        return pairs.where(rows_equal(stored, probing, len(pairs)))
+
+    def found_at_most(self, keys: Sequence[pa.Array], rows: int) -> Integers:
+        """For each probing row a bound of how many rows `find` gives for it: to look for some of them at a time."""
+        return self._by_key.counts(self._hash_keys(keys, rows))
+
+    def find_equal(self, rows: pa.RecordBatch) -> Integers:
+        """For each row the number of a remembered row that equals it in all columns, −1 if there is none (left); each is given once.
+
+        Of equal remembered rows the oldest is given to the first.
+        """
+        assert self._by_row is not None
+        found = np.full(rows.num_rows, -1, np.int64)
+        pairs = self._by_row.find(self._hash_rows(rows))
+        pairs = pairs.where(self._alive[pairs.numbers])
+        if not len(pairs):
+            return found
+        stored = self._rows.take(pairs.numbers)
+        wanted = rows.take(pa.array(pairs.probe))
+        pairs = pairs.where(rows_equal(stored.columns, wanted.columns, len(pairs)))
+        return _each_once(pairs, found)
+
+    def take(self, numbers: Integers) -> pa.RecordBatch:
+        """The rows of these numbers, in that order."""
+        if not self._count:
+            return pa.RecordBatch.from_pylist([], self._schema.arrow)
+        return self._rows.take(numbers)
+
+    def take_columns(self, numbers: Integers, columns: Sequence[int]) -> list[pa.Array]:
+        """Some columns of the rows of these numbers."""
+        if not self._count:
+            return [pa.array([], self._schema.types[c].arrow) for c in columns]
+        return self._rows.take_columns(numbers, columns)
+
+    def remove(self, numbers: Integers) -> None:
+        """Forget rows; each must be remembered and be given once."""
+        self._alive[numbers] = False
+        self._dirty[numbers] = True
+        self._live -= len(numbers)
+
+    def live(self) -> Integers:
+        """The numbers of all remembered rows, oldest first. Reads the whole store's marks: not for every batch."""
+        return np.flatnonzero(self._alive[: self._count])
+
+    def is_live(self, numbers: Integers) -> Bools:
+        """Whether rows are still remembered."""
+        alive: Bools = self._alive[numbers]
+        return alive
+
+    def counter(self, name: str) -> Integers:
+        """A counter by row number: a view to be changed in place (then `touch`); valid until the next `append` or `compact`."""
+        return self._values[name]
+
+    def touch(self, numbers: Integers) -> None:
+        """Counters of these rows were changed."""
+        self._dirty[numbers] = True
+
+    def compact(self) -> Integers | None:
+        """Let go of forgotten rows if they are most of what is stored; gives the new number of each old one (−1: forgotten), or None.
+
+        Changes all numbers: call it only where the caller holds none, or moves them.
+        """
+        if self._count <= 2 * self._live + _SPARE:
+            return None
+        self._settle_dead()
+        kept = np.flatnonzero(self._alive[: self._count])
+        moved = np.full(self._count, -1, np.int64)
+        moved[kept] = np.arange(len(kept))
+        self._rows.keep(kept)
+        self._count = len(kept)
+        for name in ("_key_hashes", "_row_hashes", "_ids", "_alive", "_dirty"):
+            array = getattr(self, name)
+            setattr(self, name, array[kept] if len(array) else array)
+        self._values = {name: values[kept] for name, values in self._values.items()}
+        self._by_key = HashLists()
+        self._by_key.add(self._key_hashes, np.arange(len(kept)), self._alive)
+        if self._by_row is not None:
+            self._by_row = HashLists()
+            self._by_row.add(self._row_hashes, np.arange(len(kept)), self._alive)
+        return moved
+
+    # ---- snapshots
+
+    @property
+    def state_schema(self) -> pa.Schema:
+        """Columns of the state table."""
+        return self._state_schema
+
+    def snapshot_table(self) -> SegmentedTable:
+        """The state table: what changed since the last call becomes a segment, whose rows are gathered when it is written."""
+        chosen = self._dirty
+        chosen[self._known : self._count] &= self._alive[self._known : self._count]  # what came and went meanwhile
+        self._capture(chosen[: self._count])
+        self._dirty = np.zeros(len(self._alive), np.bool_)
+        self._known = self._count
+        return self._changes.table(self._live)
+
+    def restore(self, table: pa.Table) -> Integers:
+        """Take back rows of a state table, in any order, into an empty store; gives their numbers (0, 1, … in order of arrival)."""
+        table = table.take(pa.array(np.argsort(table[ROW_COLUMN].to_numpy(), kind="stable"))).combine_chunks()
+        columns = [table[f.name] for f in self._schema]
+        rows = pa.Table.from_arrays(columns, schema=self._schema.arrow).to_batches()
+        if not rows:
+            return np.zeros(0, np.int64)
+        counters = {c: table[c].to_numpy() for c in self._counters}
+        return self.append(rows[0] if len(rows) == 1 else pa.concat_batches(rows), **counters)
+
+    def _settle_dead(self) -> None:
+        """Put tombstones of rows that were forgotten since the last snapshot into the log, before their numbers go."""
+        dead = np.zeros(self._count, np.bool_)
+        known = slice(0, self._known)
+        np.logical_and(self._dirty[known], ~self._alive[known], out=dead[known])
+        self._capture(dead)
+        self._known = int(np.count_nonzero(self._alive[known]))
+
+    def _capture(self, chosen: Bools) -> None:
+        """A segment of the chosen rows: the live ones as they are now, tombstones for the others. `chosen` does not change any more."""
+        size = int(np.count_nonzero(chosen))
+        if size:
+            alive = self._alive[: self._count].copy()
+            values = {name: v[: self._count].copy() for name, v in self._values.items()}
+            self._changes.append(size, partial(self._segment, self._rows.view(), chosen, alive, self._ids, values))
+
+    def _segment(
+        self, rows: RowLog, chosen: Bools, alive: Bools, ids: Integers, values: Mapping[str, Integers]
+    ) -> pa.Table:
+        numbers = np.flatnonzero(chosen)
+        taken = rows.take(numbers)
+        keys = [taken.column(k) for k in self._keys]
+        groups = key_groups_or_zero(keys, len(numbers), self._max_parallelism)
+        others = [c for i, c in enumerate(taken.columns) if i not in self._keys]
+        counters = [pa.array(values[c][numbers]) for c in self._counters]
+        columns = [pa.array(groups), *keys, pa.array(ids[numbers]), *others, *counters, pa.array(~alive[numbers])]
+        return pa.Table.from_arrays(columns, schema=self._log_schema)
+
+    # ---- arrays by number
+
+    def _make_room(self) -> None:
+        if len(self._alive) >= self._count:
+            return
+        size = self._count
+        self._key_hashes = extended(self._key_hashes, size, 0)
+        if self._by_row is not None:
+            self._row_hashes = extended(self._row_hashes, size, 0)
+        self._ids = extended(self._ids, size, 0)
+        self._values = {name: extended(v, size, 0) for name, v in self._values.items()}
+        for name in ("_alive", "_dirty"):
+            grown = np.zeros(len(self._ids), np.bool_)
+            old: Bools = getattr(self, name)
+            grown[: len(old)] = old
+            setattr(self, name, grown)
+
+    def _hash_keys(self, keys: Sequence[pa.Array], rows: int) -> Integers:
+        return hash_columns(keys).view(np.int64) if self._keys else np.zeros(rows, np.int64)
+
+    def _hash_rows(self, rows: pa.RecordBatch) -> Integers:
+        assert self._row_columns is not None
+        if not self._row_columns:
+            return np.zeros(rows.num_rows, np.int64)
+        return hash_columns([rows.column(i) for i in self._row_columns]).view(np.int64)
+
+
+def _each_once(pairs: Pairs, found: Integers) -> Integers:
+    """Deal equal remembered rows out to equal wanted ones: the n-th of the wanted gets the n-th of the remembered.
+
+    Wanted rows that are equal found the same list, which begins with the same number: that tells which are equal.
+    """
+    if not len(pairs):
+        return found
+    starts = np.flatnonzero(np.append(True, pairs.probe[1:] != pairs.probe[:-1]))
+    lengths = np.diff(np.append(starts, len(pairs)))
+    leaders = pairs.numbers[starts]
+    order = np.argsort(leaders, kind="stable")
+    ordered = leaders[order]
+    firsts = np.append(True, ordered[1:] != ordered[:-1])
+    group_starts = np.flatnonzero(firsts)
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order)) - np.repeat(group_starts, np.diff(np.append(group_starts, len(order))))
+    lucky = ranks < lengths
+    found[pairs.probe[starts[lucky]]] = pairs.numbers[starts[lucky] + ranks[lucky]]
+    return found
+
+
+def _unhashable(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_unhashable(kind.field(i).type) for i in range(kind.num_fields))
+    if pa.types.is_list(kind):
+        return _unhashable(kind.value_type)
+    return bool(pa.types.is_map(kind) or pa.types.is_null(kind))

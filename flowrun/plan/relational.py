@@ -1,0 +1,468 @@
+"""Nodes of the relational plan beyond windows over one stream: joins, updating aggregates, OVER, ranking, and table functions.
+
+SQL and YAML make them alike. Some (`Join` by its whole condition, `Over`, `GroupAggregate` over window columns) are written first in a
+general form, as the query says it; `flowrun.plan.recognition` then finds the special forms that keep less state: window and interval
+joins, window aggregates, top-N and deduplication. Semantics are Apache Flink's streaming SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from flowrun.core.schema import Field, Schema
+from flowrun.core.types import timestamp
+from flowrun.plan.expressions import AggregateCall, Expression
+from flowrun.plan.nodes import WINDOW_END, WINDOW_START, PlanNode, TableReference, TimeDomain, WindowSpec
+
+WINDOW_TIME = "window_time"
+
+
+# -- rows in, rows out ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Values(PlanNode):
+    """Constant rows: `rows[i][j]` is the literal of row i, column j. Bounded; without event time."""
+
+    rows: tuple[tuple[Expression, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class AssignTime(PlanNode):
+    """The same rows with the TIMESTAMP or TIMESTAMP_LTZ column `column` as their event time; watermarks pass as they are.
+
+    Only over columns that are time attributes (see `flowrun.plan.traits`): no row may be later than the watermarks already say.
+    """
+
+    input: PlanNode
+    column: int
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class Expand(PlanNode):
+    """Every row once for each of `projections`, in that order (GROUPING SETS): one expression a column of `schema` in each."""
+
+    input: PlanNode
+    projections: tuple[tuple[Expression, ...], ...]
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class Unnest(PlanNode):
+    """Every row once for each element of the ARRAY, MAP or MULTISET column `collection`: input columns, then the element's.
+
+    An element of ROW type gives one column a field, a MAP two (key, value), anything else one; `ordinality` appends the 1-based
+    position (INT). `outer`: a row whose collection is NULL or empty stays, with NULLs. Row kinds pass through.
+    """
+
+    input: PlanNode
+    collection: int
+    outer: bool = False
+    ordinality: bool = False
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class TableFunctionCall(PlanNode):
+    """Every row once for each row that a Python table function gives for it: input columns, then the function's.
+
+    `function` is `module:name`, looked up in `search_path` first. `outer`: rows for which it gives nothing stay, with NULLs.
+    """
+
+    input: PlanNode
+    function: str
+    arguments: tuple[Expression, ...]
+    outer: bool = False
+    search_path: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowTableFunction(PlanNode):
+    """Every row once for each window that it belongs to: input columns, then window_start, window_end (TIMESTAMP(3)) and window_time.
+
+    window_time is window_end − 1 ms, of the type of the time column. Rows keep their event time.
+
+    Attributes:
+        time: position of the time attribute.
+        keys: PARTITION BY of a SESSION window; aligned windows have none.
+    """
+
+    input: PlanNode
+    window: WindowSpec
+    time: int
+    domain: TimeDomain = TimeDomain.EVENT
+    keys: tuple[int, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+# -- aggregates ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class GroupAggregate(PlanNode):
+    """Groups by `keys` without end and keeps each group's result up to date: keys, then aggregates. NULL is a key like any other.
+
+    Emits +I for a new group, a −U/+U pair when its result changed, −D when its last row was retracted. Without keys there is one
+    group, whose result appears with the first row, as in Flink. Without aggregates: DISTINCT.
+    """
+
+    input: PlanNode
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+    @property
+    def event_time(self) -> bool:
+        return False
+
+
+class FrameUnit(Enum):
+    """Whether the bound of a frame counts rows or time."""
+
+    ROWS = "rows"
+    RANGE = "range"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Which rows OVER covers: from `preceding` rows (ROWS) or ms (RANGE) before the current one, None: from the first, up to it."""
+
+    unit: FrameUnit
+    preceding: int | None = None
+
+
+class NullOrder(Enum):
+    """Where NULLs are sorted."""
+
+    FIRST = "first"
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A column of an order. SQL's default is NULLs first ascending and last descending (NULL is the least value), as in Flink."""
+
+    column: int
+    descending: bool = False
+    nulls: NullOrder = NullOrder.FIRST
+
+
+@dataclass(frozen=True, slots=True)
+class OverCall:
+    """One OVER call as the query says it. `call.function` is an aggregate, or ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, NTILE, …"""
+
+    call: AggregateCall
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    frame: Frame | None
+
+
+@dataclass(frozen=True, eq=False)
+class Over(PlanNode):
+    """Input columns, then one column an OVER call: the form in which queries are written. Recognition turns it into `OverAggregate`
+    or, with the condition above it, into `Rank`, `Deduplicate` or their window forms.
+    """
+
+    input: PlanNode
+    calls: tuple[OverCall, ...]
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class OverAggregate(PlanNode):
+    """Input columns, then one column a call, computed over `frame` of the rows of the same `keys` in order of `order`.
+
+    With an append-only input `order` is one time attribute, rows come out when the watermark passes them (event time) or at once
+    (processing time), and late rows are dropped and counted, as in Flink. Over a changelog the operator corrects what it sent;
+    `order` may then be any columns. Rows with equal order come in arrival order (ROWS) or count together (RANGE).
+    """
+
+    input: PlanNode
+    keys: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    domain: TimeDomain
+    frame: Frame
+    calls: tuple[AggregateCall, ...]
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+# -- ranking -------------------------------------------------------------------------------------------------------------------
+
+
+class RankFunction(Enum):
+    """How ranks are counted."""
+
+    ROW_NUMBER = "ROW_NUMBER"
+    RANK = "RANK"
+    DENSE_RANK = "DENSE_RANK"
+
+
+@dataclass(frozen=True, eq=False)
+class Rank(PlanNode):
+    """The rows of each partition whose rank is in `first` ≤ rank ≤ `last`, kept up to date (top-N). With `rank_column` the rank
+    (BIGINT) follows the input columns. Without `partition` there is one; ORDER BY … LIMIT is that too. Ties come in arrival order.
+    Without `order` (LIMIT alone) rows are ranked in arrival order.
+    """
+
+    input: PlanNode
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    function: RankFunction
+    first: int
+    last: int
+    rank_column: bool
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+    @property
+    def event_time(self) -> bool:
+        return False
+
+
+class Keep(Enum):
+    """Which of the rows of a key deduplication keeps."""
+
+    FIRST = "first"
+    LAST = "last"
+
+
+@dataclass(frozen=True, eq=False)
+class Deduplicate(PlanNode):
+    """One row a key: the first or last by time attribute `time`. Schema is the input's (with `rank_column` a BIGINT 1 follows).
+
+    Keeping the first by processing time never updates; all other forms do. Of rows with equal time, FIRST keeps the one that came
+    first, LAST the one that came last, as in Flink.
+    """
+
+    input: PlanNode
+    keys: tuple[int, ...]
+    time: int
+    keep: Keep
+    domain: TimeDomain
+    rank_column: bool = False
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowRank(PlanNode):
+    """`Rank` within windows: emitted once, as inserts, when the window closes. `window` are the positions of start and end.
+
+    Window deduplication is this with `first` = `last` = 1 and the time attribute as order. Event time of the output: window_end − 1.
+    """
+
+    input: PlanNode
+    window: tuple[int, int]
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    function: RankFunction
+    first: int
+    last: int
+    rank_column: bool
+    domain: TimeDomain = TimeDomain.EVENT
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class TemporalSort(PlanNode):
+    """All rows in order of a time attribute ascending, then of the other keys. Rows come out when the watermark passes them."""
+
+    input: PlanNode
+    order: tuple[SortKey, ...]
+    domain: TimeDomain
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+# -- joins ---------------------------------------------------------------------------------------------------------------------
+
+
+class JoinKind(Enum):
+    """Which rows a join gives. SEMI and ANTI give columns of the left side only."""
+
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    FULL = "full"
+    SEMI = "semi"
+    ANTI = "anti"
+
+    @property
+    def keeps_left(self) -> bool:
+        """Whether a left row without match is in the result."""
+        return self in (JoinKind.LEFT, JoinKind.FULL)
+
+    @property
+    def keeps_right(self) -> bool:
+        """Whether a right row without match is in the result."""
+        return self in (JoinKind.RIGHT, JoinKind.FULL)
+
+    @property
+    def left_only(self) -> bool:
+        """Whether only columns of the left side come out."""
+        return self in (JoinKind.SEMI, JoinKind.ANTI)
+
+
+@dataclass(frozen=True, eq=False)
+class _TwoInputs(PlanNode):
+    left: PlanNode
+    right: PlanNode
+    kind: JoinKind
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True, eq=False)
+class Join(_TwoInputs):
+    """A regular join: every row is remembered (for the state's time to live) and both sides may update.
+
+    Output: left columns, then right columns (SEMI, ANTI: left only); names made unique by the front end.
+
+    Attributes:
+        left_keys: positions in the left input, pairwise equal to `right_keys`, of equal types. Front ends may leave both empty and
+            write everything into `condition`: recognition infers them.
+        null_safe: for each key pair, whether NULL equals NULL (IS NOT DISTINCT FROM); empty: none does.
+        condition: what else must hold, over left columns then right columns (also for SEMI and ANTI).
+    """
+
+    left_keys: tuple[int, ...] = ()
+    right_keys: tuple[int, ...] = ()
+    null_safe: tuple[bool, ...] = ()
+    condition: Expression | None = None
+
+    @property
+    def event_time(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class WindowJoin(_TwoInputs):
+    """A join of rows of equal windows (and equal keys), emitted as inserts when the window closes, which also forgets them.
+
+    `left_window` and `right_window` are the positions of window start and end. Event time of the output: window_end − 1.
+    """
+
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    left_window: tuple[int, int]
+    right_window: tuple[int, int]
+    condition: Expression | None = None
+    domain: TimeDomain = TimeDomain.EVENT
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalJoin(_TwoInputs):
+    """A join of append-only rows with left time + `lower_ms` ≤ right time ≤ left time + `upper_ms` (and equal keys). INNER to FULL.
+
+    Rows are forgotten when nothing can match them any more; outer rows come out then. Event time of the output: the later of the
+    two; its watermark is held back so that either side's time attribute stays one.
+    """
+
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    left_time: int
+    right_time: int
+    lower_ms: int
+    upper_ms: int
+    domain: TimeDomain = TimeDomain.EVENT
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TemporalJoin(_TwoInputs):
+    """Each left row with the version of its key on the right as of its time (FOR SYSTEM_TIME AS OF). INNER or LEFT; append-only.
+
+    The right side is a changelog with one current row a key: a table with a primary key, or a deduplicating view. `left_time` and
+    `right_time` are time attributes; rows come out when the watermark passes `left_time`. In the processing-time domain
+    `right_time` is None and the version is the current one.
+    """
+
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    left_time: int
+    right_time: int | None
+    domain: TimeDomain = TimeDomain.EVENT
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LookupJoin(PlanNode):
+    """Each input row with the rows of an outside table that its connector finds for it now. INNER or LEFT.
+
+    Output: input columns, then `projections`. A row is found where, for each pair of `keys`, the expression over the input row
+    equals the table's column (by name); NULL finds nothing.
+
+    Attributes:
+        table: as declared; its connector has a `create_lookup`.
+        physical: columns asked of the connector.
+        projections: the table's columns that are needed, over `physical`.
+        condition: what else must hold, over input columns, then projected columns.
+    """
+
+    input: PlanNode
+    kind: JoinKind
+    table: TableReference
+    physical: Schema
+    projections: tuple[Expression, ...]
+    keys: tuple[tuple[Expression, str], ...]
+    condition: Expression | None = None
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+def window_columns(schema: Schema, time: int) -> Schema:
+    """Output columns of a `WindowTableFunction` over rows of `schema` with the time attribute at position `time`."""
+    bounds = (
+        Field(WINDOW_START, timestamp(3)),
+        Field(WINDOW_END, timestamp(3)),
+        Field(WINDOW_TIME, schema.types[time]),
+    )
+    taken = set(schema.names)
+    unique = []
+    for bound in bounds:
+        name = bound.name
+        while name in taken:
+            name += "0"
+        taken.add(name)
+        unique.append(Field(name, bound.type))
+    return Schema((*schema.fields, *unique))
