@@ -7,7 +7,7 @@ import datetime
 import sys
 from pathlib import Path
 
-from benchmarks import back_pressure, checkpoints, files, latency, process, start_up, windows
+from benchmarks import back_pressure, checkpoints, files, latency, nexmark, process, start_up, windows
 from benchmarks.measuring import Figure, machine, table
 
 BENCHMARKS = {
@@ -18,6 +18,7 @@ BENCHMARKS = {
     "start_up": start_up.run,
     "latency": latency.run,
     "back_pressure": back_pressure.run,
+    "nexmark": nexmark.run,
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -64,6 +65,23 @@ def run_process(command: list[str], timeout_s: float = 300) -> tuple[float, floa
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{errors.decode()[-2000:]}")
     return seconds, _peak_mb()
+
+
+def run_measured(command: list[str], timeout_s: float = 300) -> tuple[float, float]:
+    """Wall seconds and peak resident MB of one command that must succeed; the peak is that process's own."""
+    with tempfile.TemporaryFile() as errors:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        watchdog = threading.Timer(timeout_s, process.kill)
+        watchdog.start()
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        watchdog.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            errors.seek(0)
+            raise RuntimeError(f"{' '.join(command)} failed:\n{errors.read().decode()[-2000:]}")
+    return seconds, usage.ru_maxrss / 1024
 
 
 def _peak_mb() -> float:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
-from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, columns_used, remap_columns
+from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
 from flowrun.plan.nodes import (
     Calc,
     Plan,
@@ -20,6 +20,7 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     walk_plan,
 )
+from flowrun.plan.rewrites.relational_columns import Pruned, pruned, remapped_call, used_columns
 from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
 
 
@@ -30,18 +31,10 @@ def prune_columns(plan: Plan) -> Plan:
     one, since rows without columns cannot be counted. The results of aggregations are kept.
     """
     needed = _needed_columns(plan)
-    done: dict[int, _Pruned] = {}
+    done: dict[int, Pruned] = {}
     for node in walk_plan(plan):
         done[id(node)] = _prune(node, needed[id(node)], done)
     return with_sinks(plan, tuple(done[id(s)].node for s in plan.sinks))
-
-
-@dataclass(frozen=True, slots=True)
-class _Pruned:
-    """A rebuilt node, and where each kept column of the old one is now."""
-
-    node: PlanNode
-    positions: dict[int, int]
 
 
 def _needed_columns(plan: Plan) -> dict[int, set[int]]:
@@ -92,7 +85,8 @@ def _used_of_input(node: PlanNode, child: PlanNode, own: set[int]) -> set[int]:
         case WindowAggregate():
             return _window_columns(node)
         case _:
-            return set(range(len(child.schema)))
+            used = used_columns(node, child, own)
+            return set(range(len(child.schema))) if used is None else used
 
 
 def _has_own_columns(node: PlanNode) -> bool:
@@ -114,15 +108,15 @@ def _columns(expressions: Iterable[Expression]) -> set[int]:
     return {i for e in expressions for i in columns_used(e)}
 
 
-def _prune(node: PlanNode, own: set[int], done: Mapping[int, _Pruned]) -> _Pruned:
+def _prune(node: PlanNode, own: set[int], done: Mapping[int, Pruned]) -> Pruned:
     kept = sorted(own)
     positions = {old: new for new, old in enumerate(kept)}
     match node:
         case Scan():
-            return _Pruned(_prune_scan(node, kept), positions)
+            return Pruned(_prune_scan(node, kept), positions)
         case Calc():
             child = done[id(node.input)]
-            return _Pruned(
+            return Pruned(
                 replace(
                     node,
                     schema=_kept(node.schema, kept),
@@ -137,15 +131,17 @@ def _prune(node: PlanNode, own: set[int], done: Mapping[int, _Pruned]) -> _Prune
         case Split():
             child = done[id(node.input)]
             branches = tuple((name, remap_columns(e, child.positions)) for name, e in node.branches)
-            return _Pruned(
-                replace(node, schema=child.node.schema, input=child.node, branches=branches), child.positions
-            )
+            return Pruned(replace(node, schema=child.node.schema, input=child.node, branches=branches), child.positions)
         case SideOutput():
             return _prune_side(node, done)
         case WindowAggregate():
             return _prune_window(node, done[id(node.input)])
-        case _:  # uses every column that it is given, so none of them went
-            return _Pruned(with_inputs(node, tuple(done[id(i)].node for i in node.inputs)), _identity(node))
+        case _:
+            relational = pruned(node, own, done)
+            if relational is not None:
+                return relational
+            # uses every column that it is given, so none of them went
+            return Pruned(with_inputs(node, tuple(done[id(i)].node for i in node.inputs)), _identity(node))
 
 
 def _prune_scan(scan: Scan, kept: list[int]) -> Scan:
@@ -174,7 +170,7 @@ def _prune_scan(scan: Scan, kept: list[int]) -> Scan:
     )
 
 
-def _prune_union(union: Union, kept: list[int], positions: dict[int, int], done: Mapping[int, _Pruned]) -> _Pruned:
+def _prune_union(union: Union, kept: list[int], positions: dict[int, int], done: Mapping[int, Pruned]) -> Pruned:
     """Members may have kept more (others read them too) or other positions: each is brought to the union's columns."""
     schema = _kept(union.schema, kept)
     members: list[PlanNode] = []
@@ -187,19 +183,19 @@ def _prune_union(union: Union, kept: list[int], positions: dict[int, int], done:
         fields = child.node.schema.fields
         columns = tuple(ColumnRef(fields[w].type, w, fields[w].name) for w in wanted)
         members.append(Calc(schema=schema, hints=replace(union.hints, uid=None), input=child.node, projections=columns))
-    return _Pruned(replace(union, schema=schema, members=tuple(members)), positions)
+    return Pruned(replace(union, schema=schema, members=tuple(members)), positions)
 
 
-def _prune_side(node: SideOutput, done: Mapping[int, _Pruned]) -> _Pruned:
+def _prune_side(node: SideOutput, done: Mapping[int, Pruned]) -> Pruned:
     child = done[id(node.input)]
     if isinstance(child.node, WindowAggregate):
-        return _Pruned(replace(node, schema=child.node.input.schema, input=child.node), _identity(node))
+        return Pruned(replace(node, schema=child.node.input.schema, input=child.node), _identity(node))
     if isinstance(child.node, Process):
-        return _Pruned(replace(node, input=child.node), _identity(node))
-    return _Pruned(replace(node, schema=child.node.schema, input=child.node), child.positions)
+        return Pruned(replace(node, input=child.node), _identity(node))
+    return Pruned(replace(node, schema=child.node.schema, input=child.node), child.positions)
 
 
-def _prune_window(node: WindowAggregate, child: _Pruned) -> _Pruned:
+def _prune_window(node: WindowAggregate, child: Pruned) -> Pruned:
     trigger = node.trigger
     if trigger is not None:
         trigger = replace(trigger, delta=_remapped(trigger.delta, child.positions))
@@ -207,18 +203,10 @@ def _prune_window(node: WindowAggregate, child: _Pruned) -> _Pruned:
         node,
         input=child.node,
         keys=tuple(child.positions[k] for k in node.keys),
-        aggregates=tuple(_remapped_call(a, child.positions) for a in node.aggregates),
+        aggregates=tuple(remapped_call(a, child.positions) for a in node.aggregates),
         trigger=trigger,
     )
-    return _Pruned(pruned, _identity(node))
-
-
-def _remapped_call(call: AggregateCall, positions: dict[int, int]) -> AggregateCall:
-    return replace(
-        call,
-        arguments=tuple(remap_columns(a, positions) for a in call.arguments),
-        filter=_remapped(call.filter, positions),
-    )
+    return Pruned(pruned, _identity(node))
 
 
 def _remapped(expression: Expression | None, positions: dict[int, int]) -> Expression | None:

@@ -1,0 +1,1 @@
+"""Row pattern matching: MATCH_RECOGNIZE over the ordered rows of each key."""

@@ -1,0 +1,146 @@
+"""Random tables for random queries: rows with NULLs, duplicates and disorder, as files for flowrun and as tables for DuckDB."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+START = dt.datetime(2024, 3, 1, 9)
+DISORDER_MS = 4_000
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; `kind` is what the query generator makes of it: int, text, number (DECIMAL) or time."""
+
+    name: str
+    type: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class RandomTable:
+    """A table: `rows` are its content at the end; `lines` the file that flowrun reads. `changes`: the file is a changelog."""
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: list[Row]
+    lines: list[str]
+    changes: bool = False
+
+    def ddl(self, folder: Path) -> str:
+        """CREATE TABLE over the written file."""
+        columns = [f"{c.name} {c.type}" for c in self.columns]
+        if any(c.kind == "time" for c in self.columns):
+            columns.append("WATERMARK FOR ts AS ts - INTERVAL '5' SECOND")
+        form = "debezium-json" if self.changes else "json"
+        return (
+            f"CREATE TABLE {self.name} ({', '.join(columns)}) WITH "
+            f"('connector'='filesystem', 'path'='{folder}/{self.name}.json', 'format'='{form}');"
+        )
+
+    def write(self, folder: Path) -> None:
+        """The file."""
+        (folder / f"{self.name}.json").write_text("".join(line + "\n" for line in self.lines))
+
+    def load(self, database: duckdb.DuckDBPyConnection) -> None:
+        """The table, in DuckDB."""
+        kinds = {
+            "BIGINT": pa.int64(), "INT": pa.int32(), "STRING": pa.string(), "DECIMAL(10,2)": pa.decimal128(10, 2),
+            "TIMESTAMP(3)": pa.timestamp("ms"),
+        }  # fmt: skip
+        arrays = {c.name: pa.array([r[c.name] for r in self.rows], kinds[c.type]) for c in self.columns}
+        database.register(f"{self.name}_rows", pa.table(arrays))
+        database.execute(f"CREATE TABLE {self.name} AS SELECT * FROM {self.name}_rows")
+
+
+A_COLUMNS = (
+    Column("id", "BIGINT", "int"),
+    Column("k", "STRING", "text"),
+    Column("g", "INT", "int"),
+    Column("v", "BIGINT", "int"),
+    Column("d", "DECIMAL(10,2)", "number"),
+    Column("ts", "TIMESTAMP(3)", "time"),
+)
+B_COLUMNS = (
+    Column("id", "BIGINT", "int"),
+    Column("k", "STRING", "text"),
+    Column("g", "INT", "int"),
+    Column("w", "BIGINT", "int"),
+    Column("ts", "TIMESTAMP(3)", "time"),
+)
+C_COLUMNS = (Column("id", "BIGINT", "int"), Column("k", "STRING", "text"), Column("w", "BIGINT", "int"))
+
+
+def random_tables(chance: random.Random) -> tuple[RandomTable, RandomTable, RandomTable]:
+    """Tables `a` and `b` of events and `c`, a changelog. Event times of one table are distinct, and out of order by up to 4 s."""
+    rows = chance.choice([0, 3, 40, 120, 250])
+    return (
+        _events("a", A_COLUMNS, rows, chance),
+        _events("b", B_COLUMNS, chance.choice([0, 5, rows, 100]), chance),
+        _changelog(chance.choice([0, 10, 80]), chance),
+    )
+
+
+def _events(name: str, columns: tuple[Column, ...], count: int, chance: random.Random) -> RandomTable:
+    keys = [f"k{i}" for i in range(chance.choice([2, 5, 30]))] + ["ü€"]
+    rows = []
+    for i in range(count):
+        row = {c.name: _value(c, i, keys, chance) for c in columns}
+        row["ts"] = START + dt.timedelta(milliseconds=i * 500 + chance.randrange(400))
+        rows.append(row)
+    arrival = sorted(rows, key=lambda r: r["ts"] + dt.timedelta(milliseconds=chance.randrange(DISORDER_MS)))
+    return RandomTable(name, columns, rows, [_json(r) for r in arrival])
+
+
+def _value(column: Column, i: int, keys: list[str], chance: random.Random) -> Any:
+    if column.name == "id":
+        return i
+    if chance.random() < 0.1:
+        return None
+    match column.kind:
+        case "text":
+            return chance.choice(keys)
+        case "number":
+            return Decimal(chance.randrange(-500, 5000)) / 100
+        case _:
+            return chance.randrange(4 if column.name == "g" else 50)
+
+
+def _changelog(steps: int, chance: random.Random) -> RandomTable:
+    """Inserts, updates and deletes of rows known by `id`."""
+    current: dict[int, Row] = {}
+    lines = []
+    for step in range(steps):
+        known = list(current)
+        act = chance.random()
+        if act < 0.5 or not known:
+            row = {"id": step, "k": chance.choice(["k0", "k1", "k2", None]), "w": chance.randrange(20)}
+            lines.append(json.dumps({"before": None, "after": row, "op": "c"}))
+            current[step] = row
+            continue
+        key = chance.choice(known)
+        before = current.pop(key)
+        if act < 0.8:
+            current[key] = {**before, "w": chance.randrange(20), "k": chance.choice(["k0", "k1", before["k"]])}
+            lines.append(json.dumps({"before": before, "after": current[key], "op": "u"}))
+        else:
+            lines.append(json.dumps({"before": before, "after": None, "op": "d"}))
+    return RandomTable("c", C_COLUMNS, list(current.values()), lines, changes=True)
+
+
+def _json(row: Row) -> str:
+    shown = {
+        k: float(v) if isinstance(v, Decimal) else v.isoformat(" ", "milliseconds") if isinstance(v, dt.datetime) else v
+        for k, v in row.items()
+    }
+    return json.dumps(shown, ensure_ascii=False)

@@ -1,0 +1,92 @@
+"""Random queries over random data: the folded stream equals what DuckDB answers over the finished tables.
+
+Parallelism and batch size are random too. Each seed is a case of its own; what a seed found gets a test that says what it was.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from flowrun.runners.compile import compile_pipeline
+from flowrun.runners.embedded import run_embedded
+from tests.sql.random_queries import Generator, Query, script
+from tests.sql.random_tables import random_tables
+
+SEEDS = 200
+SOAK_SEEDS = 4000
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_stream_ends_with_what_a_database_answers(seed: int, tmp_path: Path) -> None:
+    check(seed, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(SEEDS, SOAK_SEEDS))
+def test_more_of_them(seed: int, tmp_path: Path) -> None:
+    check(seed, tmp_path)
+
+
+def check(seed: int, folder: Path) -> None:
+    """One seed: make tables and a query, run both, compare."""
+    chance = random.Random(seed)
+    tables = random_tables(chance)
+    query = Generator(chance).query()
+    database = duckdb.connect()
+    database.execute("SET TimeZone = 'UTC'")
+    for table in tables:
+        table.write(folder)
+        table.load(database)
+    form = "json" if query.append else "debezium-json"
+    sink = f"'connector'='filesystem', 'path'='{folder}/out', 'format'='{form}'"
+    pipeline = folder / "query.sql"
+    pipeline.write_text(script(query, "\n".join(t.ddl(folder) for t in tables), sink))
+    overrides = {
+        "settings.parallelism": str(chance.choice([1, 2, 3])),
+        "settings.batch_rows": str(chance.choice([1, 7, 64, 10_000])),
+    }
+    wanted = Counter(tuple(map(_plain, row)) for row in database.execute(query.duck).fetchall())
+    run_embedded(compile_pipeline(pipeline, {}, overrides).job_graph)
+    got = folded(folder / "out", query)
+    extra, missing = got - wanted, wanted - got
+    negative = {r: n for r, n in got.items() if n < 0}
+    assert (extra, missing, negative) == (Counter(), Counter(), {}), f"{overrides}\n{query.flink}\n{query.duck}"
+
+
+def folded(folder: Path, query: Query) -> Counter[tuple[Any, ...]]:
+    """The rows that the written changes add up to."""
+    rows: Counter[tuple[Any, ...]] = Counter()
+    for file in sorted(folder.rglob("[!._]*")):
+        for line in file.read_text().splitlines() if file.is_file() else ():
+            change = json.loads(line, parse_float=Decimal)
+            if query.append:
+                rows[_row(change, query)] += 1
+                continue
+            if change["before"] is not None:
+                rows[_row(change["before"], query)] -= 1
+            if change["after"] is not None:
+                rows[_row(change["after"], query)] += 1
+    return Counter({row: count for row, count in rows.items() if count})
+
+
+def _row(values: dict[str, Any], query: Query) -> tuple[Any, ...]:
+    return tuple(
+        dt.datetime.fromisoformat(values[c.name])
+        if c.kind == "time" and values[c.name] is not None
+        else _plain(values[c.name])
+        for c in query.columns
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Numbers by value."""
+    return Decimal(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else value
