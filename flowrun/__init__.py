@@ -1,3 +1,21 @@
 """flowrun: declarative streaming pipelines with Flink's semantics on Arrow batches."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flowrun.api.user_functions import udaf, udf, udtf
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "udaf", "udf", "udtf"]
+
+_FOR_USERS = dict.fromkeys(("udaf", "udf", "udtf"), "flowrun.api.user_functions")
+
+
+def __getattr__(name: str) -> object:
+    """What users import from the package itself, imported when it is first asked for: the command must start fast."""
+    if name in _FOR_USERS:
+        return getattr(import_module(_FOR_USERS[name]), name)
+    raise AttributeError(f"module 'flowrun' has no attribute '{name}'")

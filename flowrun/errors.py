@@ -67,12 +67,27 @@ class Diagnostic:
         place = f"{self.location}: " if self.location else ""
         lines = [f"{place}{self.severity.value}: {self.message}"]
         if self.location is not None and self.source_line is not None:
-            shown = self.source_line.replace("\t", " ")
-            width = max(1, min(self.location.length, len(shown) - self.location.column + 1))
-            lines += [f"    {shown}", "    " + " " * (self.location.column - 1) + "^" * width]
+            shown, before = _stretch_around(self.source_line.replace("\t", " "), self.location)
+            width = max(1, min(self.location.length, len(shown) - before))
+            lines += [f"    {shown}", "    " + " " * before + "^" * width]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
+
+
+_LONGEST_SHOWN = 200
+"""Of a longer line of the user's text only the stretch around the marked place is shown."""
+
+
+def _stretch_around(line: str, location: Location) -> tuple[str, int]:
+    """(the line, or of a very long one what stands around the place, with … where it is cut; code points before the mark)."""
+    before = location.column - 1
+    if len(line) <= _LONGEST_SHOWN:
+        return line, before
+    first = max(0, min(before - _LONGEST_SHOWN // 4, len(line) - _LONGEST_SHOWN))
+    last = min(len(line), first + _LONGEST_SHOWN)
+    head, tail = "… " if first else "", " …" if last < len(line) else ""
+    return head + line[first:last] + tail, len(head) + before - first
 
 
 class PipelineError(FlowrunError):

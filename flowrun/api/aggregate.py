@@ -39,6 +39,28 @@ CollectKernel = Callable[[pa.ListArray, DataType], pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
+class UserAggregate:
+    """A user's Python aggregate (see `flowrun.api.user_functions.Aggregate`): `reference` is `module:name`.
+
+    Attributes:
+        name: of the function in SQL, for messages.
+        search_path: folders that are looked in first.
+        arguments: types of its arguments. Of several the aggregate's argument column is a ROW, of none it holds anything.
+        result: type of its value.
+        vectorised: it takes Arrow arrays, the rows of one group, else the values of one row.
+        retractable: it can take rows back.
+    """
+
+    name: str
+    reference: str
+    search_path: tuple[str, ...]
+    arguments: tuple[DataType, ...]
+    result: DataType
+    vectorised: bool = False
+    retractable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AggregateKernel:
     """A resolved aggregate: either `accumulators` with `finish`, or `collect` for those that need their values (LISTAGG).
 
@@ -49,6 +71,7 @@ class AggregateKernel:
         retractable: subtracting a value from the accumulators is exact (count, sum, avg, variance).
         order_sensitive: the result depends on arrival order (FIRST_VALUE, LAST_VALUE, LISTAGG).
         keeps_nulls: NULL arguments are collected too (ARRAY_AGG); all others leave them out.
+        user: the user's aggregate that `collect` calls; an operator may keep its accumulators instead of the values.
     """
 
     function: str
@@ -60,6 +83,7 @@ class AggregateKernel:
     retractable: bool = False
     order_sensitive: bool = False
     keeps_nulls: bool = False
+    user: UserAggregate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from flowrun.api.lookup import LookupSource
 from flowrun.api.sink import Sink
 from flowrun.api.source import Delivery, Source
 from flowrun.core.options import Option, Options
 from flowrun.core.schema import Schema
+from flowrun.core.types import DataType
 
 PushedValue = bool | int | float | str | bytes | None
 
@@ -53,6 +55,8 @@ class TableDefinition:
         filters: hints for reading less (sources only).
         unbounded: for a sink: whether the job has an unbounded source.
         declared: for a source: all physical columns, pruned ones too; None: `schema` is all.
+        metadata: for a source: columns of `schema` and `declared` that the connector or format fills, not the stored rows.
+        updating: for a sink: whether the rows that it gets hold updates or deletes.
     """
 
     name: str
@@ -64,6 +68,8 @@ class TableDefinition:
     filters: tuple[PushedFilter, ...] = ()
     unbounded: bool = False
     declared: Schema | None = None
+    updating: bool = False
+    metadata: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +92,17 @@ class Connector:
     notes: str = ""
     partitions: bool = False
     """Whether its sinks can keep rows apart by partition columns."""
+    reads_fields: bool = False
+    """Whether its sources can read a ROW column with some of its fields only: their schema then has fewer than the declared one."""
     source_delivery: Delivery | None = None
     """What its sources promise after a restart, for lists; `Source.delivery` is what counts."""
     sink_delivery: Delivery | None = None
     """What its sinks promise when checkpoints are on, for lists; `Sink.delivery` is what counts."""
+    metadata: tuple[tuple[str, DataType], ...] = ()
+    """Keys of METADATA columns that its sources can fill, with their types: columns of these names may be asked for."""
+    lookup_options: tuple[Option, ...] = ()
+    create_lookup: Callable[[TableDefinition, tuple[str, ...]], LookupSource] | None = None
+    """(table, names of the columns to ask by) → its lookup; `schema` of the table are the columns wanted, `declared` all of them."""
 
 
 @dataclass(frozen=True, slots=True)

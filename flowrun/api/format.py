@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Protocol
+from typing import IO, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from flowrun.api.connector import PushedFilter
 from flowrun.core.options import Option, Options
 from flowrun.core.schema import Schema
+from flowrun.core.types import DataType
 
 Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 """Byte positions, int64."""
@@ -91,13 +92,16 @@ class DecodedRecords:
 
     Attributes:
         columns: the good rows in record order, with the decoder's schema.
-        records: for each row the index of its record, ascending; records in neither `records` nor `bad` hold no row (blank).
+        records: for each row the index of its record, ascending; records in neither `records` nor `bad` hold no row (blank). A record
+            of a format that carries changes may hold several rows.
         bad: records that could not be decoded, ascending.
+        kinds: `RowKind` of each row, int8; None: all are inserts.
     """
 
     columns: pa.RecordBatch
     records: Offsets
     bad: tuple[BadRecord, ...] = ()
+    kinds: pa.Int8Array | None = None
 
 
 class RecordDecoder(Protocol):
@@ -133,6 +137,19 @@ class RecordEncoder(Protocol):
 
     def encode_messages(self, columns: pa.RecordBatch) -> pa.Array:
         """One payload a row (string or binary array), without line ends."""
+        ...
+
+
+@runtime_checkable
+class ChangeEncoder(RecordEncoder, Protocol):
+    """The encoder of a format that carries changes; its other methods take all rows for inserts."""
+
+    def encode_changes(self, columns: pa.RecordBatch, kinds: pa.Int8Array) -> pa.Buffer:
+        """All rows as whole lines that say which change each row is."""
+        ...
+
+    def encode_change_messages(self, columns: pa.RecordBatch, kinds: pa.Int8Array) -> pa.Array:
+        """One payload a row that says which change it is, without line ends."""
         ...
 
 
@@ -184,6 +201,10 @@ class RecordFormat:
     create_framer: Callable[[Options], Framer]
     splittable: Callable[[Options], bool]
     """Whether a reader may start at any byte and find the next record by its line end alone."""
+    changelog: bool = False
+    """Whether records say which change they are: decoders may give row kinds, and encoders are `ChangeEncoder`s."""
+    metadata: tuple[tuple[str, DataType], ...] = ()
+    """Keys of METADATA columns that decoders can fill, with their types: columns of these names may be asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import pyarrow as pa
+
 from flowrun.api.metrics import MetricGroup
 from flowrun.api.operator import ProcessingTimeService
 from flowrun.api.source import Delivery, JsonValue
+from flowrun.api.state import KeyGroupRange
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
@@ -24,6 +27,10 @@ class Committable:
 
     commit_id: str
     payload: Mapping[str, JsonValue]
+
+
+NO_KEY_GROUPS = KeyGroupRange(0, 0)
+"""Of a writer that no rows are dealt out to by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,12 @@ class WriterContext:
     owner: str = ""
     """Stays the same over restarts and resumptions of a job: temporary names contain it too, so that what a killed process left can
     be found. Empty: nobody will look for it."""
+    operator_id: str = ""
+    """Tells the sinks of a job apart; stable across runs."""
+    key_groups: KeyGroupRange = NO_KEY_GROUPS
+    """The key groups of this subtask: of the rows of a `KeyedSink`, whose key groups are these, it gets those."""
+    publishes_early: bool = False
+    """Whether nothing ever asks for a commit but the end: no checkpoints, and unbounded. What is `rolled` is visible then."""
 
 
 class SinkWriter(Protocol):
@@ -99,6 +112,33 @@ class OrphanDiscarding(Protocol):
             owner: as in `WriterContext.owner`; not empty.
             keep: commit ids of everything that may still be committed.
         """
+        ...
+
+
+class KeyedSinkWriter(SinkWriter, Protocol):
+    """A writer that keeps rows by key: they are part of the job's state."""
+
+    def restore(self, rows: pa.RecordBatch) -> None:
+        """Take back rows of this subtask's key groups that `kept` gave, in their order; before `open`."""
+        ...
+
+    def kept(self) -> pa.RecordBatch:
+        """The rows to keep, with the columns of the sink; immutable. Asked right after `prepare_commit`."""
+        ...
+
+
+@runtime_checkable
+class KeyedSink(Protocol):
+    """A sink whose writers keep rows by the table's primary key (`KeyedSinkWriter`); rows are dealt out to them by it."""
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """Columns of the key; not empty. If it is, the sink keeps nothing, and is like any other."""
+        ...
+
+    @property
+    def key_groups(self) -> int:
+        """Into how many groups keys are dealt; also the most subtasks that the sink can have."""
         ...
 
 

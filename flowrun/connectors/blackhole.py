@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import Connector, TableDefinition
 from flowrun.api.sink import SinkWriter, WriterContext
 from flowrun.api.source import Delivery
@@ -33,6 +34,11 @@ class BlackholeSink:
     def delivery(self) -> Delivery:
         """Dropping a row twice is no different."""
         return Delivery.AT_LEAST_ONCE
+
+    @property
+    def changes_taken(self) -> ChangesTaken:
+        """All changes, as they come."""
+        return ChangesTaken.ALL
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer for one subtask."""

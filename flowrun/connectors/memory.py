@@ -13,6 +13,7 @@ from typing import cast
 
 import pyarrow as pa
 
+from flowrun.api.changelog import ChangelogMode, ChangesTaken
 from flowrun.api.connector import Connector, TableDefinition
 from flowrun.api.operator import InputStatus
 from flowrun.api.sink import SinkWriter, WriterContext
@@ -78,6 +79,12 @@ class MemorySource:
     def delivery(self) -> Delivery:
         """Positions are exact while the process lives."""
         return Delivery.EXACTLY_ONCE
+
+    @property
+    def changelog_mode(self) -> ChangelogMode:
+        """Inserts, unless some batch has row kinds."""
+        changes = any(b.row_kinds is not None for batches in _inputs[self.table] for b in batches)
+        return ChangelogMode.RETRACT if changes else ChangelogMode.APPEND
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
         """One split a partition."""
@@ -149,6 +156,11 @@ class MemorySink:
     def delivery(self) -> Delivery:
         """Rows collected before a failure are collected again after it."""
         return Delivery.AT_LEAST_ONCE
+
+    @property
+    def changes_taken(self) -> ChangesTaken:
+        """All changes, as they come."""
+        return ChangesTaken.ALL
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer for one subtask."""

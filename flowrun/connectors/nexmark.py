@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from flowrun.api.connector import Connector, TableDefinition
 from flowrun.api.source import Delivery
+from flowrun.connectors.formats.arrow_fit import fit_column
 from flowrun.connectors.generated import GeneratedSource, RowGenerator
 from flowrun.connectors.nexmark_events import AUCTION, BID, PERSON, EventConfig, NexmarkEvents
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.schema import Schema
-from flowrun.core.types import INT
+from flowrun.core.types import INT, DataType, TypeRoot
 from flowrun.errors import OptionError
 
 SCHEMA = Schema.from_pairs([("event_type", INT), ("person", PERSON), ("auction", AUCTION), ("bid", BID)])
@@ -92,17 +93,20 @@ class _Events:
 class _EventMaker:
     def __init__(self, recipe: _Events, origin_ms: int) -> None:
         self._schema = recipe.schema
+        self._fits = [fit_column(SCHEMA.field(f.name).type.arrow, f.type) for f in recipe.schema]
         self._events = NexmarkEvents(recipe.config, origin_ms)
 
     def rows(self, start: int, count: int) -> pa.RecordBatch:
         """Events `start` … `start + count − 1`; only the columns asked for are computed."""
         block = self._events.block(start, count)
-        return pa.RecordBatch.from_arrays([block.column(n) for n in self._schema.names], schema=self._schema.arrow)
+        columns = [block.column(n) for n in self._schema.names]
+        fitted = [c if fit is None else fit(c) for c, fit in zip(columns, self._fits, strict=True)]
+        return pa.RecordBatch.from_arrays(fitted, schema=self._schema.arrow)
 
 
 def _create_source(table: TableDefinition) -> GeneratedSource:
-    for field in table.schema:
-        if field.name not in SCHEMA or SCHEMA.field(field.name).type != field.type:
+    for field in (*(table.declared or ()), *table.schema):
+        if field.name not in SCHEMA or not _is_part_of(field.type, SCHEMA.field(field.name).type):
             expected = f"{SCHEMA.field(field.name).type}" if field.name in SCHEMA else "no such column"
             raise OptionError(
                 "schema",
@@ -127,6 +131,13 @@ def _create_source(table: TableDefinition) -> GeneratedSource:
     if not options.flag("max-emit-speed"):
         rate = options.integer("first-event.rate")
     return GeneratedSource(_Events(table.schema, _config(options)), min(limits) if limits else None, rate)
+
+
+def _is_part_of(asked: DataType, made: DataType) -> bool:
+    """Whether a type is the generated one, or a ROW of some of its fields."""
+    if asked.root is not TypeRoot.ROW or made.root is not TypeRoot.ROW:
+        return asked == made
+    return all(made.field(n) == t for n, t in zip(asked.names, asked.children, strict=True))
 
 
 def _config(options: Options) -> EventConfig:
@@ -167,5 +178,6 @@ CONNECTOR = Connector(
     create_source=_create_source,
     source_delivery=Delivery.EXACTLY_ONCE,
     default_schema=SCHEMA,
+    reads_fields=True,
     notes="Columns: event_type (0 person, 1 auction, 2 bid), and the nested rows person, auction and bid, NULL but for the event's own.",
 )

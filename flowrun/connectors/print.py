@@ -5,12 +5,18 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import Connector, TableDefinition
 from flowrun.api.sink import SinkWriter, WriterContext
 from flowrun.api.source import Delivery
+from flowrun.connectors.live_rows import listener_of
+from flowrun.connectors.newest_rows import key_numbers
 from flowrun.connectors.row_text import render_rows
 from flowrun.connectors.stateless_sink import ImmediateWriter
-from flowrun.core.elements import RecordBatch
+from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.options import Option, OptionType
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError
@@ -18,40 +24,63 @@ from flowrun.errors import ConnectorError
 OPTIONS = (
     Option("print-identifier", OptionType.STRING, "Text before each row, to tell several print sinks apart."),
     Option("standard-error", OptionType.BOOLEAN, "Print to standard error instead of standard output.", default=False),
+    Option(
+        "live",
+        OptionType.BOOLEAN,
+        "On a terminal show the rows as a table that is kept up to date; what a SELECT without INSERT does.",
+        default=False,
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PrintSink:
-    """Prints each row as `identifier:subtask> +I[…]`; prefix and subtask are left out when they say nothing."""
+    """Prints each row as `identifier:subtask> +I[…]`; prefix and subtask are left out when they say nothing.
+
+    With a primary key an update is one line, +U: its −U, a row of the same key just before, is left out.
+    """
 
     schema: Schema
     identifier: str
     standard_error: bool
+    primary_key: tuple[str, ...] = ()
+    live_name: str | None = None
 
     @property
     def delivery(self) -> Delivery:
         """Rows printed before a failure are printed again after it."""
         return Delivery.AT_LEAST_ONCE
 
+    @property
+    def changes_taken(self) -> ChangesTaken:
+        """All changes, as they come."""
+        return ChangesTaken.ALL
+
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer for one subtask."""
         parts = [self.identifier] if self.identifier else []
         if context.parallelism > 1:
             parts.append(str(context.subtask + 1))
-        return _PrintWriter(":".join(parts) + "> " if parts else "", self.standard_error)
+        return _PrintWriter(self, ":".join(parts) + "> " if parts else "")
 
     def create_committer(self) -> None:
         """Nothing to commit."""
 
 
 class _PrintWriter(ImmediateWriter):
-    def __init__(self, prefix: str, standard_error: bool) -> None:
+    def __init__(self, sink: PrintSink, prefix: str) -> None:
+        self._sink = sink
         self._prefix = prefix
-        self._standard_error = standard_error
+        self._standard_error = sink.standard_error
 
     def write(self, batch: RecordBatch) -> None:
-        """Print the rows with one write, so that lines of subtasks do not mix."""
+        """Print the rows with one write, so that lines of subtasks do not mix; or hand them to who listens."""
+        listener = None if self._sink.live_name is None else listener_of(self._sink.live_name)
+        if listener is not None:
+            listener.take(batch)
+            return
+        if self._sink.primary_key and batch.row_kinds is not None:
+            batch = without_old_versions(batch, self._sink.primary_key)
         lines = render_rows(batch).to_pylist()
         text = self._prefix + ("\n" + self._prefix).join(lines) + "\n"
         # looked up at each write: a live view replaces the streams while it is shown
@@ -67,7 +96,25 @@ class _PrintWriter(ImmediateWriter):
 
 def _create_sink(table: TableDefinition) -> PrintSink:
     identifier = table.options.get("print-identifier")
-    return PrintSink(table.schema, "" if identifier is None else str(identifier), table.options.flag("standard-error"))
+    return PrintSink(
+        schema=table.schema,
+        identifier="" if identifier is None else str(identifier),
+        standard_error=table.options.flag("standard-error"),
+        primary_key=table.primary_key,
+        live_name=table.name if table.options.flag("live") else None,
+    )
+
+
+def without_old_versions(batch: RecordBatch, key: tuple[str, ...]) -> RecordBatch:
+    """The changes without each −U that a +U of the same key follows."""
+    assert batch.row_kinds is not None
+    kinds = batch.row_kinds.to_numpy(zero_copy_only=False)
+    replaced = np.zeros(len(kinds), np.bool_)
+    replaced[:-1] = (kinds[:-1] == RowKind.UPDATE_BEFORE) & (kinds[1:] == RowKind.UPDATE_AFTER)
+    if replaced.any():
+        keys = key_numbers([batch.columns.column(k) for k in key], range(len(key)))
+        replaced[:-1] &= keys[:-1] == keys[1:]
+    return batch.filter(pa.array(~replaced))
 
 
 CONNECTOR = Connector(

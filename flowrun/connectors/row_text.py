@@ -21,13 +21,18 @@ def render_rows(batch: RecordBatch) -> pa.Array:
     if batch.columns.num_columns == 0:
         values = pa.array([""] * batch.num_rows)
     else:
-        texts = [_column_text(column) for column in batch.columns.columns]
+        texts = [column_text(column) for column in batch.columns.columns]
         values = pc.binary_join_element_wise(*texts, ", ", null_handling="replace", null_replacement=_NULL_TEXT)
     symbols = pa.scalar("+I") if batch.row_kinds is None else _SYMBOLS.take(batch.row_kinds)
     return pc.binary_join_element_wise(symbols, "[", values, "]", "")
 
 
-def _column_text(column: pa.Array) -> pa.Array:
+def column_text(column: pa.Array) -> pa.Array:
+    """The values as text (string array); NULL stays NULL.
+
+    >>> column_text(pa.array([1.0, None])).to_pylist()
+    ['1.0', None]
+    """
     kind = column.type
     if pa.types.is_string(kind):
         return column

@@ -1,7 +1,7 @@
 """SQL types from text: `DECIMAL(10, 2)`, `ARRAY<ROW<id INT, name STRING>>`, `TIMESTAMP(3) WITH LOCAL TIME ZONE`, …
 
 A small recursive-descent parser of Apache Flink's type syntax with Flink's defaults: DECIMAL is (10, 0), TIMESTAMP and TIMESTAMP_LTZ
-have 6 fractional digits, TIME has none, CHAR and BINARY have length 1. NOT NULL is read and dropped: schemas carry nullability.
+have 6 fractional digits, TIME has none, CHAR and BINARY have length 1. A MULTISET is a MAP from element to how often it occurs. NOT NULL is read and dropped: schemas carry nullability.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _DAY_TIME_UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
 _YEAR_MONTH_UNITS = ("YEAR", "MONTH")
 KNOWN_TYPES = (
     *_SIMPLE, "DOUBLE", "DECIMAL", "NUMERIC", "DEC", "CHAR", "VARCHAR", "BINARY", "VARBINARY", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ",
-    "INTERVAL", "ARRAY", "MAP", "ROW",
+    "INTERVAL", "ARRAY", "MAP", "MULTISET", "ROW",
 )  # fmt: skip
 """Every word that may start a type."""
 
@@ -175,8 +175,8 @@ class _TypeParser:
         if token.kind is not _Kind.WORD:
             raise self._error(f"expected a type, got {token.shown}", token)
         result = self._root(token)
-        while self._accept_words("ARRAY"):  # the standard's postfix form: INT ARRAY
-            result = array(result)
+        while self._token.is_word("ARRAY", "MULTISET"):  # the standard's postfix form: INT ARRAY
+            result = array(result) if self._advance().is_word("ARRAY") else map_of(result, INT)
         if not self._accept_words("NOT", "NULL"):
             self._accept_words("NULL")
         return result
@@ -190,10 +190,13 @@ class _TypeParser:
                 self._accept_words("PRECISION")
                 return DOUBLE
             case "CHAR" | "CHARACTER" if word == "CHARACTER" and self._accept_words("VARYING"):
-                return DataType(TypeRoot.VARCHAR, length=self._length() or 1)
-            case "CHAR" | "CHARACTER" | "VARCHAR" | "BINARY" | "VARBINARY":
+                return DataType(TypeRoot.VARCHAR, length=self._unbounded(TypeRoot.VARCHAR, self._length()))
+            case "VARCHAR" | "VARBINARY":  # without a length they have no limit, as in Flink's SQL
+                root = TypeRoot[word]
+                return DataType(root, length=self._unbounded(root, self._length()))
+            case "CHAR" | "CHARACTER" | "BINARY":
                 root = TypeRoot.CHAR if word == "CHARACTER" else TypeRoot[word]
-                return DataType(root, length=self._unbounded(root, self._length() or 1))
+                return DataType(root, length=self._length() or 1)
             case "TIME":
                 precision = self._precision(0)
                 self._accept_words("WITHOUT", "TIME", "ZONE")
@@ -214,6 +217,8 @@ class _TypeParser:
                 return array(self._one())
             case "MAP":
                 return self._map()
+            case "MULTISET":
+                return map_of(self._enclosed(self.type, "MULTISET<type>"), INT)
             case "ROW":
                 return self._row()
         if word in _SIMPLE:
@@ -247,7 +252,7 @@ class _TypeParser:
         return length
 
     @staticmethod
-    def _unbounded(root: TypeRoot, length: int) -> int | None:
+    def _unbounded(root: TypeRoot, length: int | None) -> int | None:
         # Flink writes STRING and BYTES as VARCHAR(2147483647) and VARBINARY(2147483647)
         return None if root in (TypeRoot.VARCHAR, TypeRoot.VARBINARY) and length == 2**31 - 1 else length
 

@@ -106,6 +106,23 @@ def collect_array(values: pa.ListArray, result: DataType) -> pa.Array:
     return filled if filled.type == result.arrow else filled.cast(result.arrow)
 
 
+def collect_single(values: pa.ListArray, result: DataType) -> pa.Array:
+    """Each group's only value; NULL where there is none.
+
+    Raises:
+        DataError: a group has several.
+    """
+    counts = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    if counts.max(initial=0) > 1:
+        raise DataError(
+            f"a subquery that stands for one value gave {counts.max()} rows",
+            row=int(counts.argmax()),
+            hint="use MAX or MIN, add ORDER BY … LIMIT 1, or make its condition find one row",
+        )
+    filled = pc.if_else(pa.array(counts > 0), values, pa.scalar([None], values.type))
+    return pc.list_element(filled, 0) if len(filled) else pa.array([], result.arrow)
+
+
 def collect_multiset(values: pa.ListArray, result: DataType) -> pa.Array:
     """Each group's values with how often they occur, in order of first occurrence."""
     rows = len(values)

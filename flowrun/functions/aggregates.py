@@ -157,6 +157,10 @@ def _multiset(name: str, type: DataType) -> AggregateKernel:
     return AggregateKernel(name, type, map_of(type, INT), collect=kernels.collect_multiset)
 
 
+def _single(name: str, type: DataType) -> AggregateKernel:
+    return AggregateKernel(name, type, type, collect=kernels.collect_single, keeps_nulls=True)
+
+
 def _spark_average(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
     inner = texts[0]
     if result.is_integer:
@@ -219,5 +223,7 @@ AGGREGATES = (
     _one("ARRAY_AGG", _anything, "a value", _array_aggregate, "The values in arrival order as an array, NULLs included."),
     _one("COLLECT", _comparable, "a value that has an order", _multiset,
          "The values as a multiset: a map from value to how often it occurs."),
+    _one("SINGLE_VALUE", _anything, "a value", _single,
+         "The only value; an error if there are several. What a subquery used as a value must give."),
 )  # fmt: skip
 """All aggregates."""

@@ -69,8 +69,10 @@ def _function(
 CURRENT_TIMES = (
     _function(
         "CURRENT_TIMESTAMP", timestamp_ltz(3), _instant, "The current instant.", "current_timestamp()",
-        "NOW", "CURRENT_ROW_TIMESTAMP", "PROCTIME",
+        "NOW", "CURRENT_ROW_TIMESTAMP",
     ),
+    # of its own name: a column made of it is a processing-time attribute
+    _function("PROCTIME", timestamp_ltz(3), _instant, "The current instant, as a processing-time attribute.", "current_timestamp()"),
     _function(
         "LOCALTIMESTAMP", timestamp(3), _instant, "The current date and time of the session's zone (UTC).",
         "localtimestamp()",

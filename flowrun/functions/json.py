@@ -16,10 +16,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.core.types import BOOLEAN, INT, STRING, DataType
+from flowrun.core.types import BOOLEAN, INT, STRING, DataType, array
 from flowrun.errors import DataError
 from flowrun.functions.contract import Datum, ScalarFunction
-from flowrun.functions.json_documents import INVALID, container_text, parse, scalar_text
+from flowrun.functions.json_documents import INVALID, container_text, dump, parse, scalar_text
 from flowrun.functions.json_path import MISSING, JsonPath, JsonPathError, compile_path, path_problem
 from flowrun.functions.rules import TEXT, Parameter, Rule, word
 from flowrun.functions.vectors import Distinct, as_array, is_constant, map_distinct, null_of
@@ -35,13 +35,11 @@ _QUOTABLE = re.compile(r'["\\/\x00-\x1f]')
 
 
 def _at_path(path: JsonPath, document: Any) -> Any:
-    """The value at a path, `_EMPTY` (lax) or `_ERROR` (strict) if there is none or it is JSON null."""
-    if document is INVALID:
+    """The value at a path; `_EMPTY` if it is JSON null, `_EMPTY` (lax) or `_ERROR` (strict) if there is none."""
+    found = MISSING if document is INVALID else path.find(document)
+    if found is MISSING:
         return _ERROR if path.strict else _EMPTY
-    found = path.find(document)
-    if found is MISSING or found is None:
-        return _ERROR if path.strict else _EMPTY
-    return found
+    return _EMPTY if found is None else found
 
 
 def find_value(text: str, document: Any, path: JsonPath) -> Any:
@@ -52,7 +50,9 @@ def find_value(text: str, document: Any, path: JsonPath) -> Any:
         return found
     if kind is int:
         return str(found)
-    if found is MISSING or found is None or kind is dict or kind is list:
+    if found is None:  # JSON null is no value, also to a strict path
+        return _EMPTY
+    if found is MISSING or kind is dict or kind is list:
         return _ERROR if path.strict else _EMPTY
     return scalar_text(text, path, found)
 
@@ -229,6 +229,18 @@ def json_type(text: str, path: str | None = None) -> str | None:
     return names.get(type(found), "number")
 
 
+def json_elements(text: str) -> list[str | None] | None:
+    """The elements of a JSON array as text: strings as they are, others as JSON; NULL for anything else.
+
+    >>> json_elements('["a", 1, {"b": null}, null]'), json_elements("{}")
+    (['a', '1', '{"b":null}', None], None)
+    """
+    found = parse(text)
+    if not isinstance(found, list):
+        return None
+    return [e if e is None or isinstance(e, str) else dump(e) for e in found]
+
+
 def json_quote(text: str) -> str:
     r"""A text as a JSON string.
 
@@ -296,6 +308,10 @@ JSONS = (
     ScalarFunction(
         "JSON_TYPE", Rule("JSON_TYPE(json[, path])", STRING, (TEXT,), (JSON_PATH,)), Distinct(json_type),
         "JSON_TYPE(json[, path])", "object, array, string, number, boolean or null.",
+    ),
+    ScalarFunction(
+        "JSON_ELEMENTS", Rule("JSON_ELEMENTS(json)", array(STRING), (TEXT,)), Distinct(json_elements),
+        "JSON_ELEMENTS(json)", "The elements of a JSON array as text: what JSON_QUERY(… RETURNING ARRAY<STRING>) gives.",
     ),
     ScalarFunction(
         "JSON_QUOTE", Rule("JSON_QUOTE(string)", STRING, (TEXT,)), Distinct(json_quote), "JSON_QUOTE(string)",

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001 - kernels share one signature
-"""JSON functions that write: JSON_STRING, JSON_OBJECT, JSON_ARRAY.
+"""JSON functions that write: JSON_STRING, JSON_OBJECT, JSON_ARRAY, and JSON_OBJECT_OF, which ends JSON_OBJECTAGG.
 
 JSON_OBJECT and JSON_ARRAY begin with two constants that the binder writes: what to do with NULL (`NULL` or `ABSENT`), and one mark for
 each value, `j` for a value that is JSON itself (the result of another constructor) and `-` for any other.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import datetime
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.types import STRING, DataType, TypeRoot, from_arrow
-from flowrun.errors import ExpressionError
+from flowrun.errors import DataError, ExpressionError
 from flowrun.functions.contract import Argument, Datum, ScalarFunction, Signature
 from flowrun.functions.json_documents import dump
 from flowrun.functions.rules import ANYTHING, TEXT, Rule, word
@@ -149,6 +149,48 @@ def _json_array(arguments: Sequence[Datum], rows: int, result: DataType) -> Datu
     return _enclosed(parts, "[", "]", rows, lambda _: "", absent=mode.as_py().upper() == "ABSENT")
 
 
+def json_object_of(members: Sequence[Mapping[str, str | None]]) -> str:
+    """A JSON object of rows (key, JSON text), sorted by key.
+
+    Raises:
+        ValueError: a key is NULL, or there twice.
+
+    >>> json_object_of([{"k": "b", "v": "1"}, {"k": "a", "v": "null"}])
+    '{"a":null,"b":1}'
+    """
+    made: dict[str, str] = {}
+    for key, text in (tuple(m.values()) for m in members):
+        if key is None:
+            raise ValueError("a key is NULL")
+        if key in made:
+            raise ValueError(f"the key '{key}' is there twice")
+        made[key] = text or "null"
+    return "{" + ",".join(f"{orjson.dumps(k).decode()}:{made[k]}" for k in sorted(made)) + "}"
+
+
+def _json_object_of(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
+    texts: list[str] = []
+    for row, members in enumerate(as_array(arguments[0], rows).to_pylist()):
+        try:
+            texts.append(json_object_of(members or ()))
+        except ValueError as error:
+            raise DataError(
+                f"JSON_OBJECTAGG: {error}", row=row, hint="keys must be given and unique: filter or group by them before"
+            ) from None
+    return pa.array(texts, pa.string())
+
+
+def _object_of_rule(arguments: Sequence[Argument]) -> Signature:
+    given = [a.type for a in arguments]
+    element = given[0].children[0] if len(given) == 1 and given[0].root is TypeRoot.ARRAY else None
+    if element is None or [c.is_character for c in element.children] != [True, True]:
+        raise ExpressionError(
+            f"JSON_OBJECT_OF takes an ARRAY<ROW<key STRING, value STRING>>, {', '.join(map(str, given))} given",
+            hint="usage: JSON_OBJECT_OF(array)",
+        )
+    return Signature((given[0],), STRING)
+
+
 _OBJECT = "JSON_OBJECT([KEY key VALUE value, …] [NULL | ABSENT ON NULL])"
 _ARRAY = "JSON_ARRAY([value, …] [NULL | ABSENT ON NULL])"
 
@@ -163,6 +205,10 @@ JSON_CONSTRUCTORS = (
     ),
     ScalarFunction(
         "JSON_ARRAY", _ConstructorRule(_ARRAY, keyed=False), _json_array, _ARRAY, "A JSON array of values.",
+    ),
+    ScalarFunction(
+        "JSON_OBJECT_OF", _object_of_rule, _json_object_of, "JSON_OBJECT_OF(array)",
+        "A JSON object of an array of rows (key, JSON text), sorted by key; of NULL an empty one.", fallible=True,
     ),
 )  # fmt: skip
 """Functions that write JSON."""

@@ -11,6 +11,7 @@ from typing import TypeVar
 from flowrun.errors import InternalError
 from flowrun.functions.aggregates import AGGREGATES
 from flowrun.functions.arrays import ARRAYS
+from flowrun.functions.buckets import INTERNALS
 from flowrun.functions.conditional import CONDITIONALS
 from flowrun.functions.contract import AggregateFunction, ScalarFunction
 from flowrun.functions.current_time import CURRENT_TIMES
@@ -63,7 +64,7 @@ _SCALARS: tuple[ScalarFunction, ...] = (
     *CONDITIONALS,
     *HASHES,
 )
-_SCALAR_BY_NAME = index_by_name(_SCALARS)
+_SCALAR_BY_NAME = index_by_name((*_SCALARS, *INTERNALS))
 _AGGREGATE_BY_NAME = index_by_name(AGGREGATES)
 
 

@@ -117,10 +117,14 @@ class MultiInputTransformation(PhysicalTransformation):
 
 @dataclass(eq=False, kw_only=True)
 class SinkTransformation(PhysicalTransformation):
-    """Writes outside. `sink` is kept beside the factory so that the job master can commit."""
+    """Writes outside. `sink` is kept beside the factory so that the job master can commit.
+
+    `state_keys` are the key columns (positions in the input) if the sink keeps rows by key.
+    """
 
     input: Transformation
     sink: Sink
+    state_keys: tuple[int, ...] | None = None
 
     @property
     def inputs(self) -> tuple[Transformation, ...]:

@@ -190,7 +190,8 @@ def translate_multi_input(transformation: MultiInputTransformation, graph: Graph
 
 def translate_sink(transformation: SinkTransformation, graph: GraphUnderConstruction) -> Upstreams:
     """A node whose rows go nowhere else."""
-    return _add_physical(transformation, graph, NodeKind.SINK, transformation.inputs)
+    keys = None if transformation.state_keys is None else (transformation.state_keys,)
+    return _add_physical(transformation, graph, NodeKind.SINK, transformation.inputs, keys)
 
 
 def translate_union(transformation: UnionTransformation, graph: GraphUnderConstruction) -> Upstreams:

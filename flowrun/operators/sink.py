@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
 
 from flowrun.api.operator import ChainingStrategy
-from flowrun.api.sink import Committable, Sink, SinkWriter, WriterContext
+from flowrun.api.sink import Committable, KeyedSinkWriter, Sink, SinkWriter, WriterContext
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import LatencyMarker, RecordBatch
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import NotNullCheck
+from flowrun.operators.kept_rows import AGE, KEPT_ROWS, kept_rows_of
 from flowrun.operators.outside import named
 from flowrun.state.committables import COMMITTABLES, committables_state, read_committables
 
@@ -23,6 +27,15 @@ class SinkOperatorFactory:
 
     sink: Sink
     name: str = "sink"
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """The rows that a sink keeps by key."""
+        rows = kept_rows_of(self.sink)
+        return {} if rows is None else {KEPT_ROWS: rows.schema}
+
+    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
+        """What the columns of that table hold, beyond the sink's own."""
+        return {} if kept_rows_of(self.sink) is None else {KEPT_ROWS: {AGE: "order of arrival"}}
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -50,6 +63,8 @@ class _SinkOperator(AbstractOperator):
         self._writer: SinkWriter | None = None
         self._pending: dict[int, tuple[Committable, ...]] = {}
         self._asks_rolled = False
+        self._kept_rows = kept_rows_of(factory.sink)
+        self._restored_rows: pa.RecordBatch | None = None
 
     def connect(self, submit: Callable[[Sequence[Committable]], None]) -> None:
         """Receive the way to hand committables over."""
@@ -61,9 +76,17 @@ class _SinkOperator(AbstractOperator):
             raise InternalError(f"{self._place} is used before it was opened")
         return self._writer
 
+    @property
+    def _keyed_writer(self) -> KeyedSinkWriter:
+        return cast(KeyedSinkWriter, self._open_writer)
+
     def initialize_state(self, restored: OperatorSnapshot | None) -> None:
-        """Committables of the restored checkpoint."""
-        if restored is None or COMMITTABLES not in restored.operator:
+        """Committables of the restored checkpoint, and the rows that the writer kept."""
+        if restored is None:
+            return
+        if self._kept_rows is not None and KEPT_ROWS in restored.keyed:
+            self._restored_rows = self._kept_rows.read(restored.keyed[KEPT_ROWS])
+        if COMMITTABLES not in restored.operator:
             return
         for at, committable in read_committables(restored.operator[COMMITTABLES]):
             self._pending[at] = (*self._pending.get(at, ()), committable)
@@ -84,9 +107,15 @@ class _SinkOperator(AbstractOperator):
             metrics=context.metrics,
             pause=context.pause,
             owner=context.owner,
+            operator_id=context.operator_id,
+            key_groups=context.key_groups,
+            publishes_early=self._asks_rolled,
         )
         with named(self._place):
             self._writer = self._factory.sink.create_writer(writer_context)
+            restored, self._restored_rows = self._restored_rows, None
+            if restored is not None:
+                self._keyed_writer.restore(restored)
             self._writer.open()
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
@@ -114,9 +143,12 @@ class _SinkOperator(AbstractOperator):
             self._pending[checkpoint_id] = committables
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
-        """All committables whose checkpoint is not complete yet, this one's included."""
+        """All committables whose checkpoint is not complete yet, this one's included, and the rows that the writer keeps."""
         entries = ((at, c) for at, committables in sorted(self._pending.items()) for c in committables)
-        return OperatorSnapshot(operator={COMMITTABLES: committables_state(entries)})
+        keyed = {}
+        if self._kept_rows is not None:
+            keyed[KEPT_ROWS] = self._kept_rows.table(self._keyed_writer.kept())
+        return OperatorSnapshot(keyed=keyed, operator={COMMITTABLES: committables_state(entries)})
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Submit everything pre-committed up to this checkpoint."""

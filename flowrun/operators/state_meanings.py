@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.core.schema import Schema
@@ -37,8 +38,19 @@ _CALLS = {
 }
 
 
+@runtime_checkable
+class ExplainsState(Protocol):
+    """A factory that says itself what the columns of its state tables hold."""
+
+    def state_meanings(self) -> Meanings:
+        """Keyed table → column → what it holds."""
+        ...
+
+
 def state_meanings(factory: object) -> Meanings:
     """What the state tables of the operators that a factory makes hold; empty for operators whose columns speak for themselves."""
+    if isinstance(factory, ExplainsState):
+        return factory.state_meanings()
     for kind, describe in _DESCRIPTIONS.items():
         if isinstance(factory, kind):
             return describe(factory)
@@ -82,35 +94,42 @@ def _row_aggregation(schema: Schema, aggregates: tuple[BoundAggregate, ...], fix
 
 
 def _aggregation(layout: PartialLayout, aggregates: tuple[BoundAggregate, ...], fixed: Mapping[str, str]) -> Meanings:
-    texts = dict(enumerate(layout.input_schema.names))
-    for aggregate in aggregates:
-        if aggregate.argument is not None and aggregate.argument_text:
-            texts[aggregate.argument] = _bare(aggregate.argument_text)
-        if aggregate.filter is not None and aggregate.filter_text:
-            texts[aggregate.filter] = _bare(aggregate.filter_text)
+    texts = column_texts(layout.input_schema, aggregates)
     columns = dict(fixed)
     for partial in layout.partials:
-        call = _call(partial, texts)
+        call = call_text(partial, texts)
         columns[partial.name] = call
         if partial.companion is not None:
             columns[partial.companion] = f"arrival number of {call}" if partial.is_ordered else f"overflow of {call}"
     tables = {"partials": columns}
     for name, side in zip(layout.side_names, layout.sides, strict=True):
         kept = "distinct values of" if side.distinct else "values of"
-        held = f"{kept} {texts[side.argument]}{_where(side.filter, texts)}"
+        held = f"{kept} {texts[side.argument]}{where_text(side.filter, texts)}"
         tables[name] = {**fixed, VALUE: held, SEQ: "arrival number"}
     return tables
 
 
-def _call(partial: PartialColumn, texts: Mapping[int, str]) -> str:
+def column_texts(schema: Schema, aggregates: tuple[BoundAggregate, ...]) -> dict[int, str]:
+    """The columns that aggregates read, by position, as the user wrote them."""
+    texts = dict(enumerate(schema.names))
+    for aggregate in aggregates:
+        if aggregate.argument is not None and aggregate.argument_text:
+            texts[aggregate.argument] = bare_text(aggregate.argument_text)
+        if aggregate.filter is not None and aggregate.filter_text:
+            texts[aggregate.filter] = bare_text(aggregate.filter_text)
+    return texts
+
+
+def call_text(partial: PartialColumn, texts: Mapping[int, str]) -> str:
+    """What a partial column computes: `SUM(amount) FILTER (WHERE paid)`."""
     argument = "" if partial.argument is None else texts[partial.argument]
-    return _CALLS[partial.partial].format(argument) + _where(partial.filter, texts)
+    return _CALLS[partial.partial].format(argument) + where_text(partial.filter, texts)
 
 
-def _bare(text: str) -> str:
+def bare_text(text: str) -> str:
     """An expression without the parentheses around all of it.
 
-    >>> _bare("((a + b) * c)"), _bare("(a) + (b)")
+    >>> bare_text("((a + b) * c)"), bare_text("(a) + (b)")
     ('(a + b) * c', '(a) + (b)')
     """
     depth = 0
@@ -121,7 +140,8 @@ def _bare(text: str) -> str:
     return text[1:-1] if text.startswith("(") and text.endswith(")") else text
 
 
-def _where(position: int | None, texts: Mapping[int, str]) -> str:
+def where_text(position: int | None, texts: Mapping[int, str]) -> str:
+    """The filter at a position as it follows a call; empty without one."""
     return "" if position is None else f" FILTER (WHERE {texts[position]})"
 
 

@@ -91,7 +91,8 @@ class SourceDrive:
             raise ContractViolationError(
                 f"the source declares {self._source.schema.arrow}, but emitted {columns.columns.schema}"
             )
-        if not 0 < columns.num_rows <= self._batch_rows:
+        most = self._batch_rows if columns.row_kinds is None else self._batch_rows + 1  # an update is not cut in two
+        if not 0 < columns.num_rows <= most:
             raise ContractViolationError(
                 f"a batch of {columns.num_rows} rows where 1 to {self._batch_rows} are asked for"
             )

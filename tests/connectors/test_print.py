@@ -70,3 +70,23 @@ def test_the_prefix_says_which_sink_and_subtask_when_that_matters(
     writer = PrintSink(Schema.of(v=BIGINT), identifier, False).create_writer(context)
     writer.write(RecordBatch(pa.record_batch({"v": pa.array([7, 8])})))
     assert capsys.readouterr().out == f"{prefix}+I[7]\n{prefix}+I[8]\n"
+
+
+def test_with_a_primary_key_an_update_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    sink = PrintSink(Schema.of(id=BIGINT, n=BIGINT), "", False, primary_key=("id",))
+    clock = ManualClock()
+    context = WriterContext(0, 1, "a", clock, ManualProcessingTime(clock), RecordedMetrics(), lambda ms: None)
+    columns = pa.record_batch({"id": [1, 1, 1, 2, 3, 3], "n": [1, 1, 2, 2, 5, 5]})
+    kinds = pa.array([0, 1, 2, 3, 1, 3], pa.int8())
+    sink.create_writer(context).write(RecordBatch(columns, row_kinds=kinds))
+    assert capsys.readouterr().out.splitlines() == ["+I[1, 1]", "+U[1, 2]", "-D[2, 2]", "-U[3, 5]", "-D[3, 5]"]
+
+
+def test_a_moved_key_is_an_old_row_taken_back_and_a_new_one(capsys: pytest.CaptureFixture[str]) -> None:
+    sink = PrintSink(Schema.of(id=BIGINT), "", False, primary_key=("id",))
+    clock = ManualClock()
+    context = WriterContext(0, 1, "a", clock, ManualProcessingTime(clock), RecordedMetrics(), lambda ms: None)
+    sink.create_writer(context).write(
+        RecordBatch(pa.record_batch({"id": [1, 2]}), row_kinds=pa.array([1, 2], pa.int8()))
+    )
+    assert capsys.readouterr().out.splitlines() == ["-U[1]", "+U[2]"]

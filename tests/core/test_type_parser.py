@@ -15,7 +15,7 @@ from flowrun.core.type_parser import TypeTextError, parse_type
         ("STRING", t.STRING),
         ("varchar(7)", t.varchar(7)),
         ("VARCHAR(2147483647)", t.STRING),
-        ("VARCHAR", t.varchar(1)),
+        ("VARCHAR", t.STRING),
         ("CHARACTER VARYING(5)", t.varchar(5)),
         ("CHAR(3)", t.char(3)),
         ("CHAR", t.char(1)),

@@ -112,12 +112,18 @@ GROUPS = [[1, 2, None, 4], [None, None], [7]]
         ("LISTAGG", STRING, [["a", None, "☂"], []], STRING, ["a,☂", None]),
         ("ARRAY_AGG", INT, [[3, 1, None], []], array(INT), [[3, 1], None]),
         ("COLLECT", STRING, [["a", "b", "a"], []], map_of(STRING, INT), [[("a", 2), ("b", 1)], []]),
+        ("SINGLE_VALUE", STRING, [["a"], []], STRING, ["a", None]),
     ],
 )
 def test_results(name, type, groups, result, expected):
     kernel = resolve(name, type)
     assert kernel.result == result
     assert fold(kernel, type or INT, groups) == expected
+
+
+def test_a_single_value_is_an_error_where_there_are_several():
+    with pytest.raises(DataError, match="stands for one value gave 2 rows"):
+        fold(resolve("SINGLE_VALUE", INT), INT, [[1], [2, 3]])
 
 
 def test_listagg_takes_a_constant_separator():

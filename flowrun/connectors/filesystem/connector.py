@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from flowrun.api.connector import Connector
 from flowrun.api.source import Delivery
+from flowrun.connectors.filesystem.file_metadata import FILE_METADATA
+from flowrun.connectors.filesystem.lookup import RELOAD_INTERVAL, create_lookup
+from flowrun.connectors.filesystem.partition_commit import OPTIONS as PARTITION_COMMIT_OPTIONS
 from flowrun.connectors.filesystem.partitions import DEFAULT_PARTITION_NAME
 from flowrun.connectors.filesystem.sink import create_sink
 from flowrun.connectors.filesystem.source import create_source
@@ -44,6 +47,16 @@ SOURCE_OPTIONS = (
     *ERROR_OPTIONS,
 )
 
+LOOKUP_OPTIONS = (
+    *(o for o in SOURCE_OPTIONS if o.name != "source.monitor-interval"),
+    Option(
+        RELOAD_INTERVAL,
+        OptionType.DURATION,
+        "Read the files anew when what is in memory is this old; without it they are read once.",
+        minimum=1,
+    ),
+)
+
 SINK_OPTIONS = (
     Option("path", OptionType.STRING, "Folder for the files, local or a URI; created if it is missing.", required=True),
     Option(
@@ -73,6 +86,14 @@ SINK_OPTIONS = (
         "A file that has got no rows for this long is closed; never by default.",
         minimum=1,
     ),
+    Option(
+        "sink.upsert.buckets",
+        OptionType.INT,
+        "Files (a partition) of a table with a primary key that gets updates: each is replaced whole by commits that change it.",
+        default=16,
+        minimum=1,
+    ),
+    *PARTITION_COMMIT_OPTIONS,
     _DEFAULT_NAME,
 )
 
@@ -83,10 +104,14 @@ CONNECTOR = Connector(
     sink_options=SINK_OPTIONS,
     create_source=create_source,
     create_sink=create_sink,
+    metadata=FILE_METADATA,
+    lookup_options=LOOKUP_OPTIONS,
+    create_lookup=create_lookup,
     source_delivery=Delivery.EXACTLY_ONCE,
     sink_delivery=Delivery.EXACTLY_ONCE,
     formats=tuple(sorted(BUILT_IN)),
     partitions=True,
+    reads_fields=True,
     notes=(
         "Compressed files (.gz .bz2 .zst .lz4) are read as they are. PARTITIONED BY columns are folders `column=value`. "
         "Files become visible whole, by a rename, when they are committed; until then their names begin with a dot."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from flowrun.api.format import RecordFormat
 from flowrun.api.source import JsonValue, Split
 from flowrun.connectors.filesystem.locations import NO_FILE_HINT, FoundFile, compression_of, list_files, open_error
+from flowrun.connectors.filesystem.partitions import may_hold_rows
 from flowrun.errors import ConnectorError, StateError
 
 if TYPE_CHECKING:
@@ -65,10 +66,18 @@ class FileEnumerator:
         pattern = cast("str | None", self._source.options.get("source.path.regex-pattern"))
         found = list_files(self._source.location, pattern, may_be_missing=self._watching)
         for file in found:
-            if file.path not in self._seen:
+            if file.path not in self._seen and self._is_wanted(file):
                 self._seen.add(file.path)
                 self._pending.extend(self._splits(file))
         return bool(found)
+
+    def _is_wanted(self, file: FoundFile) -> bool:
+        source = self._source
+        if not source.partition_filters:
+            return True
+        _, base = source.location.open()
+        default_name = source.options.text("partition.default-name")
+        return may_hold_rows(file.path, base, source.partitions, default_name, source.partition_filters)
 
     def _splits(self, file: FoundFile) -> Iterator[Split]:
         used = self._source.format

@@ -146,6 +146,19 @@ class OutputFolder:
             if f.base_name.startswith(".") and f.base_name.endswith(ending) and f.type == pafs.FileType.File
         ]
 
+    def folders_without(self, mark: str) -> list[str]:
+        """Folders below this one, relative to it, that hold visible files and none called `mark`, sorted."""
+        try:
+            found = self._filesystem.get_file_info(pafs.FileSelector(self.base, allow_not_found=True, recursive=True))
+        except OSError as error:
+            raise self._failed("cannot be listed", self.base, error) from error
+        names: dict[str, set[str]] = {}
+        for entry in found:
+            folder, _, name = entry.path.removeprefix(self.base).strip("/").rpartition("/")
+            if entry.type == pafs.FileType.File and folder and (name == mark or not name.startswith((".", "_"))):
+                names.setdefault(folder, set()).add(name)
+        return sorted(folder for folder, inside in names.items() if mark not in inside)
+
     def discard(self, path: str) -> None:
         """Remove a file; nothing happens if it is gone."""
         try:

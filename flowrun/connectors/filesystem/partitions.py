@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
+from flowrun.api.connector import PushedFilter
 from flowrun.connectors.filesystem.locations import relative_parts
+from flowrun.connectors.formats.parquet_statistics import column_may_match
 from flowrun.connectors.formats.text_values import parse_text
 from flowrun.connectors.formats.value_text import value_text
 from flowrun.core.schema import Schema
@@ -103,3 +107,42 @@ def with_partition_columns(columns: pa.RecordBatch, values: dict[str, pa.Scalar]
     rows = columns.num_rows
     arrays = [pa.repeat(values[n], rows) if n in values else columns.column(n) for n in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+
+
+@dataclass(frozen=True, slots=True)
+class _OneValue:
+    """The statistics of a column that has one value in all rows."""
+
+    value: Any
+
+    has_null_count = True
+
+    @property
+    def null_count(self) -> int:
+        return 0 if self.value is not None else 1
+
+    @property
+    def has_min_max(self) -> bool:
+        return self.value is not None
+
+    @property
+    def min(self) -> Any:
+        return self.value
+
+    @property
+    def max(self) -> Any:
+        return self.value
+
+
+def may_hold_rows(path: str, base: str, keys: Schema, default_name: str, filters: Sequence[PushedFilter]) -> bool:
+    """Whether rows of a file may pass filters on partition columns. A file whose path does not spell them may: reading it says what is
+    wrong.
+    """
+    if not filters:
+        return True
+    try:
+        values = partition_values(path, base, keys, default_name)
+    except (ConnectorError, DataError):
+        return True
+    types = {f.name: f.type for f in keys}
+    return all(column_may_match(_OneValue(values[f.column].as_py()), 1, f, types[f.column]) for f in filters)

@@ -6,19 +6,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flowrun.api.format import BadRecord, RecordDecoder, RecordFormat
+from flowrun.api.format import BadRecord
 from flowrun.api.operator import InputStatus
 from flowrun.api.source import ReaderContext, SourceOutput, Split
 from flowrun.connectors.filesystem.dead_letters import DeadLetters
-from flowrun.connectors.filesystem.partitions import partition_values, with_partition_columns
-from flowrun.connectors.filesystem.split_readers import (
-    ErrorMode,
-    RecordSplitReader,
-    SplitReader,
-    UnitSplitReader,
-    bad_record_error,
-)
-from flowrun.core.elements import RecordBatch
+from flowrun.connectors.filesystem.opening import OpenSplit, SplitOpener
+from flowrun.connectors.filesystem.split_readers import ErrorMode, bad_record_error
 
 if TYPE_CHECKING:
     from flowrun.connectors.filesystem.source import FileSource
@@ -31,10 +24,9 @@ class FileSourceReader:
         self._source = source
         self._context = context
         self._letters = letters
-        self._filesystem, self._base = source.location.open()
+        self._opener = SplitOpener(source, context.batch_rows, self._on_bad)
         self._splits: deque[Split] = deque()
-        self._open: SplitReader | None = None
-        self._decoder: RecordDecoder | None = None
+        self._open: OpenSplit | None = None
         self._no_more = False
         self._skipped = context.metrics.counter("numRecordsSkipped")
         self._dead = context.metrics.counter("numRecordsDeadLettered")
@@ -56,21 +48,13 @@ class FileSourceReader:
             return InputStatus.END_OF_INPUT
         split = self._splits[0]
         if self._open is None:
-            self._open = self._reader_of(split)
-            self._partition = partition_values(
-                str(split.position["path"]), self._base, self._source.partitions, self._default_partition
-            )
+            self._open = self._opener.open(split.position)
         rows = self._open.next_rows()
         if rows is None:
             self._finish_split()
         elif rows.num_rows:
-            columns = with_partition_columns(rows, self._partition, self._source.schema)
-            output.emit(RecordBatch(columns), split.split_id)
+            output.emit(rows, split.split_id)
         return InputStatus.MORE_AVAILABLE
-
-    @property
-    def _default_partition(self) -> str:
-        return self._source.options.text("partition.default-name")
 
     def _finish_split(self) -> None:
         self._close_split()
@@ -78,30 +62,10 @@ class FileSourceReader:
         if not self._splits:
             self._context.request_split()
 
-    def _reader_of(self, split: Split) -> SplitReader:
-        source = self._source
-        used = source.format
-        schema = source.request.schema
-        if not isinstance(used, RecordFormat):
-            return UnitSplitReader(
-                self._filesystem, split.position, used.create_reader(source.request), schema, self._context.batch_rows
-            )
-        if self._decoder is None:
-            self._decoder = used.create_decoder(source.request)
-        return RecordSplitReader(
-            self._filesystem,
-            split.position,
-            used.create_framer(source.options),
-            self._decoder,
-            schema,
-            self._context.batch_rows,
-            self._on_bad,
-        )
-
     def _on_bad(self, path: str, offset: int, bad: BadRecord, raw: bytes) -> None:
         match self._source.error_mode:
             case ErrorMode.FAIL:
-                raise bad_record_error(self._filesystem, path, offset, bad, raw)
+                raise bad_record_error(self._opener.filesystem, path, offset, bad, raw)
             case ErrorMode.DEAD_LETTER:
                 assert self._letters is not None
                 self._letters.add(path, offset, bad, raw)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import TableDefinition
-from flowrun.api.format import Format
+from flowrun.api.format import Format, RecordFormat
 from flowrun.api.sink import Committer, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
 from flowrun.connectors.filesystem.locations import Location, location_of
+from flowrun.connectors.filesystem.partition_commit import PartitionCommit, partition_commit
+from flowrun.connectors.filesystem.upsert_writer import UpsertWriter
 from flowrun.connectors.filesystem.writer import FileCommitter, FileSinkWriter
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.options import Options
@@ -28,6 +31,9 @@ class FileSink:
         partitions: those that become folders, outermost first.
         stored: those that the files hold.
         options: all parsed options.
+        primary_key: columns of which each file set holds one row a value; empty: rows are written as they come.
+        key_groups: into how many files (a partition) such rows are dealt.
+        partition_commit: what marks complete partitions; None: nothing does.
     """
 
     location: Location
@@ -36,6 +42,9 @@ class FileSink:
     partitions: Schema
     stored: Schema
     options: Options
+    primary_key: tuple[str, ...] = ()
+    key_groups: int = 1
+    partition_commit: PartitionCommit | None = None
 
     @property
     def format(self) -> Format:
@@ -46,6 +55,13 @@ class FileSink:
     def delivery(self) -> Delivery:
         """Files become visible with the checkpoint."""
         return Delivery.EXACTLY_ONCE
+
+    @property
+    def changes_taken(self) -> ChangesTaken:
+        """All if the format can say which change a row is; else by primary key if there is one to compact by."""
+        if carries_changes(self.format):
+            return ChangesTaken.ALL
+        return ChangesTaken.UPSERT if self.primary_key else ChangesTaken.APPEND
 
     @property
     def roll_bytes(self) -> int:
@@ -75,7 +91,7 @@ class FileSink:
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer for one subtask."""
-        return FileSinkWriter(self, context)
+        return UpsertWriter(self, context) if self.primary_key else FileSinkWriter(self, context)
 
     def create_committer(self) -> Committer:
         """Renames finished files."""
@@ -109,8 +125,33 @@ def create_sink(table: TableDefinition) -> FileSink:
         raise OptionError("partition_keys", "all columns are partition columns: nothing is left for the files")
     used = format_named(table.format)
     used.check(stored, table.options)
+    if isinstance(used, RecordFormat):
+        used.create_encoder(stored, table.options)  # refuses options here, not when the job runs
     location = location_of(table.options.text("path"))
     if location.is_local and os.path.isfile(location.local_path):
         raise OptionError("path", f"path '{location.text}' is a file, but a sink writes a folder of files")
     partitions = table.schema.select(table.partition_keys)
-    return FileSink(location, table.format, table.schema, partitions, stored, table.options)
+    compacted = table.updating and not carries_changes(used)
+    commit = partition_commit(table.options, table.partition_keys)
+    if commit is not None and compacted and table.primary_key:
+        raise OptionError(
+            "sink.partition-commit.policy.kind",
+            f"partitions of '{table.name}' are never complete: its rows are updated",
+            hint="leave the option out",
+        )
+    return FileSink(
+        location=location,
+        format_name=table.format,
+        schema=table.schema,
+        partitions=partitions,
+        stored=stored,
+        options=table.options,
+        primary_key=table.primary_key if compacted else (),
+        key_groups=table.options.integer("sink.upsert.buckets") if compacted else 1,
+        partition_commit=commit,
+    )
+
+
+def carries_changes(used: Format) -> bool:
+    """Whether a format can say which change a row is."""
+    return isinstance(used, RecordFormat) and used.changelog

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
-from flowrun.api.connector import TableDefinition
-from flowrun.api.format import Format, ReadRequest
+from flowrun.api.changelog import ChangelogMode
+from flowrun.api.connector import PushedFilter, TableDefinition
+from flowrun.api.format import Format, ReadRequest, RecordFormat
 from flowrun.api.source import Boundedness, Delivery, JsonValue, ReaderContext, SourceReader, SplitEnumerator
 from flowrun.connectors.filesystem.dead_letters import DeadLetters
 from flowrun.connectors.filesystem.enumerator import FileEnumerator
+from flowrun.connectors.filesystem.file_metadata import FILE_METADATA
 from flowrun.connectors.filesystem.locations import Location, check_exists, check_pattern, location_of
 from flowrun.connectors.filesystem.reader import FileSourceReader
 from flowrun.connectors.filesystem.split_readers import ErrorMode
@@ -31,6 +33,8 @@ class FileSource:
         partitions: those of them that come from folder names.
         request: what the format is asked for (without partition columns).
         options: all parsed options.
+        metadata: columns that hold facts about the file.
+        partition_filters: files whose folders say that none of their rows passes are not read.
     """
 
     location: Location
@@ -39,6 +43,8 @@ class FileSource:
     partitions: Schema
     request: ReadRequest
     options: Options
+    metadata: Schema = field(default=Schema(()))
+    partition_filters: tuple[PushedFilter, ...] = ()
 
     @property
     def format(self) -> Format:
@@ -54,6 +60,13 @@ class FileSource:
     def delivery(self) -> Delivery:
         """Files are read again from exact positions."""
         return Delivery.EXACTLY_ONCE
+
+    @property
+    def changelog_mode(self) -> ChangelogMode:
+        """What the format's records may be."""
+        used = self.format
+        carries = isinstance(used, RecordFormat) and used.changelog
+        return ChangelogMode.RETRACT if carries else ChangelogMode.APPEND
 
     @property
     def monitor_interval_ms(self) -> int | None:
@@ -95,7 +108,10 @@ def create_source(table: TableDefinition) -> FileSource:
     unknown = [k for k in table.partition_keys if k not in declared]
     if unknown:
         raise OptionError("partition_keys", f"partition column '{unknown[0]}' is no column of {table.name}")
-    stored = declared.select(n for n in declared.names if n not in table.partition_keys)
+    facts = {key for key, _ in FILE_METADATA}
+    metadata = {n for n in table.metadata if n in facts}
+    apart = {*table.partition_keys, *metadata}
+    stored = declared.select(n for n in declared.names if n not in apart)
     used.check(stored, table.options)
     if table.options.text("format.on-error") == ErrorMode.DEAD_LETTER.value and not table.options.get(
         "format.dead-letter.path"
@@ -106,8 +122,8 @@ def create_source(table: TableDefinition) -> FileSource:
     check_pattern(pattern)
     if table.options.get("source.monitor-interval") is None:
         check_exists(location, pattern)
-    pruned = table.schema.select(n for n in table.schema.names if n not in table.partition_keys)
-    filters = tuple(f for f in table.filters if f.column not in table.partition_keys)
+    pruned = table.schema.select(n for n in table.schema.names if n not in apart)
+    filters = tuple(f for f in table.filters if f.column not in apart)
     return FileSource(
         location=location,
         format_name=table.format,
@@ -115,4 +131,6 @@ def create_source(table: TableDefinition) -> FileSource:
         partitions=table.schema.select(n for n in table.schema.names if n in table.partition_keys),
         request=ReadRequest(pruned, stored, table.options, filters),
         options=table.options,
+        metadata=table.schema.select(n for n in table.schema.names if n in metadata),
+        partition_filters=tuple(f for f in table.filters if f.column in table.partition_keys),
     )

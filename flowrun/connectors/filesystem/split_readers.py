@@ -8,13 +8,13 @@ from enum import Enum
 from typing import Any, Protocol, cast
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.fs as pafs
 
 from flowrun.api.format import BadRecord, FileReader, FileRows, Framer, RecordChunk, RecordDecoder
 from flowrun.api.source import JsonValue
 from flowrun.connectors.filesystem.locations import compression_of, open_error
 from flowrun.connectors.formats.records import reject_nulls
+from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, DataError
 
@@ -38,8 +38,8 @@ class ErrorMode(Enum):
 class SplitReader(Protocol):
     """Reads one split, in one thread."""
 
-    def next_rows(self) -> pa.RecordBatch | None:
-        """Some rows, at most a batch, perhaps none; None at the end. Raises ConnectorError and DataError."""
+    def next_rows(self) -> RecordBatch | None:
+        """Some rows, about a batch, perhaps none; None at the end. Raises ConnectorError and DataError."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class RecordSplitReader:
         framer: finds records.
         decoder: decodes them; its header is read anew for this file.
         schema: of the rows, for NOT NULL.
-        batch_rows: most rows that `next_rows` returns.
+        batch_rows: most rows that `next_rows` returns; a record that gives several rows is not cut.
         on_bad: what to do with bad records.
         block_bytes: how much to decode at a time.
     """
@@ -99,7 +99,7 @@ class RecordSplitReader:
         self._buffer = bytearray()
         self._ended = False
         self._stream: Any = None
-        self._rows: pa.RecordBatch | None = None
+        self._rows: RecordBatch | None = None
         self._row = 0
         self._offsets = np.empty(0, np.int64)
         self._bad: deque[tuple[int, BadRecord, bytes]] = deque()
@@ -110,7 +110,7 @@ class RecordSplitReader:
         """File, offset of the next record, end of the range."""
         return {"path": self._path, "offset": self._next, "stop": self._stop, "aligned": self._aligned}
 
-    def next_rows(self) -> pa.RecordBatch | None:
+    def next_rows(self) -> RecordBatch | None:
         """Rows of the current block, or of the next one."""
         if self._rows is None:
             try:
@@ -124,10 +124,12 @@ class RecordSplitReader:
             self._decode(chunk)
         return self._slice()
 
-    def _slice(self) -> pa.RecordBatch:
+    def _slice(self) -> RecordBatch:
         rows = self._rows
         assert rows is not None
         begin, end = self._row, min(self._row + self._batch_rows, rows.num_rows)
+        if begin < end < rows.num_rows:
+            end = int(np.searchsorted(self._offsets, self._offsets[end - 1], side="right"))
         if end == rows.num_rows:
             self._rows, self._row, self._next = None, 0, self._base
         else:
@@ -140,7 +142,7 @@ class RecordSplitReader:
     def _decode(self, chunk: RecordChunk) -> None:
         decoded = reject_nulls(self._decoder.decode(chunk), self._schema)
         first = self._chunk_base
-        self._rows, self._row = decoded.columns, 0
+        self._rows, self._row = RecordBatch(decoded.columns, row_kinds=decoded.kinds), 0
         self._offsets = chunk.starts[decoded.records] + first
         self._bad.extend((int(chunk.starts[b.index]) + first, b, chunk.record(b.index)) for b in decoded.bad)
 
@@ -292,7 +294,7 @@ class UnitSplitReader:
         """File, next unit, next row in it, end of the range."""
         return {"path": self._path, "unit": self._unit, "row": self._row, "stop": self._stop}
 
-    def next_rows(self) -> pa.RecordBatch | None:
+    def next_rows(self) -> RecordBatch | None:
         """The next rows of the file."""
         try:
             if self._runs is None:
@@ -309,7 +311,7 @@ class UnitSplitReader:
             if run.columns.column(name).null_count:
                 raise DataError(f"{self._path}: column '{name}' is NOT NULL, but the file holds a NULL")
         self._unit, self._row = run.unit, run.row
-        return run.columns
+        return RecordBatch(run.columns)
 
     def close(self) -> None:
         """Close the file."""

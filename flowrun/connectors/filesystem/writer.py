@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.format import FileFormat, RecordEncoder
+from flowrun.api.changelog import ChangesTaken
+from flowrun.api.format import ChangeEncoder, FileFormat, FileWriter, RecordEncoder
 from flowrun.api.operator import TimerHandle
 from flowrun.api.sink import Committable, WriterContext
 from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.output_files import OutputFolder
+from flowrun.connectors.filesystem.partition_commit import OpenPartitions
 from flowrun.connectors.filesystem.partitions import split_by_partition
 from flowrun.core.elements import RecordBatch
+from flowrun.core.schema import Schema
 from flowrun.errors import DataError, UnsupportedPlanError
 
 if TYPE_CHECKING:
     from flowrun.connectors.filesystem.sink import FileSink
+
+_KINDS = "\0row kinds"
+"""Name of the column that row kinds travel in while rows are dealt out to partitions; no column of a table has it."""
 
 MAX_OPEN_PARTS = 256
 """More partitions at a time than this close the part that was written longest ago."""
 
 
 class _Content(Protocol):
-    def write(self, columns: pa.RecordBatch) -> None: ...
+    def write(self, columns: pa.RecordBatch, kinds: pa.Int8Array | None) -> None: ...
 
     @property
     def written_bytes(self) -> int: ...
@@ -47,8 +53,11 @@ class _Records:
         self.written_bytes = 0
         self._append(encoder.header())
 
-    def write(self, columns: pa.RecordBatch) -> None:
-        self._append(self._encoder.encode(columns))
+    def write(self, columns: pa.RecordBatch, kinds: pa.Int8Array | None) -> None:
+        if kinds is not None and isinstance(self._encoder, ChangeEncoder):
+            self._append(self._encoder.encode_changes(columns, kinds))
+        else:
+            self._append(self._encoder.encode(columns))
 
     def _append(self, data: bytes | pa.Buffer) -> None:
         size = len(data)
@@ -61,6 +70,26 @@ class _Records:
 
     def abandon(self) -> None:
         """Nothing is held."""
+
+
+class _WholeFile:
+    """A file whose format owns its layout; such formats hold rows, not changes."""
+
+    def __init__(self, writer: FileWriter) -> None:
+        self._writer = writer
+
+    def write(self, columns: pa.RecordBatch, kinds: pa.Int8Array | None) -> None:
+        self._writer.write(columns)
+
+    @property
+    def written_bytes(self) -> int:
+        return self._writer.written_bytes
+
+    def finish(self) -> None:
+        self._writer.finish()
+
+    def abandon(self) -> None:
+        self._writer.abandon()
 
 
 @dataclass(slots=True)
@@ -88,10 +117,15 @@ class FileSinkWriter:
         self._count = 0
         self._timer: TimerHandle | None = None
         self._encoder: RecordEncoder | None = None
+        self._partitions = None if sink.partition_commit is None else OpenPartitions(sink.partition_commit)
+        self._ended = False
 
     def open(self) -> None:
         """Create the folder, check that it can be written, start looking at the age of parts."""
         self._folder.prepare()
+        if self._partitions is not None and self._context.subtask == 0:
+            for folder in self._folder.folders_without(self._partitions.policy.file_name):
+                self._partitions.written(folder, self._context.processing_time.now_ms())  # by an earlier life
         self._watch()
 
     def _watch(self) -> None:
@@ -110,43 +144,44 @@ class FileSinkWriter:
         """Append rows to the part of their partition.
 
         Raises:
-            UnsupportedPlanError: rows that update or delete.
+            UnsupportedPlanError: rows that update or delete, and a format that cannot say so.
             DataError: NULL in a NOT NULL column, or a value that the format cannot write.
             ConnectorError: the disk says no.
         """
-        if batch.row_kinds is not None and np.any(batch.row_kinds.to_numpy(zero_copy_only=False)):
+        columns, kinds = batch.columns, batch.row_kinds
+        if kinds is not None and not np.any(kinds.to_numpy(zero_copy_only=False)):
+            kinds = None
+        if kinds is not None and self._sink.changes_taken is not ChangesTaken.ALL:
             raise UnsupportedPlanError(
-                "connector 'filesystem' writes rows once and cannot update or delete them",
-                hint="aggregate in windows, whose results are final, or write to a sink that takes updates",
+                f"connector 'filesystem' cannot update or delete rows with format '{self._sink.format_name}'",
+                hint="use a format that carries changes (debezium-json, canal-json), declare a PRIMARY KEY to keep one row a key, or "
+                "aggregate in windows, whose results are final",
             )
-        columns = batch.columns
         if not columns.num_rows:
             return
-        self._check_nulls(columns)
+        check_not_null(columns, self._sink.schema)
         if not self._sink.partitions.fields:
-            self._write_to("", columns)
+            self._write_to("", columns, kinds)
             return
+        if kinds is not None:
+            columns = columns.append_column(_KINDS, kinds)
         for bucket, rows in split_by_partition(columns, self._sink.partitions, self._sink.default_partition):
-            self._write_to(bucket, rows)
+            if kinds is None:
+                self._write_to(bucket, rows, None)
+            else:
+                last = rows.num_columns - 1
+                self._write_to(bucket, rows.select(list(range(last))), rows.column(last))
 
-    def _check_nulls(self, columns: pa.RecordBatch) -> None:
-        for i, field in enumerate(self._sink.schema):
-            if not field.nullable and columns.column(i).null_count:
-                row = int(np.argmax(columns.column(i).is_null().to_numpy(zero_copy_only=False)))
-                raise DataError(
-                    f"column '{field.name}' of the sink is NOT NULL, but the row holds NULL",
-                    row=row,
-                    hint="filter such rows or declare the column nullable",
-                )
-
-    def _write_to(self, bucket: str, rows: pa.RecordBatch) -> None:
+    def _write_to(self, bucket: str, rows: pa.RecordBatch, kinds: pa.Int8Array | None) -> None:
         part = self._parts.pop(bucket, None) or self._open_part(bucket)
         self._parts[bucket] = part  # the part written last comes last
         try:
-            part.content.write(rows)
+            part.content.write(rows, kinds)
         except OSError as error:
             raise self._folder.failure(part.temporary, error) from error
         part.written_ms = self._context.processing_time.now_ms()
+        if self._partitions is not None:
+            self._partitions.written(bucket, part.written_ms)
         if part.content.written_bytes >= self._sink.roll_bytes:
             self._close_part(part)
 
@@ -162,7 +197,7 @@ class FileSinkWriter:
         now = context.processing_time.now_ms()
         content: _Content
         if isinstance(used, FileFormat):
-            content = used.create_writer(stream, self._sink.stored, self._sink.options)
+            content = _WholeFile(used.create_writer(stream, self._sink.stored, self._sink.options))
         else:
             if self._encoder is None:
                 self._encoder = used.create_encoder(self._sink.stored, self._sink.options)
@@ -179,16 +214,28 @@ class FileSinkWriter:
         self._closed.append(Committable(part.final, {"from": part.temporary, "to": part.final}))
 
     def write_watermark(self, timestamp_ms: int) -> None:
-        """Files carry no event time."""
+        """Event time tells which partitions are complete; files carry none."""
+        if self._partitions is not None:
+            self._partitions.watermark = timestamp_ms
 
     def flush(self, end_of_input: bool) -> None:
-        """Rows reach the disk when their part is closed."""
+        """Rows reach the disk when their part is closed; at the end of the input all partitions are complete."""
+        self._ended = end_of_input
 
     def prepare_commit(self) -> Sequence[Committable]:
-        """Close all parts; hand over everything that is closed."""
+        """Close all parts; hand over everything that is closed, then the marks of complete partitions."""
         for part in list(self._parts.values()):
             self._close_part(part)
-        return self.rolled()
+        return (*self.rolled(), *self._marks())
+
+    def _marks(self) -> Iterator[Committable]:
+        if self._partitions is None:
+            return
+        now = self._context.processing_time.now_ms()
+        for folder in self._partitions.take_complete(now, all_of_them=self._ended):
+            path = self._folder.path(folder, self._partitions.policy.file_name)
+            yield Committable(f"{path}-{self._context.attempt}-{self._context.subtask}-{self._count}", {"mark": path})
+            self._count += 1
 
     def rolled(self) -> Sequence[Committable]:
         """Parts that were closed by size, age or idleness."""
@@ -219,13 +266,19 @@ class FileCommitter:
         self._folder = OutputFolder(location)
 
     def commit(self, committables: Sequence[Committable]) -> None:
-        """Rename; a part that has its name already is left alone. Raises ConnectorError if a part is gone."""
-        self._folder.publish([(cast(str, c.payload["from"]), cast(str, c.payload["to"])) for c in committables])
+        """Rename; a part that has its name already is left alone. Then mark partitions. Raises ConnectorError if a part is gone."""
+        files = [c for c in committables if "to" in c.payload]
+        self._folder.publish([(cast(str, c.payload["from"]), cast(str, c.payload["to"])) for c in files])
+        for committable in committables:
+            if "mark" in committable.payload:
+                path = cast(str, committable.payload["mark"])
+                self._folder.finish(self._folder.create(path), path)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """Remove parts that are not visible yet."""
         for committable in committables:
-            self._folder.discard(cast(str, committable.payload["from"]))
+            if "from" in committable.payload:
+                self._folder.discard(cast(str, committable.payload["from"]))
 
     def discard_orphans(self, owner: str, keep: Collection[str]) -> int:
         """Remove the unfinished and finished parts of this owner, in all partitions, that nobody will commit."""
@@ -237,6 +290,18 @@ class FileCommitter:
         for path in orphans:
             self._folder.discard(path)
         return len(orphans)
+
+
+def check_not_null(columns: pa.RecordBatch, schema: Schema) -> None:
+    """Raise DataError for the first NULL in a NOT NULL column."""
+    for i, field in enumerate(schema):
+        if not field.nullable and columns.column(i).null_count:
+            row = int(np.argmax(columns.column(i).is_null().to_numpy(zero_copy_only=False)))
+            raise DataError(
+                f"column '{field.name}' of the sink is NOT NULL, but the row holds NULL",
+                row=row,
+                hint="filter such rows or declare the column nullable",
+            )
 
 
 def temporary_ending(owner: str) -> str:

@@ -48,6 +48,25 @@ def fit_column(given: pa.DataType, target: DataType) -> Fit | None:
     raise MisfitError(f"expected {target}, got {given}")
 
 
+def needed_leaves(path: str, given: pa.DataType, target: DataType) -> tuple[pa.DataType, tuple[str, ...]]:
+    """(the part of a file's nested type that `target` needs, dotted paths of what is to be read for it).
+
+    >>> from flowrun.core.types import BIGINT, row
+    >>> given = pa.struct([("a", pa.int64()), ("b", pa.string())])
+    >>> needed_leaves("r", given, row(("a", BIGINT)))
+    (StructType(struct<a: int64>), ('r.a',))
+    """
+    if target.root is not TypeRoot.ROW or not pa.types.is_struct(given):
+        return given, (path,)
+    wanted = dict(zip(target.names, target.children, strict=True))
+    kept = [field for field in given if field.name in wanted]
+    if not kept:  # something must be read to know which rows are NULL
+        return given, (path,)
+    parts = [needed_leaves(f"{path}.{field.name}", field.type, wanted[field.name]) for field in kept]
+    fields = [field.with_type(kind) for field, (kind, _) in zip(kept, parts, strict=True)]
+    return pa.struct(fields), tuple(leaf for _, leaves in parts for leaf in leaves)
+
+
 def _may_cast(given: pa.DataType, target: DataType) -> bool:
     types = pa.types
     text: bool = types.is_string(given) or types.is_large_string(given) or types.is_string_view(given)

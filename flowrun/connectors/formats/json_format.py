@@ -54,14 +54,15 @@ def _check(schema: Schema, options: Options) -> None:
             "json.fail-on-missing-field and json.ignore-parse-errors cannot both be on",
         )
     for field in schema:
-        _check_map_keys(field.name, field.type)
+        check_map_keys(field.name, field.type)
 
 
-def _check_map_keys(column: str, kind: DataType) -> None:
+def check_map_keys(column: str, kind: DataType) -> None:
+    """Raise OptionError if a MAP below this type has keys that JSON cannot spell."""
     if kind.root is TypeRoot.MAP and kind.children[0].is_nested:
         raise OptionError("format", f"json: column '{column}' is {kind}, but a JSON object has text keys only")
     for child in kind.children:
-        _check_map_keys(column, child)
+        check_map_keys(column, child)
 
 
 def _decoder(request: ReadRequest) -> RecordDecoder:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flowrun.api.format import FileFormat, FilePart, FileReader, FileRows, FileWriter, ReadRequest
-from flowrun.connectors.formats.arrow_fit import Fit, MisfitError, fit_column
+from flowrun.connectors.formats.arrow_fit import Fit, MisfitError, fit_column, needed_leaves
 from flowrun.connectors.formats.parquet_statistics import may_match
 from flowrun.connectors.formats.records import batch_of
 from flowrun.core.options import Option, Options, OptionType
@@ -35,6 +36,15 @@ _OPTIONS = (
     Option("utc-timezone", OptionType.BOOLEAN, "Known to Flink; timestamps are always stored in UTC.", default=True),
 )
 _ROW_GROUP_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadPlan:
+    """Columns of the schema that a file has, the dotted paths that are read for them, and how to fit each column."""
+
+    columns: list[str]
+    leaves: list[str]
+    fits: list[Fit | None]
 
 
 class ParquetReader:
@@ -66,13 +76,13 @@ class ParquetReader:
     ) -> Iterator[FileRows]:
         """Rows of row groups `first` to `stop`; see `FileReader`."""
         parquet = _open(file, name)
-        columns, fits = self._plan(parquet.schema_arrow, name)
+        plan = self._plan(parquet.schema_arrow, name)
         for group in range(first, parquet.metadata.num_row_groups if stop is None else stop):
             skip = row if group == first else 0
             described = parquet.metadata.row_group(group)
             if not may_match(described, self._filters, self._types):
                 continue
-            yield from self._read_group(parquet, name, group, skip, batch_rows, columns, fits, described.num_rows)
+            yield from self._read_group(parquet, name, group, skip, batch_rows, plan, described.num_rows)
 
     def _read_group(
         self,
@@ -81,12 +91,11 @@ class ParquetReader:
         group: int,
         skip: int,
         batch_rows: int,
-        columns: list[str],
-        fits: list[Fit | None],
+        plan: _ReadPlan,
         rows: int,
     ) -> Iterator[FileRows]:
         done = 0
-        batches = self._batches(parquet, name, group, batch_rows, columns, rows)
+        batches = self._batches(parquet, name, group, batch_rows, plan, rows)
         for batch in batches:
             begin, done = done, done + batch.num_rows
             if done <= skip:
@@ -94,43 +103,49 @@ class ParquetReader:
             if begin < skip:
                 batch = batch.slice(skip - begin)  # noqa: PLW2901
             position = (group + 1, 0) if done >= rows else (group, done)
-            yield FileRows(self._fitted(batch, columns, fits, name), *position)
+            yield FileRows(self._fitted(batch, plan, name), *position)
 
     def _batches(
-        self, parquet: pq.ParquetFile, name: str, group: int, batch_rows: int, columns: list[str], rows: int
+        self, parquet: pq.ParquetFile, name: str, group: int, batch_rows: int, plan: _ReadPlan, rows: int
     ) -> Iterator[pa.RecordBatch]:
-        if not columns:
+        if not plan.columns:
             for begin in range(0, rows, batch_rows):
                 yield batch_of([], Schema(()), min(batch_rows, rows - begin))
             return
         try:
             yield from parquet.iter_batches(
-                batch_size=batch_rows, row_groups=[group], columns=columns, use_threads=False
+                batch_size=batch_rows,
+                row_groups=[group],
+                columns=plan.leaves,
+                use_threads=False,
             )
         except (pa.ArrowException, OSError) as error:
             raise ConnectorError(f"{name}: row group {group} cannot be read: {error}") from error
 
-    def _plan(self, given: pa.Schema, name: str) -> tuple[list[str], list[Fit | None]]:
-        """The columns that the file has, and how to fit each column of the schema."""
+    def _plan(self, given: pa.Schema, name: str) -> _ReadPlan:
+        """What is read of a file with the columns `given`."""
         columns: list[str] = []
+        leaves: list[str] = []
         fits: list[Fit | None] = []
         for field in self._schema:
             position = given.get_field_index(field.name)
             if position < 0:
                 continue
+            kind, paths = needed_leaves(field.name, given.field(position).type, field.type)
             try:
-                fits.append(fit_column(given.field(position).type, field.type))
+                fits.append(fit_column(kind, field.type))
             except MisfitError as error:
                 raise DataError(
                     f"{name}: column '{field.name}': {error}",
                     hint=f"declare the column as the file has it, or read it under another type and CAST ({field.type})",
                 ) from None
             columns.append(field.name)
-        return columns, fits
+            leaves += paths
+        return _ReadPlan(columns, leaves, fits)
 
-    def _fitted(self, batch: pa.RecordBatch, columns: list[str], fits: list[Fit | None], name: str) -> pa.RecordBatch:
+    def _fitted(self, batch: pa.RecordBatch, plan: _ReadPlan, name: str) -> pa.RecordBatch:
         by_name: dict[str, pa.Array] = {}
-        for column, fit in zip(columns, fits, strict=True):
+        for column, fit in zip(plan.columns, plan.fits, strict=True):
             values = batch.column(column)
             try:
                 by_name[column] = values if fit is None else fit(values)

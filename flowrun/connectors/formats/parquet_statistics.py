@@ -31,12 +31,20 @@ def may_match(row_group: Any, filters: tuple[PushedFilter, ...], types: dict[str
         if place is None or kind is None:
             continue
         statistics = row_group.column(place).statistics
-        if statistics is not None and not _column_may_match(statistics, row_group.num_rows, pushed, kind):
+        if statistics is not None and not column_may_match(statistics, row_group.num_rows, pushed, kind):
             return False
     return True
 
 
-def _column_may_match(statistics: Any, rows: int, pushed: PushedFilter, kind: DataType) -> bool:
+def column_may_match(statistics: Any, rows: int, pushed: PushedFilter, kind: DataType) -> bool:
+    """Whether some of so many values may pass one filter.
+
+    Args:
+        statistics: `pyarrow.parquet.Statistics`, or what has the same properties.
+        rows: how many values they are about, NULLs included.
+        pushed: the filter.
+        kind: type of the column.
+    """
     if statistics.has_null_count:
         if pushed.comparison is Comparison.IS_NULL:
             return bool(statistics.null_count > 0)

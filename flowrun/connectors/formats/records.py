@@ -50,17 +50,18 @@ def reject_nulls(decoded: DecodedRecords, schema: Schema) -> DecodedRecords:
     required = [(i, f.name) for i, f in enumerate(schema) if not f.nullable]
     if not any(decoded.columns.column(i).null_count for i, _ in required):
         return decoded
-    good = np.ones(decoded.columns.num_rows, np.bool_)
     found = {b.index: b for b in decoded.bad}
     for i, name in required:
         missing = decoded.columns.column(i).is_null().to_numpy(zero_copy_only=False)
-        good &= ~missing
         for record in decoded.records[missing]:
             found.setdefault(
                 int(record), BadRecord(int(record), f"column '{name}' is NOT NULL, but the value is missing")
             )
+    good = ~np.isin(decoded.records, np.fromiter(found, np.int64, len(found)))  # all rows of a bad record go
+    mask = pa.array(good)
+    kinds = None if decoded.kinds is None else decoded.kinds.filter(mask)
     bad = tuple(found[i] for i in sorted(found))
-    return DecodedRecords(decoded.columns.filter(pa.array(good)), decoded.records[good], bad)
+    return DecodedRecords(decoded.columns.filter(mask), decoded.records[good], bad, kinds)
 
 
 def concat_decoded(pieces: Sequence[tuple[int, DecodedRecords]], schema: Schema) -> DecodedRecords:
@@ -71,4 +72,8 @@ def concat_decoded(pieces: Sequence[tuple[int, DecodedRecords]], schema: Schema)
     columns = pa.concat_batches(batches) if batches else batch_of([], schema, 0)
     records = np.concatenate([d.records + first for first, d in pieces])
     bad = tuple(BadRecord(b.index + first, b.reason) for first, d in pieces for b in d.bad)
-    return DecodedRecords(columns, records, bad)
+    kinds = None
+    if any(d.kinds is not None for _, d in pieces):
+        inserts = [pa.array(np.zeros(d.columns.num_rows, np.int8)) for _, d in pieces]
+        kinds = pa.concat_arrays([k if d.kinds is None else d.kinds for (_, d), k in zip(pieces, inserts, strict=True)])
+    return DecodedRecords(columns, records, bad, kinds)

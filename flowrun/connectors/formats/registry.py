@@ -18,7 +18,9 @@ from flowrun.errors import InternalError, OptionError, did_you_mean
 ENTRY_POINT_GROUP = "flowrun.formats"
 
 BUILT_IN = {
+    "canal-json": "flowrun.connectors.formats.canal_json:FORMAT",
     "csv": "flowrun.connectors.formats.csv_format:FORMAT",
+    "debezium-json": "flowrun.connectors.formats.debezium_json:FORMAT",
     "json": "flowrun.connectors.formats.json_format:FORMAT",
     "parquet": "flowrun.connectors.formats.parquet_format:FORMAT",
     "raw": "flowrun.connectors.formats.raw:FORMAT",

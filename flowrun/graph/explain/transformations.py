@@ -15,6 +15,7 @@ from flowrun.graph.transformation import (
     PartitionTransformation,
     PhysicalTransformation,
     SideOutputTransformation,
+    SinkTransformation,
     Transformation,
     TwoInputTransformation,
 )
@@ -79,7 +80,7 @@ def _settings(transformation: Transformation) -> dict[str, Any]:
 def _keys(transformation: Transformation) -> list[list[str]]:
     """Names of the key columns an input, if the operator is keyed."""
     match transformation:
-        case OneInputTransformation(state_keys=keys) if keys is not None:
+        case OneInputTransformation(state_keys=keys) | SinkTransformation(state_keys=keys) if keys is not None:
             keys_per_input: tuple[tuple[int, ...], ...] = (keys,)
         case TwoInputTransformation(state_keys=keys) | MultiInputTransformation(state_keys=keys) if keys is not None:
             keys_per_input = keys

@@ -65,7 +65,7 @@ class DenseKeys:
             else:
                 rest, digit = np.divmod(rest, radix.size)
             null = digit == radix.size - 1 if radix.has_null else None
-            columns.append(_from_int64(digit + radix.low, null, kind))
+            columns.append(from_words(digit + radix.low, null, kind))
         return columns[::-1]
 
 
@@ -87,7 +87,7 @@ def dense_keys(keys: Sequence[pa.Array], rows: int) -> DenseKeys | None:
     total = 1
     columns: list[Slots] = []
     for key in keys:
-        values = _to_int64(key)
+        values = to_words(key)
         valid = values if not key.null_count else values[_valid(key)]
         low, high = (int(valid.min()), int(valid.max())) if len(valid) else (0, 0)
         has_null = key.null_count > 0
@@ -169,7 +169,7 @@ def _reduce_values(
     kind = values.type
     if pa.types.is_floating(kind):
         return _reduce_floats(slots, total, cells, function, values, empty)
-    numbers = _to_int64(values)
+    numbers = to_words(values)
     if function == "sum":
         out = np.zeros(total, np.int64)
         np.add.at(out, slots, numbers)
@@ -181,9 +181,9 @@ def _reduce_values(
         np.maximum.at(out, slots, numbers)
     picked = _pick(out, cells)
     if function != "sum":
-        return _from_int64(picked, empty, kind)
+        return from_words(picked, empty, kind)
     if pa.types.is_decimal(kind):
-        return _from_int64(picked, empty, pa.decimal128(38, kind.scale))
+        return from_words(picked, empty, pa.decimal128(38, kind.scale))
     return pa.array(picked, mask=empty)
 
 
@@ -209,8 +209,8 @@ def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def _to_int64(array: pa.Array) -> Slots:
-    """Integers underneath, with anything in NULL places."""
+def to_words(array: pa.Array) -> Slots:
+    """The integers underneath a column (of decimals the low 64 bits), with anything in NULL places."""
     kind = array.type
     if pa.types.is_decimal(kind):
         words = np.frombuffer(array.buffers()[1], np.int64)
@@ -225,7 +225,8 @@ def _to_int64(array: pa.Array) -> Slots:
     return numbers
 
 
-def _from_int64(numbers: Slots, null: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
+def from_words(numbers: Slots, null: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
+    """A column of the integers underneath it, NULL where `null`; the reverse of `to_words`."""
     if null is not None:
         numbers = np.where(null, 0, numbers)
     if pa.types.is_decimal(kind):

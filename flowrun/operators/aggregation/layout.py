@@ -132,7 +132,7 @@ class PartialLayout:
                 continue
             positions = []
             for accumulator in aggregate.kernel.accumulators:
-                column = _column(accumulator, aggregate, "", aggregate.argument, aggregate.filter)
+                column = partial_column(accumulator, aggregate, "", aggregate.argument, aggregate.filter)
                 identity = (column.partial, column.merge, column.type, column.argument, column.filter)
                 positions.append(list(partials).index(identity) if identity in partials else len(partials))
                 if identity not in partials:
@@ -198,7 +198,7 @@ class PartialLayout:
         for side in self.sides:
             kind = "distinct" if side.distinct else "values"
             parts = [kind, side.label, *(["nulls"] if side.keeps_nulls else [])]
-            names.append(_unlike(_NO_NAME.sub("_", "_".join(parts)).lower(), taken))
+            names.append(table_name("_".join(parts), "", taken))
         return tuple(names)
 
     def without_nulls(self, name: str, column: pa.Array) -> pa.Array:
@@ -229,19 +229,26 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9]+")
 def state_key_fields(keys: Sequence[Field], partial_names: Sequence[str]) -> tuple[pa.Field, ...]:
     """Key columns of state tables that have these partial columns, under names of their own."""
     taken = {*_RESERVED, *partial_names}
-    return tuple(pa.field(_unlike(f.name, taken), f.type.arrow) for f in keys)
+    return tuple(pa.field(unlike(f.name, taken), f.type.arrow) for f in keys)
 
 
-def _unlike(name: str, taken: set[str]) -> str:
+def table_name(kind: str, label: str, taken: set[str]) -> str:
+    """Name of a state table of letters, digits and underscores; it is taken then."""
+    return unlike(_NO_NAME.sub("_", f"{kind}_{label}" if label else kind).lower(), taken)
+
+
+def unlike(name: str, taken: set[str]) -> str:
+    """The name, with underscores behind it if it is taken; it is taken then."""
     while name in taken:
         name = f"{name}_"
     taken.add(name)
     return name
 
 
-def _column(
+def partial_column(
     accumulator: Accumulator, aggregate: BoundAggregate, name: str, argument: int | None, filter_: int | None
 ) -> PartialColumn:
+    """The column of one accumulator of an aggregate."""
     if accumulator.partial not in _PARTIALS or accumulator.merge not in _MERGES:
         raise InternalError(
             f"aggregate {aggregate.kernel.function} has accumulator {accumulator.name} = {accumulator.partial}, merged by"
@@ -258,7 +265,7 @@ def _column(
 def _named(column: PartialColumn, alias: str, schema: Schema, taken: set[str]) -> PartialColumn:
     """The column under a name that says what it holds, so that its state outlives another order of the aggregates."""
     kind = "count" if column.partial == "count_all" else column.partial
-    label = _label(column.argument, column.filter, alias, schema)
+    label = column_label(column.argument, column.filter, alias, schema)
     wanted = f"{kind}_{label}" if label else kind
     while True:
         named = replace(column, name=wanted)
@@ -269,7 +276,7 @@ def _named(column: PartialColumn, alias: str, schema: Schema, taken: set[str]) -
         wanted += "_"
 
 
-def _label(argument: int | None, filter_: int | None, alias: str, schema: Schema) -> str:
+def column_label(argument: int | None, filter_: int | None, alias: str, schema: Schema) -> str:
     """`amount`, `amount_if_paid`; the alias instead if a column is a computed one."""
     read = [schema.names[i] for i in (argument, filter_) if i is not None]
     if any(name.startswith(_COMPUTED) for name in read):
@@ -284,7 +291,7 @@ def _side_use(aggregate: BoundAggregate, schema: Schema, sides: dict[tuple[objec
     keeps_nulls = aggregate.kernel.keeps_nulls
     identity = (aggregate.argument, aggregate.filter, aggregate.distinct, keeps_nulls)
     field = schema.fields[aggregate.argument]
-    label = _label(aggregate.argument, aggregate.filter, aggregate.name, schema)
+    label = column_label(aggregate.argument, aggregate.filter, aggregate.name, schema)
     side = SideColumn(
         aggregate.argument, aggregate.filter, aggregate.distinct, field.type, field.name, keeps_nulls, label
     )
@@ -293,7 +300,7 @@ def _side_use(aggregate: BoundAggregate, schema: Schema, sides: dict[tuple[objec
     if aggregate.kernel.collect is not None:
         return AggregateUse(aggregate, side=position)
     columns = tuple(
-        _column(accumulator, aggregate, f"d{i}", aggregate.argument, None)
+        partial_column(accumulator, aggregate, f"d{i}", aggregate.argument, None)
         for i, accumulator in enumerate(aggregate.kernel.accumulators)
     )
     return AggregateUse(aggregate, side=position, columns=columns)

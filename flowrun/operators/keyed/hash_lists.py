@@ -7,6 +7,7 @@ for all hashes of a batch at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,14 +34,16 @@ class Pairs:
 
 
 class HashLists:
-    """Hash (int64) → the numbers added under it, in the order in which they were added."""
+    """Hash (int64) → the numbers added under it, in the order in which they were added.
+
+    A hash with one number, the usual case with unique keys, has no list: its number is in the index.
+    """
 
     def __init__(self) -> None:
-        self._index = HashIndex()
-        self._hashes = 0
+        self._index = HashIndex()  # hash → 2 · its only number, or 1 + 2 · the slot of its list
+        self._slots = 0
         self._start: Integers = np.zeros(0, np.int64)
-        self._room: Integers = np.zeros(0, np.int64)
-        self._length: Integers = np.zeros(0, np.int64)
+        self._length: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         self._numbers: Integers = np.zeros(0, np.int64)
         self._used = 0
 
@@ -49,63 +52,117 @@ class HashLists:
         if not len(hashes):
             return
         local, distinct = _distinct(hashes)
-        slots = self._slots(distinct)
-        counts = np.bincount(local, minlength=len(distinct))
-        full = self._length[slots] + counts > self._room[slots]
+        ordered = firsts = numbers
+        counts = np.ones(len(distinct), np.int64)
+        if len(distinct) < len(hashes):
+            ordered, counts = numbers[np.argsort(local, kind="stable")], np.bincount(local, minlength=len(distinct))
+            firsts = ordered[np.cumsum(counts) - counts]
+        found = self._index.find_or_insert(distinct, 2 * firsts)
+        old = found >= 0
+        if not old.any() and len(distinct) == len(hashes):
+            return
+        single = old & (found & 1 == 0)
+        begins = single.copy()
+        begins[single] = alive[found[single] >> 1]  # a number that is not meant any more gives way
+        changed = single & ~begins & (counts == 1)
+        if changed.any():
+            self._index.replace(distinct[changed], 2 * firsts[changed])
+        listed = (counts > 1) | (old & ~changed)
+        if listed.any():
+            chosen = np.repeat(listed, counts)
+            self._add_to_lists(distinct[listed], counts[listed], ordered[chosen], found[listed], begins[listed], alive)
+
+    def _add_to_lists(
+        self, hashes: Integers, counts: Integers, numbers: Integers, found: Integers, begins: Bools, alive: Bools
+    ) -> None:
+        """Add the next `counts[i]` of the numbers to the list of hash i.
+
+        `found` is what the index had for each, `begins` whether that is a number with which its list begins.
+        """
+        slots = found >> 1
+        fresh = (found < 0) | (found & 1 == 0)
+        if fresh.any():
+            slots[fresh] = np.arange(self._slots, self._slots + np.count_nonzero(fresh))
+            self._index.replace(hashes[fresh], 2 * slots[fresh] + 1)
+            self._slots += int(np.count_nonzero(fresh))
+            self._start = extended(self._start, self._slots, 0)
+            if len(self._length) < self._slots:
+                self._length = np.concatenate([self._length, np.zeros(len(self._start) - len(self._length), np.int32)])
+        needed = counts + begins
+        lengths = self._length[slots]
+        full = lengths + needed > _room(lengths)
         if full.any():
-            self._grow(slots[full], counts[full], alive)
-        ordered = numbers if len(distinct) == len(hashes) else numbers[np.argsort(local, kind="stable")]
-        self._numbers[ranges(self._start[slots] + self._length[slots], counts)] = ordered
+            self._grow(slots[full], needed[full], alive)
+        if begins.any():
+            first = slots[begins]
+            self._numbers[self._start[first]] = found[begins] >> 1
+            self._length[first] = 1
+        self._numbers[ranges(self._start[slots] + self._length[slots], counts)] = numbers
         self._length[slots] += counts
 
     def find(self, hashes: Integers) -> Pairs:
         """What was added under each hash."""
-        if not self._hashes or not len(hashes):
-            return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        local, distinct = _distinct(hashes)
-        slots = self._index.find(distinct)
-        known = slots >= 0
-        lengths = np.where(known, self._length[slots], 0)[local]
-        starts = self._start[slots][local]
-        return Pairs(np.repeat(np.arange(len(hashes)), lengths), self._numbers[ranges(starts, lengths)])
+        return self.listed(*self.located(hashes))
+
+    def located(self, hashes: Integers) -> tuple[Integers, Integers]:
+        """(where the list of each hash begins, its length), to be passed to `listed` before anything is added."""
+        found = self._index.find(hashes)
+        places = found >> 1
+        lengths = (found >= 0).astype(np.int64)
+        starts = -1 - places  # of what has no list: found below 0
+        if self._slots:
+            lists = np.flatnonzero((found >= 0) & (found & 1 == 1))
+            starts[lists] = self._start[places[lists]]
+            lengths[lists] = self._length[places[lists]]
+        return starts, lengths
+
+    def listed(self, starts: Integers, lengths: Integers) -> Pairs:
+        """The numbers in some lists; `probe` is the position of a list among them."""
+        probe = np.repeat(np.arange(len(starts)), lengths)
+        at = ranges(starts, lengths)
+        numbers = -1 - at
+        lists = np.flatnonzero(at >= 0)
+        numbers[lists] = self._numbers[at[lists]]
+        return Pairs(probe, numbers)
 
     def counts(self, hashes: Integers) -> Integers:
         """How many numbers `find` gives for each hash."""
-        if not self._hashes:
-            return np.zeros(len(hashes), np.int64)
-        slots = self._index.find(hashes)
-        return np.where(slots >= 0, self._length[slots], 0)
-
-    def _slots(self, distinct: Integers) -> Integers:
-        slots = self._index.find(distinct)
-        new = np.flatnonzero(slots < 0)
-        if len(new):
-            slots[new] = np.arange(self._hashes, self._hashes + len(new))
-            self._index.insert(distinct[new], slots[new])
-            self._hashes += len(new)
-            self._start = extended(self._start, self._hashes, 0)
-            self._room = extended(self._room, self._hashes, 0)
-            self._length = extended(self._length, self._hashes, 0)
-        return slots
+        return self.located(hashes)[1]
 
     def _grow(self, slots: Integers, more: Integers, alive: Bools) -> None:
         """Move the lists of some slots to the end, without what is not alive, with room for `more` and as much again."""
-        old = self._numbers[ranges(self._start[slots], self._length[slots])]
-        owner = np.repeat(np.arange(len(slots)), self._length[slots])
+        had = self._length[slots].astype(np.int64)
+        old = self._numbers[ranges(self._start[slots], had)]
+        owner = np.repeat(np.arange(len(slots)), had)
         kept = alive[old]
         old, owner = old[kept], owner[kept]
         lengths = np.bincount(owner, minlength=len(slots))
-        needed = lengths + more
-        room = np.where(needed > 1, 1 << np.ceil(np.log2(np.maximum(needed, 1))).astype(np.int64), 1)
+        room = _room(lengths + more)
         starts = self._used + np.cumsum(room) - room
         self._used += int(room.sum())
         self._numbers = extended(self._numbers, self._used, 0)
         self._numbers[ranges(starts, lengths)] = old
-        self._start[slots], self._room[slots], self._length[slots] = starts, room, lengths
+        self._start[slots], self._length[slots] = starts, lengths
+
+
+def _room(lengths: npt.NDArray[np.integer[Any]]) -> Integers:
+    """For how many numbers a block that has so many of them was made: the next power of two.
+
+    A block is made for one more than half of its room at least, and never holds less.
+
+    >>> _room(np.array([0, 1, 2, 3, 4, 5])).tolist()
+    [0, 1, 2, 4, 4, 8]
+    """
+    _, bits = np.frexp(np.maximum(lengths, 1) - 0.5)
+    room: Integers = np.where(lengths > 0, 1 << bits.astype(np.int64), 0)
+    return room
 
 
 def _distinct(hashes: Integers) -> tuple[Integers, Integers]:
     """(for each hash its number among the distinct ones, the distinct ones in order of appearance)."""
+    ordered = np.sort(hashes)
+    if not (ordered[1:] == ordered[:-1]).any():  # costs a tenth of what is saved
+        return np.arange(len(hashes)), hashes
     encoded = pa.array(hashes).dictionary_encode()
     local: Integers = encoded.indices.to_numpy().astype(np.int64)
     distinct: Integers = encoded.dictionary.to_numpy()

@@ -6,7 +6,7 @@ costs in proportion to the batch and to what it finds, whatever the store holds 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -24,6 +24,9 @@ ROW_COLUMN = "__row"
 """Name of the BIGINT state column that tells rows of one key apart and orders them by arrival."""
 
 _SPARE = 64 * 1024
+_INDEXED_AT_A_TIME = 1024 * 1024
+_COPIED_AT_ONCE = 256 * 1024
+_ALIVE = "alive"
 
 
 def row_store_schema(schema: Schema, keys: Sequence[int], counters: Sequence[str] = ()) -> pa.Schema:
@@ -43,7 +46,9 @@ class RowStore:
         max_parallelism: number of key groups.
         counters: names of mutable BIGINT columns of each row, e.g. a number of matches or a time.
         null_safe: for each key, whether `find` lets NULL equal NULL; None: for none.
-        by_row: rows can be found by equality of all columns (`find_equal`), at the cost of a second index.
+        by_row: rows will be found by equality (`find_equal`): have a second index for that at once, not from the first time on.
+        row_columns: positions of the columns that `find_equal` compares; None: all.
+        by_key: rows can be found by their keys (`find`, `found_at_most`); else the caller has an index of its own.
     """
 
     def __init__(
@@ -55,6 +60,8 @@ class RowStore:
         counters: Sequence[str] = (),
         null_safe: Sequence[bool] | None = None,
         by_row: bool = False,
+        row_columns: Sequence[int] | None = None,
+        by_key: bool = True,
     ) -> None:
         self._schema = schema
         self._keys = tuple(keys)
@@ -63,8 +70,11 @@ class RowStore:
         self._counters = tuple(counters)
         self._state_schema = row_store_schema(schema, keys, counters)
         self._log_schema = self._state_schema.append(pa.field(DELETED_COLUMN, pa.bool_()))
-        hashable = [i for i, t in enumerate(schema.types) if not _unhashable(t.arrow)]
-        self._row_columns = tuple(hashable) if by_row else None
+        self._row_columns = tuple(range(len(schema))) if row_columns is None else tuple(row_columns)
+        hashable = hashable_columns(schema)
+        self._hashed_columns = tuple(i for i in self._row_columns if i in hashable)
+        self._by_row: HashLists | None = HashLists() if by_row else None
+        self._indexes_keys = by_key
         self._live = 0
         self._clear()
         self._changes = UpsertLog(self._log_schema, (*self._state_schema.names[1 : 1 + len(self._keys)], ROW_COLUMN))
@@ -73,14 +83,13 @@ class RowStore:
         self._rows = RowLog()
         self._count = 0
         self._by_key = HashLists()
-        self._by_row = HashLists() if self._row_columns is not None else None
-        self._key_hashes: Integers = np.zeros(0, np.int64)
-        self._row_hashes: Integers = np.zeros(0, np.int64)
-        self._ids: Integers = np.zeros(0, np.int64)
+        self._ids: Integers | None = None  # what each row is called in the state table; None: by its number
         self._alive: Bools = np.zeros(0, np.bool_)
         self._dirty: Bools = np.zeros(0, np.bool_)
         self._known = 0  # rows below this number were there when the last snapshot was taken
         self._values: dict[str, Integers] = {c: np.zeros(0, np.int64) for c in self._counters}
+        self._shared: set[str] = set()  # arrays that captures refer to: counters by name, `_ALIVE`
+        self._captures: list[_Capture] = []
         self._next_id = 0
 
     def __len__(self) -> int:
@@ -98,25 +107,52 @@ class RowStore:
         self._rows.append(rows)
         self._count += added
         self._make_room()
-        key_hashes = self._hash_keys([rows.column(k) for k in self._keys], added)
-        self._key_hashes[numbers] = key_hashes
-        self._ids[numbers] = np.arange(self._next_id, self._next_id + added)
+        if self._ids is not None:
+            self._ids[numbers] = np.arange(self._next_id, self._next_id + added)
         self._next_id += added
         self._alive[numbers] = True
         self._dirty[numbers] = True
         for name, values in counters.items():
             self._values[name][numbers] = values
-        self._by_key.add(key_hashes, numbers, self._alive)
+        if self._indexes_keys:
+            self._by_key.add(_hashes([rows.column(k) for k in self._keys], added), numbers, self._alive)
         if self._by_row is not None:
-            row_hashes = self._hash_rows(rows)
-            self._row_hashes[numbers] = row_hashes
-            self._by_row.add(row_hashes, numbers, self._alive)
+            self._by_row.add(_hashes([rows.column(i) for i in self._hashed_columns], added), numbers, self._alive)
         self._live += added
         return numbers
 
     def find(self, keys: Sequence[pa.Array], rows: int) -> Pairs:
         """The remembered rows of the same key as each of `rows` probing rows, oldest first. `keys` are their key columns."""
-        pairs = self._by_key.find(self._hash_keys(keys, rows))
+        return self._verified(self._by_key.find(_hashes(keys, rows)), keys)
+
+    def find_in_parts(
+        self, keys: Sequence[pa.Array], rows: int, most: int, together: Bools | None = None
+    ) -> Iterator[Pairs]:
+        """What `find` gives, for some probing rows at a time; the store must not change meanwhile.
+
+        Args:
+            keys: key columns of the probing rows.
+            rows: how many there are.
+            most: about as many pairs are made at a time, unless one row alone finds more.
+            together: for each probing row whether it must be in one part with the row before it.
+        """
+        starts, lengths = self._by_key.located(_hashes(keys, rows))
+        ends = np.cumsum(lengths)
+        start = 0
+        while start < rows:
+            before = int(ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
+            while together is not None and stop < rows and together[stop]:
+                stop += 1
+            if int(ends[stop - 1]) > before:
+                pairs = self._by_key.listed(starts[start:stop], lengths[start:stop])
+                pairs = self._verified(Pairs(pairs.probe + start if start else pairs.probe, pairs.numbers), keys)
+                if len(pairs):
+                    yield pairs
+            start = stop
+
+    def _verified(self, pairs: Pairs, keys: Sequence[pa.Array]) -> Pairs:
+        """The pairs whose rows are remembered and whose keys are equal, not only their hashes."""
         pairs = pairs.where(self._alive[pairs.numbers])
         if not self._keys or not len(pairs):
             return pairs
@@ -129,22 +165,23 @@ class RowStore:
 
     def found_at_most(self, keys: Sequence[pa.Array], rows: int) -> Integers:
         """For each probing row a bound of how many rows `find` gives for it: to look for some of them at a time."""
-        return self._by_key.counts(self._hash_keys(keys, rows))
+        return self._by_key.counts(_hashes(keys, rows))
 
     def find_equal(self, rows: pa.RecordBatch) -> Integers:
-        """For each row the number of a remembered row that equals it in all columns, −1 if there is none (left); each is given once.
+        """For each row the number of a remembered row that equals it (in `row_columns`), −1 if there is none (left); each is given once.
 
-        Of equal remembered rows the oldest is given to the first.
+        Of equal remembered rows the oldest is given to the first. The first call reads the whole store unless it is `by_row`.
         """
-        assert self._by_row is not None
+        if self._by_row is None:
+            self._by_row = self._indexed(self._hashed_columns)
         found = np.full(rows.num_rows, -1, np.int64)
-        pairs = self._by_row.find(self._hash_rows(rows))
+        pairs = self._by_row.find(_hashes([rows.column(i) for i in self._hashed_columns], rows.num_rows))
         pairs = pairs.where(self._alive[pairs.numbers])
         if not len(pairs):
             return found
-        stored = self._rows.take(pairs.numbers)
-        wanted = rows.take(pa.array(pairs.probe))
-        pairs = pairs.where(rows_equal(stored.columns, wanted.columns, len(pairs)))
+        stored = self._rows.take_columns(pairs.numbers, self._row_columns)
+        wanted = [rows.column(i).take(pa.array(pairs.probe)) for i in self._row_columns]
+        pairs = pairs.where(rows_equal(stored, wanted, len(pairs)))
         return _each_once(pairs, found)
 
     def take(self, numbers: Integers) -> pa.RecordBatch:
@@ -161,6 +198,8 @@ class RowStore:
 
     def remove(self, numbers: Integers) -> None:
         """Forget rows; each must be remembered and be given once."""
+        if self._is_shared(_ALIVE):
+            self._alive = self._alive.copy()
         self._alive[numbers] = False
         self._dirty[numbers] = True
         self._live -= len(numbers)
@@ -176,6 +215,8 @@ class RowStore:
 
     def counter(self, name: str) -> Integers:
         """A counter by row number: a view to be changed in place (then `touch`); valid until the next `append` or `compact`."""
+        if self._is_shared(name):
+            self._values[name] = self._values[name].copy()
         return self._values[name]
 
     def touch(self, numbers: Integers) -> None:
@@ -195,16 +236,23 @@ class RowStore:
         moved[kept] = np.arange(len(kept))
         self._rows.keep(kept)
         self._count = len(kept)
-        for name in ("_key_hashes", "_row_hashes", "_ids", "_alive", "_dirty"):
-            array = getattr(self, name)
-            setattr(self, name, array[kept] if len(array) else array)
+        self._ids = kept if self._ids is None else self._ids[kept]
+        self._alive, self._dirty = self._alive[kept], self._dirty[kept]
         self._values = {name: values[kept] for name, values in self._values.items()}
-        self._by_key = HashLists()
-        self._by_key.add(self._key_hashes, np.arange(len(kept)), self._alive)
+        if self._indexes_keys:
+            self._by_key = self._indexed(self._keys)
         if self._by_row is not None:
-            self._by_row = HashLists()
-            self._by_row.add(self._row_hashes, np.arange(len(kept)), self._alive)
+            self._by_row = self._indexed(self._hashed_columns)
         return moved
+
+    def _indexed(self, columns: Sequence[int]) -> HashLists:
+        """An index of what is remembered by some columns."""
+        index = HashLists()
+        live = self.live()
+        for start in range(0, len(live), _INDEXED_AT_A_TIME):
+            numbers = live[start : start + _INDEXED_AT_A_TIME]
+            index.add(_hashes(self._rows.take_columns(numbers, columns), len(numbers)), numbers, self._alive)
+        return index
 
     # ---- snapshots
 
@@ -241,23 +289,53 @@ class RowStore:
         self._known = int(np.count_nonzero(self._alive[known]))
 
     def _capture(self, chosen: Bools) -> None:
-        """A segment of the chosen rows: the live ones as they are now, tombstones for the others. `chosen` does not change any more."""
+        """A segment of the chosen rows: the live ones as they are now, tombstones for the others. `chosen` does not change any more.
+
+        Of few rows what may change is copied at once. Of many the arrays are referred to, and copied when they are to be changed before
+        the segment is written.
+        """
         size = int(np.count_nonzero(chosen))
-        if size:
-            alive = self._alive[: self._count].copy()
-            values = {name: v[: self._count].copy() for name, v in self._values.items()}
-            self._changes.append(size, partial(self._segment, self._rows.view(), chosen, alive, self._ids, values))
+        if not size:
+            return
+        if size <= _COPIED_AT_ONCE:
+            numbers = np.flatnonzero(chosen)
+            values = {name: v[numbers] for name, v in self._values.items()}
+            make = partial(self._segment, self._rows.view(), numbers, self._alive[numbers], self._ids, values)
+            self._changes.append(size, make)
+            return
+        capture = _Capture(chosen, self._alive, self._values)
+        self._captures.append(capture)
+        self._shared = {_ALIVE, *self._values}
+        self._changes.append(size, partial(self._captured_segment, self._rows.view(), capture, self._ids))
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether an array must be copied before it is changed, which it is then not any more."""
+        if name not in self._shared:
+            return False
+        self._shared.discard(name)
+        self._captures = [c for c in self._captures if not c.is_read]
+        return bool(self._captures)
+
+    def _captured_segment(self, rows: RowLog, capture: _Capture, ids: Integers | None) -> pa.Table:
+        numbers, alive, values = capture.read()
+        return self._segment(rows, numbers, alive, ids, values)
 
     def _segment(
-        self, rows: RowLog, chosen: Bools, alive: Bools, ids: Integers, values: Mapping[str, Integers]
+        self, rows: RowLog, numbers: Integers, alive: Bools, ids: Integers | None, values: Mapping[str, Integers]
     ) -> pa.Table:
-        numbers = np.flatnonzero(chosen)
         taken = rows.take(numbers)
         keys = [taken.column(k) for k in self._keys]
         groups = key_groups_or_zero(keys, len(numbers), self._max_parallelism)
         others = [c for i, c in enumerate(taken.columns) if i not in self._keys]
-        counters = [pa.array(values[c][numbers]) for c in self._counters]
-        columns = [pa.array(groups), *keys, pa.array(ids[numbers]), *others, *counters, pa.array(~alive[numbers])]
+        counters = [pa.array(values[c]) for c in self._counters]
+        columns = [
+            pa.array(groups),
+            *keys,
+            pa.array(numbers if ids is None else ids[numbers]),
+            *others,
+            *counters,
+            pa.array(~alive),
+        ]
         return pa.Table.from_arrays(columns, schema=self._log_schema)
 
     # ---- arrays by number
@@ -266,25 +344,42 @@ class RowStore:
         if len(self._alive) >= self._count:
             return
         size = self._count
-        self._key_hashes = extended(self._key_hashes, size, 0)
-        if self._by_row is not None:
-            self._row_hashes = extended(self._row_hashes, size, 0)
-        self._ids = extended(self._ids, size, 0)
+        if self._ids is not None:
+            self._ids = extended(self._ids, size, 0)
         self._values = {name: extended(v, size, 0) for name, v in self._values.items()}
         for name in ("_alive", "_dirty"):
-            grown = np.zeros(len(self._ids), np.bool_)
             old: Bools = getattr(self, name)
+            grown = np.zeros(max(size, 2 * len(old), 64), np.bool_)
             grown[: len(old)] = old
             setattr(self, name, grown)
 
-    def _hash_keys(self, keys: Sequence[pa.Array], rows: int) -> Integers:
-        return hash_columns(keys).view(np.int64) if self._keys else np.zeros(rows, np.int64)
 
-    def _hash_rows(self, rows: pa.RecordBatch) -> Integers:
-        assert self._row_columns is not None
-        if not self._row_columns:
-            return np.zeros(rows.num_rows, np.int64)
-        return hash_columns([rows.column(i) for i in self._row_columns]).view(np.int64)
+class _Capture:
+    """What the chosen rows of a store were at one moment, to be read by any thread."""
+
+    def __init__(self, chosen: Bools, alive: Bools, values: Mapping[str, Integers]) -> None:
+        self._arrays: tuple[Bools, Bools, Mapping[str, Integers]] | None = (chosen, alive, dict(values))
+        self._read: tuple[Integers, Bools, dict[str, Integers]] | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the store's arrays are not needed any more."""
+        return self._arrays is None
+
+    def read(self) -> tuple[Integers, Bools, dict[str, Integers]]:
+        """(numbers of the rows, whether they are remembered, their counters)."""
+        if self._arrays is not None:
+            chosen, alive, values = self._arrays
+            numbers = np.flatnonzero(chosen)
+            self._read = numbers, alive[numbers], {name: v[numbers] for name, v in values.items()}
+            self._arrays = None
+        assert self._read is not None
+        return self._read
+
+
+def _hashes(columns: Sequence[pa.Array], rows: int) -> Integers:
+    """A hash of each of `rows` rows over some columns; one for all without columns."""
+    return hash_columns(columns).view(np.int64) if columns else np.zeros(rows, np.int64)
 
 
 def _each_once(pairs: Pairs, found: Integers) -> Integers:
@@ -306,6 +401,11 @@ def _each_once(pairs: Pairs, found: Integers) -> Integers:
     lucky = ranks < lengths
     found[pairs.probe[starts[lucky]]] = pairs.numbers[starts[lucky] + ranks[lucky]]
     return found
+
+
+def hashable_columns(schema: Schema) -> tuple[int, ...]:
+    """Positions of the columns that can be hashed: all but maps and what holds maps."""
+    return tuple(i for i, t in enumerate(schema.types) if not _unhashable(t.arrow))
 
 
 def _unhashable(kind: pa.DataType) -> bool:

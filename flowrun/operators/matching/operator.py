@@ -19,7 +19,7 @@ from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.keyed.row_store import RowStore, row_store_schema
+from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
 from flowrun.operators.matching.pattern import Pattern, Reference
 from flowrun.operators.matching.references import OrderedRows, Partials, ReferenceReader
 from flowrun.operators.matching.search import PatternSearch
@@ -28,7 +28,7 @@ from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED
 from flowrun.operators.windows.keyed_rows import Integers, KeySlots
 
 ROWS = "rows"
-ROLE = "role"
+ROLE = "__role"
 _CONTEXT, _MAY_START, _WAITING = 0, 1, 2
 
 
@@ -67,6 +67,11 @@ class MatchFactory:
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The remembered rows."""
         return {ROWS: row_store_schema(self.input_schema, self.keys, (ROLE,))}
+
+    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
+        """What the columns of the state table hold."""
+        role = "2: the row waits for its turn; 1: a match may begin with it; 0: it is kept for what looks back"
+        return {ROWS: {ROW_COLUMN: "arrival number", ROLE: role}}
 
 
 class MatchOperator(AbstractOperator):
@@ -126,7 +131,7 @@ class MatchOperator(AbstractOperator):
             times = stamps.to_numpy()
         if not columns.num_rows:
             return
-        numbers = self._store.append(columns, role=_WAITING)
+        numbers = self._store.append(columns, **{ROLE: _WAITING})
         self._waiting = np.concatenate([self._waiting, numbers])
         self._waiting_times = np.concatenate([self._waiting_times, times])
         if self._factory.time is None:

@@ -18,6 +18,11 @@ class Variable:
     most: int | None
     greedy: bool
 
+    @property
+    def keeps_rows_from_others(self) -> bool:
+        """Whether, having taken `most` rows, it still keeps rows that it would take from the variables behind it."""
+        return self.greedy and self.most is not None and self.least < self.most
+
 
 class Anchor(Enum):
     """From where a referred row is counted."""

@@ -2,8 +2,8 @@
 
 The semantics of Apache Flink's CEP library for strictly contiguous patterns: a match is found from the earliest start that can be
 completed, where it is completed first; a greedy variable takes every row that it may take, so that what follows gets a row only if the
-greedy one may not have it (there is no going back); a reluctant one leaves both ways open. A round costs in proportion to the partial
-matches that are still possible.
+greedy one may not have it (there is no going back, and none either where it would take more rows than its quantifier allows); a reluctant
+one leaves both ways open, and so does an optional one. A round costs in proportion to the partial matches that are still possible.
 """
 
 from __future__ import annotations
@@ -107,11 +107,23 @@ class PatternSearch:
                 origins.append(order[chosen])
                 if variables[candidate].greedy:
                     open_[chosen] = False
+            if variables[candidate].keeps_rows_from_others:
+                open_[self._wanted(rows, masks, active, candidate, open_)] = False
         if not taken:
             return active.take(np.zeros(0, np.int64))
         # later variables first: of two ways to complete a match with one row, the one that is further on counts
         origin = np.concatenate(origins[::-1])
         return Partials.joined(taken[::-1]).take(np.argsort(origin, kind="stable"))
+
+    def _wanted(
+        self, rows: OrderedRows, masks: list[Bools], active: Partials, candidate: int, open_: Bools
+    ) -> Integers:
+        """The partial matches whose next row the variable would take if it had not taken as many as it may."""
+        full = active.count[:, candidate] == self._pattern.variables[candidate].most
+        chosen = np.flatnonzero(open_ & full & (active.variable == candidate))
+        chosen = chosen[masks[candidate][active.last[chosen] + 1]]
+        wanted = chosen[self._conditions[candidate].dependent_mask(rows, active.take(chosen).advanced(candidate))]
+        return wanted if len(chosen) else chosen
 
     def _may_take(self, active: Partials, candidate: int) -> Bools:
         """Whether the variable may take the next row: it took the last one and has room, or everything before it has had enough."""
@@ -181,18 +193,22 @@ class PatternSearch:
 
     def _still_needed(self, rows: OrderedRows, pending: Integers, allowed: Bools) -> tuple[Bools, Bools]:
         """Rows from the first open start of each key on, and those before it that conditions may look at."""
-        needed = np.zeros(len(rows), np.bool_)
-        open_starts = np.zeros(len(rows), np.bool_)
+        begins = np.unique(rows.begins)
+        ends = rows.ends[begins]
         still = pending[allowed[pending]]
-        keys, firsts = np.unique(rows.begins[still], return_index=True)
-        open_from = dict(zip(keys.tolist(), still[firsts].tolist(), strict=True))
-        lookback = self._pattern.lookback
-        for begin in np.unique(rows.begins).tolist():
-            end = int(rows.ends[begin])
-            start = open_from.get(begin, end)
-            needed[max(begin, start - lookback) : end] = True
-            open_starts[start:end] = allowed[start:end]
-        return needed, open_starts
+        at = np.append(still, len(rows))[np.searchsorted(still, begins)]
+        starts = np.minimum(at, ends)  # of a key without an open start: its end, so that nothing of it is left
+        earliest = np.maximum(begins, starts - self._pattern.lookback)
+        return _covered(earliest, ends, len(rows)), _covered(starts, ends, len(rows)) & allowed
+
+
+def _covered(starts: Integers, ends: Integers, rows: int) -> Bools:
+    """Whether each row is in one of some ranges, which do not overlap."""
+    steps = np.zeros(rows + 1, np.int64)
+    np.add.at(steps, starts, 1)
+    np.add.at(steps, ends, -1)
+    covered: Bools = np.cumsum(steps[:-1]) > 0
+    return covered
 
 
 class _CompiledCondition:

@@ -18,7 +18,6 @@ from flowrun.api.source import JsonValue
 from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointBarrier, CheckpointKind
 from flowrun.errors import FlowrunError, StateError
-from flowrun.graph.explain import Format, render_job_graph
 from flowrun.runtime.checkpoint.assembly import StartedCheckpoint, assemble, pending_commits
 from flowrun.runtime.checkpoint.coordinator import CheckpointCoordinator
 from flowrun.runtime.checkpoint.events import (
@@ -254,6 +253,9 @@ class CheckpointRunner:
         started = self._started[number]
         state = self._state
         if self._identity.job_graph_json is None:
+            # Imported here: explaining knows every operator, and it is done once a job (DESIGN §12.9).
+            from flowrun.graph.explain import Format, render_job_graph
+
             shown: JsonValue = orjson.loads(render_job_graph(state.job_graph, Format.JSON))
             self._identity = replace(self._identity, job_graph_json=shown)
         metadata = assemble(

@@ -17,6 +17,7 @@ class FinalCommit:
         requests: open ones are waited for; the last checkpoint is one of them.
         commits: of the job.
         takes_checkpoints: whether the job has a folder for checkpoints.
+        stopped: whether the job ends with a snapshot by now, which then is the last checkpoint.
         post: puts a letter into the job master's mailbox.
         committed: everything is visible.
         failed: the last checkpoint, or a commit, failed.
@@ -28,6 +29,7 @@ class FinalCommit:
         commits: CommitCoordinator,
         *,
         takes_checkpoints: bool,
+        stopped: Callable[[], bool],
         post: Callable[[Callable[[], None]], None],
         committed: Callable[[], None],
         failed: Callable[[Exception], None],
@@ -35,21 +37,16 @@ class FinalCommit:
         self._requests = requests
         self._commits = commits
         self._takes_checkpoints = takes_checkpoints
+        self._stopped = stopped
         self._post = post
         self._committed = committed
         self._failed = failed
         self._last: SnapshotTicket | None = None
         self._under_way = False
 
-    def begin(self, *, stopped: bool) -> None:
-        """Every subtask has finished. A checkpoint before the commit lets a resume make good a crash amid it.
-
-        Args:
-            stopped: the job ends with a snapshot, which is that checkpoint.
-        """
+    def begin(self) -> None:
+        """Every subtask has finished. A checkpoint before the commit lets a resume make good a crash amid it."""
         self._under_way = True
-        if self._takes_checkpoints and not stopped:
-            self._last = self._requests.ask_last()
         self.look()
 
     def interrupt(self) -> None:
@@ -63,6 +60,11 @@ class FinalCommit:
 
     def _commit(self) -> None:
         if not self._under_way or self._requests.has_open:
+            return
+        if self._last is None and self._takes_checkpoints and not self._stopped():
+            # Not before what was asked for is answered: a stop that is still being stored becomes the last checkpoint itself.
+            self._last = self._requests.ask_last()
+            self.look()
             return
         last = self._last
         self.interrupt()

@@ -163,6 +163,7 @@ class JobMaster:
             self._requests,
             self._commits,
             takes_checkpoints=state.takes_checkpoints,
+            stopped=lambda: self._stopped_at is not None,
             post=self._put,
             committed=lambda: self._handle(ResultsCommitted()),
             failed=self._fail,
@@ -327,7 +328,7 @@ class JobMaster:
                 # What is being stored or discarded comes first: it decides what there is to go back to.
                 self._checkpoints.after_io(lambda: self._restore(command))
             case CommitResults():
-                self._final_commit.begin(stopped=self._stopped_at is not None)
+                self._final_commit.begin()
             case EndJob(state=state):
                 self._end(state)
 

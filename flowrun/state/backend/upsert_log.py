@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.state import DELETED_COLUMN, SegmentedTable, StateSegment
+from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, SegmentedTable, StateSegment
 from flowrun.state.storage.key_order import key_ranks
 
 _MAX_SEGMENTS = 24
@@ -33,7 +33,7 @@ class UpsertLog:
 
     Args:
         schema: of the rows: key group, key columns, values, `DELETED_COLUMN`.
-        key: names of the columns that tell rows apart.
+        key: names of the columns that tell rows apart; without any there is one row.
     """
 
     def __init__(self, schema: pa.Schema, key: tuple[str, ...]) -> None:
@@ -99,7 +99,7 @@ def newest_rows(
     """
     rows = pa.concat_tables([t for t in tables if t.num_rows] or [schema.empty_table()]).combine_chunks()
     if len(tables) > 1 and rows.num_rows:
-        codes = key_ranks([_array(rows[name]) for name in key])
+        codes = key_ranks([_array(rows[name]) for name in key or (KEY_GROUP_COLUMN,)])
         newest = np.empty(int(codes.max()) + 1, np.int64)
         newest[codes] = np.arange(len(codes))  # of several assignments to one place the last one stays
         rows = rows.take(pa.array(np.sort(newest)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flowrun.api.connector import PushedFilter, TableDefinition
+from flowrun.api.lookup import LookupSource
 from flowrun.connectors.filesystem import CONNECTOR
 from flowrun.connectors.filesystem.sink import FileSink
 from flowrun.connectors.filesystem.source import FileSource
@@ -59,12 +60,46 @@ def sink(
     options: Mapping[str, Any] | None = None,
     *,
     partition_keys: tuple[str, ...] = (),
+    primary_key: tuple[str, ...] = (),
+    updating: bool = False,
 ) -> FileSink:
-    table = _definition(CONNECTOR.sink_options, path, format, schema, options or {}, partition_keys=partition_keys)
+    table = _definition(
+        CONNECTOR.sink_options,
+        path,
+        format,
+        schema,
+        options or {},
+        partition_keys=partition_keys,
+        primary_key=primary_key,
+        updating=updating,
+    )
     assert CONNECTOR.create_sink is not None
     created = CONNECTOR.create_sink(table)
     assert isinstance(created, FileSink)
     return created
+
+
+def lookup(
+    path: Path | str,
+    format: str,
+    schema: Schema,
+    keys: tuple[str, ...],
+    options: Mapping[str, Any] | None = None,
+    *,
+    partition_keys: tuple[str, ...] = (),
+    declared: Schema | None = None,
+) -> LookupSource:
+    table = _definition(
+        CONNECTOR.lookup_options,
+        path,
+        format,
+        schema,
+        options or {},
+        partition_keys=partition_keys,
+        declared=declared,
+    )
+    assert CONNECTOR.create_lookup is not None
+    return CONNECTOR.create_lookup(table, keys)
 
 
 def read(source: FileSource, *, parallelism: int = 1, batch_rows: int = 1000) -> Rows:

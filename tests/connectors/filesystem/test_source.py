@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from flowrun.api.connector import Comparison, PushedFilter
 from flowrun.api.source import Boundedness
 from flowrun.connectors.filesystem.locations import Location, list_files
 from flowrun.core.schema import Schema
@@ -136,6 +137,26 @@ def test_partition_columns_come_from_folders(tmp_path: Path) -> None:
         (None, 0, dt.date(2024, 3, 2)),
         ("a/b", 0, dt.date(2024, 3, 3)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("pushed", "days"),
+    [
+        (PushedFilter("day", Comparison.GE, 19784), [2, 3]),  # 2024-03-02
+        (PushedFilter("day", Comparison.EQ, 19783), [1]),
+        (PushedFilter("country", Comparison.EQ, "DE"), [1]),
+        (PushedFilter("country", Comparison.NE, "DE"), [3]),  # NULL is not other than DE: it is unknown
+        (PushedFilter("country", Comparison.IS_NULL), [2]),
+        (PushedFilter("id", Comparison.EQ, 7), [1, 2, 3]),  # not a partition column: JSON has no statistics
+    ],
+)
+def test_folders_that_a_filter_excludes_are_not_read(tmp_path: Path, pushed: PushedFilter, days: list[int]) -> None:
+    write_lines(tmp_path / "day=2024-03-01/country=DE/a.json", range(1))
+    write_lines(tmp_path / "day=2024-03-02/country=__HIVE_DEFAULT_PARTITION__/a.json", range(1))
+    write_lines(tmp_path / "day=2024-03-03/country=FR/a.json", range(1))
+    schema = Schema.of(country=STRING, id=BIGINT, day=DATE)
+    rows = read(source(tmp_path, "json", schema, partition_keys=("day", "country"), filters=(pushed,)))
+    assert [row[2].day for row in rows] == days
 
 
 def test_pruned_csv_columns_keep_their_positions(tmp_path: Path) -> None:

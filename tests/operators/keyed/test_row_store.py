@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flowrun.api.state import SegmentedTable
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, STRING
+from flowrun.operators.keyed import row_store
 from flowrun.operators.keyed.row_store import RowStore, row_store_schema
 from tests.operators.stored import whole
 
@@ -58,6 +60,22 @@ def test_each_of_equal_rows_is_found_once() -> None:
     assert store.find_equal(wanted).tolist() == [0, 1, -1, 3]
 
 
+def test_begins_to_find_equal_rows_when_it_is_first_asked() -> None:
+    store = RowStore(SCHEMA, KEYS, 16)
+    rows = _batch([("a", 1, 0.0), ("b", 2, 0.0), ("b", 2, 0.0)])
+    store.append(rows)
+    store.remove(np.array([1]))
+    assert store.find_equal(rows).tolist() == [0, 2, -1]
+    store.append(rows)
+    assert store.find_equal(rows).tolist() == [0, 2, 4]
+
+
+def test_equality_may_be_that_of_some_columns() -> None:
+    store = RowStore(SCHEMA, KEYS, 16, row_columns=(1,))
+    store.append(_batch([("a", 1, 0.0), ("b", 2, 0.0)]))
+    assert store.find_equal(_batch([("x", 2, None), (None, 3, None)])).tolist() == [1, -1]
+
+
 def test_without_keys_all_rows_have_one_key() -> None:
     store = RowStore(SCHEMA, (), 16)
     store.append(_batch([("a", 1, 0.0), ("b", 2, 0.0)]))
@@ -93,10 +111,19 @@ steps_strategy = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(steps_strategy)
-def test_behaves_as_a_list_of_rows(steps: list[tuple[str, Any]]) -> None:
+@given(steps_strategy, st.sampled_from([0, 1000]))
+def test_behaves_as_a_list_of_rows(steps: list[tuple[str, Any]], copied_at_once: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_store, "_COPIED_AT_ONCE", copied_at_once)
+        _check_steps(steps)
+
+
+def _check_steps(steps: list[tuple[str, Any]]) -> None:
     store, numbers = _store(), np.zeros(0, np.int64)
     model: list[list[Any]] = []  # [row, counter], in order of arrival
+    unread: list[
+        tuple[SegmentedTable, list[str]]
+    ] = []  # snapshots that nobody has written yet, and what they must hold
     for kind, argument in steps:
         if kind == "append":
             numbers = np.concatenate([numbers, store.append(_batch(argument), n=len(model))])
@@ -112,7 +139,9 @@ def test_behaves_as_a_list_of_rows(steps: list[tuple[str, Any]]) -> None:
             store.touch(numbers[at : at + 1])
             model[at][1] += 1
         elif kind == "snapshot":
-            store.snapshot_table()
+            unread.append((store.snapshot_table(), sorted(repr((tuple(row), n)) for row, n in model)))
+            if argument % 2:
+                _check_snapshot(*unread.pop(argument % len(unread)))
         elif kind == "restore":
             table = whole(store.snapshot_table())
             store = _store()
@@ -121,6 +150,13 @@ def test_behaves_as_a_list_of_rows(steps: list[tuple[str, Any]]) -> None:
             moved = store.compact()
             numbers = numbers if moved is None else moved[numbers]
         _check(store, numbers, model)
+    for snapshot, expected in unread:
+        _check_snapshot(snapshot, expected)
+
+
+def _check_snapshot(snapshot: SegmentedTable, expected: list[str]) -> None:
+    rows = whole(snapshot).select(["v", "k", "x", "n"]).to_pylist()
+    assert sorted(repr(((r["v"], r["k"], r["x"]), r["n"])) for r in rows) == expected
 
 
 def _check(store: RowStore, numbers: np.ndarray[Any, Any], model: list[list[Any]]) -> None:
@@ -133,6 +169,11 @@ def _check(store: RowStore, numbers: np.ndarray[Any, Any], model: list[list[Any]
     wanted = [[m[0] for m in model if k is not None and m[0][1] == k] for k in keys]
     found = _rows(store.take(pairs.numbers))
     assert [[f for f, p in zip(found, pairs.probe, strict=True) if p == i] for i in range(4)] == wanted
+    together = np.array([False, False, True, False])
+    parts = list(store.find_in_parts([pa.array(keys, pa.int64())], 4, 2, together))
+    assert np.concatenate([[], *(p.probe for p in parts)]).tolist() == pairs.probe.tolist()
+    assert np.concatenate([[], *(p.numbers for p in parts)]).tolist() == pairs.numbers.tolist()
+    assert sum(1 in p.probe or 2 in p.probe for p in parts) <= 1
 
 
 @pytest.fixture(autouse=True)

@@ -143,6 +143,22 @@ def test_a_greedy_variable_gives_nothing_back() -> None:
         assert operator.rows() == [("a", 25)]
 
 
+def test_a_greedy_variable_keeps_rows_that_it_may_not_take_any_more() -> None:
+    """Flink puts "and not what B takes" before whatever follows B{1,3}."""
+    big = compare(">", column("B"), number(10))
+    bigger = compare(">", column("C"), number(20))
+    rows: list[tuple[str, int | None]] = [("a", 1), ("a", 15), ("a", 15), ("a", 15), ("a", 25)]
+    expected: list[tuple[str, int]]
+    for quantifier, expected in (("{1,3}", []), ("{2}", [("a", 25)]), ("{1,3}!", [("a", 25)])):
+        node = recognise(
+            [variable("A"), variable("B", quantifier), variable("C")], {"B": big, "C": bigger}, {"c": column("C")}
+        )
+        with harness(node) as operator:
+            push(operator, rows)
+            operator.watermark(100)
+            assert operator.rows() == expected
+
+
 def test_within_ends_what_takes_too_long() -> None:
     node = recognise(
         [variable("A"), variable("B", "*!"), variable("C")],
@@ -249,6 +265,10 @@ def _complete(
                 most = pattern[j].most
                 if j == partial.var:
                     if most is not None and partial.count >= most:
+                        tried = Partial(rows, start, [*partial.taken, (pattern[j].name, rows[at][1])], j, most + 1)
+                        limited = pattern[j].greedy and pattern[j].least < most
+                        if limited and PREDICATES[conditions[pattern[j].name]][1](tried):
+                            break
                         continue
                 else:
                     between = pattern[partial.var + 1 : j]

@@ -53,15 +53,30 @@ def test_equal_keys_have_one_slot_even_if_all_hashes_are_equal(
             assert len(slots) == len(expected)
 
 
-@given(st.lists(st.lists(st.integers(-50, 50), max_size=80, unique=True), max_size=6))
-def test_a_hash_is_found_once_it_is_inserted(batches: list[list[int]]) -> None:
+@given(st.lists(st.lists(st.integers(-50, 50), max_size=80, unique=True), max_size=6), st.sampled_from([10, 60, 1000]))
+def test_a_hash_is_found_once_it_is_inserted(batches: list[list[int]], cut_from: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyed_rows, "_LEAST_CELLS", 4)
+        patch.setattr(keyed_rows, "_CUT_FROM", cut_from)
+        _check_index(batches)
+
+
+def _check_index(batches: list[list[int]]) -> None:
     index, expected = HashIndex(), dict[int, int]()
-    index._resize(4)
     for values in batches:
         new = [v for v in values if v not in expected]
         numbers = range(len(expected), len(expected) + len(new))
-        index.insert(np.array(new, np.int64) * 64, np.array(numbers, np.int64))
+        if len(values) % 2:
+            index.insert(np.array(new, np.int64) * 64, np.array(numbers, np.int64))
+        else:
+            known = [expected.get(v, -1) for v in values]
+            offered = dict(zip(new, numbers, strict=True))
+            given = np.array([offered.get(v, 5000) for v in values], np.int64)
+            assert index.find_or_insert(np.array(values, np.int64) * 64, given).tolist() == known
         expected.update(zip(new, numbers, strict=True))
+        changed = list(expected)[::3]
+        expected.update({v: expected[v] + 1000 for v in changed})
+        index.replace(np.array(changed, np.int64) * 64, np.array([expected[v] for v in changed], np.int64))
         asked = np.arange(-50, 51)
         assert index.find(asked * 64).tolist() == [expected.get(v, -1) for v in asked.tolist()]
 

@@ -1,0 +1,37 @@
+"""What METADATA columns of the filesystem connector hold: facts about the file that a row was read from, as in Flink."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from flowrun.connectors.filesystem.locations import open_error
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT, STRING, DataType, timestamp_ltz
+
+PATH = "file.path"
+NAME = "file.name"
+SIZE = "file.size"
+MODIFICATION_TIME = "file.modification-time"
+FILE_METADATA: tuple[tuple[str, DataType], ...] = (
+    (PATH, STRING),
+    (NAME, STRING),
+    (SIZE, BIGINT),
+    (MODIFICATION_TIME, timestamp_ltz(3)),
+)
+
+
+def file_values(filesystem: pafs.FileSystem, path: str, wanted: Schema) -> dict[str, pa.Scalar]:
+    """The wanted facts about a file. Asks the file system only if size or time are among them; blocking.
+
+    Raises:
+        ConnectorError: the file system does not answer.
+    """
+    values: dict[str, object] = {PATH: path, NAME: path.rsplit("/", 1)[-1]}
+    if SIZE in wanted or MODIFICATION_TIME in wanted:
+        try:
+            info = filesystem.get_file_info(path)
+        except OSError as error:
+            raise open_error(path, error) from error
+        values[SIZE], values[MODIFICATION_TIME] = info.size, info.mtime
+    return {f.name: pa.scalar(values[f.name], f.type.arrow) for f in wanted}

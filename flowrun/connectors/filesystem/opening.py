@@ -1,0 +1,81 @@
+"""Opening splits: the reader that fits a source's format, and the columns that folder names and the file itself give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.fs as pafs
+
+from flowrun.api.format import RecordDecoder, RecordFormat
+from flowrun.connectors.filesystem.file_metadata import file_values
+from flowrun.connectors.filesystem.partitions import partition_values, with_partition_columns
+from flowrun.connectors.filesystem.split_readers import (
+    OnBad,
+    Position,
+    RecordSplitReader,
+    SplitReader,
+    UnitSplitReader,
+)
+from flowrun.core.elements import RecordBatch
+
+if TYPE_CHECKING:
+    from flowrun.connectors.filesystem.source import FileSource
+
+
+class OpenSplit:
+    """One split being read: rows with the source's columns, and the position behind them."""
+
+    def __init__(
+        self, source: FileSource, filesystem: pafs.FileSystem, base: str, reader: SplitReader, path: str
+    ) -> None:
+        self._schema = source.schema
+        self._reader = reader
+        default_name = source.options.text("partition.default-name")
+        self._constants = partition_values(path, base, source.partitions, default_name)
+        if source.metadata.fields:
+            self._constants |= file_values(filesystem, path, source.metadata)
+
+    def next_rows(self) -> RecordBatch | None:
+        """Some rows, perhaps none; None at the end. Raises ConnectorError and DataError."""
+        rows = self._reader.next_rows()
+        if rows is None or not self._constants:
+            return rows
+        return rows.with_columns(with_partition_columns(rows.columns, self._constants, self._schema))
+
+    @property
+    def position(self) -> Position:
+        """Where to go on after the rows returned so far."""
+        return self._reader.position
+
+    def close(self) -> None:
+        """Release files; idempotent."""
+        self._reader.close()
+
+
+class SplitOpener:
+    """Opens the splits of a source one after the other, in one thread; the decoder is shared, as it learns from what it reads."""
+
+    def __init__(self, source: FileSource, batch_rows: int, on_bad: OnBad) -> None:
+        self._source = source
+        self._batch_rows = batch_rows
+        self._on_bad = on_bad
+        self.filesystem, self._base = source.location.open()
+        self._decoder: RecordDecoder | None = None
+
+    def open(self, position: Position) -> OpenSplit:
+        """Begin to read a split. Raises ConnectorError and DataError where folder names do not fit the columns."""
+        return OpenSplit(self._source, self.filesystem, self._base, self._reader(position), str(position["path"]))
+
+    def _reader(self, position: Position) -> SplitReader:
+        source = self._source
+        used = source.format
+        schema = source.request.schema
+        if not isinstance(used, RecordFormat):
+            reader = used.create_reader(source.request)
+            return UnitSplitReader(self.filesystem, position, reader, schema, self._batch_rows)
+        if self._decoder is None:
+            self._decoder = used.create_decoder(source.request)
+        framer = used.create_framer(source.options)
+        return RecordSplitReader(
+            self.filesystem, position, framer, self._decoder, schema, self._batch_rows, self._on_bad
+        )

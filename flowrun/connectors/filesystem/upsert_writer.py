@@ -1,0 +1,188 @@
+"""Writing a table that is compacted by its primary key: visible files always hold one row a key, the newest.
+
+Rows are dealt out to buckets by the hash of their key. Each bucket (of each partition) is one file, which a commit replaces whole by
+renaming its new content over it. What the files are made of is kept in the sink's state, so that a restored job goes on with exactly
+the rows of its checkpoint, at any parallelism: a bucket is a key group, and moves with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.format import FileFormat
+from flowrun.api.operator import TimerHandle
+from flowrun.api.sink import Committable, WriterContext
+from flowrun.connectors.filesystem.locations import Location, list_files
+from flowrun.connectors.filesystem.output_files import OutputFolder
+from flowrun.connectors.filesystem.partitions import split_by_partition
+from flowrun.connectors.filesystem.writer import check_not_null, temporary_ending
+from flowrun.connectors.newest_rows import NewestRows
+from flowrun.core.elements import RecordBatch
+from flowrun.state.key_groups import key_groups
+
+if TYPE_CHECKING:
+    from flowrun.connectors.filesystem.sink import FileSink
+
+
+class UpsertWriter:
+    """The buckets of one subtask.
+
+    A commit writes anew those buckets that have changed since the one before; the first after a restore writes all, since files of
+    later checkpoints may be there. A bucket that lost its last row becomes an empty file: to replace it may be done twice.
+    """
+
+    def __init__(self, sink: FileSink, context: WriterContext) -> None:
+        self._sink = sink
+        self._context = context
+        self._folder = OutputFolder(sink.location)
+        self._keys = [sink.schema.index(k) for k in sink.primary_key]
+        self._rows = NewestRows(sink.schema.arrow, self._keys)
+        self._dirty: set[int] = set()
+        self._files: set[tuple[int, str]] = set()
+        self._written: list[Committable] = []
+        self._count = 0
+        self._timer: TimerHandle | None = None
+        self._table = (
+            "table-"
+            + hashlib.sha256(f"{context.owner or context.attempt}/{context.operator_id}".encode()).hexdigest()[:12]
+        )
+
+    def restore(self, rows: pa.RecordBatch) -> None:
+        """Take back what `kept` gave; before `open`."""
+        self._rows.add(rows, None)
+
+    def kept(self) -> pa.RecordBatch:
+        """The rows that the files are made of; immutable."""
+        return self._rows.alive()
+
+    def open(self) -> None:
+        """Create the folder and check that it can be written; find files that are there already."""
+        self._folder.prepare()
+        self._find_files()
+        rows = self._rows.newest()
+        for bucket, own in self._by_bucket(rows, range(self._sink.key_groups)):
+            self._dirty.add(bucket)  # also those whose files are only now being committed
+            self._files.update((bucket, folder) for folder, _ in self._by_partition(own))
+        self._watch()
+
+    def _find_files(self) -> None:
+        base = self._folder.base.rstrip("/")
+        for file in list_files(Location(self._sink.location.text), None, may_be_missing=True):
+            folder, _, name = file.path.rpartition("/")
+            stem = name.partition(".")[0]
+            if not stem.startswith(self._table + "-"):
+                continue
+            bucket = int(stem.removeprefix(self._table + "-"))
+            if bucket in self._context.key_groups:
+                self._files.add((bucket, folder.removeprefix(base).strip("/")))
+                self._dirty.add(bucket)
+
+    def _watch(self) -> None:
+        due = self._context.processing_time.now_ms() + self._sink.check_interval_ms
+        self._timer = self._context.processing_time.register(due, self._write_in_time)
+
+    def _write_in_time(self, now_ms: int) -> None:
+        if self._context.publishes_early:
+            self._write_buckets()
+        self._watch()
+
+    def write(self, batch: RecordBatch) -> None:
+        """Take changes in. Raises DataError for NULL in a NOT NULL column."""
+        columns = batch.columns
+        if not columns.num_rows:
+            return
+        check_not_null(columns, self._sink.schema)
+        removes = None
+        if batch.row_kinds is not None:
+            removes = (batch.row_kinds.to_numpy(zero_copy_only=False) & 1).astype(np.bool_)
+        self._dirty.update(np.unique(self._buckets(columns)).tolist())
+        self._rows.add(columns, removes)
+
+    def _buckets(self, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        return key_groups([rows.column(k) for k in self._keys], self._sink.key_groups)
+
+    def _write_buckets(self) -> None:
+        dirty, self._dirty = self._dirty, set()
+        if not dirty:
+            return
+        wanted: dict[tuple[int, str], pa.RecordBatch | None] = {f: None for f in sorted(self._files) if f[0] in dirty}
+        for bucket, own in self._by_bucket(self._rows.newest(), sorted(dirty)):
+            wanted.update(((bucket, folder), part) for folder, part in self._by_partition(own))
+        for (bucket, folder), part in wanted.items():
+            self._write_file(bucket, folder, part)
+
+    def _by_bucket(self, rows: pa.RecordBatch, wanted: Iterable[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of those of the wanted buckets that have any."""
+        buckets = self._buckets(rows)
+        order = np.argsort(buckets, kind="stable")
+        bounds = np.searchsorted(buckets[order], np.arange(self._sink.key_groups + 1))
+        for bucket in wanted:
+            if bounds[bucket] < bounds[bucket + 1]:
+                yield bucket, rows.take(pa.array(order[bounds[bucket] : bounds[bucket + 1]]))
+
+    def _by_partition(self, rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+        sink = self._sink
+        if not sink.partitions.fields:
+            return [("", rows)]
+        return list(split_by_partition(rows, sink.partitions, sink.default_partition))
+
+    def _write_file(self, bucket: int, folder: str, rows: pa.RecordBatch | None) -> None:
+        sink, context = self._sink, self._context
+        used = sink.format
+        if rows is None:
+            rows = pa.RecordBatch.from_arrays(
+                [pa.array([], f.type) for f in sink.stored.arrow], schema=sink.stored.arrow
+            )
+        name = f"{self._table}-{bucket}"
+        version = f"{name}-{context.attempt}-{self._count}"
+        self._count += 1
+        temporary = self._folder.path(folder, f".{version}{temporary_ending(context.owner)}")
+        stream = self._folder.create(temporary)
+        if isinstance(used, FileFormat):
+            content = used.create_writer(stream, sink.stored, sink.options)
+            try:
+                content.write(rows)
+                content.finish()
+            except OSError as error:
+                raise self._folder.failure(temporary, error) from error
+        else:
+            encoder = used.create_encoder(sink.stored, sink.options)
+            self._folder.write(stream, encoder.header(), temporary)
+            self._folder.write(stream, encoder.encode(rows), temporary)
+        self._folder.finish(stream, temporary)
+        self._files.add((bucket, folder))
+        final = self._folder.path(folder, f"{name}.{used.extension}")
+        commit_id = self._folder.path(folder, f"{version}.{used.extension}")
+        self._written.append(Committable(commit_id, {"from": temporary, "to": final}))
+
+    def write_watermark(self, timestamp_ms: int) -> None:
+        """Files carry no event time."""
+
+    def flush(self, end_of_input: bool) -> None:
+        """Rows reach the disk when a commit is prepared."""
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        """Write the buckets that have changed."""
+        self._write_buckets()
+        return self.rolled()
+
+    def rolled(self) -> Sequence[Committable]:
+        """Buckets that were written at the check interval, where no checkpoint ever asks for them."""
+        written, self._written = tuple(self._written), []
+        if written:
+            self._folder.settle()
+        return written
+
+    def close(self) -> None:
+        """Remove what was not handed over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        written, self._written = self._written, []
+        for committable in written:
+            self._folder.discard(str(committable.payload["from"]))

@@ -1,0 +1,225 @@
+"""The canal-json format: changes as Canal publishes them, `{"data": [rows], "old": [what changed], "type": …}`; Flink's option names."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.api.format import BadRecord, DecodedRecords, Framer, ReadRequest, RecordChunk, RecordFormat
+from flowrun.connectors.formats.framing import framer_for_lines
+from flowrun.connectors.formats.json_decoder import JsonDecoder
+from flowrun.connectors.formats.json_envelope import (
+    SHARED_OPTIONS,
+    Changes,
+    Envelope,
+    EnvelopeEncoder,
+    json_encoder,
+    row_type,
+)
+from flowrun.connectors.formats.json_format import check_map_keys
+from flowrun.connectors.formats.json_values import load_fast
+from flowrun.core.elements import RowKind
+from flowrun.core.options import Option, Options, OptionType
+from flowrun.core.schema import Schema
+from flowrun.core.types import STRING, array
+from flowrun.errors import OptionError
+
+_NAME = "canal-json"
+_TYPES = pa.array(["INSERT", "UPDATE", "DELETE", "CREATE"])
+_INSERT, _UPDATE, _DELETE, _CREATE = range(4)
+
+_OPTIONS = (
+    *SHARED_OPTIONS,
+    Option("database.include", OptionType.STRING, "Only changes of databases whose name matches this pattern in full."),
+    Option("table.include", OptionType.STRING, "Only changes of tables whose name matches this pattern in full."),
+)
+
+_Bools = npt.NDArray[np.bool_]
+
+
+class CanalDecoder:
+    """Decodes Canal messages: INSERT and DELETE of the rows in `data`; UPDATE, where `old` holds those fields that had other values.
+
+    Args:
+        schema: columns of the rows.
+        database: pattern of the databases to keep; None: all.
+        table: pattern of the tables to keep; None: all.
+        ignore_parse_errors: a field that cannot be read becomes NULL.
+    """
+
+    has_header = False
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        database: str | None = None,
+        table: str | None = None,
+        ignore_parse_errors: bool = False,
+    ) -> None:
+        self._schema = schema
+        self._included = [(n, p) for n, p in (("database", database), ("table", table)) if p is not None]
+        rows = array(row_type(schema))
+        outer = Schema.of(data=rows, old=rows, type=STRING, **{n: STRING for n, _ in self._included})
+        self._messages = JsonDecoder(outer, ignore_parse_errors=ignore_parse_errors)
+
+    def read_header(self, record: bytes) -> None:
+        """JSON has none."""
+
+    def decode(self, chunk: RecordChunk) -> DecodedRecords:
+        """Rows of a chunk; see `RecordDecoder`."""
+        decoded = self._messages.decode(chunk)
+        columns = decoded.columns
+        data, old = columns.column("data"), columns.column("old")
+        types = pc.fill_null(pc.index_in(columns.column("type"), _TYPES), -1).to_numpy(zero_copy_only=False)
+        wanted = self._wanted(columns)
+        lengths, old_lengths = _lengths(data), _lengths(old)
+        wrong = wanted & (
+            (types < 0) | ((types != _CREATE) & (lengths < 0)) | ((types == _UPDATE) & (lengths != old_lengths))
+        )
+        bad = list(decoded.bad)
+        for i in np.flatnonzero(wrong).tolist():
+            reason = _what_is_wrong(columns.column("type")[i].as_py(), int(lengths[i]), int(old_lengths[i]))
+            bad.append(BadRecord(int(decoded.records[i]), reason))
+        messages = np.flatnonzero(wanted & ~wrong & (types != _CREATE))
+        counts = lengths[messages]
+        after = _flattened(data, messages)
+        message = np.repeat(messages, counts)
+        updates = types[message] == _UPDATE
+        before = self._before(old, messages[types[messages] == _UPDATE], after, updates, decoded, message, chunk)
+        places = np.repeat(np.arange(len(message)), np.where(updates, 2, 1))
+        second = np.zeros(len(places), np.bool_)
+        second[1:] = places[1:] == places[:-1]
+        update = updates[places]
+        kinds = np.full(len(places), RowKind.INSERT, np.int8)
+        kinds[types[message][places] == _DELETE] = RowKind.DELETE
+        kinds[update] = RowKind.UPDATE_BEFORE
+        kinds[second] = RowKind.UPDATE_AFTER
+        from_after = second | ~update
+        nth_update = np.cumsum(updates) - 1
+        at = np.where(from_after, places, nth_update[places]) if len(places) else places
+        changes = Changes(before, after, from_after, at, kinds, decoded.records[message][places])
+        return changes.rows(self._schema, (), bad)
+
+    def _wanted(self, columns: pa.RecordBatch) -> _Bools:
+        wanted = np.ones(columns.num_rows, np.bool_)
+        for name, pattern in self._included:
+            matching = pc.match_substring_regex(columns.column(name), f"^(?:{pattern})$")
+            wanted &= pc.fill_null(matching, False).to_numpy(zero_copy_only=False)
+        return wanted
+
+    def _before(
+        self,
+        old: pa.ListArray,
+        update_messages: npt.NDArray[np.int64],
+        after: pa.StructArray,
+        updates: _Bools,
+        decoded: DecodedRecords,
+        message: npt.NDArray[np.int64],
+        chunk: RecordChunk,
+    ) -> pa.StructArray:
+        """Rows before their updates: fields that `old` does not have did not change."""
+        given = _flattened(old, update_messages)
+        current = after.filter(pa.array(updates)) if len(updates) else after
+        if not len(given):
+            return given
+        nulled = self._nulled(decoded.records[message[updates]], chunk)
+        children = []
+        for i, (name, was, now) in enumerate(zip(self._schema.names, given.flatten(), current.flatten(), strict=True)):
+            same = was.is_null().to_numpy(zero_copy_only=False)
+            for row in nulled.get(name, ()):
+                same[row] = False
+            children.append(pc.if_else(pa.array(same), now, was) if same.any() else was)
+            assert children[i].type == now.type
+        return pa.StructArray.from_arrays(children, fields=list(after.type)) if children else given
+
+    def _nulled(self, records: npt.NDArray[np.int64], chunk: RecordChunk) -> dict[str, list[int]]:
+        """For each column the updated rows whose `old` has the field and says null; only messages with a null are looked at."""
+        found: dict[str, list[int]] = {}
+        row = 0
+        while row < len(records):
+            record = int(records[row])
+            last = int(np.searchsorted(records, record, side="right"))
+            text = chunk.record(record)
+            if b"null" in text:
+                for offset, fields in enumerate(load_fast(text)["old"]):
+                    for name, value in (fields or {}).items():
+                        if value is None:
+                            found.setdefault(name, []).append(row + offset)
+            row = last
+        return found
+
+
+def _lengths(lists: pa.ListArray) -> npt.NDArray[np.int64]:
+    """Number of elements of each list, −1 for NULL."""
+    lengths: npt.NDArray[np.int64] = pc.fill_null(pc.list_value_length(lists), -1).to_numpy().astype(np.int64)
+    return lengths
+
+
+def _flattened(lists: pa.ListArray, which: npt.NDArray[np.int64]) -> pa.StructArray:
+    """The elements of some of the lists, one after the other."""
+    return pc.list_flatten(lists.take(pa.array(which)))
+
+
+def _what_is_wrong(type: str | None, rows: int, old_rows: int) -> str:
+    if type is None:
+        return 'the field "type" is missing: this is no Canal message'
+    if type not in _TYPES.to_pylist():
+        return f'unknown "type": {type!r}, expected INSERT, UPDATE or DELETE'
+    if rows < 0:
+        return 'the field "data" is missing'
+    return f'"data" has {rows} rows, but "old" has {max(old_rows, 0)}'
+
+
+def _check(schema: Schema, options: Options) -> None:
+    for field in schema:
+        check_map_keys(field.name, field.type)
+    for name in ("database.include", "table.include"):
+        pattern = options.get(f"{_NAME}.{name}")
+        try:
+            re.compile(str(pattern or ""))
+        except re.error as error:
+            raise OptionError(
+                f"{_NAME}.{name}", f"option '{_NAME}.{name}' is no regular expression: {error}, got '{pattern}'"
+            ) from None
+
+
+def _decoder(request: ReadRequest) -> CanalDecoder:
+    database, table = (request.options.get(f"{_NAME}.{n}.include") for n in ("database", "table"))
+    return CanalDecoder(
+        request.schema,
+        database=None if database is None else str(database),
+        table=None if table is None else str(table),
+        ignore_parse_errors=request.options.flag(f"{_NAME}.ignore-parse-errors"),
+    )
+
+
+def _encoder(schema: Schema, options: Options) -> EnvelopeEncoder:
+    envelope = Envelope(('{"data":[', '],"type":"INSERT"}'), ('{"data":[', '],"type":"DELETE"}'))
+    return EnvelopeEncoder(json_encoder(schema, options, _NAME), envelope)
+
+
+def _framer(_options: Options) -> Framer:
+    return framer_for_lines()
+
+
+def _splittable(_options: Options) -> bool:
+    return True
+
+
+FORMAT = RecordFormat(
+    name=_NAME,
+    summary="Changes as Canal publishes them, one JSON object a line or message.",
+    extension="json",
+    options=_OPTIONS,
+    check=_check,
+    create_decoder=_decoder,
+    create_encoder=_encoder,
+    create_framer=_framer,
+    splittable=_splittable,
+    changelog=True,
+)

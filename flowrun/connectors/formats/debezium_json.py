@@ -1,0 +1,151 @@
+"""The debezium-json format: changes as Debezium publishes them, `{"before": …, "after": …, "op": …}`; Flink's option names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.api.format import BadRecord, DecodedRecords, Framer, ReadRequest, RecordChunk, RecordFormat
+from flowrun.connectors.formats.framing import framer_for_lines
+from flowrun.connectors.formats.json_decoder import JsonDecoder
+from flowrun.connectors.formats.json_envelope import (
+    SHARED_OPTIONS,
+    Changes,
+    Envelope,
+    EnvelopeEncoder,
+    json_encoder,
+    row_type,
+)
+from flowrun.connectors.formats.json_format import check_map_keys
+from flowrun.core.elements import RowKind
+from flowrun.core.options import Option, Options, OptionType
+from flowrun.core.schema import Field, Schema
+from flowrun.core.types import STRING, row
+from flowrun.errors import OptionError
+
+_NAME = "debezium-json"
+_OPERATIONS = pa.array(["c", "r", "u", "d"])
+_UPDATE, _DELETE = 2, 3
+_REPLICA_HINT = "PostgreSQL sends it only for tables with REPLICA IDENTITY FULL"
+
+_OPTIONS = (
+    *SHARED_OPTIONS,
+    Option(
+        "schema-include",
+        OptionType.BOOLEAN,
+        "Records hold a schema beside the payload: Kafka Connect's `value.converter.schemas.enable`. For reading only.",
+        default=False,
+    ),
+)
+
+
+class DebeziumDecoder:
+    """Decodes one Debezium event a record: c and r insert, u updates (two rows), d deletes.
+
+    Args:
+        schema: columns of the rows.
+        schema_include: events are in the field `payload`.
+        ignore_parse_errors: a field that cannot be read becomes NULL.
+    """
+
+    has_header = False
+
+    def __init__(self, schema: Schema, *, schema_include: bool = False, ignore_parse_errors: bool = False) -> None:
+        self._schema = schema
+        self._payload = schema_include
+        image = row_type(schema)
+        event = [("before", image), ("after", image), ("op", STRING)]
+        fields = [("payload", row(*event))] if schema_include else event
+        outer = Schema(tuple(Field(name, type) for name, type in fields))
+        self._events = JsonDecoder(outer, ignore_parse_errors=ignore_parse_errors)
+
+    def read_header(self, record: bytes) -> None:
+        """JSON has none."""
+
+    def decode(self, chunk: RecordChunk) -> DecodedRecords:
+        """Rows of a chunk; see `RecordDecoder`."""
+        decoded = self._events.decode(chunk)
+        columns = decoded.columns.columns
+        before, after, op = columns[0].flatten() if self._payload else columns
+        codes = pc.fill_null(pc.index_in(op, _OPERATIONS), -1).to_numpy(zero_copy_only=False)
+        no_before = before.is_null().to_numpy(zero_copy_only=False) & (codes >= _UPDATE)
+        no_after = after.is_null().to_numpy(zero_copy_only=False) & (codes <= _UPDATE)
+        wrong = no_before | no_after | (codes < 0)
+        bad = list(decoded.bad)
+        bad += (
+            BadRecord(int(decoded.records[i]), _what_is_wrong(op[i].as_py(), bool(no_before[i])))
+            for i in np.flatnonzero(wrong).tolist()
+        )
+        good = np.flatnonzero(~wrong)
+        codes = codes[good]
+        places = np.repeat(good, np.where(codes == _UPDATE, 2, 1))
+        second = np.zeros(len(places), np.bool_)
+        second[1:] = places[1:] == places[:-1]
+        codes = np.repeat(codes, np.where(codes == _UPDATE, 2, 1))
+        kinds = np.full(len(places), RowKind.INSERT, np.int8)
+        kinds[codes == _UPDATE] = RowKind.UPDATE_BEFORE
+        kinds[second] = RowKind.UPDATE_AFTER
+        kinds[codes == _DELETE] = RowKind.DELETE
+        changes = Changes(before, after, second | (codes < _UPDATE), places, kinds, decoded.records[places])
+        return changes.rows(self._schema, (), bad)
+
+
+def _what_is_wrong(op: str | None, no_before: bool) -> str:
+    if op is None:
+        return 'the field "op" is missing: this is no Debezium event'
+    if op not in _OPERATIONS.to_pylist():
+        return f'unknown operation "op": {op!r}, expected c, r, u or d'
+    if no_before:
+        kind = "an update" if op == "u" else "a delete"
+        return f'the field "before" of {kind} is null; {_REPLICA_HINT}'
+    return f'the field "after" of operation {op!r} is null'
+
+
+def _check(schema: Schema, _options: Options) -> None:
+    for field in schema:
+        check_map_keys(field.name, field.type)
+
+
+def _decoder(request: ReadRequest) -> DebeziumDecoder:
+    return DebeziumDecoder(
+        request.schema,
+        schema_include=request.options.flag(f"{_NAME}.schema-include"),
+        ignore_parse_errors=request.options.flag(f"{_NAME}.ignore-parse-errors"),
+    )
+
+
+def _encoder(schema: Schema, options: Options) -> EnvelopeEncoder:
+    if options.flag(f"{_NAME}.schema-include"):
+        raise OptionError(
+            f"{_NAME}.schema-include",
+            "debezium-json is written without schemas: debezium-json.schema-include is for reading only",
+            hint="leave the option out",
+        )
+    if options.flag(f"{_NAME}.encode.ignore-null-fields"):
+        envelope = Envelope(('{"after":', ',"op":"c"}'), ('{"before":', ',"op":"d"}'))
+    else:
+        envelope = Envelope(('{"before":null,"after":', ',"op":"c"}'), ('{"before":', ',"after":null,"op":"d"}'))
+    return EnvelopeEncoder(json_encoder(schema, options, _NAME), envelope)
+
+
+def _framer(_options: Options) -> Framer:
+    return framer_for_lines()
+
+
+def _splittable(_options: Options) -> bool:
+    return True
+
+
+FORMAT = RecordFormat(
+    name=_NAME,
+    summary="Changes as Debezium publishes them, one JSON object a line or message.",
+    extension="json",
+    options=_OPTIONS,
+    check=_check,
+    create_decoder=_decoder,
+    create_encoder=_encoder,
+    create_framer=_framer,
+    splittable=_splittable,
+    changelog=True,
+)

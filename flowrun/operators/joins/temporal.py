@@ -1,0 +1,238 @@
+"""The join of each left row with the version that its key had on the right at the row's time (FOR SYSTEM_TIME AS OF).
+
+In event time, after Apache Flink's `TemporalRowTimeJoinOperator`: left rows wait until the watermark (the smaller of both inputs) has
+passed their time, then all versions up to that time are known, and come out in order of time. +I and +U on the right begin a version
+at the row's time, −D ends the key's last one, −U says nothing new. Of the versions that the watermark has passed only the newest of
+each key is kept: a left row that is later than the watermark finds that one, if it is not too new for the row. A deletion that the
+watermark has passed is forgotten with its key.
+
+In processing time the version is the one that holds when the left row comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.api.functions import PredicateFunction
+from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
+from flowrun.api.state import OperatorSnapshot
+from flowrun.core.elements import RecordBatch, RowKind, timestamps_from_column
+from flowrun.core.schema import Schema
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.joins.condition import MAX_PAIRS, Mask, PairCondition, pair_chunks, paired
+from flowrun.operators.joins.interval_queue import TimeQueue
+from flowrun.operators.joins.interval_side import TIME_COLUMN
+from flowrun.operators.joins.outer import left_joined
+from flowrun.operators.joins.temporal_versions import DELETES_COLUMN, NONE, Versions, versions_schema
+from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
+from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.windows.keyed_rows import Integers
+
+LEFT, RIGHT = 0, 1
+WAITING = "left"
+VERSIONS = "versions"
+
+COUNTERS = (TIME_COLUMN,)
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalJoinFactory:
+    """Makes operators that join left rows with versions of their keys.
+
+    Attributes:
+        schemas: of the left and the right input.
+        keys: positions of the key columns in each, of pairwise equal types.
+        left_time: position of the left time column.
+        right_time: position of the right one; None in processing time.
+        output_schema: left columns, then right columns.
+        outer: whether left rows without version, or whose version fails the condition, come out with NULLs.
+        condition: over left columns, then right columns.
+    """
+
+    schemas: tuple[Schema, Schema]
+    keys: tuple[tuple[int, ...], tuple[int, ...]]
+    left_time: int
+    right_time: int | None
+    output_schema: Schema
+    outer: bool = False
+    condition: PredicateFunction | None = None
+    domain: WindowTime = WindowTime.EVENT
+    name: str = "temporal join"
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """Has two inputs: starts a chain."""
+        return ChainingStrategy.HEAD
+
+    def create(self) -> TemporalJoinOperator:
+        """A new operator."""
+        return TemporalJoinOperator(self)
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """Tables `versions`, and in event time `left`: rows that wait for the watermark."""
+        schemas = {VERSIONS: versions_schema(self.schemas[RIGHT], self.keys[RIGHT])}
+        if self.domain is WindowTime.EVENT:
+            schemas[WAITING] = row_store_schema(self.schemas[LEFT], self.keys[LEFT], COUNTERS)
+        return schemas
+
+    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
+        """What columns of these tables hold."""
+        order = {ROW_COLUMN: "order of arrival"}
+        since = {
+            TIME_COLUMN: "since when the row holds, ms since the epoch",
+            DELETES_COLUMN: "1: the key has no row since",
+        }
+        meanings = {VERSIONS: order | (since if self.domain is WindowTime.EVENT else {})}
+        if self.domain is WindowTime.EVENT:
+            meanings[WAITING] = order | {TIME_COLUMN: "time of the row, ms since the epoch"}
+        return meanings
+
+
+class TemporalJoinOperator(AbstractOperator):
+    """Joins left rows with versions; see the module."""
+
+    inputs = 2
+
+    def __init__(self, factory: TemporalJoinFactory) -> None:
+        self._factory = factory
+        self._event = factory.domain is WindowTime.EVENT
+        self._condition = PairCondition(factory.condition, factory.name)
+        self._schema = factory.output_schema.arrow
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Keep context and output."""
+        super().setup(context, output)
+        factory = self._factory
+        self._versions = Versions(factory.schemas[RIGHT], factory.keys[RIGHT], context.max_parallelism)
+        self._rows = RowStore(
+            factory.schemas[LEFT], factory.keys[LEFT], context.max_parallelism, counters=COUNTERS, by_key=False
+        )
+        self._waiting = TimeQueue()
+
+    # ---- state
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Take back versions and waiting rows."""
+        if restored is None:
+            return
+        self._versions.restore(restored.keyed.get(VERSIONS), timed=self._event)
+        waiting = restored.keyed.get(WAITING)
+        if waiting is not None and waiting.num_rows:
+            numbers = self._rows.restore(waiting)
+            self._waiting.add(self._rows.counter(TIME_COLUMN)[: len(numbers)].copy(), numbers)
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """What changed of versions and waiting rows."""
+        tables = {VERSIONS: self._versions.snapshot()}
+        if self._event:
+            tables[WAITING] = self._rows.snapshot_table()
+        return OperatorSnapshot(segmented=tables)
+
+    def open(self) -> None:
+        """Compile the condition."""
+        self._condition.open()
+
+    # ---- rows
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Keep versions; keep left rows until the watermark passes them, or join them at once in processing time."""
+        if input_index == RIGHT:
+            self._add_versions(batch)
+        elif self._event:
+            self._wait(batch)
+        else:
+            keys = [batch.columns.column(k) for k in self._factory.keys[LEFT]]
+            self._emit_joined(batch, self._versions.current(keys, batch.num_rows))
+
+    def _add_versions(self, batch: RecordBatch) -> None:
+        """Versions without NULL in their keys or times: others match nothing."""
+        factory = self._factory
+        usable = _valid(batch.columns, factory.keys[RIGHT])
+        deletes = np.zeros(batch.num_rows, np.bool_)
+        if batch.row_kinds is not None:
+            kinds = batch.row_kinds.to_numpy()
+            usable &= kinds != RowKind.UPDATE_BEFORE
+            deletes = kinds == RowKind.DELETE
+        if self._event and factory.right_time is not None:
+            usable &= _valid(batch.columns, (factory.right_time,))
+        if not usable.all():
+            chosen = np.flatnonzero(usable)
+            if not len(chosen):
+                return
+            batch, deletes = batch.take(pa.array(chosen)), deletes[chosen]
+        if self._event and factory.right_time is not None:
+            times = timestamps_from_column(batch.columns.column(factory.right_time)).to_numpy()
+            self._versions.add(batch.columns, times, deletes)
+        else:
+            self._versions.replace(batch.columns, deletes)
+            self._versions.compact()
+
+    def _wait(self, batch: RecordBatch) -> None:
+        factory = self._factory
+        times = timestamps_from_column(batch.columns.column(factory.left_time))
+        if times.null_count:  # no version holds at no time
+            if factory.outer:
+                untimed = batch.filter(times.is_null())
+                self._emit_joined(untimed, np.full(untimed.num_rows, NONE, np.int64))
+            batch, times = batch.filter(times.is_valid()), times.drop_null()
+        if not factory.outer:
+            matchable = _valid(batch.columns, factory.keys[LEFT])
+            if not matchable.all():
+                mask = pa.array(matchable)
+                batch, times = batch.filter(mask), times.filter(mask)
+        if not batch.num_rows:
+            return
+        instants = times.to_numpy()
+        numbers = self._rows.append(batch.columns, **{TIME_COLUMN: instants})
+        self._waiting.add(instants, numbers)
+
+    def on_watermark(self, timestamp: int) -> None:
+        """Join the left rows that the watermark has passed, in order of time; then forget versions that nobody asks for any more."""
+        if not self._event:
+            return
+        numbers = self._waiting.pop(timestamp)
+        passed = self._versions.pass_by(timestamp)
+        if len(numbers):
+            keys = self._rows.take_columns(numbers, self._factory.keys[LEFT])
+            slots = self._versions.slots_of(keys, len(numbers))
+            times = self._rows.counter(TIME_COLUMN)[numbers]
+            held = self._versions.as_of(passed, slots, times)
+            for part in pair_chunks(len(numbers), MAX_PAIRS):
+                due = self._rows.take(numbers[part])
+                self._emit_joined(RecordBatch(due, pa.array(times[part])), held[part])
+            self._rows.remove(numbers)
+        self._versions.settle(passed)
+        self._versions.compact()
+        moved = self._rows.compact()
+        if moved is not None:
+            self._waiting.renumber(moved)
+
+    def _emit_joined(self, batch: RecordBatch, held: Integers) -> None:
+        """Send left rows with the versions of these numbers (−1: none) as far as the condition holds."""
+        at = np.flatnonzero(held != NONE)
+        versions = self._versions.rows(held[at])
+        if len(at) and not self._condition.is_trivial:
+            rows = batch.columns if len(at) == batch.num_rows else batch.columns.take(pa.array(at))
+            passing = self._condition.passing(paired(rows, versions, self._schema))
+            if len(passing) < len(at):
+                at, versions = at[passing], versions.take(pa.array(passing))
+        if self._factory.outer:
+            self.output.emit(batch.with_columns(left_joined(batch.columns, versions, at, self._schema)))
+        elif len(at):
+            rows = batch if len(at) == batch.num_rows else batch.take(pa.array(at))
+            self.output.emit(rows.with_columns(paired(rows.columns, versions, self._schema)))
+
+
+def _valid(rows: pa.RecordBatch, columns: tuple[int, ...]) -> Mask:
+    """For each row whether none of the columns is NULL."""
+    valid = np.ones(rows.num_rows, np.bool_)
+    for position in columns:
+        column = rows.column(position)
+        if column.null_count:
+            valid &= pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return valid

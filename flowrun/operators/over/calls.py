@@ -1,0 +1,71 @@
+"""What OVER computes for each row, bound to columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+from flowrun.api.aggregate import BoundAggregate
+from flowrun.core.types import DataType
+
+
+class Place(Enum):
+    """Functions of a row's place among the rows of its partition."""
+
+    ROW_NUMBER = "ROW_NUMBER"
+    RANK = "RANK"
+    DENSE_RANK = "DENSE_RANK"
+    LAG = "LAG"
+    LEAD = "LEAD"
+    NTILE = "NTILE"
+    PERCENT_RANK = "PERCENT_RANK"
+    CUME_DIST = "CUME_DIST"
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether later rows change the result: then it can be given only where results are corrected."""
+        return self in (Place.LEAD, Place.NTILE, Place.PERCENT_RANK, Place.CUME_DIST)
+
+
+@dataclass(frozen=True)
+class PlaceCall:
+    """A function of a row's place.
+
+    Attributes:
+        name: output column.
+        type: of the result.
+        argument: position of the column that LAG and LEAD read.
+        offset: how many rows LAG and LEAD go back or on; the number of buckets of NTILE.
+        default: position of the column with the value where there is no such row.
+        default_value: that value, if it is a constant.
+    """
+
+    name: str
+    place: Place
+    type: DataType
+    argument: int | None = None
+    offset: int = 0
+    default: int | None = None
+    default_value: Any = None
+
+
+FrameCall: TypeAlias = BoundAggregate | PlaceCall
+
+
+class FrameUnit(Enum):
+    """What the start of a frame counts."""
+
+    ROWS = "rows"
+    RANGE = "range"
+
+
+@dataclass(frozen=True, slots=True)
+class OverFrame:
+    """From `preceding` rows, or units of the order, before the current row up to it; None: from the first row.
+
+    RANGE counts rows of equal order together: the frame ends with the last of them.
+    """
+
+    unit: FrameUnit
+    preceding: int | None = None

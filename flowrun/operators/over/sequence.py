@@ -1,0 +1,97 @@
+"""Rows of several partitions in order, one partition after the other, and the frames of those whose results are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.operators.over.calls import FrameUnit, OverFrame
+from flowrun.operators.over.frames import Bools, Frames
+from flowrun.operators.ranking.order import sorted_order
+from flowrun.operators.windows.keyed_rows import Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Rows in order.
+
+    Attributes:
+        owners: partition of each row, from 0, non-decreasing; every partition has a row.
+        ties: non-decreasing; equal for rows of one partition that have equal order.
+        order: what RANGE counts in: non-decreasing within a partition.
+        targets: positions of the rows whose results are wanted, ascending.
+        column: gives an input column of all rows.
+    """
+
+    owners: Integers
+    ties: Integers
+    order: Integers
+    targets: Integers
+    column: Callable[[int], pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    @property
+    def starts(self) -> Integers:
+        """Where partitions begin."""
+        return np.flatnonzero(_steps(self.owners))
+
+    @property
+    def ends(self) -> Integers:
+        """The last position of each partition."""
+        return np.append(self.starts[1:], len(self)) - 1
+
+    def tie_ends(self) -> Integers:
+        """For each row the last row of equal order."""
+        steps = _steps(self.ties)
+        last = np.append(np.flatnonzero(steps)[1:], len(self)) - 1
+        ends: Integers = last[np.cumsum(steps) - 1]
+        return ends
+
+    def tie_starts(self) -> Integers:
+        """For each row the first row of equal order."""
+        steps = _steps(self.ties)
+        starts: Integers = np.flatnonzero(steps)[np.cumsum(steps) - 1]
+        return starts
+
+    def frames(self, frame: OverFrame, first_new: Integers | None) -> Frames:
+        """The frames of the targets.
+
+        Args:
+            frame: what they cover.
+            first_new: by partition, the row from which on frames without a bound begin, what was before being known otherwise;
+                None: the partition's first row.
+        """
+        targets, owners = self.targets, self.owners[self.targets]
+        high = targets if frame.unit is FrameUnit.ROWS else self.tie_ends()[targets]
+        if frame.preceding is None:
+            begins = self.starts if first_new is None else first_new
+            # sums grow from the first position that any frame has: rows before it are of the past
+            return Frames(begins[owners], high, begins)
+        if frame.unit is FrameUnit.ROWS:
+            return Frames(np.maximum(self.starts[owners], targets - frame.preceding), high)
+        return Frames(self._first_from(owners, self.order[targets] - frame.preceding), high)
+
+    def _first_from(self, owners: Integers, least: Integers) -> Integers:
+        """The first row of each of these partitions whose order is at least so much."""
+        low = int(min(self.order.min(), least.min())) if len(least) else 0
+        span = int(max(self.order.max(), least.max())) - low + 1 if len(least) else 1
+        if span * (len(self.starts) + 1) < 1 << 62:
+            return np.searchsorted(self.owners * span + (self.order - low), owners * span + (least - low))
+        asked = np.concatenate([np.ones(len(self), np.int64), np.zeros(len(owners), np.int64)])
+        parts = [np.concatenate([self.owners, owners]), np.concatenate([self.order, least]), asked]
+        order = sorted_order(parts)
+        before = np.cumsum(asked[order])
+        found = np.empty(len(order), np.int64)
+        found[order] = before
+        return found[len(self) :]
+
+
+def _steps(values: Integers) -> Bools:
+    steps = np.ones(len(values), np.bool_)
+    steps[1:] = values[1:] != values[:-1]
+    return steps

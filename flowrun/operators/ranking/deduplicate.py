@@ -1,0 +1,250 @@
+"""Deduplication: one row a key, the first or the last (Apache Flink's `Deduplicate`).
+
+Four forms, each folded over a batch so that a key changes at most once:
+
+* the first by processing time: a row is sent when its key is new, and never taken back; only keys are remembered;
+* the last by processing time: the row that came last;
+* the last by event time: the row of the greatest time, of equal times the one that came last;
+* the first by event time: the row of the least time, of equal times the one that came first. It is sent when the watermark has reached
+  its time, so that none can come before it, and never taken back (Flink's `RowTimeDeduplicateKeepFirstRowFunction`). Rows below the
+  watermark are late: they are dropped and counted.
+
+In the other forms late rows count like others, as in Flink. A row that equals the one it replaces in all columns is not sent, unless
+state has a time to live: then consumers must hear of the key, too. State is gone `ttl_ms` after a key's row was last written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.operator import OperatorContext, Output
+from flowrun.api.state import OperatorSnapshot
+from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.errors import InternalError
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.keyed.equality import rows_equal
+from flowrun.operators.keyed.row_store import RowStore
+from flowrun.operators.ranking.emission import AFTER, BEFORE, INSERT, emit_changes
+from flowrun.operators.ranking.order import Bools, OrderKey, RowOrder, sorted_order
+from flowrun.operators.ranking.top_n_state import WRITTEN
+from flowrun.operators.updating.changes import only_adds
+from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
+from flowrun.operators.windows.keyed_rows import Integers, KeySlots, LocatedKeys, extended
+
+if TYPE_CHECKING:
+    from flowrun.operators.ranking.factories import DeduplicateFactory
+
+ROWS = "rows"
+"""Name of the state table."""
+EVENT_TIME = "__event_time"
+"""State column: event time of the row, ms; 0 if rows have none."""
+SENT = "__sent"
+"""State column of the first by event time: 1 once the row was sent, 0 while it waits for the watermark."""
+_NOWHERE = -1
+_SPARE_SLOTS = 64 * 1024
+
+
+class DeduplicateOperator(AbstractOperator):
+    """Keeps one row a key; see the module."""
+
+    def __init__(self, factory: DeduplicateFactory) -> None:
+        self._factory = factory
+        time = [OrderKey(factory.time)] if factory.time is not None else []
+        self._order = RowOrder(factory.input_schema, time)
+        self._slots = KeySlots.of(factory.input_schema, factory.keys)
+        self._numbers: Integers = np.zeros(0, np.int64)  # row number of each slot
+        self._times: Integers = np.zeros(0, np.int64)
+        self._written: Integers = np.zeros(0, np.int64)
+        self._waiting: Integers = np.zeros(0, np.int64)  # slots whose row was not sent yet, ascending
+        self._next_sweep = 0
+        self._checked_slots = 0
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Keep context and output."""
+        super().setup(context, output)
+        self._store = RowStore(
+            self._factory.stored_schema,
+            self._factory.stored_keys,
+            context.max_parallelism,
+            counters=self._factory.counters,
+            by_key=False,
+        )
+        if self._factory.waits:
+            self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
+
+    # ---- state
+
+    def initialize_state(self, restored: OperatorSnapshot | None) -> None:
+        """Take back the rows."""
+        table = None if restored is None else restored.keyed.get(ROWS)
+        if table is None or table.num_rows == 0:
+            return
+        numbers = self._store.restore(table)
+        keys = self._store.take_columns(numbers, self._factory.stored_keys)
+        located = self._slots.locate(keys, len(numbers))
+        slots = located.slots[located.local]
+        self._reserve()
+        self._numbers[slots] = numbers
+        self._written[slots] = self._store.counter(WRITTEN)[numbers]
+        if self._factory.time is not None:
+            times = self._store.take_columns(numbers, [self._factory.time])
+            self._times[slots] = self._order.codes(times, len(numbers))[0]
+        if self._factory.waits:
+            self._waiting = np.sort(slots[self._store.counter(SENT)[numbers] == 0])
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """The rows that changed since the last snapshot."""
+        return OperatorSnapshot(segmented={ROWS: self._store.snapshot_table()})
+
+    def _reserve(self) -> None:
+        slots = len(self._slots)
+        self._numbers = extended(self._numbers, slots, _NOWHERE)
+        self._times = extended(self._times, slots, 0)
+        self._written = extended(self._written, slots, 0)
+
+    # ---- rows
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Replace the rows of keys for which a better one came, and send the changes in the order in which keys came."""
+        if not only_adds(batch):
+            raise InternalError(f"operator {self.context.name}: deduplication got rows that take others back")
+        if self._factory.waits:
+            batch = self._in_time(batch)
+        if batch.num_rows:
+            self._fold(batch)
+        self._compact()
+
+    def _in_time(self, batch: RecordBatch) -> RecordBatch:
+        """The rows that are not late."""
+        assert self._factory.time is not None
+        late = timestamps_from_column(batch.columns.column(self._factory.time)).to_numpy() < self.current_watermark
+        if not late.any():
+            return batch
+        self._late.inc(int(np.count_nonzero(late)))
+        return batch.take(pa.array(np.flatnonzero(~late)))
+
+    def _fold(self, batch: RecordBatch) -> None:
+        factory, now = self._factory, self.context.processing_time.now_ms()
+        located = self._slots.locate([batch.columns.column(k) for k in factory.keys], batch.num_rows)
+        self._reserve()
+        if factory.ttl_ms:
+            self._expire(located.slots, now)
+        times = self._order.codes([batch.columns.column(c) for c in self._order.columns], batch.num_rows)[0]
+        rows = _best(located, times, last=factory.keep_last)
+        known = self._numbers[located.slots] != _NOWHERE
+        held = self._times[located.slots]
+        if factory.waits:  # what was sent stays, although no row can be before it without being late
+            known_rows = self._numbers[located.slots[known]]
+            held[known] = np.where(self._store.counter(SENT)[known_rows] == 1, np.iinfo(np.int64).min, held[known])
+        wins = ~known | (times[rows] >= held if factory.keep_last else times[rows] < held)
+        chosen = np.flatnonzero(wins)
+        if len(chosen):
+            self._replace(batch, rows[chosen], located.slots[chosen], times, now)
+
+    def _replace(self, batch: RecordBatch, rows: Integers, slots: Integers, times: Integers, now: int) -> None:
+        """Put rows of the batch in the place of those of their keys, and send the changes."""
+        factory, store = self._factory, self._store
+        taken = batch.take(pa.array(rows))
+        old = self._numbers[slots]
+        had = old != _NOWHERE
+        changed = np.ones(len(rows), np.bool_)
+        if had.any() and not factory.ttl_ms and not factory.waits:
+            before = store.take(old[had])
+            after = taken.columns.filter(pa.array(had))
+            changed[had] = ~rows_equal(before.columns, after.columns, before.num_rows)
+        stored = taken.columns if factory.stores_rows else taken.columns.select(list(factory.keys))
+        event_times = 0 if taken.timestamps is None else taken.timestamps_numpy()
+        new = store.append(stored, **{EVENT_TIME: event_times, WRITTEN: now}, **({SENT: 0} if factory.waits else {}))
+        store.remove(old[had])
+        self._numbers[slots] = new
+        self._times[slots] = times[rows]
+        self._written[slots] = now
+        if factory.waits:
+            self._waiting = np.union1d(self._waiting, slots)
+        elif factory.stores_rows:
+            self._send(old, new, had, changed, timed=batch.timestamps is not None)
+        else:
+            self.output.emit(self._ranked(taken))
+
+    def on_watermark(self, timestamp: int) -> None:
+        """Send the first rows that the watermark has reached, in order of time."""
+        if not len(self._waiting):
+            return
+        assert self._factory.time is not None
+        numbers = self._numbers[self._waiting]
+        times = timestamps_from_column(self._store.take_columns(numbers, [self._factory.time])[0]).to_numpy()
+        due = times <= timestamp
+        if not due.any():
+            return
+        self._waiting = self._waiting[~due]
+        numbers = numbers[due][sorted_order([times[due], numbers[due]])]
+        self._store.counter(SENT)[numbers] = 1
+        self._store.touch(numbers)
+        for start in range(0, len(numbers), MAX_OUTPUT_ROWS):
+            part = numbers[start : start + MAX_OUTPUT_ROWS]
+            self.output.emit(
+                self._ranked(RecordBatch(self._store.take(part), pa.array(self._store.counter(EVENT_TIME)[part])))
+            )
+
+    def _send(self, old: Integers, new: Integers, had: Bools, changed: Bools, *, timed: bool) -> None:
+        numbers = np.stack([old, new], axis=1).ravel()
+        sent = np.stack([changed & had, changed], axis=1).ravel()
+        kinds = np.stack([np.full(len(old), BEFORE), np.where(had, AFTER, INSERT)], axis=1).ravel()[sent]
+        numbers = numbers[sent]
+
+        def rows(start: int, stop: int) -> RecordBatch:
+            part = numbers[start:stop]
+            times = pa.array(self._store.counter(EVENT_TIME)[part]) if timed else None
+            return self._ranked(RecordBatch(self._store.take(part), times))
+
+        emit_changes(self.output, kinds, rows)
+
+    def _ranked(self, batch: RecordBatch) -> RecordBatch:
+        """The rows with their rank, if that is wanted."""
+        columns = list(batch.columns.columns)
+        if self._factory.rank_column:
+            columns.append(pa.array(np.ones(batch.num_rows, np.int64)))
+        schema = self._factory.output_schema.arrow
+        return RecordBatch(pa.RecordBatch.from_arrays(columns, schema=schema), batch.timestamps)
+
+    # ---- room
+
+    def _expire(self, slots: Integers, now: int) -> None:
+        ttl = self._factory.ttl_ms
+        if now >= self._next_sweep:
+            self._next_sweep = now + max(ttl // 8, 1000)
+            slots = np.arange(len(self._slots))
+        gone = slots[(self._numbers[slots] != _NOWHERE) & (self._written[slots] <= now - ttl)]
+        self._store.remove(self._numbers[gone])
+        self._numbers[gone] = _NOWHERE
+        if len(self._waiting):
+            self._waiting = self._waiting[self._numbers[self._waiting] != _NOWHERE]
+
+    def _compact(self) -> None:
+        moved = self._store.compact()
+        if moved is not None:
+            there = self._numbers != _NOWHERE
+            self._numbers[there] = moved[self._numbers[there]]
+        if self._factory.ttl_ms and len(self._slots) > 2 * self._checked_slots + _SPARE_SLOTS:
+            used = self._numbers[: len(self._slots)] != _NOWHERE
+            if 2 * np.count_nonzero(used) < len(used):
+                kept = self._slots.forget(used)
+                self._numbers, self._times = self._numbers[kept], self._times[kept]
+                self._written = self._written[kept]
+                if self._factory.waits:
+                    self._waiting = np.flatnonzero(self._store.counter(SENT)[self._numbers] == 0)
+            self._checked_slots = len(self._slots)
+
+
+def _best(located: LocatedKeys, times: Integers, *, last: bool) -> Integers:
+    """The row of each key of a batch that is first, or last, by time and then arrival."""
+    rows, keys = len(located.local), len(located.slots)
+    best = np.empty(keys, np.int64)
+    ordered = np.arange(rows) if (times[1:] >= times[:-1]).all() else sorted_order([times])
+    if not last:
+        ordered = ordered[::-1]
+    best[located.local[ordered]] = ordered  # of several rows of a key the last one stays
+    return best

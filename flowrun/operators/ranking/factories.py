@@ -1,0 +1,246 @@
+"""Recipes of the ranking operators: what lowering builds and a job graph carries.
+
+All positions are those of the input's columns. Input must be partitioned by the partition or key columns; without them it must be one
+subtask. NULL is a partition like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.core.schema import Schema
+from flowrun.operators.ranking.order import OrderKey
+from flowrun.operators.ranking.ranks import Ranking
+from flowrun.operators.windows.assigners import WindowTime
+
+ROW_MEANINGS = {
+    "__row": "arrival number",
+    "__written": "processing time when the row was written, ms since the epoch",
+}
+"""What the columns hold that state tables of rows have besides the rows'."""
+GREATEST_RANK = 1 << 60
+"""A bound that no rank reaches."""
+
+
+@dataclass(frozen=True)
+class RankFactory:
+    """Top-N, kept up to date.
+
+    Attributes:
+        partition: columns whose values tell partitions apart.
+        order: of the rows of a partition; empty: order of arrival.
+        first: the least rank that is sent.
+        last: the greatest.
+        rank_column: rows are sent with their rank, a BIGINT behind the input's columns.
+        retracting: the input takes rows back. Then all rows are kept, not only the top ones.
+        ttl_ms: how long a partition is kept that gets no rows, ms of processing time; 0: for ever.
+    """
+
+    input_schema: Schema
+    output_schema: Schema
+    partition: tuple[int, ...]
+    order: tuple[OrderKey, ...]
+    ranking: Ranking
+    first: int
+    last: int
+    rank_column: bool
+    retracting: bool
+    ttl_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.first <= self.last <= GREATEST_RANK:
+            raise ValueError(f"ranks {self.first} to {self.last}: expected 1 ≤ first ≤ last ≤ {GREATEST_RANK}")
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """May be chained."""
+        return ChainingStrategy.ALWAYS
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """The rows that are kept."""
+        from flowrun.operators.keyed.row_store import row_store_schema
+        from flowrun.operators.ranking.top_n import ROWS
+        from flowrun.operators.ranking.top_n_state import WRITTEN
+
+        return {ROWS: row_store_schema(self.input_schema, self.partition, (WRITTEN,))}
+
+    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
+        """What the columns of the state table hold."""
+        return {"rows": ROW_MEANINGS}
+
+    def create(self) -> StreamOperator:
+        """A `RankOperator`."""
+        from flowrun.operators.ranking.top_n import RankOperator
+
+        return RankOperator(self)
+
+
+@dataclass(frozen=True)
+class DeduplicateFactory:
+    """One row a key of an append-only input.
+
+    Attributes:
+        keys: columns whose values tell keys apart.
+        time: the event-time column; None: rows are in order of arrival (processing time).
+        keep_last: the last row of a key is kept, not the first.
+        rank_column: a BIGINT 1 follows the input's columns.
+        ttl_ms: how long a key is kept that gets no rows, ms of processing time; 0: for ever.
+    """
+
+    input_schema: Schema
+    output_schema: Schema
+    keys: tuple[int, ...]
+    time: int | None
+    keep_last: bool
+    rank_column: bool = False
+    ttl_ms: int = 0
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """May be chained."""
+        return ChainingStrategy.ALWAYS
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows are sent by the watermark: the first by event time."""
+        return self.time is not None and not self.keep_last
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """State columns beside those of the rows."""
+        from flowrun.operators.ranking.deduplicate import EVENT_TIME, SENT
+        from flowrun.operators.ranking.top_n_state import WRITTEN
+
+        return (EVENT_TIME, WRITTEN, SENT) if self.waits else (EVENT_TIME, WRITTEN)
+
+    @property
+    def stores_rows(self) -> bool:
+        """Whether whole rows are remembered: who never updates can do with keys, if there are any."""
+        return self.keep_last or self.time is not None or not self.keys
+
+    @property
+    def stored_schema(self) -> Schema:
+        """Columns of what is remembered."""
+        if self.stores_rows:
+            return self.input_schema
+        return Schema(tuple(self.input_schema.fields[k] for k in self.keys))
+
+    @property
+    def stored_keys(self) -> tuple[int, ...]:
+        """Positions of the keys in `stored_schema`."""
+        return self.keys if self.stores_rows else tuple(range(len(self.keys)))
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """The row, or the key, that is kept of each key."""
+        from flowrun.operators.keyed.row_store import row_store_schema
+        from flowrun.operators.ranking.deduplicate import ROWS
+
+        return {ROWS: row_store_schema(self.stored_schema, self.stored_keys, self.counters)}
+
+    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
+        """What the columns of the state table hold."""
+        meanings = {**ROW_MEANINGS, "__event_time": "event time of the row, ms since the epoch"}
+        if self.waits:
+            meanings["__sent"] = "1: the row was sent; 0: it waits for the watermark"
+        return {"rows": meanings}
+
+    def create(self) -> StreamOperator:
+        """A `DeduplicateOperator`."""
+        from flowrun.operators.ranking.deduplicate import DeduplicateOperator
+
+        return DeduplicateOperator(self)
+
+
+@dataclass(frozen=True)
+class WindowRankFactory:
+    """Top-N of windows, sent when they close.
+
+    Attributes:
+        window: columns with the window's start and end.
+        partition: columns whose values tell the partitions of a window apart.
+        order: of the rows of a partition; empty: order of arrival.
+        first: the least rank that is sent.
+        last: the greatest.
+        rank_column: rows are sent with their rank, a BIGINT behind the input's columns.
+        domain: which clock closes windows.
+        newest_of_equals: of rows that are equal in the order the one that came last counts first.
+    """
+
+    input_schema: Schema
+    output_schema: Schema
+    window: tuple[int, int]
+    partition: tuple[int, ...]
+    order: tuple[OrderKey, ...]
+    ranking: Ranking
+    first: int
+    last: int
+    rank_column: bool
+    domain: WindowTime = WindowTime.EVENT
+    newest_of_equals: bool = False
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """May be chained."""
+        return ChainingStrategy.ALWAYS
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """Columns that rows are shuffled and kept by: the partition, and the window as far as it is not among them."""
+        return (*self.partition, *(w for w in self.window if w not in self.partition))
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """The rows of open windows."""
+        from flowrun.operators.ranking.row_runs import waiting_schema
+        from flowrun.operators.ranking.window_rank import ROWS
+
+        return {ROWS: waiting_schema(self.input_schema, self.keys)}
+
+    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
+        """What the columns of the state table hold."""
+        return {"rows": {"__row": ROW_MEANINGS["__row"]}}
+
+    def create(self) -> StreamOperator:
+        """A `WindowRankOperator`."""
+        from flowrun.operators.ranking.window_rank import WindowRankOperator
+
+        return WindowRankOperator(self)
+
+
+@dataclass(frozen=True)
+class TemporalSortFactory:
+    """Rows in order of time, in one subtask.
+
+    Attributes:
+        order: the time attribute, ascending; then other keys.
+        domain: which clock lets rows out.
+    """
+
+    input_schema: Schema
+    order: tuple[OrderKey, ...]
+    domain: WindowTime
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """May be chained."""
+        return ChainingStrategy.ALWAYS
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """The rows that wait."""
+        from flowrun.operators.ranking.row_runs import waiting_schema
+        from flowrun.operators.ranking.temporal_sort import ROWS
+
+        return {ROWS: waiting_schema(self.input_schema, ())}
+
+    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
+        """What the columns of the state table hold."""
+        return {"rows": {"__row": ROW_MEANINGS["__row"]}}
+
+    def create(self) -> StreamOperator:
+        """A `TemporalSortOperator`."""
+        from flowrun.operators.ranking.temporal_sort import TemporalSortOperator
+
+        return TemporalSortOperator(self)

@@ -1,0 +1,133 @@
+"""Every row once for each element of a collection in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.api.operator import ChainingStrategy
+from flowrun.core.elements import RecordBatch
+from flowrun.core.schema import Schema
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.rows.children import Integers, pieces, with_columns_of
+
+
+class Collection(Enum):
+    """What is unnested: an ARRAY gives its elements, a MAP its keys and values, a MULTISET (element → count) repeated elements."""
+
+    ARRAY = "array"
+    MAP = "map"
+    MULTISET = "multiset"
+
+
+@dataclass(frozen=True, slots=True)
+class UnnestFactory:
+    """Makes operators that put each element of the collection at `column` beside its row.
+
+    Attributes:
+        output_schema: the input's columns, then the element's: the fields of a ROW, a map's key and value, or the element alone.
+        outer: a row whose collection is NULL or empty stays, with NULLs.
+        ordinality: the element's place from 1 (INT) is the last column.
+        keeps_collection: the collection comes out beside its elements, else NULL in its place.
+    """
+
+    column: int
+    collection: Collection
+    output_schema: Schema
+    outer: bool = False
+    ordinality: bool = False
+    keeps_collection: bool = True
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """Joins any chain."""
+        return ChainingStrategy.ALWAYS
+
+    def create(self) -> _Unnest:
+        """A new operator."""
+        return _Unnest(self)
+
+
+class _Unnest(AbstractOperator):
+    def __init__(self, factory: UnnestFactory) -> None:
+        self._factory = factory
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Send the rows with their elements, in slices if they become many."""
+        lengths = self._lengths(batch.columns.column(self._factory.column))
+        for part, children in pieces(batch, np.maximum(lengths, 1) if self._factory.outer else lengths):
+            self._unnest(part, children)
+
+    def _unnest(self, batch: RecordBatch, children: Integers) -> None:
+        if not children.sum():
+            return
+        column = batch.columns.column(self._factory.column)
+        lengths = self._lengths(column)
+        parents = np.repeat(np.arange(batch.num_rows), children)
+        places = np.arange(len(parents)) - np.repeat(np.cumsum(children) - children, children)
+        missing = np.repeat(lengths == 0, children)
+        columns = self._elements(column)
+        if missing.any():
+            at = pa.array(np.repeat(np.cumsum(lengths) - lengths, children) + places, mask=missing)
+            columns = [c.take(at) for c in columns]
+        if self._factory.ordinality:
+            columns.append(pa.array((places + 1).astype(np.int32), mask=missing if missing.any() else None))
+        if not self._factory.keeps_collection:
+            batch = self._without_collection(batch)
+        self.output.emit(with_columns_of(batch, pa.array(parents), columns, self._factory.output_schema))
+
+    def _without_collection(self, batch: RecordBatch) -> RecordBatch:
+        at = self._factory.column
+        field = batch.columns.schema.field(at)
+        return batch.with_columns(batch.columns.set_column(at, field, pa.nulls(batch.num_rows, field.type)))
+
+    def _lengths(self, column: pa.Array) -> Integers:
+        """How many elements each row has."""
+        if self._factory.collection is Collection.MULTISET:
+            entries = _entries(column)
+            counts = _repeats(entries)
+            ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+            sizes = _sizes(column)
+            stops = np.cumsum(sizes)
+            repeated: Integers = ends[stops] - ends[stops - sizes]
+            return repeated
+        return _sizes(column)
+
+    def _elements(self, column: pa.Array) -> list[pa.Array]:
+        """The columns of all elements, one row's after another's."""
+        if self._factory.collection is Collection.ARRAY:
+            elements = pc.list_flatten(column)
+            return elements.flatten() if pa.types.is_struct(elements.type) else [elements]
+        entries = _entries(column)
+        if self._factory.collection is Collection.MAP:
+            pairs: list[pa.Array] = entries.flatten()
+            return pairs
+        repeated = entries.flatten()[0].take(pa.array(np.repeat(np.arange(len(entries)), _repeats(entries))))
+        return repeated.flatten() if pa.types.is_struct(repeated.type) else [repeated]
+
+
+def _sizes(column: pa.Array) -> Integers:
+    if pa.types.is_map(column.type):
+        column = _as_list(column)
+    sizes: Integers = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    return sizes
+
+
+def _as_list(column: pa.MapArray) -> pa.ListArray:
+    """A map column as lists of (key, value); NULL stays NULL."""
+    entries = pa.struct([pa.field("key", column.type.key_type, False), pa.field("value", column.type.item_type)])
+    return column.cast(pa.list_(pa.field("entries", entries, False)))
+
+
+def _entries(column: pa.MapArray) -> pa.StructArray:
+    return pc.list_flatten(_as_list(column))
+
+
+def _repeats(entries: pa.StructArray) -> Integers:
+    repeats: Integers = pc.fill_null(entries.flatten()[1], 0).to_numpy().astype(np.int64)
+    positive: Integers = np.maximum(repeats, 0)
+    return positive

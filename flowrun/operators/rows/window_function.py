@@ -1,0 +1,93 @@
+"""Every row once for each aligned window that it belongs to, with the window's bounds: TUMBLE, HOP and CUMULATE over a table.
+
+Sessions need the rows to come: they are collected by a session window and unnested again (see `flowrun.lowering.window_functions`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.api.operator import ChainingStrategy
+from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.schema import Schema
+from flowrun.errors import DataError
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.data_errors import describe_row, first_null
+from flowrun.operators.rows.children import pieces, with_columns_of
+from flowrun.operators.windows.assigners import AlignedSlices, Times
+from flowrun.operators.windows.window_assignment import assign_aligned
+
+_MILLISECONDS = pa.timestamp("ms")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFunctionFactory:
+    """Makes operators that put window_start, window_end and window_time (window_end − 1 ms) behind the columns of rows.
+
+    Rows keep their event times and kinds; none is late here, as windows decide that where they close.
+
+    Attributes:
+        time: position of the column by whose value windows are assigned; None: by the clock when the rows come.
+        output_schema: the input's columns, then the three.
+    """
+
+    assigner: AlignedSlices
+    time: int | None
+    output_schema: Schema
+    name: str = "window"
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """Joins any chain."""
+        return ChainingStrategy.ALWAYS
+
+    def create(self) -> _WindowFunction:
+        """A new operator."""
+        return _WindowFunction(self)
+
+
+class _WindowFunction(AbstractOperator):
+    def __init__(self, factory: WindowFunctionFactory) -> None:
+        self._factory = factory
+        self._time_type = factory.output_schema.types[-1].arrow
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Send the rows with their windows, a row's latest window first, in slices if they become many."""
+        assigner = self._factory.assigner
+        windows = max(1, assigner.slices_per_window)
+        for part, _ in pieces(batch, np.full(batch.num_rows, windows)):
+            pairs = assign_aligned(assigner, self._times(part))
+            if not len(pairs.rows):
+                continue
+            bounds = [pa.array(b).view(_MILLISECONDS) for b in (pairs.starts, pairs.ends, pairs.ends - 1)]
+            bounds[2] = as_time(bounds[2], self._time_type)
+            rows = pa.array(pairs.rows)
+            self.output.emit(with_columns_of(part, rows, bounds, self._factory.output_schema))
+
+    def _times(self, batch: RecordBatch) -> Times:
+        if self._factory.time is None:
+            return np.full(batch.num_rows, self.context.processing_time.now_ms(), np.int64)
+        times = timestamps_from_column(batch.columns.column(self._factory.time))
+        if times.null_count:
+            row = first_null(times)
+            column = batch.columns.schema.names[self._factory.time]
+            raise DataError(
+                f"'{self._factory.name}': the time attribute '{column}' must not be NULL, but it is in row {row} "
+                f"{describe_row(batch.columns, row)}",
+                row=row,
+                hint=f"drop such rows before: WHERE {column} IS NOT NULL",
+            )
+        values: Times = times.to_numpy()
+        return values
+
+
+def as_time(milliseconds: pa.Array, type: pa.DataType) -> pa.Array:
+    """A timestamp[ms] column as any other timestamp type; the instant stays.
+
+    >>> str(as_time(pa.array([5], pa.timestamp("ms")), pa.timestamp("us", "UTC")).type)
+    'timestamp[us, tz=UTC]'
+    """
+    return milliseconds.cast(pa.timestamp(type.unit)).view(type)

@@ -1,0 +1,1 @@
+"""Operators that keep results up to date: they take changelogs and send changelogs."""

@@ -1,0 +1,116 @@
+"""Aggregation of each batch before the shuffle of a group aggregation: one partial row a group, or a few for its different values.
+
+A partial row carries what to add to a group: rows, accumulators, and for each set of values one value with what to add to its counts.
+Rows that are taken back are negative amounts; a group whose amounts are all zero is not sent. When keys hardly repeat, each row becomes
+a partial row by itself. Nothing is held back: what a batch brings is sent with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from flowrun.core.elements import RecordBatch
+from flowrun.operators.aggregation.grouping import numbered_groups
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.updating.accumulators import LoggedValue, accumulator_of
+from flowrun.operators.updating.group_feeds import RowFeed, SetRows, first_rows, summed_by
+from flowrun.operators.windows.keyed_rows import Integers
+from flowrun.operators.windows.slice_state import ReductionSampler
+
+if TYPE_CHECKING:
+    from flowrun.operators.updating.group_factories import LocalGroupAggregateFactory
+
+
+class LocalGroupAggregateOperator(AbstractOperator):
+    """Sends partial rows; see the module. Has no state."""
+
+    def __init__(self, factory: LocalGroupAggregateFactory) -> None:
+        self._layout = factory.layout
+        self._schema = factory.output_schema.arrow
+        self._accumulators = [accumulator_of(c.column) for c in factory.layout.row_columns]
+        self._sampler = ReductionSampler()
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Fold rows by key, or pass each on as a partial row."""
+        feed = RowFeed(self._layout, batch)
+        keys = feed.keys()
+        rows = feed.num_rows
+        if self._sampler.worthwhile(rows):
+            ids, total = _in_order_of_appearance(self._layout.key_codec.encode(keys), rows)
+            self._sampler.observe(rows, total)
+        else:
+            ids, total = np.arange(rows), rows
+        columns = [k.take(pa.array(first_rows(ids, total))) if total < rows else k for k in keys]
+        amounts = feed.rows(ids, total)
+        columns.append(pa.array(amounts))
+        something = amounts != 0
+        for number, accumulator in enumerate(self._accumulators):
+            if isinstance(accumulator, LoggedValue):
+                accumulator.clear()
+            words = feed.fold(number, accumulator, np.tile(np.array(accumulator.initial, np.int64), (total, 1)), ids)
+            something |= (words != accumulator.initial).any(axis=1)
+            columns += accumulator.partials(words)
+        pairs = [self._pairs(number, feed.set_rows(number, ids), total) for number in range(len(self._layout.sets))]
+        self._send(columns, something, pairs)
+
+    def _pairs(self, number: int, rows: SetRows, total: int) -> SetRows:
+        """Each different value of each group once, with all that is added to its counts, in order of the groups."""
+        codec = self._layout.set_codecs[number]
+        encoded = codec.encode([pa.array(rows.ids), rows.values])
+        if total > 1 and len(rows.ids) == total and (rows.ids[1:] > rows.ids[:-1]).all():
+            return rows
+        ids, distinct = _in_order_of_appearance(encoded, len(rows.ids))
+        deltas = summed_by(ids, rows.deltas, distinct)
+        firsts = first_rows(ids, distinct)
+        kept = deltas.any(axis=1)
+        if not self._layout.retracting:
+            deltas = np.minimum(deltas, 1)
+        firsts, deltas = firsts[kept], deltas[kept]
+        order = np.argsort(rows.ids[firsts], kind="stable")
+        firsts = firsts[order]
+        return SetRows(rows.ids[firsts], rows.values.take(pa.array(firsts)), deltas[order])
+
+    def _send(self, columns: list[pa.Array], something: npt.NDArray[np.bool_], pairs: list[SetRows]) -> None:
+        """The n-th partial row of a group carries its n-th value of each set; the first one its accumulators, too."""
+        total = len(something)
+        needed = something.astype(np.int64)
+        counts = [np.bincount(p.ids, minlength=total) for p in pairs]
+        for count in counts:
+            np.maximum(needed, count, out=needed)
+        starts = np.cumsum(needed) - needed
+        size = int(needed.sum())
+        if not size:
+            return
+        keys = len(self._layout.keys)
+        owners = np.repeat(np.arange(total), needed)
+        plain = size == total and not (needed != 1).any()
+        taken = pa.array(owners)
+        out = [c if plain else c.take(taken) for c in columns[:keys]]
+        is_first = np.zeros(size, np.bool_)
+        is_first[starts[needed > 0]] = True
+        amounts = pa.array(owners, mask=~is_first)
+        out += [c if plain else c.take(amounts) for c in columns[keys:]]
+        for pair, count in zip(pairs, counts, strict=True):
+            offsets = np.cumsum(count) - count
+            places = starts[pair.ids] + np.arange(len(pair.ids)) - offsets[pair.ids]
+            source = np.full(size, -1, np.int64)
+            source[places] = np.arange(len(pair.ids))
+            chosen = pa.array(source, mask=source < 0)
+            out.append(pair.values.take(chosen))
+            out += [pa.array(pair.deltas[:, i].copy()).take(chosen) for i in range(pair.deltas.shape[1])]
+        self.output.emit(RecordBatch(pa.RecordBatch.from_arrays(out, schema=self._schema)))
+
+
+def _in_order_of_appearance(keys: list[pa.Array], rows: int) -> tuple[Integers, int]:
+    """(number of each row's key, by first appearance; how many there are)."""
+    if not keys:
+        return np.zeros(rows, np.int64), min(rows, 1)
+    ids, total, first = numbered_groups(keys, rows)
+    order = np.argsort(first.to_numpy())
+    number = np.empty(total, np.int64)
+    number[order] = np.arange(total)
+    return number[ids], total
