@@ -7,8 +7,10 @@ from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import (
     OneInputTransformation,
     PartitionTransformation,
+    SideOutputTransformation,
     Transformation,
     TwoInputTransformation,
+    UnionTransformation,
 )
 from flowrun.plan.nodes import PlanNode
 
@@ -63,3 +65,12 @@ def keyed_pair(
         right=by_key(right, keys[1], f"{name}, right"),
         state_keys=keys,
     )
+
+
+def producing_parallelism(transformation: Transformation, default: int) -> int:
+    """Parallelism of the operators that produce a transformation's rows; of a union, the highest."""
+    while isinstance(transformation, SideOutputTransformation | PartitionTransformation):
+        transformation = transformation.input
+    if isinstance(transformation, UnionTransformation):
+        return max(producing_parallelism(m, default) for m in transformation.members)
+    return transformation.parallelism or default

@@ -10,19 +10,19 @@ from flowrun.graph.transformation import (
     OneInputTransformation,
     PhysicalTransformation,
     SideOutputTransformation,
-    SinkTransformation,
     SourceTransformation,
     Transformation,
     UnionTransformation,
 )
+from flowrun.lowering.change_order import keep_changes_in_order
+from flowrun.lowering.sinks import lower_sink
 from flowrun.lowering.watermarks import watermark_strategy
 from flowrun.lowering.window_inputs import prepare_window_inputs
-from flowrun.lowering.windows import lower_window
 from flowrun.operators.calc import CalcFactory
 from flowrun.operators.python_function import PythonFunctionFactory
-from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.operators.source import SourceOperatorFactory
 from flowrun.operators.split import SplitFactory
+from flowrun.plan.changelog import ChangelogMode, changelog_modes
 from flowrun.plan.compiled import Predicate, Projection
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import (
@@ -41,7 +41,7 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     walk_plan,
 )
-from flowrun.plan.tables import create_sink, create_source
+from flowrun.plan.tables import create_source
 
 
 def lower(plan: Plan) -> tuple[Transformation, ...]:
@@ -56,7 +56,8 @@ def lower(plan: Plan) -> tuple[Transformation, ...]:
     prepared = prepare_window_inputs(plan)
     sources = {id(n): _source(n) for n in walk_plan(prepared) if isinstance(n, Scan)}
     unbounded = any(s.boundedness is Boundedness.UNBOUNDED for s in sources.values())
-    lowering = _Lowering(plan.settings, sources, unbounded)
+    modes = changelog_modes(prepared, sources)
+    lowering = _Lowering(plan.settings, sources, unbounded, modes)
     for node in walk_plan(prepared):
         lowering.add(node)
     return tuple(lowering.of(sink) for sink in prepared.sinks)
@@ -65,10 +66,13 @@ def lower(plan: Plan) -> tuple[Transformation, ...]:
 class _Lowering:
     """The memo of transformations by node identity, and one method a kind of node."""
 
-    def __init__(self, settings: Settings, sources: dict[int, Source], unbounded: bool) -> None:
+    def __init__(
+        self, settings: Settings, sources: dict[int, Source], unbounded: bool, modes: dict[int, ChangelogMode]
+    ) -> None:
         self._settings = settings
         self._sources = sources
         self._unbounded = unbounded
+        self._modes = modes
         self._done: dict[int, Transformation] = {}
 
     def of(self, node: PlanNode) -> Transformation:
@@ -97,6 +101,8 @@ class _Lowering:
 
                 lowered = lower_process(node, self.of(node.input))
             case WindowAggregate():
+                from flowrun.lowering.windows import lower_window
+
                 lowered = lower_window(node, self.of(node.input), self._settings)
             case Sink():
                 lowered = self._sink(node)
@@ -105,6 +111,8 @@ class _Lowering:
                 from flowrun.lowering.relational import lower_relational
 
                 lowered = lower_relational(node, tuple(self.of(i) for i in node.inputs), self._settings)
+        if any(self._modes[id(i)] is not ChangelogMode.APPEND for i in node.inputs):
+            keep_changes_in_order(lowered, self._settings.parallelism)
         self._done[id(node)] = lowered
 
     def _scan(self, node: Scan) -> Transformation:
@@ -155,18 +163,8 @@ class _Lowering:
         return with_hints(transformation, node.hints)
 
     def _sink(self, node: Sink) -> Transformation:
-        try:
-            sink = create_sink(node.table, node.schema, self._unbounded)
-        except OptionError as error:
-            raise _table_error("sink", node, error) from error
-        transformation = SinkTransformation(
-            name=f"Sink: {_name(node)}",
-            schema=node.schema,
-            factory=SinkOperatorFactory(sink, _name(node)),
-            sink=sink,
-            input=self.of(node.input),
-        )
-        return with_hints(transformation, node.hints)
+        source = self.of(node.input)
+        return with_hints(lower_sink(node, source, self._modes[id(node)], self._settings, self._unbounded), node.hints)
 
 
 def with_hints(transformation: PhysicalTransformation, hints: NodeHints) -> PhysicalTransformation:
@@ -194,9 +192,7 @@ def _source(node: Scan) -> Source:
     try:
         return create_source(node.table, node.physical, node.declared, node.filters)
     except OptionError as error:
-        raise _table_error("source", node, error) from error
-
-
-def _table_error(kind: str, node: Scan | Sink, error: OptionError) -> PipelineError:
-    problem = Diagnostic(f"{kind} '{node.table.name}': {error.message}", location=node.hints.location, hint=error.hint)
-    return PipelineError([problem])
+        problem = Diagnostic(
+            f"source '{node.table.name}': {error.message}", location=node.hints.location, hint=error.hint
+        )
+        raise PipelineError([problem]) from error

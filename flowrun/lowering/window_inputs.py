@@ -1,29 +1,37 @@
-"""The rewrite that brings rows into the shape window operators read: keys, arguments and filters as plain columns."""
+"""The rewrite that brings rows into the shape aggregating operators read: keys, arguments and filters as plain columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from flowrun.core.schema import Field, Schema
-from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression
+from flowrun.core.types import BOOLEAN, row
+from flowrun.plan.expressions import AggregateCall, Call, ColumnRef, Expression, Literal
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, SideOutput, WindowAggregate, walk_plan
+from flowrun.plan.relational import GroupAggregate, OverAggregate
 from flowrun.plan.rewrites.calcs import merge_calcs, remove_identity_calcs
 from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
 
 
 def prepare_window_inputs(plan: Plan) -> Plan:
-    """The plan with a Calc below every window aggregation, so that its aggregates read columns only.
+    """The plan with a Calc below every window, group and OVER aggregation, so that its aggregates read columns only.
 
-    Just the columns that the aggregation needs go through, each once, keys first: less to shuffle. If late rows have an output,
-    they must leave as they came: then all columns stay and the computed ones are appended, and a Calc over the side output drops
-    them again. The new Calcs are merged with those below them.
+    Just the columns that the aggregation needs go through, each once, keys first: less to shuffle. If late rows of a window have an
+    output, they must leave as they came: then all columns stay and the computed ones are appended, and a Calc over the side output
+    drops them again. The rows of OVER leave as they came, too: its input keeps its columns and gets the computed ones behind them,
+    of which the operator sends none (the first `len(schema) - len(calls)` columns go through). The new Calcs are merged with those
+    below them.
     """
     done: dict[int, PlanNode] = {}
     for node in walk_plan(plan):
         rebuilt = with_inputs(node, tuple(done[id(i)] for i in node.inputs))
         if isinstance(rebuilt, WindowAggregate):
-            rebuilt = _prepared(rebuilt)
+            rebuilt = _prepared_window(rebuilt)
+        elif isinstance(rebuilt, GroupAggregate):
+            rebuilt = _prepared_groups(rebuilt)
+        elif isinstance(rebuilt, OverAggregate):
+            rebuilt = _prepared_over(rebuilt)
         elif isinstance(node, SideOutput) and isinstance(node.input, WindowAggregate):
             rebuilt = _original_columns(node, rebuilt.inputs[0])
         done[id(node)] = rebuilt
@@ -38,6 +46,11 @@ class _Columns:
     fields: list[Field]
     expressions: list[Expression]
 
+    def keep_all(self, schema: Schema) -> None:
+        """Begin with the columns of the input as they are."""
+        self.fields.extend(schema.fields)
+        self.expressions.extend(ColumnRef(f.type, i, f.name) for i, f in enumerate(schema))
+
     def position(self, expression: Expression, name: str | None = None) -> int:
         """Where the expression is a column, added if it is not there yet."""
         if expression in self.expressions and is_deterministic(expression):
@@ -51,34 +64,60 @@ class _Columns:
         return len(self.fields) - 1
 
 
-def _prepared(node: WindowAggregate) -> WindowAggregate:
-    schema = node.input.schema
-    all_columns = [ColumnRef(f.type, i, f.name) for i, f in enumerate(schema)]
-    columns = _Columns(list(schema.fields), list(all_columns)) if node.late_tag is not None else _Columns([], [])
-    keys = tuple(columns.position(all_columns[k], schema.names[k]) for k in node.keys)
+def _prepared_window(node: WindowAggregate) -> WindowAggregate:
+    columns = _Columns([], [])
+    if node.late_tag is not None:
+        columns.keep_all(node.input.schema)
+    keys = _keys(node, columns)
     calls = tuple(_over_columns(c, columns) for c in node.aggregates)
     trigger = node.trigger
     if trigger is not None and trigger.delta is not None:
         trigger = replace(trigger, delta=_reference(trigger.delta, columns))
+    return replace(node, input=_input(node, node.input, columns), keys=keys, aggregates=calls, trigger=trigger)
+
+
+def _prepared_groups(node: GroupAggregate) -> GroupAggregate:
+    columns = _Columns([], [])
+    keys = _keys(node, columns)
+    calls = tuple(_over_columns(c, columns) for c in node.aggregates)
+    return replace(node, input=_input(node, node.input, columns), keys=keys, aggregates=calls)
+
+
+def _prepared_over(node: OverAggregate) -> OverAggregate:
+    columns = _Columns([], [])
+    columns.keep_all(node.input.schema)
+    calls = tuple(_over_columns(c, columns) for c in node.calls)
+    if len(columns.fields) == len(node.input.schema):
+        return replace(node, calls=calls)
+    return replace(node, input=_input(node, node.input, columns), calls=calls)
+
+
+def _keys(node: WindowAggregate | GroupAggregate, columns: _Columns) -> tuple[int, ...]:
+    fields = node.input.schema.fields
+    return tuple(columns.position(ColumnRef(fields[k].type, k, fields[k].name), fields[k].name) for k in node.keys)
+
+
+def _input(node: PlanNode, source: PlanNode, columns: _Columns) -> Calc:
+    """The Calc that makes the columns."""
     if not columns.fields:
         # COUNT(*) over everything: rows need one column to be counted by
-        columns.position(all_columns[0], schema.names[0])
+        first = source.schema.fields[0]
+        columns.position(ColumnRef(first.type, 0, first.name), first.name)
     hints = node.hints
-    calc = Calc(
+    return Calc(
         schema=Schema(tuple(columns.fields)),
         # An aggregation without keys runs alone, but what it reads is prepared where the input runs.
         hints=NodeHints(
-            name=f"{hints.name}.input",
+            name=f"{hints.name}.input" if hints.name else None,
             uid=f"{hints.stable_id}:input" if hints.stable_id else None,
-            parallelism=_parallelism(node.input),
+            parallelism=_parallelism(source),
             slot_sharing_group=hints.slot_sharing_group,
             chaining=hints.chaining,
             location=hints.location,
         ),
-        input=node.input,
+        input=source,
         projections=tuple(columns.expressions),
     )
-    return replace(node, input=calc, keys=keys, aggregates=calls, trigger=trigger)
 
 
 def _parallelism(node: PlanNode) -> int | None:
@@ -89,15 +128,29 @@ def _parallelism(node: PlanNode) -> int | None:
 
 
 def _over_columns(call: AggregateCall, columns: _Columns) -> AggregateCall:
-    """The call with its first argument and its filter as columns; further arguments are constants and stay."""
-    first, rest = call.arguments[:1], call.arguments[1:]
+    """The call with its first argument and its filter as columns; of further arguments constants stay as they are.
+
+    A user's aggregate gets one column: a ROW of all its arguments, or a constant if it has none.
+    """
+    arguments = call.arguments if call.reference is None else (_packed(call.arguments),)
+    count = 0 if call.function == "NTILE" else 1  # NTILE has a number only
+    first, rest = arguments[:count], arguments[count:]
     return replace(
         call,
-        arguments=(*(_reference(a, columns) for a in first), *rest),
+        arguments=(
+            *(_reference(a, columns) for a in first),
+            *(a if isinstance(a, Literal) else _reference(a, columns) for a in rest),
+        ),
         filter=_reference(call.filter, columns) if call.filter is not None else None,
-        argument_text=str(first[0]) if first else "",
+        argument_text=", ".join(map(str, call.arguments if call.reference is not None else first)),
         filter_text="" if call.filter is None else str(call.filter),
     )
+
+
+def _packed(arguments: tuple[Expression, ...]) -> Expression:
+    if not arguments:
+        return Literal(BOOLEAN, True)
+    return Call(row(*((f"f{i}", a.type) for i, a in enumerate(arguments))), "ROW", arguments)
 
 
 def _reference(expression: Expression, columns: _Columns) -> Expression:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from flowrun.api.aggregate import AggregateKernel, BoundAggregate
 from flowrun.api.operator import ChainingStrategy, OperatorFactory, OutputTag
-from flowrun.errors import InternalError, UnsupportedPlanError
-from flowrun.functions.contract import Argument
-from flowrun.functions.registry import aggregate
-from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import (
     OneInputTransformation,
-    PartitionTransformation,
-    SideOutputTransformation,
     Transformation,
-    UnionTransformation,
 )
+from flowrun.lowering.aggregate_calls import bound_aggregate
+from flowrun.lowering.keyed import keyed, producing_parallelism
 from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.windows.assigners import (
     AlignedSlices,
@@ -23,33 +17,19 @@ from flowrun.operators.windows.assigners import (
     TumblingSlices,
     WindowTime,
 )
-from flowrun.operators.windows.evictors import CountEvictor, Evictor, TimeEvictor
 from flowrun.operators.windows.factories import (
     LocalSliceAggregateFactory,
     SessionWindowFactory,
     SliceWindowFactory,
     local_aggregation_applies,
 )
-from flowrun.operators.windows.general_factories import (
-    CountWindowFactory,
-    GeneralWindowFactory,
-    GlobalAssigner,
-    GlobalWindowFactory,
-    SessionAssigner,
-    TriggerRule,
-    WindowAssigner,
-    global_fast_path,
-)
-from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, Literal
 from flowrun.plan.nodes import (
     CountWindow,
     CumulativeWindow,
-    EvictorSpec,
     GlobalWindow,
     SessionWindow,
     Settings,
     SlidingWindow,
-    TriggerSpec,
     TumblingWindow,
     WindowAggregate,
 )
@@ -71,23 +51,22 @@ class _WindowLowering:
         self._node = node
         self._source = source
         self._settings = settings
-        self._aggregates = tuple(_bound(call) for call in node.aggregates)
+        self._aggregates = tuple(bound_aggregate(call) for call in node.aggregates)
         self._domain = WindowTime(node.domain.value)
         self._null_keys = NullKeyPolicy(node.null_keys.value)
         self._late_tag = OutputTag(node.late_tag, node.input.schema) if node.late_tag is not None else None
 
     def lower(self) -> Transformation:
         """The window's transformation over the shuffled, possibly pre-aggregated input."""
-        window = self._node.window
-        if isinstance(window, CountWindow):
-            return self._count(window)
-        if isinstance(window, GlobalWindow):
-            return self._global()
-        general = self._node.trigger is not None or self._node.evictor is not None
-        if isinstance(window, SessionWindow):
-            return self._general(SessionAssigner(window.gap_ms)) if general else self._session(window)
-        slices = aligned_slices(window)
-        return self._general(slices) if general else self._aligned(slices)
+        node, window = self._node, self._node.window
+        special = node.trigger is not None or node.evictor is not None
+        if special or isinstance(window, CountWindow | GlobalWindow):
+            # Imported here: triggers, evictors and count windows are much code, and few pipelines need them (DESIGN §12.9).
+            from flowrun.lowering.general_windows import general_factory
+
+            factory = general_factory(node, self._aggregates, self._domain, self._null_keys, self._late_tag)
+            return self._keyed(factory, self._source, node.keys)
+        return self._session(window) if isinstance(window, SessionWindow) else self._aligned(aligned_slices(window))
 
     # -- fast paths -------------------------------------------------------------------------------------------------
 
@@ -134,63 +113,6 @@ class _WindowLowering:
         )
         return self._keyed(factory, self._source, node.keys)
 
-    # -- windows of any other kind ----------------------------------------------------------------------------------
-
-    def _count(self, window: CountWindow) -> Transformation:
-        node = self._node
-        if node.trigger is not None or node.evictor is not None:
-            raise UnsupportedPlanError(
-                f"the count window of '{self._name}' cannot have a trigger or evictor of its own",
-                hint="use a global window with trigger: {count: …} and evictor: {count: …}",
-            )
-        factory = CountWindowFactory(
-            keys=node.keys,
-            aggregates=self._aggregates,
-            size=window.size,
-            slide=window.slide,
-            input_schema=node.input.schema,
-            output_schema=node.schema,
-            null_keys=self._null_keys,
-        )
-        return self._keyed(factory, self._source, node.keys)
-
-    def _global(self) -> Transformation:
-        node = self._node
-        rule = trigger_rule(node.trigger)
-        if node.evictor is not None or not global_fast_path(rule):
-            return self._general(GlobalAssigner())
-        factory = GlobalWindowFactory(
-            keys=node.keys,
-            aggregates=self._aggregates,
-            input_schema=node.input.schema,
-            output_schema=node.schema,
-            rule=rule,
-            domain=self._domain,
-            null_keys=self._null_keys,
-        )
-        return self._keyed(factory, self._source, node.keys)
-
-    def _general(self, assigner: WindowAssigner) -> Transformation:
-        """The operator that keeps the rows of open windows."""
-        node = self._node
-        try:
-            factory = GeneralWindowFactory(
-                keys=node.keys,
-                aggregates=self._aggregates,
-                assigner=assigner,
-                input_schema=node.input.schema,
-                output_schema=node.schema,
-                rule=trigger_rule(node.trigger),
-                evictor=_evictor(node.evictor),
-                allowed_lateness_ms=node.allowed_lateness_ms,
-                late_tag=self._late_tag,
-                domain=self._domain,
-                null_keys=self._null_keys,
-            )
-        except ValueError as error:
-            raise UnsupportedPlanError(f"the window of '{self._name}': {error}", hint="use another trigger") from error
-        return self._keyed(factory, self._source, node.keys)
-
     # -- around the window ------------------------------------------------------------------------------------------
 
     def _pre_aggregates(self) -> bool:
@@ -214,7 +136,7 @@ class _WindowLowering:
             name=f"{self._name} (local)",
             schema=factory.output_schema,
             uid=f"{hints.stable_id}:local" if hints.stable_id else None,
-            parallelism=_parallelism(self._source, self._settings.parallelism),
+            parallelism=producing_parallelism(self._source, self._settings.parallelism),
             slot_sharing_group=hints.slot_sharing_group,
             chaining=None if hints.chaining else ChainingStrategy.NEVER,
             factory=factory,
@@ -224,24 +146,7 @@ class _WindowLowering:
     def _keyed(self, factory: OperatorFactory, source: Transformation, keys: tuple[int, ...]) -> Transformation:
         """The window operator behind a shuffle by its keys; without keys it runs alone."""
         node = self._node
-        if keys:
-            source = PartitionTransformation(
-                name=f"{self._name} (by key)",
-                schema=source.schema,
-                input=source,
-                partitioner=KeyGroupPartitioner(keys),
-            )
-        return OneInputTransformation(
-            name=self._name,
-            schema=node.schema,
-            uid=node.hints.stable_id,
-            parallelism=node.hints.parallelism if keys else 1,
-            slot_sharing_group=node.hints.slot_sharing_group,
-            chaining=None if node.hints.chaining else ChainingStrategy.NEVER,
-            factory=factory,
-            input=source,
-            state_keys=keys,
-        )
+        return keyed(node, factory, source, keys, self._name)
 
     @property
     def _name(self) -> str:
@@ -257,60 +162,3 @@ def aligned_slices(window: TumblingWindow | SlidingWindow | CumulativeWindow) ->
             return SlidingSlices(window.size_ms, window.slide_ms, window.offset_ms)
         case CumulativeWindow():
             return CumulativeSlices(window.size_ms, window.step_ms, window.offset_ms)
-
-
-def trigger_rule(spec: TriggerSpec | None) -> TriggerRule | None:
-    """The rule of window operators that a trigger of the plan stands for; its delta must be a column by now."""
-    if spec is None:
-        return None
-    return TriggerRule(
-        count=spec.count,
-        every_ms=spec.every_ms,
-        late_count=spec.late_count,
-        delta=_position(spec.delta) if spec.delta is not None else None,
-        threshold=spec.threshold,
-        purge=spec.purge,
-    )
-
-
-def _evictor(spec: EvictorSpec | None) -> Evictor | None:
-    if spec is None:
-        return None
-    return CountEvictor(spec.count) if spec.count is not None else TimeEvictor(spec.time_ms or 0)
-
-
-def _bound(call: AggregateCall) -> BoundAggregate:
-    return BoundAggregate(
-        name=call.name,
-        kernel=_kernel(call),
-        argument=_position(call.arguments[0]) if call.arguments else None,
-        filter=_position(call.filter) if call.filter is not None else None,
-        distinct=call.distinct,
-        argument_text=call.argument_text,
-        filter_text=call.filter_text,
-    )
-
-
-def _kernel(call: AggregateCall) -> AggregateKernel:
-    """The aggregate for these argument types, as the binder resolved it."""
-    function = aggregate(call.function)
-    if function is None:
-        raise InternalError(f"the aggregate {call.function} is not registered")
-    arguments = [Argument(a.type, getattr(a, "value", None), isinstance(a, Literal)) for a in call.arguments]
-    _, kernel = function.type_rule(arguments)
-    return kernel
-
-
-def _position(expression: Expression) -> int:
-    if not isinstance(expression, ColumnRef):
-        raise InternalError(f"the input of an aggregation was not prepared: {expression} is no column")
-    return expression.index
-
-
-def _parallelism(transformation: Transformation, default: int) -> int:
-    """Parallelism of the operators that produce a transformation's rows; of a union, the highest."""
-    while isinstance(transformation, SideOutputTransformation | PartitionTransformation):
-        transformation = transformation.input
-    if isinstance(transformation, UnionTransformation):
-        return max(_parallelism(m, default) for m in transformation.members)
-    return transformation.parallelism or default

@@ -31,6 +31,7 @@ from flowrun.plan.expressions import (
     InList,
     Literal,
     Or,
+    PythonCall,
     walk,
 )
 from flowrun.plan.failures import located
@@ -100,6 +101,8 @@ class _Compiler:
                 return _constant(expression)
             case Call():
                 return self._call(expression)
+            case PythonCall():
+                return self._python(expression)
             case Cast():
                 return self._cast(expression)
             case And(operands=operands):
@@ -126,6 +129,13 @@ class _Compiler:
             first, second = arguments
             return lambda frame: run([first(frame), second(frame)], frame)
         return lambda frame: run([a(frame) for a in arguments], frame)
+
+    def _python(self, expression: PythonCall) -> Evaluate:
+        from flowrun.plan.python_calls import python_kernel  # users' functions are rare
+
+        kernel = python_kernel(expression)
+        arguments = [self.compile(a) for a in expression.arguments]
+        return lambda frame: kernel([to_array(a(frame), frame.rows) for a in arguments], frame)
 
     def _cast(self, expression: Cast) -> Evaluate:
         operand, source, target, safe = (

@@ -6,10 +6,13 @@ Values of secret options are masked in every form.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from flowrun.api.changelog import ChangelogMode
 from flowrun.core.units import format_duration
 from flowrun.errors import InternalError
+from flowrun.plan.explain_relational import relational_details
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import (
     Calc,
@@ -35,28 +38,34 @@ from flowrun.plan.nodes import (
     WindowSpec,
     walk_plan,
 )
+from flowrun.plan.relational import WindowTableFunction
 
 _MASK = "***"
 
 
-def explain_plan(plan: Plan, form: str = "text") -> str:
+def explain_plan(plan: Plan, form: str = "text", modes: Mapping[int, ChangelogMode] | None = None) -> str:
     """The plan as `text`, `json` or `mermaid`.
+
+    Args:
+        plan: what is shown.
+        form: how.
+        modes: changes that the nodes make, by `id` (`changelog_modes`), which are then shown where there are any.
 
     Raises:
         ValueError: another form was asked for.
     """
     match form:
         case "text":
-            return plan_text(plan)
+            return plan_text(plan, modes)
         case "json":
-            return json.dumps(plan_json(plan), indent=2, ensure_ascii=False)
+            return json.dumps(plan_json(plan, modes), indent=2, ensure_ascii=False)
         case "mermaid":
-            return plan_mermaid(plan)
+            return plan_mermaid(plan, modes)
         case _:
             raise ValueError(f"a plan can be shown as text, json or mermaid, not {form}")
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: Plan, modes: Mapping[int, ChangelogMode] | None = None) -> str:
     """Each sink with what it reads indented below it; a node that occurs again is shown by its number only."""
     numbers = _numbers(plan)
     shown: set[int] = set()
@@ -72,7 +81,7 @@ def plan_text(plan: Plan) -> str:
         shown.add(number)
         lines.append(f"{first}#{number} {_title(node)}")
         gap = rest + ("│  " if node.inputs else "   ")
-        lines += [f"{gap}{key}: {_flat(value)}" for key, value in _details(node).items()]
+        lines += [f"{gap}{key}: {_flat(value)}" for key, value in _described(node, modes).items()]
         last = len(node.inputs) - 1
         stack += [
             (child, rest + ("└─ " if i == last else "├─ "), rest + ("   " if i == last else "│  "))
@@ -81,7 +90,7 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def plan_json(plan: Plan) -> dict[str, Any]:
+def plan_json(plan: Plan, modes: Mapping[int, ChangelogMode] | None = None) -> dict[str, Any]:
     """The plan as JSON values: nodes in execution order, each with its number, inputs, columns and details."""
     numbers = _numbers(plan)
     return {
@@ -96,19 +105,19 @@ def plan_json(plan: Plan) -> dict[str, Any]:
                 "inputs": [numbers[id(i)] for i in node.inputs],
                 "columns": [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in node.schema],
                 "event_time": node.event_time,
-                **_details(node),
+                **_described(node, modes),
             }
             for node in walk_plan(plan)
         ],
     }
 
 
-def plan_mermaid(plan: Plan) -> str:
+def plan_mermaid(plan: Plan, modes: Mapping[int, ChangelogMode] | None = None) -> str:
     """The plan as a mermaid flow chart, sources at the left."""
     numbers = _numbers(plan)
     lines = ["flowchart LR"]
     for node in walk_plan(plan):
-        details = [f"{k}: {_flat(v)}" for k, v in _details(node).items()]
+        details = [f"{k}: {_flat(v)}" for k, v in _described(node, modes).items()]
         label = "<br/>".join(_escaped(t) for t in (_title(node), *details))
         lines.append(f'  n{numbers[id(node)]}["{label}"]')
         lines += [f"  n{numbers[id(i)]} --> n{numbers[id(node)]}" for i in node.inputs]
@@ -131,6 +140,12 @@ def _title(node: PlanNode) -> str:
     marks += [f"slot_sharing_group={node.hints.slot_sharing_group}"] if node.hints.slot_sharing_group else []
     marks += [] if node.hints.chaining else ["chaining=off"]
     return f"{_kind(node)}{name}" + (f" [{', '.join(marks)}]" if marks else "")
+
+
+def _described(node: PlanNode, modes: Mapping[int, ChangelogMode] | None) -> dict[str, Any]:
+    """What a node does, and which changes it makes (a sink: gets) if it does not only insert."""
+    mode = ChangelogMode.APPEND if modes is None else modes[id(node)]
+    return _details(node) | ({} if mode is ChangelogMode.APPEND else {"changes": mode.kinds})
 
 
 def _details(node: PlanNode) -> dict[str, Any]:
@@ -160,7 +175,11 @@ def _details(node: PlanNode) -> dict[str, Any]:
         case Sink():
             return {**_table(node.table), "writes": list(node.schema.names)}
         case _:
-            raise InternalError(f"explain does not know {_kind(node)}")
+            window = window_text(node.window) if isinstance(node, WindowTableFunction) else None
+            relational = relational_details(node, window)
+            if relational is None:
+                raise InternalError(f"explain does not know {_kind(node)}")
+            return relational
 
 
 def _scan_details(node: Scan) -> dict[str, Any]:

@@ -177,11 +177,52 @@ class FieldAccess(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class PythonCall(Expression):
+    """A call of a user's Python function; arguments already have the types that it declares.
+
+    Attributes:
+        name: of the function in SQL.
+        reference: `module:name`, looked up in the folders of `search_path` before Python's own path.
+        vectorised: it takes and gives Arrow arrays, else the values of one row.
+        deterministic: same arguments, same result.
+    """
+
+    name: str
+    reference: str
+    arguments: tuple[Expression, ...]
+    vectorised: bool = False
+    deterministic: bool = True
+    search_path: tuple[str, ...] = ()
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        return self.arguments
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True, slots=True)
+class UserAggregateReference:
+    """A user's Python aggregate: `reference` is `module:name`, looked up in the folders of `search_path` first.
+
+    Attributes:
+        vectorised: its accumulate and retract take Arrow arrays, the rows of one group, else the values of one row.
+        retractable: it can take rows back.
+    """
+
+    reference: str
+    search_path: tuple[str, ...] = ()
+    vectorised: bool = False
+    retractable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AggregateCall:
     """One aggregate of a grouping: function, arguments over the input row, and which rows count.
 
     Attributes:
-        function: canonical name in `flowrun.functions`.
+        function: canonical name in `flowrun.functions`; of a user's aggregate its name in SQL.
         arguments: already cast as the aggregate's signature asks; empty for COUNT(*).
         type: result type.
         distinct: equal values of one group count once.
@@ -189,6 +230,7 @@ class AggregateCall:
         name: output column.
         argument_text: the first argument as it was before it became a column of a prepared input; empty: it did not.
         filter_text: the same of the filter.
+        reference: the user's Python aggregate; None: a built-in one.
     """
 
     function: str
@@ -199,6 +241,7 @@ class AggregateCall:
     filter: Expression | None = None
     argument_text: str = ""
     filter_text: str = ""
+    reference: UserAggregateReference | None = None
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.arguments)) or "*"
@@ -222,7 +265,7 @@ def columns_used(expression: Expression) -> frozenset[int]:
 def transform(expression: Expression, rule: Callable[[Expression], Expression]) -> Expression:
     """The tree rebuilt bottom-up, `rule` applied to every node after its children."""
     match expression:
-        case Call():
+        case Call() | PythonCall():
             rebuilt: Expression = replace(expression, arguments=tuple(transform(a, rule) for a in expression.arguments))
         case And() | Or():
             rebuilt = replace(expression, operands=tuple(transform(o, rule) for o in expression.operands))

@@ -6,7 +6,7 @@ from flowrun.core.types import TypeRoot
 from flowrun.functions.casts import is_fallible as cast_is_fallible
 from flowrun.functions.coercion import MIN_DECIMAL_SCALE
 from flowrun.functions.registry import scalar
-from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal, walk
+from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal, PythonCall, walk
 
 _ARITHMETIC = frozenset(("+", "-", "*", "NEGATE"))
 
@@ -19,6 +19,8 @@ def may_fail(expression: Expression) -> bool:
 def _node_may_fail(node: Expression) -> bool:
     if isinstance(node, Cast):
         return not node.safe and cast_is_fallible(node.operand.type, node.type)
+    if isinstance(node, PythonCall):
+        return True
     if not isinstance(node, Call):
         return False
     function = scalar(node.function)
@@ -48,10 +50,13 @@ def _harmless_divisor(divisor: Expression) -> bool:
 
 def is_deterministic(expression: Expression) -> bool:
     """Whether equal rows always give equal values."""
-    return all(
-        not isinstance(e, Call) or (function := scalar(e.function)) is None or function.deterministic
-        for e in walk(expression)
-    )
+    return all(_node_is_deterministic(e) for e in walk(expression))
+
+
+def _node_is_deterministic(node: Expression) -> bool:
+    if isinstance(node, PythonCall):
+        return node.deterministic
+    return not isinstance(node, Call) or (function := scalar(node.function)) is None or function.deterministic
 
 
 def is_constant(expression: Expression) -> bool:

@@ -99,6 +99,8 @@ class TableReference:
     primary_key: tuple[str, ...] = ()
     secret_options: frozenset[str] = frozenset()
     """Keys of `options` that are never shown."""
+    metadata: tuple[str, ...] = ()
+    """Columns of its scans that hold metadata: connector or format fill them, they are not part of the stored rows."""
 
 
 # eq=False: nodes compare by identity, because sharing a node (scan once) differs from repeating it.
@@ -398,6 +400,10 @@ class Settings:
     restart: RestartSettings | None = None
     state_ttl_ms: int = 0
     """How long updating operators (aggregates, joins, top-N, …) keep the state of a key that gets no rows, ms; 0: for ever."""
+    split_distinct: bool = False
+    """Whether aggregates over distinct values are computed in two levels, so that a key's values spread over subtasks."""
+    split_distinct_buckets: int = 1024
+    """Into how many parts by value a key's rows are split then."""
 
 
 @dataclass(frozen=True)

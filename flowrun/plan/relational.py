@@ -60,13 +60,15 @@ class Unnest(PlanNode):
     """Every row once for each element of the ARRAY, MAP or MULTISET column `collection`: input columns, then the element's.
 
     An element of ROW type gives one column a field, a MAP two (key, value), anything else one; `ordinality` appends the 1-based
-    position (INT). `outer`: a row whose collection is NULL or empty stays, with NULLs. Row kinds pass through.
+    position (INT). `outer`: a row whose collection is NULL or empty stays, with NULLs. Row kinds pass through. Without
+    `keeps_collection` the collection itself comes out as NULL: repeating it for each of its elements costs the square of their number.
     """
 
     input: PlanNode
     collection: int
     outer: bool = False
     ordinality: bool = False
+    keeps_collection: bool = True
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:
@@ -259,8 +261,8 @@ class Keep(Enum):
 class Deduplicate(PlanNode):
     """One row a key: the first or last by time attribute `time`. Schema is the input's (with `rank_column` a BIGINT 1 follows).
 
-    Keeping the first by processing time never updates; all other forms do. Of rows with equal time, FIRST keeps the one that came
-    first, LAST the one that came last, as in Flink.
+    Keeping the first never updates: by event time a row is sent when the watermark has reached it, and late rows are dropped. Keeping
+    the last does. Of rows with equal time, FIRST keeps the one that came first, LAST the one that came last, as in Flink.
     """
 
     input: PlanNode
@@ -279,7 +281,9 @@ class Deduplicate(PlanNode):
 class WindowRank(PlanNode):
     """`Rank` within windows: emitted once, as inserts, when the window closes. `window` are the positions of start and end.
 
-    Window deduplication is this with `first` = `last` = 1 and the time attribute as order. Event time of the output: window_end − 1.
+    Window deduplication is this with `first` = `last` = 1 and the time attribute as order. With `newest_of_equals`, of rows that are
+    equal in the order the one that came last counts first: which is what keeping the last by time means. Event time of the output:
+    window_end − 1.
     """
 
     input: PlanNode
@@ -291,6 +295,7 @@ class WindowRank(PlanNode):
     last: int
     rank_column: bool
     domain: TimeDomain = TimeDomain.EVENT
+    newest_of_equals: bool = False
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:
@@ -435,6 +440,7 @@ class LookupJoin(PlanNode):
         physical: columns asked of the connector.
         projections: the table's columns that are needed, over `physical`.
         condition: what else must hold, over input columns, then projected columns.
+        declared: all physical columns of the table, those that are not asked for too; None: `physical` is all.
     """
 
     input: PlanNode
@@ -444,6 +450,7 @@ class LookupJoin(PlanNode):
     projections: tuple[Expression, ...]
     keys: tuple[tuple[Expression, str], ...]
     condition: Expression | None = None
+    declared: Schema | None = None
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import Enum
 
 from flowrun.api.connector import Connector, PushedFilter, TableDefinition
+from flowrun.api.lookup import LookupSource
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.connectors.formats.registry import prefixed_options
@@ -14,14 +15,16 @@ from flowrun.connectors.registry import connector_named
 from flowrun.core.options import Option, Options, parse_options
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError, OptionError, did_you_mean
+from flowrun.operators.joins.lookup_options import LOOKUP_JOIN_OPTIONS
 from flowrun.plan.nodes import TableReference
 
 
 class TableRole(Enum):
-    """Whether a table is read or written."""
+    """Whether a table is read or written, or asked for rows by key."""
 
     SOURCE = "source"
     SINK = "sink"
+    LOOKUP = "lookup"
 
 
 def usable_connector(name: str, role: TableRole) -> Connector:
@@ -31,13 +34,20 @@ def usable_connector(name: str, role: TableRole) -> Connector:
         OptionError: there is none, or it only works the other way round.
     """
     connector = connector_named(name)
-    create = connector.create_source if role is TableRole.SOURCE else connector.create_sink
-    if create is None:
-        other = "sink" if role is TableRole.SOURCE else "source"
-        raise OptionError(
-            "connector", f"connector '{name}' is no {role.value}", hint=f"it can only be used as a {other}"
-        )
+    able = [r for r in TableRole if _factory(connector, r) is not None]
+    if role not in able:
+        others = " or ".join(r.value for r in able)
+        what = "cannot be looked up in" if role is TableRole.LOOKUP else f"is no {role.value}"
+        raise OptionError("connector", f"connector '{name}' {what}", hint=f"it can only be used as a {others}")
     return connector
+
+
+def _factory(connector: Connector, role: TableRole) -> object:
+    return {
+        TableRole.SOURCE: connector.create_source,
+        TableRole.SINK: connector.create_sink,
+        TableRole.LOOKUP: connector.create_lookup,
+    }[role]
 
 
 def check_format(connector: Connector, name: str | None) -> None:
@@ -61,7 +71,13 @@ def check_format(connector: Connector, name: str | None) -> None:
 
 def declared_options(connector: Connector, format_name: str | None, role: TableRole) -> tuple[Option, ...]:
     """All options that a table may be given: the connector's and, under the format's name, the format's."""
-    own = connector.source_options if role is TableRole.SOURCE else connector.sink_options
+    own = {
+        TableRole.SOURCE: connector.source_options,
+        TableRole.SINK: connector.sink_options,
+        TableRole.LOOKUP: connector.lookup_options,
+    }[role]
+    if role is TableRole.LOOKUP and connector.create_lookup is not None:  # what every lookup join understands
+        own = (*own, *(o for o in LOOKUP_JOIN_OPTIONS if all(o.name != other.name for other in own)))
     return (*own, *(prefixed_options(format_name) if format_name is not None else ()))
 
 
@@ -71,6 +87,16 @@ def parse_table_options(
     """Typed options of a table and every problem with what was given."""
     owner = f"connector '{connector.name}'" + (f" with format '{format_name}'" if format_name else "")
     return parse_options(declared_options(connector, format_name, role), given, owner)
+
+
+def table_problems(table: TableReference, role: TableRole) -> list[OptionError]:
+    """Everything that is wrong with a table's connector, format and options in a role, each by itself; nothing is created."""
+    try:
+        connector = usable_connector(table.connector, role)
+        check_format(connector, table.format)
+    except OptionError as error:
+        return [error]
+    return parse_table_options(connector, table.format, role, _of_role(connector, table, role))[1]
 
 
 def secret_options(options: Iterable[Option], given: Iterable[str]) -> frozenset[str]:
@@ -100,13 +126,14 @@ def create_source(
     return connector.create_source(replace(definition, filters=filters, declared=declared))
 
 
-def create_sink(table: TableReference, schema: Schema, unbounded: bool) -> Sink:
+def create_sink(table: TableReference, schema: Schema, unbounded: bool, updating: bool = False) -> Sink:
     """The sink that writes rows of `schema` to the table.
 
     Args:
         table: as declared.
         schema: the columns that are written.
         unbounded: whether the job has an unbounded source.
+        updating: whether the rows hold updates or deletes.
 
     Raises:
         OptionError: the options do not go together or do not fit the columns.
@@ -115,13 +142,34 @@ def create_sink(table: TableReference, schema: Schema, unbounded: bool) -> Sink:
     if connector.create_sink is None:
         raise InternalError(f"connector '{connector.name}' is no sink")
     definition = _definition(connector, table, schema, TableRole.SINK)
-    return connector.create_sink(replace(definition, unbounded=unbounded))
+    return connector.create_sink(replace(definition, unbounded=unbounded, updating=updating))
+
+
+def create_lookup(
+    table: TableReference, schema: Schema, keys: tuple[str, ...], declared: Schema | None = None
+) -> LookupSource:
+    """The lookup that finds rows of `schema` in the table.
+
+    Args:
+        table: as declared.
+        schema: the columns wanted, in the table's order.
+        keys: names of the columns to ask by; need not be in `schema`.
+        declared: all columns of the table, if those are more.
+
+    Raises:
+        OptionError: the connector cannot be asked, the options do not go together or do not fit the columns.
+    """
+    connector = usable_connector(table.connector, TableRole.LOOKUP)
+    if connector.create_lookup is None:
+        raise InternalError(f"connector '{connector.name}' has no lookup")
+    definition = _definition(connector, table, schema, TableRole.LOOKUP)
+    return connector.create_lookup(replace(definition, declared=declared), keys)
 
 
 def _definition(connector: Connector, table: TableReference, schema: Schema, role: TableRole) -> TableDefinition:
     """What a connector is told of a source or sink alike. Raises OptionError for the first wrong option."""
     check_format(connector, table.format)
-    options, problems = parse_table_options(connector, table.format, role, table.options)
+    options, problems = parse_table_options(connector, table.format, role, _of_role(connector, table, role))
     if problems:
         raise problems[0]
     return TableDefinition(
@@ -131,4 +179,16 @@ def _definition(connector: Connector, table: TableReference, schema: Schema, rol
         format=table.format,
         partition_keys=table.partition_keys,
         primary_key=table.primary_key,
+        metadata=table.metadata,
     )
+
+
+def _of_role(connector: Connector, table: TableReference, role: TableRole) -> dict[str, object]:
+    """The table's options without those of its other roles: a table of a script may be read here and written there."""
+    own = declared_options(connector, table.format, role)
+    others = [o for r in TableRole if r is not role for o in declared_options(connector, table.format, r)]
+    return {
+        k: v
+        for k, v in table.options.items()
+        if any(o.matches(k) for o in own) or not any(o.matches(k) for o in others)
+    }

@@ -8,7 +8,11 @@ from textwrap import dedent
 
 import pytest
 
+from flowrun.api.changelog import ChangelogMode
+from flowrun.core.schema import Field, Schema
+from flowrun.core.types import BIGINT, STRING
 from flowrun.plan.explain import explain_plan, window_text
+from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.nodes import (
     CountWindow,
     CumulativeWindow,
@@ -24,7 +28,9 @@ from flowrun.plan.nodes import (
     TriggerSpec,
     TumblingWindow,
     WindowSpec,
+    walk_plan,
 )
+from flowrun.plan.relational import GroupAggregate
 from tests.plan.plans import ORDERS, calc, plan, scan, window
 
 
@@ -142,3 +148,23 @@ def test_triggers_and_evictors_are_shown() -> None:
     assert "trigger: count 5, every 1s, late count 2, purge" in text
     assert "evictor: last 1m" in text
     assert "allowed_lateness: 1s" in text
+
+
+def test_changes_are_shown_where_there_are_any() -> None:
+    counted = GroupAggregate(
+        Schema((Field("user", STRING), Field("n", BIGINT))),
+        NodeHints(name="counts"),
+        scan(),
+        (1,),
+        (AggregateCall("COUNT", (), BIGINT, "n"),),
+    )
+    shown = plan(counted)
+    modes = {id(node): ChangelogMode.APPEND for node in walk_plan(shown)}
+    assert "changes" not in explain_plan(shown, modes=modes)
+    modes[id(counted)] = modes[id(shown.sinks[0])] = ChangelogMode.UPDATE
+    assert explain_plan(shown, modes=modes).count("changes: [+I, -U, +U]") == 2
+    assert [n.get("changes") for n in json.loads(explain_plan(shown, "json", modes))["nodes"]] == [
+        None,
+        "[+I, -U, +U]",
+        "[+I, -U, +U]",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from textwrap import dedent
 
 import numpy as np
@@ -24,7 +25,7 @@ from flowrun.plan.rewrites.constants import fold_plan_constants
 from flowrun.plan.rewrites.filters import push_filter_hints
 from flowrun.plan.rewrites.projections import prune_columns
 from flowrun.plan.rewrites.traversal import with_inputs
-from tests.plan.plans import ORDERS, calc, plan, scan, window
+from tests.plan.plans import ORDERS, calc, plan, scan, sink, window
 
 
 def shown(before: Plan) -> str:
@@ -230,6 +231,9 @@ def hints_of(where: str, *, event_time: bool = False) -> tuple[PushedFilter, ...
         ),
         ("user IS NOT NULL", [PushedFilter("user", Comparison.IS_NOT_NULL)]),
         ("ts >= TIMESTAMP '1970-01-01 00:00:01.500'", [PushedFilter("ts", Comparison.GE, 1500)]),
+        ("id IN (4, 9, 2)", [PushedFilter("id", Comparison.GE, 2), PushedFilter("id", Comparison.LE, 9)]),
+        ("user IN ('ann')", [PushedFilter("user", Comparison.EQ, "ann")]),
+        ("id NOT IN (4, 9)", []),
         ("id > 1 OR id < 0", []),
         ("id + 1 > 5", []),
         ("UPPER(user) = 'A' AND id = 1", [PushedFilter("id", Comparison.EQ, 1)]),
@@ -250,8 +254,24 @@ def test_decimals_are_pushed_as_text() -> None:
     assert isinstance(hint.value, str)
 
 
-def test_nothing_is_pushed_below_a_watermark_since_skipped_rows_would_hold_time_back() -> None:
-    assert hints_of("id > 5", event_time=True) == ()
+def test_below_a_watermark_that_something_goes_by_only_lower_bounds_of_the_time_are_pushed() -> None:
+    where = "id > 5 AND ts >= TIMESTAMP '1970-01-01 00:00:01' AND ts < TIMESTAMP '1970-01-01 00:00:09'"
+    timed = plan(window(calc(scan(event_time=True), where=where), "COUNT(*) AS n"))
+    (read, *_) = walk_plan(push_filter_hints(timed))
+    assert isinstance(read, Scan)
+    assert read.filters == (PushedFilter("ts", Comparison.GE, 1000),)
+
+
+def test_a_watermark_that_nothing_goes_by_is_no_reason_to_read_all() -> None:
+    assert hints_of("id > 5", event_time=True) == (PushedFilter("id", Comparison.GT, 5),)
+
+
+def test_a_sink_that_marks_complete_partitions_goes_by_the_watermark() -> None:
+    below = sink(calc(scan(event_time=True), where="id > 5"))
+    commit = {"sink.partition-commit.trigger": "partition-time"}
+    (read, *_) = walk_plan(push_filter_hints(plan(replace(below, table=replace(below.table, options=commit)))))
+    assert isinstance(read, Scan)
+    assert not read.filters
 
 
 def test_nothing_is_pushed_into_a_scan_that_others_read_too() -> None:

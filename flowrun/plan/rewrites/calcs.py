@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from flowrun.plan.expressions import And, ColumnRef, Expression, Literal, columns_used, substitute, walk
+from flowrun.plan.expressions import ColumnRef, Expression, FieldAccess, Literal, columns_used, substitute, walk
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, walk_plan
+from flowrun.plan.rewrites.conditions import conjunction, conjuncts
 from flowrun.plan.rewrites.traversal import map_plan, reader_counts, with_inputs, with_sinks
 
 
@@ -32,7 +33,9 @@ def merge_calcs(plan: Plan) -> Plan:
             node,
             input=below.input,
             projections=tuple(substitute(p, below.projections) for p in node.projections),
-            condition=_conjunction(below.condition, _substituted(node.condition, below.projections)),
+            condition=conjunction(
+                (*conjuncts(below.condition), *conjuncts(_substituted(node.condition, below.projections)))
+            ),
             hints=_merged_hints(node.hints, below.hints),
         )
 
@@ -76,7 +79,7 @@ def _may_inline(above: Calc, below: Calc) -> bool:
     projected = Counter(e.index for x in above.projections for e in walk(x) if isinstance(e, ColumnRef))
     tested = columns_used(above.condition) if above.condition is not None else frozenset()
     for index, projection in enumerate(below.projections):
-        if isinstance(projection, ColumnRef | Literal):
+        if is_cheap(projection):
             continue
         if is_deterministic(projection):
             if index in tested and projected[index]:
@@ -86,20 +89,15 @@ def _may_inline(above: Calc, below: Calc) -> bool:
     return True
 
 
+def is_cheap(expression: Expression) -> bool:
+    """Whether it costs next to nothing to evaluate it twice: a column, a field of one, a constant."""
+    while isinstance(expression, FieldAccess):
+        expression = expression.operand
+    return isinstance(expression, ColumnRef | Literal)
+
+
 def _substituted(expression: Expression | None, columns: tuple[Expression, ...]) -> Expression | None:
     return None if expression is None else substitute(expression, columns)
-
-
-def _conjunction(first: Expression | None, second: Expression | None) -> Expression | None:
-    """Both conditions, the first guarding the second."""
-    if first is None or second is None:
-        return first if second is None else second
-    operands = (*_operands(first), *_operands(second))
-    return And(operands)
-
-
-def _operands(condition: Expression) -> tuple[Expression, ...]:
-    return condition.operands if isinstance(condition, And) else (condition,)
 
 
 def _merged_hints(above: NodeHints, below: NodeHints) -> NodeHints:

@@ -8,8 +8,10 @@ from decimal import Decimal
 
 from flowrun.api.connector import Comparison, PushedFilter, PushedValue
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.plan.expressions import And, Call, Cast, ColumnRef, Expression, Literal
-from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, walk_plan
+from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, InList, Literal
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, WatermarkKind, WatermarkSpec, walk_plan
+from flowrun.plan.rewrites.conditions import conjuncts
+from flowrun.plan.rewrites.event_time import with_used_event_time
 from flowrun.plan.rewrites.traversal import map_plan, reader_counts
 
 _COMPARISONS = {c.value: c for c in Comparison}
@@ -27,28 +29,64 @@ _NEVER_PUSHED = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 def push_filter_hints(plan: Plan) -> Plan:
-    """Conjuncts `column op constant` of a Calc right above a Scan become hints of the Scan; the Calc keeps its condition.
+    """Conjuncts `column op constant` and `column IN (…)` of a Calc right above a Scan become hints of the Scan; the Calc keeps its
+    condition.
 
-    Only if nothing else reads the Scan, and only without a watermark: a source that skips rows would measure event time by the
-    rest alone, and which rows are late would depend on the file format. Floating point is left out: statistics ignore NaN.
+    Only if nothing else reads the Scan. If something goes by its event time, then only lower bounds of the event time itself: a source
+    that skips other rows would measure event time by the rest alone, and which rows are late would depend on how files are stored.
+    (Rows before the bound cannot bring the watermark to where it passes one that is kept.) Floating point is left out: statistics
+    ignore NaN.
     """
     readers = reader_counts(plan)
-    single = {id(n) for n in walk_plan(plan) if isinstance(n, Scan) and readers[id(n)] == 1}
+    timed = with_used_event_time(plan)
+    single = {id(n): id(n) in timed for n in walk_plan(plan) if isinstance(n, Scan) and readers[id(n)] == 1}
 
     def push(node: PlanNode) -> PlanNode:
         if not isinstance(node, Calc) or not isinstance(node.input, Scan) or id(node.input) not in single:
             return node
         scan = node.input
-        if scan.watermark is not None or node.condition is None:
-            return node
-        hints = tuple(h for h in (_hint(c, scan) for c in _conjuncts(node.condition)) if h is not None)
-        return replace(node, input=replace(scan, filters=hints)) if hints else node
+        hints = [h for part in conjuncts(node.condition) for h in _hints(part, scan)]
+        if scan.watermark is not None and single[id(scan)]:
+            hints = [h for h in hints if _bounds_event_time(h, scan, scan.watermark)]
+        kept = tuple(dict.fromkeys(hints))
+        return replace(node, input=replace(scan, filters=kept)) if kept else node
 
     return map_plan(plan, push)
 
 
-def _conjuncts(condition: Expression) -> tuple[Expression, ...]:
-    return condition.operands if isinstance(condition, And) else (condition,)
+def _bounds_event_time(hint: PushedFilter, scan: Scan, mark: WatermarkSpec) -> bool:
+    time = mark.time
+    lower = hint.comparison in (Comparison.GE, Comparison.GT)
+    bounded = mark.kind in (WatermarkKind.BOUNDED, WatermarkKind.NONE)
+    return lower and bounded and isinstance(time, ColumnRef) and scan.physical.names[time.index] == hint.column
+
+
+def _hints(conjunct: Expression, scan: Scan) -> tuple[PushedFilter, ...]:
+    match conjunct:
+        case InList(negated=False):
+            return _list_hints(conjunct, scan)
+        case ColumnRef():
+            column = _physical_column(conjunct, scan)
+            return () if column is None else (PushedFilter(column, Comparison.EQ, True),)
+        case _:
+            hint = _hint(conjunct, scan)
+            return () if hint is None else (hint,)
+
+
+def _list_hints(conjunct: InList, scan: Scan) -> tuple[PushedFilter, ...]:
+    """The bounds of the values; one value as itself."""
+    operand = _without_widening(conjunct.operand)
+    column = _physical_column(operand, scan)
+    constants = [Literal(conjunct.operand.type, v) for v in conjunct.values if v is not None]
+    if column is None or not constants or not all(_fits(c, operand.type) for c in constants):
+        return ()
+    least = _pushed_value(min(c.value for c in constants))
+    most = _pushed_value(max(c.value for c in constants))
+    if least is None or most is None:
+        return ()
+    if least == most:
+        return (PushedFilter(column, Comparison.EQ, least),)
+    return (PushedFilter(column, Comparison.GE, least), PushedFilter(column, Comparison.LE, most))
 
 
 def _hint(conjunct: Expression, scan: Scan) -> PushedFilter | None:
@@ -111,5 +149,7 @@ def _pushed_value(value: object) -> PushedValue:
             micros = (naive - _EPOCH) // dt.timedelta(microseconds=1)
             # ms must be exact: a rounded bound could skip a row that belongs to the result
             return micros // 1000 if micros % 1000 == 0 else None
+        case dt.date():
+            return (value - _EPOCH.date()).days
         case _:
             return None

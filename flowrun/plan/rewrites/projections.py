@@ -28,7 +28,7 @@ def prune_columns(plan: Plan) -> Plan:
     """Scans read, and Calcs compute, only columns that something after them uses. Nested columns are kept whole.
 
     Python functions and sinks use every column they are given. A node that needs no column at all (COUNT(*)) keeps its cheapest
-    one, since rows without columns cannot be counted. The results of aggregations are kept.
+    one, since rows without columns cannot be counted. Aggregates whose results nobody uses are not computed.
     """
     needed = _needed_columns(plan)
     done: dict[int, Pruned] = {}
@@ -83,7 +83,7 @@ def _used_of_input(node: PlanNode, child: PlanNode, own: set[int]) -> set[int]:
         case Split():
             return own | _columns(e for _, e in node.branches)
         case WindowAggregate():
-            return _window_columns(node)
+            return _window_columns(node, own)
         case _:
             used = used_columns(node, child, own)
             return set(range(len(child.schema))) if used is None else used
@@ -94,11 +94,12 @@ def _has_own_columns(node: PlanNode) -> bool:
     return isinstance(node, SideOutput) and isinstance(node.input, WindowAggregate | Process)
 
 
-def _window_columns(node: WindowAggregate) -> set[int]:
+def _window_columns(node: WindowAggregate, own: set[int]) -> set[int]:
     if node.late_tag is not None:
         return set(range(len(node.input.schema)))  # late rows leave as they came
-    expressions = [a for call in node.aggregates for a in call.arguments]
-    expressions += [call.filter for call in node.aggregates if call.filter is not None]
+    calls = [node.aggregates[i] for i in _kept_calls(node, own)]
+    expressions = [a for call in calls for a in call.arguments]
+    expressions += [call.filter for call in calls if call.filter is not None]
     if node.trigger is not None and node.trigger.delta is not None:
         expressions.append(node.trigger.delta)
     return set(node.keys) | _columns(expressions)
@@ -135,7 +136,7 @@ def _prune(node: PlanNode, own: set[int], done: Mapping[int, Pruned]) -> Pruned:
         case SideOutput():
             return _prune_side(node, done)
         case WindowAggregate():
-            return _prune_window(node, done[id(node.input)])
+            return _prune_window(node, own, done[id(node.input)])
         case _:
             relational = pruned(node, own, done)
             if relational is not None:
@@ -195,18 +196,30 @@ def _prune_side(node: SideOutput, done: Mapping[int, Pruned]) -> Pruned:
     return Pruned(replace(node, schema=child.node.schema, input=child.node), child.positions)
 
 
-def _prune_window(node: WindowAggregate, child: Pruned) -> Pruned:
+def _kept_calls(node: WindowAggregate, own: set[int]) -> list[int]:
+    """Numbers of the aggregates that somebody uses; all of a window whose content is more than its aggregates."""
+    first = len(node.schema) - len(node.aggregates)
+    plain = node.trigger is None and node.evictor is None
+    kept = [i for i in range(len(node.aggregates)) if not plain or first + i in own]
+    return kept if kept or first else [0]
+
+
+def _prune_window(node: WindowAggregate, own: set[int], child: Pruned) -> Pruned:
     trigger = node.trigger
     if trigger is not None:
         trigger = replace(trigger, delta=_remapped(trigger.delta, child.positions))
+    first = len(node.schema) - len(node.aggregates)
+    calls = _kept_calls(node, own)
+    columns = [*range(first), *(first + i for i in calls)]
     pruned = replace(
         node,
+        schema=_kept(node.schema, columns),
         input=child.node,
         keys=tuple(child.positions[k] for k in node.keys),
-        aggregates=tuple(remapped_call(a, child.positions) for a in node.aggregates),
+        aggregates=tuple(remapped_call(node.aggregates[i], child.positions) for i in calls),
         trigger=trigger,
     )
-    return Pruned(pruned, _identity(node))
+    return Pruned(pruned, {old: new for new, old in enumerate(columns)})
 
 
 def _remapped(expression: Expression | None, positions: dict[int, int]) -> Expression | None:

@@ -197,11 +197,12 @@ def _pruned_passing(node: PlanNode, own: set[int], child: Pruned) -> Pruned:
     if isinstance(node, Rank | Deduplicate | WindowRank | TemporalSort | OverAggregate):
         child = narrowed(child, {i for i in own if i < width} | _used_by_passing(node, own), node.hints)
     moved, new_width = child.positions, len(child.node.schema)
-    kept_calls = range(len(node.schema) - width)
+    kept_calls_list = list(range(len(node.schema) - width))
     if isinstance(node, OverAggregate):
-        kept_calls_list = [i for i in kept_calls if i + width in own] or [0]
-    else:
-        kept_calls_list = list(kept_calls)
+        kept_calls_list = [i for i in kept_calls_list if i + width in own] or [0]
+    elif isinstance(node, LookupJoin):
+        asked = own | (columns_used(node.condition) if node.condition is not None else frozenset())
+        kept_calls_list = [i for i in kept_calls_list if i + width in asked]
     positions = {**moved, **{width + old: new_width + new for new, old in enumerate(kept_calls_list)}}
     old_of = {new: old for old, new in positions.items()}
     schema = Schema(tuple(node.schema.fields[old_of[i]] for i in range(len(positions))))
@@ -233,7 +234,20 @@ def _remapped(
         case LookupJoin():
             changes["keys"] = tuple((remap_columns(e, moved), c) for e, c in node.keys)
             changes["condition"] = None if node.condition is None else remap_columns(node.condition, positions)
+            changes |= _pruned_lookup(node, calls)
     return replace(node, **changes)  # type: ignore[arg-type]
+
+
+def _pruned_lookup(node: LookupJoin, kept: list[int]) -> dict[str, object]:
+    """The outside table with fewer columns; one at least, as rows without columns cannot be counted."""
+    projections = [node.projections[i] for i in kept]
+    physical = sorted({c for p in projections for c in columns_used(p)}) or [0]
+    places = {old: new for new, old in enumerate(physical)}
+    return {
+        "projections": tuple(remap_columns(p, places) for p in projections),
+        "physical": Schema(tuple(node.physical.fields[c] for c in physical)),
+        "declared": node.declared or node.physical,
+    }
 
 
 def _all(columns: tuple[int, ...], moved: Positions) -> tuple[int, ...]:

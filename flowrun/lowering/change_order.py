@@ -1,0 +1,73 @@
+"""Changes of one row must stay in order: what retracts a row may not overtake what added it.
+
+Keyed exchanges keep the order of the changes that one task sends for one key. Rebalancing does not: it would deal a row and its
+retraction to different tasks. So an operator without keys runs at the parallelism of what it reads; where that cannot be, equal
+rows are sent to one task.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from flowrun.graph.partitioner import KeyGroupPartitioner
+from flowrun.graph.transformation import (
+    OneInputTransformation,
+    PartitionTransformation,
+    PhysicalTransformation,
+    SideOutputTransformation,
+    SinkTransformation,
+    Transformation,
+    UnionTransformation,
+)
+
+
+def keep_changes_in_order(transformation: Transformation, default_parallelism: int) -> None:
+    """Settle parallelism or exchange of an operator without keys that reads an updating stream.
+
+    Args:
+        transformation: changed in place, if it is such an operator.
+        default_parallelism: of operators that have none of their own.
+    """
+    if not isinstance(transformation, OneInputTransformation | SinkTransformation):
+        return
+    source = transformation.input
+    if isinstance(source, PartitionTransformation):
+        return
+    produced = producers(source)
+    if transformation.parallelism is None and len(produced) == 1:
+        transformation.parallelism = next(iter(produced))
+        return
+    own = transformation.parallelism or default_parallelism
+    if own == 1:  # one task gets everything, from each sender in order
+        return
+    if {p or default_parallelism for p in produced} == {own}:
+        return
+    columns = tuple(i for i, field in enumerate(source.schema.arrow) if is_hashable(field.type))
+    if not columns:
+        transformation.parallelism = 1
+        return
+    transformation.input = PartitionTransformation(
+        name=f"{transformation.name} (by row)",
+        schema=source.schema,
+        input=source,
+        partitioner=KeyGroupPartitioner(columns),
+    )
+
+
+def producers(transformation: Transformation) -> frozenset[int | None]:
+    """The parallelisms of the operators whose rows a transformation has; None: the pipeline's."""
+    if isinstance(transformation, UnionTransformation):
+        return frozenset[int | None]().union(*(producers(m) for m in transformation.members))
+    if isinstance(transformation, SideOutputTransformation | PartitionTransformation):
+        return producers(transformation.input)
+    assert isinstance(transformation, PhysicalTransformation)
+    return frozenset((transformation.parallelism,))
+
+
+def is_hashable(kind: pa.DataType) -> bool:
+    """Whether a column of the type can be sent by."""
+    if pa.types.is_struct(kind):
+        return all(is_hashable(kind.field(i).type) for i in range(kind.num_fields))
+    if pa.types.is_list(kind):
+        return is_hashable(kind.value_type)
+    return not (pa.types.is_map(kind) or pa.types.is_null(kind))

@@ -1,0 +1,126 @@
+"""Windows with triggers or evictors, count windows and global windows: which operator does them."""
+
+from __future__ import annotations
+
+from flowrun.api.aggregate import BoundAggregate
+from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.errors import UnsupportedPlanError
+from flowrun.lowering.aggregate_calls import column_position
+from flowrun.lowering.windows import aligned_slices
+from flowrun.operators.aggregation.keys import NullKeyPolicy
+from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.windows.evictors import CountEvictor, Evictor, TimeEvictor
+from flowrun.operators.windows.general_factories import (
+    CountWindowFactory,
+    GeneralWindowFactory,
+    GlobalAssigner,
+    GlobalWindowFactory,
+    SessionAssigner,
+    TriggerRule,
+    WindowAssigner,
+    global_fast_path,
+)
+from flowrun.plan.nodes import (
+    CountWindow,
+    EvictorSpec,
+    GlobalWindow,
+    SessionWindow,
+    TriggerSpec,
+    WindowAggregate,
+)
+
+
+def general_factory(
+    node: WindowAggregate,
+    aggregates: tuple[BoundAggregate, ...],
+    domain: WindowTime,
+    null_keys: NullKeyPolicy,
+    late_tag: OutputTag | None,
+) -> OperatorFactory:
+    """The operator of a window that the fast paths do not serve; it runs behind a shuffle by the node's keys.
+
+    Raises:
+        UnsupportedPlanError: window, trigger and evictor do not go together.
+    """
+    window = node.window
+    rule = trigger_rule(node.trigger)
+    if isinstance(window, CountWindow):
+        return _count(node, window, aggregates, null_keys)
+    if isinstance(window, GlobalWindow) and node.evictor is None and global_fast_path(rule):
+        return GlobalWindowFactory(
+            keys=node.keys,
+            aggregates=aggregates,
+            input_schema=node.input.schema,
+            output_schema=node.schema,
+            rule=rule,
+            domain=domain,
+            null_keys=null_keys,
+        )
+    try:
+        return GeneralWindowFactory(
+            keys=node.keys,
+            aggregates=aggregates,
+            assigner=_assigner(node),
+            input_schema=node.input.schema,
+            output_schema=node.schema,
+            rule=rule,
+            evictor=_evictor(node.evictor),
+            allowed_lateness_ms=node.allowed_lateness_ms,
+            late_tag=late_tag,
+            domain=domain,
+            null_keys=null_keys,
+        )
+    except ValueError as error:
+        raise UnsupportedPlanError(f"the window of '{_name(node)}': {error}", hint="use another trigger") from error
+
+
+def _count(
+    node: WindowAggregate, window: CountWindow, aggregates: tuple[BoundAggregate, ...], null_keys: NullKeyPolicy
+) -> OperatorFactory:
+    if node.trigger is not None or node.evictor is not None:
+        raise UnsupportedPlanError(
+            f"the count window of '{_name(node)}' cannot have a trigger or evictor of its own",
+            hint="use a global window with trigger: {count: …} and evictor: {count: …}",
+        )
+    return CountWindowFactory(
+        keys=node.keys,
+        aggregates=aggregates,
+        size=window.size,
+        slide=window.slide,
+        input_schema=node.input.schema,
+        output_schema=node.schema,
+        null_keys=null_keys,
+    )
+
+
+def _assigner(node: WindowAggregate) -> WindowAssigner:
+    window = node.window
+    if isinstance(window, SessionWindow):
+        return SessionAssigner(window.gap_ms)
+    if isinstance(window, CountWindow | GlobalWindow):
+        return GlobalAssigner()
+    return aligned_slices(window)
+
+
+def trigger_rule(spec: TriggerSpec | None) -> TriggerRule | None:
+    """The rule of window operators that a trigger of the plan stands for; its delta must be a column by now."""
+    if spec is None:
+        return None
+    return TriggerRule(
+        count=spec.count,
+        every_ms=spec.every_ms,
+        late_count=spec.late_count,
+        delta=column_position(spec.delta) if spec.delta is not None else None,
+        threshold=spec.threshold,
+        purge=spec.purge,
+    )
+
+
+def _evictor(spec: EvictorSpec | None) -> Evictor | None:
+    if spec is None:
+        return None
+    return CountEvictor(spec.count) if spec.count is not None else TimeEvictor(spec.time_ms or 0)
+
+
+def _name(node: WindowAggregate) -> str:
+    return node.hints.name or "window"

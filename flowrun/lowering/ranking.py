@@ -1,0 +1,122 @@
+# ruff: noqa: ARG001 - all lowerings have one signature
+"""Lowering of ranking: top-N, deduplication, window top-N and sorting by time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowrun.core.schema import Schema
+from flowrun.errors import InternalError, UnsupportedPlanError
+from flowrun.graph.transformation import Transformation
+from flowrun.lowering.input_modes import takes_changes
+from flowrun.lowering.keyed import keyed
+from flowrun.operators.ranking.factories import (
+    GREATEST_RANK,
+    DeduplicateFactory,
+    RankFactory,
+    TemporalSortFactory,
+    WindowRankFactory,
+)
+from flowrun.operators.ranking.order import OrderKey
+from flowrun.operators.ranking.ranks import Ranking
+from flowrun.operators.windows.assigners import WindowTime
+from flowrun.plan.nodes import PlanNode, Settings, TimeDomain
+from flowrun.plan.relational import Deduplicate, Keep, NullOrder, Rank, SortKey, TemporalSort, WindowRank
+
+
+def lower_rank(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+    """Top-N behind a shuffle by its partition; without one it runs alone.
+
+    Raises:
+        UnsupportedPlanError: a column of the order has no order.
+    """
+    assert isinstance(node, Rank)
+    schema = node.input.schema
+    factory = RankFactory(
+        input_schema=schema,
+        output_schema=node.schema,
+        partition=node.partition,
+        order=order_keys(node, schema, node.order),
+        ranking=Ranking(node.function.value),
+        first=node.first,
+        last=min(node.last, GREATEST_RANK),
+        rank_column=node.rank_column,
+        retracting=takes_changes(node),
+        ttl_ms=settings.state_ttl_ms,
+    )
+    return keyed(node, factory, inputs[0], node.partition, "rank")
+
+
+def lower_deduplicate(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+    """Deduplication behind a shuffle by its keys."""
+    assert isinstance(node, Deduplicate)
+    if takes_changes(node):
+        raise InternalError("a deduplication over rows that change was planned; it should have been a top-N")
+    factory = DeduplicateFactory(
+        input_schema=node.input.schema,
+        output_schema=node.schema,
+        keys=node.keys,
+        time=node.time if node.domain is TimeDomain.EVENT else None,
+        keep_last=node.keep is Keep.LAST,
+        rank_column=node.rank_column,
+        ttl_ms=settings.state_ttl_ms,
+    )
+    return keyed(node, factory, inputs[0], node.keys, "deduplicate")
+
+
+def lower_window_rank(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+    """Top-N of windows behind a shuffle by partition and window.
+
+    Raises:
+        UnsupportedPlanError: a column of the order has no order.
+    """
+    assert isinstance(node, WindowRank)
+    schema = node.input.schema
+    factory = WindowRankFactory(
+        input_schema=schema,
+        output_schema=node.schema,
+        window=node.window,
+        partition=node.partition,
+        order=order_keys(node, schema, node.order),
+        ranking=Ranking(node.function.value),
+        first=node.first,
+        last=min(node.last, GREATEST_RANK),
+        rank_column=node.rank_column,
+        domain=WindowTime(node.domain.value),
+        newest_of_equals=node.newest_of_equals,
+    )
+    return keyed(node, factory, inputs[0], factory.keys, "window rank")
+
+
+def lower_temporal_sort(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+    """Sorting in one subtask.
+
+    Raises:
+        UnsupportedPlanError: a column of the order has no order.
+    """
+    assert isinstance(node, TemporalSort)
+    schema = node.input.schema
+    order = order_keys(node, schema, node.order)
+    factory = TemporalSortFactory(input_schema=schema, order=order, domain=WindowTime(node.domain.value))
+    return keyed(node, factory, inputs[0], (), "sort")
+
+
+def order_keys(node: PlanNode, schema: Schema, order: Sequence[SortKey]) -> tuple[OrderKey, ...]:
+    """Sort keys as operators take them.
+
+    Raises:
+        UnsupportedPlanError: a column has a type without order.
+    """
+    for key in order:
+        field = schema.fields[key.column]
+        if field.type.is_nested:
+            raise UnsupportedPlanError(
+                f"{place_of(node)}ORDER BY {field.name}: {field.type} has no order; expected a number, string, boolean or time",
+                hint="order by a part of it, such as a field or an element",
+            )
+    return tuple(OrderKey(k.column, k.descending, k.nulls is NullOrder.FIRST) for k in order)
+
+
+def place_of(node: PlanNode) -> str:
+    """Where the node is in the user's text, for the beginning of messages; empty if that is not known."""
+    return f"{node.hints.location}: " if node.hints.location is not None else ""

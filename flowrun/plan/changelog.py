@@ -1,0 +1,246 @@
+"""Which changes the rows of each node make, and whether its readers can take them.
+
+The rules are Apache Flink's changelog mode inference (`FlinkChangelogModeInferenceProgram`), with two differences that follow from
+how flowrun's operators work: what only inserts is said to (DISTINCT over inserts), and a filter or join over updates counts as
+deleting, since it may let one half of an update pass alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from flowrun.api.changelog import ChangelogMode, ChangesTaken, changes_taken_by, mode_of_source
+from flowrun.api.source import Source
+from flowrun.errors import Diagnostic, OptionError
+from flowrun.plan.matching import MatchRecognize
+from flowrun.plan.nodes import (
+    Calc,
+    Plan,
+    PlanNode,
+    Scan,
+    Sink,
+    TableReference,
+    TimeDomain,
+    WindowAggregate,
+    walk_plan,
+)
+from flowrun.plan.relational import (
+    Deduplicate,
+    GroupAggregate,
+    IntervalJoin,
+    Join,
+    JoinKind,
+    Keep,
+    LookupJoin,
+    Over,
+    OverAggregate,
+    Rank,
+    TemporalJoin,
+    TemporalSort,
+    Values,
+    WindowJoin,
+    WindowRank,
+)
+from flowrun.plan.tables import create_sink, create_source
+
+__all__ = ["ChangelogMode", "changelog_modes", "check_changelogs", "sink_mode"]
+
+Modes = Mapping[int, ChangelogMode]
+"""By `id` of the node."""
+
+_FINAL = (WindowAggregate, WindowJoin, WindowRank, IntervalJoin, TemporalSort, TemporalJoin, MatchRecognize, Values)
+"""Nodes that insert and never change what they sent."""
+
+_WINDOWS = "a window (TUMBLE, HOP, CUMULATE, SESSION), whose results are final"
+
+
+def changelog_modes(plan: Plan, sources: Mapping[int, Source] | None = None) -> dict[int, ChangelogMode]:
+    """The mode of each node's rows, by `id` of the node; for a sink, of what it gets.
+
+    Args:
+        plan: all its nodes.
+        sources: sources that have been made already, by `id` of their scan.
+
+    Raises:
+        OptionError: a source cannot be made from its options.
+    """
+    modes: dict[int, ChangelogMode] = {}
+    for node in walk_plan(plan):
+        made = None if sources is None else sources.get(id(node))
+        if made is not None:
+            modes[id(node)] = mode_of_source(made)
+        else:
+            modes[id(node)] = node_mode(node, [modes[id(i)] for i in node.inputs])
+    return modes
+
+
+def node_mode(node: PlanNode, inputs: Iterable[ChangelogMode]) -> ChangelogMode:
+    """The mode of one node's rows, given those of its inputs."""
+    worst = max(inputs, default=ChangelogMode.APPEND)
+    match node:
+        case Scan():
+            return mode_of_source(create_source(node.table, node.physical, node.declared, node.filters))
+        case Join(kind=JoinKind.INNER | JoinKind.SEMI) | LookupJoin() | Over() | OverAggregate():
+            return _all_or_nothing(worst)
+        case Join():
+            return ChangelogMode.RETRACT
+        case Calc(condition=condition) if condition is not None:
+            return _all_or_nothing(worst)
+        case GroupAggregate():
+            if worst is ChangelogMode.APPEND:
+                return ChangelogMode.UPDATE if node.aggregates else ChangelogMode.APPEND
+            return ChangelogMode.RETRACT
+        case Rank():
+            return ChangelogMode.RETRACT if node.order else _all_or_nothing(worst)
+        case Deduplicate():
+            if worst is not ChangelogMode.APPEND:
+                return ChangelogMode.RETRACT
+            return ChangelogMode.APPEND if node.keep is Keep.FIRST else ChangelogMode.UPDATE
+        case _ if isinstance(node, _FINAL):
+            return ChangelogMode.APPEND
+        case _:
+            return worst
+
+
+def _all_or_nothing(worst: ChangelogMode) -> ChangelogMode:
+    return ChangelogMode.APPEND if worst is ChangelogMode.APPEND else ChangelogMode.RETRACT
+
+
+def sink_mode(plan: Plan, sink: Sink) -> ChangelogMode:
+    """The mode of the rows that one sink gets."""
+    return changelog_modes(plan)[id(sink)]
+
+
+def check_changelogs(plan: Plan) -> list[Diagnostic]:
+    """What is wrong with the changes that sinks and operators get; empty if they can take them all.
+
+    Each problem names the reader, and the operator or source that makes the changes, with its place in the user's text.
+    """
+    try:
+        modes = changelog_modes(plan)
+    except OptionError as error:
+        return [Diagnostic(error.message, hint=error.hint)]
+    problems = []
+    for node in walk_plan(plan):
+        if isinstance(node, Sink):
+            problem = _check_sink(node, modes)
+        else:
+            problem = _check_operator(node, modes)
+        if problem is not None:
+            problems.append(problem)
+    return problems
+
+
+def _check_sink(sink: Sink, modes: Modes) -> Diagnostic | None:
+    mode = modes[id(sink)]
+    if mode is ChangelogMode.APPEND:
+        return None
+    try:
+        taken = changes_taken_by(create_sink(sink.table, sink.schema, unbounded=False, updating=True))
+    except OptionError as error:
+        return Diagnostic(f"sink '{sink.table.name}': {error.message}", location=sink.hints.location, hint=error.hint)
+    if taken is not ChangesTaken.APPEND:
+        return None
+    table = sink.table
+    how = f"connector '{table.connector}'" + (f" with format '{table.format}'" if table.format else "")
+    return _problem(f"sink '{table.name}' ({how}) takes inserts only", sink, sink.input, modes, _sink_hint(table))
+
+
+def _sink_hint(table: TableReference) -> str:
+    ways = []
+    if table.format is not None:
+        ways.append("a format that carries changes ('format' = 'debezium-json' or 'canal-json')")
+        if not table.primary_key:
+            ways.append("a PRIMARY KEY (…) NOT ENFORCED on the sink, which then keeps one row a key")
+    ways.append(_WINDOWS)
+    return "use " + "; or ".join(ways)
+
+
+@dataclass(frozen=True, slots=True)
+class _AppendOnly:
+    """An operator that cannot take changes on some of its inputs."""
+
+    what: str
+    inputs: tuple[int, ...] = (0,)
+    hint: str = ""
+
+
+_APPEND_ONLY: dict[type[PlanNode], _AppendOnly] = {
+    WindowAggregate: _AppendOnly(
+        "a window aggregate",
+        hint="group by the window's bounds in a plain GROUP BY over them, whose results are updated",
+    ),
+    WindowJoin: _AppendOnly("a window join", (0, 1), "join without the windows' bounds: a regular join takes changes"),
+    WindowRank: _AppendOnly("a window top-N", hint="rank without the window's bounds in PARTITION BY"),
+    IntervalJoin: _AppendOnly(
+        "an interval join", (0, 1), "join without a condition on the time attributes: a regular join takes changes"
+    ),
+    TemporalSort: _AppendOnly("ORDER BY a time attribute", hint="add a LIMIT, or leave the order to the reader"),
+    TemporalJoin: _AppendOnly(
+        "the left side of FOR SYSTEM_TIME AS OF", hint="use a regular join, which keeps its results up to date"
+    ),
+    MatchRecognize: _AppendOnly("MATCH_RECOGNIZE", hint="match before the rows are aggregated or joined"),
+    Deduplicate: _AppendOnly("deduplication by a time attribute", hint="rank by another column with ROW_NUMBER()"),
+}
+
+
+def _check_operator(node: PlanNode, modes: Modes) -> Diagnostic | None:
+    rule = _APPEND_ONLY.get(type(node))
+    if rule is None:
+        return None
+    for position in rule.inputs:
+        given = node.inputs[position]
+        if modes[id(given)] is not ChangelogMode.APPEND:
+            return _problem(f"{rule.what}{_named(node)} needs rows that never change", node, given, modes, rule.hint)
+    return None
+
+
+def _problem(expected: str, reader: PlanNode, given: PlanNode, modes: Modes, hint: str) -> Diagnostic:
+    maker = _maker(given, modes)
+    what = "updates and deletes" if modes[id(given)] is ChangelogMode.RETRACT else "updates"
+    place = reader.hints.location
+    maker_place = maker.hints.location
+    if place is None:
+        place, where = maker_place, ""
+    else:
+        where = f" at {maker_place}" if maker_place is not None and maker_place != place else ""
+    return Diagnostic(f"{expected}, but gets {what} from {describe(maker)}{where}", location=place, hint=hint)
+
+
+def _maker(node: PlanNode, modes: Modes) -> PlanNode:
+    """The node from which changes come first: none of its own inputs changes."""
+    while True:
+        changing = [i for i in node.inputs if modes[id(i)] is not ChangelogMode.APPEND]
+        if not changing:
+            return node
+        node = changing[0]
+
+
+def describe(node: PlanNode) -> str:
+    """What a node that makes changes is called in a query."""
+    named = _named(node)
+    match node:
+        case Scan():
+            return f"source '{node.table.name}'" + (f" (format '{node.table.format}')" if node.table.format else "")
+        case GroupAggregate(keys=()):
+            return f"an aggregate over all rows{named}"
+        case GroupAggregate():
+            keys = ", ".join(node.input.schema.names[k] for k in node.keys)
+            return (f"GROUP BY {keys}" if node.aggregates else f"DISTINCT {keys}") + named
+        case Join():
+            return f"a {node.kind.name} JOIN{named}"
+        case Rank(partition=()):
+            return f"ORDER BY … LIMIT or a top-N over all rows{named}"
+        case Rank():
+            return f"a top-N ({node.function.value}() OVER (…) limited){named}"
+        case Deduplicate():
+            return f"deduplication (the {node.keep.value} row of each key){named}"
+        case _:
+            return f"{type(node).__name__}{named}"
+
+
+def _named(node: PlanNode) -> str:
+    """The name that the user gave; front ends call parts of a step or statement by its name, a dot and what they are."""
+    name = node.hints.name
+    return f" '{name}'" if name and "." not in name else ""

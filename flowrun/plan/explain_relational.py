@@ -1,0 +1,202 @@
+"""What relational nodes do, as details of an explained plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowrun.core.schema import Schema
+from flowrun.core.units import format_duration
+from flowrun.plan.expressions import AggregateCall
+from flowrun.plan.matching import AfterMatch, MatchRecognize, PatternVariable
+from flowrun.plan.nodes import PlanNode
+from flowrun.plan.relational import (
+    AssignTime,
+    Deduplicate,
+    Expand,
+    Frame,
+    FrameUnit,
+    GroupAggregate,
+    IntervalJoin,
+    Join,
+    LookupJoin,
+    NullOrder,
+    Over,
+    OverAggregate,
+    Rank,
+    SortKey,
+    TableFunctionCall,
+    TemporalJoin,
+    TemporalSort,
+    Unnest,
+    Values,
+    WindowJoin,
+    WindowRank,
+    WindowTableFunction,
+)
+
+Details = dict[str, Any]  # Any: JSON values
+_MOST_VALUES = 10
+_QUANTIFIERS = {(1, 1): "", (1, None): "+", (0, None): "*", (0, 1): "?"}
+
+
+def relational_details(node: PlanNode, window: str | None = None) -> Details | None:
+    """What a relational node does, in a fixed order; None: it is of another kind. `window`: its window as words, if it has one."""
+    match node:
+        case Join() | WindowJoin() | IntervalJoin() | TemporalJoin() | LookupJoin():
+            return _join(node)
+        case Rank() | WindowRank() | Deduplicate() | TemporalSort():
+            return _ranking(node)
+        case GroupAggregate():
+            return {"keys": _names(node.input.schema, node.keys), "aggregates": _calls(node.aggregates)}
+        case OverAggregate():
+            return {
+                "keys": _names(node.input.schema, node.keys),
+                "order": order_text(node.input.schema, node.order),
+                "frame": frame_text(node.frame),
+                "aggregates": _calls(node.calls),
+            }
+        case Over():
+            return {"calls": [f"{c.call} AS {c.call.name}" for c in node.calls]}
+        case MatchRecognize():
+            return _match(node)
+        case WindowTableFunction():
+            details: Details = {"window": f"{window} of {node.domain.value} time"}
+            details["time"] = node.input.schema.names[node.time]
+            return {**details, **({"keys": _names(node.input.schema, node.keys)} if node.keys else {})}
+        case _:
+            return _rows(node)
+
+
+def _rows(node: PlanNode) -> Details | None:
+    match node:
+        case Values():
+            shown = [f"({', '.join(map(str, row))})" for row in node.rows[:_MOST_VALUES]]
+            more = len(node.rows) - len(shown)
+            return {"rows": [*shown, *([f"and {more} more"] if more else [])]}
+        case AssignTime():
+            return {"time": node.input.schema.names[node.column]}
+        case Expand():
+            return {"sets": [f"({', '.join(map(str, p))})" for p in node.projections]}
+        case Unnest():
+            marks = [m for m, on in (("outer", node.outer), ("ordinality", node.ordinality)) if on]
+            return {"collection": node.input.schema.names[node.collection], **({"with": marks} if marks else {})}
+        case TableFunctionCall():
+            call = f"{node.function}({', '.join(map(str, node.arguments))})"
+            return {"function": call, **({"with": ["outer"]} if node.outer else {})}
+        case _:
+            return None
+
+
+def _join(node: Join | WindowJoin | IntervalJoin | TemporalJoin | LookupJoin) -> Details:
+    details: Details = {"kind": node.kind.value}
+    if isinstance(node, LookupJoin):
+        details["table"] = f"{node.table.name} ({node.table.connector})"
+        details["on"] = [f"{expression} = {column}" for expression, column in node.keys]
+    else:
+        left, right = node.left.schema.names, node.right.schema.names
+        safe = node.null_safe if isinstance(node, Join) and node.null_safe else (False,) * len(node.left_keys)
+        signs = ["IS NOT DISTINCT FROM" if s else "=" for s in safe]
+        pairs = zip(node.left_keys, signs, node.right_keys, strict=True)
+        details["on"] = [f"{left[a]} {sign} {right[b]}" for a, sign, b in pairs]
+        details |= _times(node)
+    if node.condition is not None:
+        details["where"] = str(node.condition)
+    return details
+
+
+def _times(node: Join | WindowJoin | IntervalJoin | TemporalJoin) -> Details:
+    left, right = node.left.schema.names, node.right.schema.names
+    match node:
+        case WindowJoin():
+            return {
+                "window": f"{left[node.left_window[1]]} = {right[node.right_window[1]]} of {node.domain.value} time"
+            }
+        case IntervalJoin():
+            time = left[node.left_time]
+            low, high = (_moved(time, ms) for ms in (node.lower_ms, node.upper_ms))
+            return {"interval": f"{right[node.right_time]} BETWEEN {low} AND {high} of {node.domain.value} time"}
+        case TemporalJoin():
+            return {"as_of": f"{left[node.left_time]} of {node.domain.value} time"}
+        case _:
+            return {}
+
+
+def _moved(time: str, ms: int) -> str:
+    return time if not ms else f"{time} {'+' if ms > 0 else '-'} {format_duration(abs(ms))}"
+
+
+def _ranking(node: Rank | WindowRank | Deduplicate | TemporalSort) -> Details:
+    schema = node.input.schema
+    match node:
+        case Deduplicate():
+            return {
+                "keys": _names(schema, node.keys),
+                "keep": f"{node.keep.value} by {schema.names[node.time]} of {node.domain.value} time",
+            }
+        case TemporalSort():
+            return {"order": order_text(schema, node.order)}
+        case _:
+            details: Details = {"partition": _names(schema, node.partition)}
+            if isinstance(node, WindowRank):
+                details["window"] = _names(schema, node.window)
+            details["order"] = order_text(schema, node.order)
+            details["rank"] = f"{node.first} <= {node.function.value} <= {node.last}"
+            return details
+
+
+def _match(node: MatchRecognize) -> Details:
+    schema = node.input.schema
+    after = node.after.value + (f" {node.skip_to}" if node.skip_to else "")
+    details: Details = {
+        "partition": _names(schema, node.partition),
+        "order": order_text(schema, node.order),
+        "pattern": " ".join(map(_variable, node.pattern)),
+        "define": [f"{name} AS {condition}" for name, condition in node.defines],
+        "measures": [
+            f"{m} AS {n}" for m, n in zip(node.measures, node.schema.names[len(node.partition) :], strict=True)
+        ],
+    }
+    if node.after is not AfterMatch.SKIP_PAST_LAST_ROW:
+        details["after_match"] = after
+    if node.within_ms is not None:
+        details["within"] = format_duration(node.within_ms)
+    return details
+
+
+def _variable(variable: PatternVariable) -> str:
+    bounds = (variable.least, variable.most)
+    most = "" if variable.most is None else variable.most
+    quantifier = _QUANTIFIERS.get(bounds, f"{{{variable.least},{most}}}")
+    return variable.name + quantifier + ("" if variable.greedy or bounds == (1, 1) else "?")
+
+
+def order_text(schema: Schema, order: Sequence[SortKey]) -> list[str]:
+    """Sort keys as SQL says them; NULLS only where they are not where SQL has them anyhow."""
+    texts = []
+    for key in order:
+        usual = NullOrder.LAST if key.descending else NullOrder.FIRST
+        nulls = "" if key.nulls is usual else f" NULLS {key.nulls.name}"
+        texts.append(schema.names[key.column] + (" DESC" if key.descending else "") + nulls)
+    return texts
+
+
+def frame_text(frame: Frame) -> str:
+    """A frame as SQL says it.
+
+    >>> frame_text(Frame(FrameUnit.RANGE, 30_000))
+    'RANGE BETWEEN 30s PRECEDING AND CURRENT ROW'
+    """
+    if frame.preceding is None:
+        start = "UNBOUNDED"
+    else:
+        start = str(frame.preceding) if frame.unit is FrameUnit.ROWS else format_duration(frame.preceding)
+    return f"{frame.unit.name} BETWEEN {start} PRECEDING AND CURRENT ROW"
+
+
+def _names(schema: Schema, positions: Sequence[int]) -> list[str]:
+    return [schema.names[p] for p in positions]
+
+
+def _calls(calls: Sequence[AggregateCall]) -> list[str]:
+    return [f"{c} AS {c.name}" for c in calls]

@@ -1,0 +1,73 @@
+"""Conditions over two inputs side by side: which input a part reads, and whether it is true of missing rows."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, InList, Literal, columns_used, remap_columns
+from flowrun.plan.fallibility import is_deterministic, may_fail
+
+_COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">=", "LIKE", "IS NOT NULL", "IS TRUE", "IS FALSE"))
+_STRICT = frozenset(("+", "-", "*", "NEGATE", "||", "UPPER", "LOWER", "ABS"))
+
+
+class Side(Enum):
+    """Which of the two inputs an expression reads."""
+
+    NEITHER = 0
+    LEFT = 1
+    RIGHT = 2
+    BOTH = 3
+
+
+def side_of(expression: Expression, left_width: int) -> Side:
+    """The inputs whose columns occur: the first `left_width` are the left one's.
+
+    >>> from flowrun.core.types import BOOLEAN
+    >>> side_of(ColumnRef(BOOLEAN, 2, "b"), 2)
+    <Side.RIGHT: 2>
+    """
+    used = columns_used(expression)
+    left = any(i < left_width for i in used)
+    right = any(i >= left_width for i in used)
+    return Side(left + 2 * right)
+
+
+def over_right(expression: Expression, left_width: int) -> Expression:
+    """An expression of the right side over the right input's own columns."""
+    return remap_columns(expression, {i: i - left_width for i in columns_used(expression)})
+
+
+def may_move_below(condition: Expression) -> bool:
+    """Whether a condition may be tested before the join: it fails on no row, and is the same whenever it is tested."""
+    return is_deterministic(condition) and not may_fail(condition)
+
+
+def is_true(condition: Expression) -> bool:
+    """Whether it is the constant TRUE."""
+    return isinstance(condition, Literal) and condition.value is True
+
+
+def rejects_missing(condition: Expression, left_width: int, side: Side) -> bool:
+    """Whether the condition is never true of a row whose columns of `side` are all NULL, as far as that is easily seen."""
+    match condition:
+        case Call(function=name, arguments=arguments) if name in _COMPARISONS:
+            return any(_null_if_missing(a, left_width, side) for a in arguments)
+        case InList(operand=operand):
+            return _null_if_missing(operand, left_width, side)
+        case ColumnRef():
+            return _null_if_missing(condition, left_width, side)
+        case _:
+            return False
+
+
+def _null_if_missing(expression: Expression, left_width: int, side: Side) -> bool:
+    match expression:
+        case ColumnRef():
+            return side_of(expression, left_width) is side
+        case Cast(operand=operand):
+            return _null_if_missing(operand, left_width, side)
+        case Call(function=name, arguments=arguments) if name in _STRICT:
+            return any(_null_if_missing(a, left_width, side) for a in arguments)
+        case _:
+            return False

@@ -1,0 +1,109 @@
+"""The rule that tells one side of a join what is known of the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flowrun.plan.expressions import ColumnRef, Expression, columns_used
+from flowrun.plan.nodes import Calc, Plan, PlanNode, WindowAggregate, walk_plan
+from flowrun.plan.relational import (
+    AssignTime,
+    Deduplicate,
+    GroupAggregate,
+    IntervalJoin,
+    Join,
+    LookupJoin,
+    OverAggregate,
+    Rank,
+    TemporalJoin,
+    TemporalSort,
+    WindowJoin,
+    WindowRank,
+    WindowTableFunction,
+)
+from flowrun.plan.rewrites.conditions import (
+    LEFT_MATCHES_ONLY,
+    RIGHT_MATCHES_ONLY,
+    conjuncts,
+    filtering_calc,
+    key_pairs,
+    may_move,
+    moved,
+)
+from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
+
+Facts = tuple[Expression, ...]
+"""Conditions over a node's columns that hold of every row."""
+
+_PASSING = (
+    AssignTime, Rank, Deduplicate, WindowRank, TemporalSort, OverAggregate, WindowTableFunction, LookupJoin, TemporalJoin,
+)  # fmt: skip
+"""Nodes whose output begins with the columns of their first input, each as it was."""
+_MOST = 64
+"""No more facts of a node than so many are followed."""
+
+
+def infer_join_filters(plan: Plan) -> Plan:
+    """What holds of the keys on one side of a join is asked of the other, too: of `a.k = b.k AND a.k = 5`, `b.k = 5`. It goes on
+    through further joins on the same keys.
+
+    Not on a side whose rows come out without a match.
+    """
+    done: dict[int, PlanNode] = {}
+    facts: dict[int, Facts] = {}  # of the rewritten node, by identity of the one before
+    for node in walk_plan(plan):
+        rebuilt = with_inputs(node, tuple(done[id(i)] for i in node.inputs))
+        known = [facts[id(i)] for i in node.inputs]
+        if isinstance(rebuilt, Join | WindowJoin | IntervalJoin):
+            rebuilt, known = _inferred(rebuilt, known)
+        done[id(node)] = rebuilt
+        facts[id(node)] = tuple(dict.fromkeys(_facts(rebuilt, known)))[:_MOST]
+    return with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
+
+
+def _inferred(node: Join | WindowJoin | IntervalJoin, known: list[Facts]) -> tuple[PlanNode, list[Facts]]:
+    pairs = key_pairs(node)
+    left, right = known
+    for_right = _missing(left, right, dict(pairs)) if node.kind in RIGHT_MATCHES_ONLY else ()
+    for_left = _missing(right, left, {b: a for a, b in pairs}) if node.kind in LEFT_MATCHES_ONLY else ()
+    if for_right:
+        node = replace(node, right=filtering_calc(node.right, for_right, node.hints))
+    if for_left:
+        node = replace(node, left=filtering_calc(node.left, for_left, node.hints))
+    return node, [left + for_left, right + for_right]
+
+
+def _missing(known: Facts, there: Facts, columns: dict[int, int]) -> Facts:
+    """What is known of one side's keys and not yet of the other's."""
+    over = (moved(fact, columns) for fact in known)
+    return tuple(fact for fact in over if fact is not None and fact not in there)
+
+
+def _facts(node: PlanNode, known: list[Facts]) -> Facts:
+    match node:
+        case Calc():
+            # only the first of several columns that pass the same one on: enough to infer from
+            passed = {p.index: i for i, p in reversed(list(enumerate(node.projections))) if isinstance(p, ColumnRef)}
+            return _moved((*filter(may_move, conjuncts(node.condition)), *known[0]), passed)
+        case GroupAggregate() | WindowAggregate():
+            return _moved(known[0], {k: i for i, k in reversed(list(enumerate(node.keys)))})
+        case Join() | WindowJoin() | IntervalJoin():
+            return _of_join(node, *known)
+        case _ if isinstance(node, _PASSING):
+            return known[0]
+        case _:
+            return ()
+
+
+def _moved(facts: Facts, columns: dict[int, int]) -> Facts:
+    over = (moved(fact, columns) for fact in facts)
+    return tuple(fact for fact in over if fact is not None)
+
+
+def _of_join(node: Join | WindowJoin | IntervalJoin, left: Facts, right: Facts) -> Facts:
+    """Facts of both sides, but of one that may be missing; the left rows of SEMI and ANTI are as they were."""
+    width = len(node.left.schema)
+    facts: Facts = () if node.kind.keeps_right else left
+    if not node.kind.keeps_left and not node.kind.left_only:
+        facts += _moved(right, {i: width + i for fact in right for i in columns_used(fact)})
+    return facts

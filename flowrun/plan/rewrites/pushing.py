@@ -1,0 +1,187 @@
+"""The rule that filters rows as early as possible."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
+from flowrun.plan.matching import MatchRecognize
+from flowrun.plan.nodes import (
+    Calc,
+    CountWindow,
+    GlobalWindow,
+    Plan,
+    PlanNode,
+    SessionWindow,
+    Union,
+    WindowAggregate,
+    walk_plan,
+)
+from flowrun.plan.relational import (
+    AssignTime,
+    Deduplicate,
+    Expand,
+    GroupAggregate,
+    IntervalJoin,
+    Join,
+    LookupJoin,
+    OverAggregate,
+    Rank,
+    TableFunctionCall,
+    TemporalJoin,
+    TemporalSort,
+    Unnest,
+    WindowJoin,
+    WindowRank,
+    WindowTableFunction,
+)
+from flowrun.plan.rewrites.calcs import is_cheap
+from flowrun.plan.rewrites.conditions import (
+    LEFT_FILTERED,
+    LEFT_MATCHES_ONLY,
+    RIGHT_FILTERED,
+    RIGHT_MATCHES_ONLY,
+    TwoInputs,
+    conjunction,
+    conjuncts,
+    filtering_calc,
+    key_pairs,
+    may_move,
+    moved,
+)
+from flowrun.plan.rewrites.traversal import reader_counts, with_inputs, with_sinks
+
+Places = tuple[tuple[int, Expression], ...]
+"""Inputs by number, and the condition over each one's columns."""
+
+
+def push_filters(plan: Plan) -> Plan:
+    """Conditions above a node that only they read go below it where that keeps the result: conditions on the keys of an aggregation,
+    ranking, OVER or pattern, on the side of a join that they read (on its keys: on both sides), on what a union, window table
+    function, lookup, UNNEST or sort passes on.
+
+    Not conditions that may fail or are not the same each time: below they would be tested on other rows.
+    """
+    readers = reader_counts(plan)
+    done: dict[int, PlanNode] = {}
+    single: dict[int, PlanNode] = {}  # rewritten nodes with one reader; holding them keeps their identities unique
+    for node in walk_plan(plan):
+        rebuilt = with_inputs(node, tuple(done[id(i)] for i in node.inputs))
+        if isinstance(rebuilt, Calc):
+            rebuilt = _pushed(rebuilt, single)
+        done[id(node)] = rebuilt
+        if readers[id(node)] == 1:
+            single[id(rebuilt)] = rebuilt
+    return with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
+
+
+def _pushed(calc: Calc, single: Mapping[int, PlanNode]) -> Calc:
+    """The Calc with what may go below its input gone there, as far down as it goes."""
+    node = calc.input
+    if calc.condition is None or id(node) not in single:
+        return calc
+    stay: list[Expression] = []
+    down: dict[int, list[Expression]] = defaultdict(list)
+    for part in conjuncts(calc.condition):
+        places = places_below(node, part) if may_move(part) else ()
+        for number, over in places:
+            down[number].append(over)
+        if not places:
+            stay.append(part)
+    if not down:
+        return calc
+    inputs = tuple(
+        _pushed(filtering_calc(child, list(dict.fromkeys(down[i])), calc.hints), single) if i in down else child
+        for i, child in enumerate(node.inputs)
+    )
+    return Calc(calc.schema, calc.hints, with_inputs(node, inputs), calc.projections, conjunction(stay))
+
+
+def places_below(node: PlanNode, part: Expression) -> Places:
+    """Where a condition on the node's output may be tested instead, all of them; none: only above."""
+    match node:
+        case Join() | WindowJoin() | IntervalJoin() | TemporalJoin():
+            return _around_join(node, part)
+        case Union():
+            return tuple((i, part) for i in range(len(node.members)))
+        case Calc():
+            return _through_calc(node, part)
+        case _:
+            over = moved(part, passed_columns(node))
+            return () if over is None else ((0, over),)
+
+
+def passed_columns(node: PlanNode) -> dict[int, int]:
+    """Output columns by which rows may be left out before a node with one input as well as after it, and where the input has them."""
+    match node:
+        case GroupAggregate():
+            return dict(enumerate(node.keys))
+        case WindowAggregate():
+            plain = node.trigger is None and node.evictor is None and node.late_tag is None
+            by_key = plain and not isinstance(node.window, CountWindow | GlobalWindow)
+            return dict(enumerate(node.keys)) if by_key else {}
+        case AssignTime() | TemporalSort():
+            return _same(range(len(node.schema)))
+        case Rank():
+            return _same(node.partition)
+        case WindowRank():
+            return _same((*node.partition, *node.window))
+        case Deduplicate() | OverAggregate():
+            return _same(node.keys)
+        case MatchRecognize():
+            return dict(enumerate(node.partition))
+        case WindowTableFunction():
+            # a row that is left out could have joined two sessions, unless all rows of its key are
+            session = isinstance(node.window, SessionWindow)
+            return _same(node.keys if session else range(len(node.input.schema)))
+        case LookupJoin() | TableFunctionCall():
+            return _same(range(len(node.input.schema)))
+        case Unnest():
+            kept = node.keeps_collection
+            return _same(i for i in range(len(node.input.schema)) if kept or i != node.collection)
+        case Expand():
+            return _in_all_sets(node)
+        case _:
+            return {}
+
+
+def _same(columns: Iterable[int]) -> dict[int, int]:
+    return {c: c for c in columns}
+
+
+def _in_all_sets(node: Expand) -> dict[int, int]:
+    """Columns that every grouping set passes on."""
+    found = {}
+    for position, expressions in enumerate(zip(*node.projections, strict=True)):
+        first = expressions[0]
+        if isinstance(first, ColumnRef) and all(e == first for e in expressions):
+            found[position] = first.index
+    return found
+
+
+def _through_calc(node: Calc, part: Expression) -> Places:
+    """Below a Calc that could not be merged, if the condition reads only what it passes on."""
+    passed = all(is_cheap(node.projections[c]) for c in columns_used(part))
+    return ((0, substitute(part, node.projections)),) if passed else ()
+
+
+def _around_join(node: TwoInputs, part: Expression) -> Places:
+    """On the side that it reads, if the join keeps no row of the other without a match; on keys, on the other side, too.
+
+    The right side of a temporal join holds versions: without some of them an older one would be found.
+    """
+    width = len(node.left.schema)
+    pairs = key_pairs(node)
+    temporal = isinstance(node, TemporalJoin)
+    left = moved(part, {i: i for i in range(width)})
+    if left is not None:
+        if node.kind not in LEFT_FILTERED:
+            return ()
+        other = None if temporal or node.kind not in RIGHT_MATCHES_ONLY else moved(part, dict(pairs))
+        return ((0, left),) if other is None else ((0, left), (1, other))
+    right = moved(part, {width + i: i for i in range(len(node.right.schema))})
+    if right is None or node.kind not in RIGHT_FILTERED or temporal:
+        return ()
+    other = moved(part, {width + b: a for a, b in pairs}) if node.kind in LEFT_MATCHES_ONLY else None
+    return ((1, right),) if other is None else ((1, right), (0, other))

@@ -1,0 +1,1 @@
+SELECT * FROM (SELECT id, amount FROM orders ORDER BY amount DESC LIMIT 10) ORDER BY amount DESC LIMIT 3

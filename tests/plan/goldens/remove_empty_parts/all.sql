@@ -1,0 +1,2 @@
+-- nothing of nothing is nothing
+SELECT user_id, COUNT(*) AS n FROM orders WHERE amount > NULL GROUP BY user_id

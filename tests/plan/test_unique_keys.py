@@ -1,0 +1,49 @@
+# ruff: noqa: E501 - one query a line
+"""Unique keys: which columns tell the current rows of a node apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowrun.plan.unique_keys import unique_keys
+from tests.plan.recognition.queries import planned
+
+LAST = "(SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY id, user_id ORDER BY ts DESC) r FROM clicks) WHERE r = 1)"
+
+
+def keys(query: str) -> set[frozenset[str]]:
+    node = planned(query).sinks[0].input
+    return {frozenset(node.schema.names[c] for c in key) for key in unique_keys(node)}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT * FROM orders", []),
+        ("SELECT * FROM rates", [{"currency"}]),
+        ("SELECT rate, currency AS c, currency AS d FROM rates WHERE rate > 1", [{"c"}, {"d"}]),
+        ("SELECT rate, UPPER(currency) AS c FROM rates", []),
+        ("SELECT user_id, currency, COUNT(*) n FROM orders GROUP BY user_id, currency", [{"user_id", "currency"}]),
+        ("SELECT COUNT(*) n FROM orders", [set()]),
+        ("SELECT DISTINCT user_id, currency FROM orders", [{"user_id", "currency"}]),
+        (f"SELECT id, user_id, url FROM {LAST}", [{"id", "user_id"}]),
+        (f"SELECT id, url FROM {LAST}", []),
+        ("SELECT id, r FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY amount) r FROM orders) WHERE r <= 3", [{"r"}]),
+        ("SELECT id, r, user_id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY amount) r FROM orders) WHERE r <= 3", [{"r", "user_id"}]),
+        ("SELECT id, r FROM (SELECT *, RANK() OVER (ORDER BY amount) r FROM orders) WHERE r <= 3", []),
+        ("SELECT user_id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY amount) r FROM orders) WHERE r = 2", [{"user_id"}]),
+        ("SELECT currency, rate FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY rate ORDER BY ts, currency) r FROM rates) WHERE r <= 2", [{"currency"}]),
+        (
+            "SELECT window_end, id, COUNT(*) n FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' DAY)) GROUP BY window_start, window_end, id",
+            [{"window_end", "id"}],
+        ),
+        ("SELECT a.currency, b.currency AS other FROM rates a JOIN rates b ON a.rate = b.rate", [{"currency", "other"}]),
+        ("SELECT a.currency, b.currency AS other FROM rates a JOIN rates b ON a.currency = b.currency", [{"currency"}, {"other"}]),
+        ("SELECT a.currency, b.currency AS other FROM rates a LEFT JOIN rates b ON a.currency = b.currency", [{"currency"}]),
+        ("SELECT a.currency, b.currency AS other FROM rates a RIGHT JOIN rates b ON a.currency = b.currency", [{"other"}]),
+        ("SELECT a.currency FROM rates a WHERE EXISTS (SELECT 1 FROM orders o WHERE o.currency = a.currency)", [{"currency"}]),
+        ("SELECT a.currency, b.rate, b.currency AS other FROM rates a FULL JOIN rates b ON a.currency = b.currency", []),
+    ],
+)  # fmt: skip
+def test_unique_keys(query: str, expected: list[set[str]]) -> None:
+    assert keys(query) == {frozenset(e) for e in expected}
