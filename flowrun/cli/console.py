@@ -39,6 +39,12 @@ def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
         say(diagnostic.render().replace(label, click.style(label, fg=color, bold=True), 1))
 
 
+def show_outputs(outputs: Iterable[str]) -> None:
+    """Print what statements of a script answer, on standard output."""
+    for text in outputs:
+        click.echo(text)
+
+
 def report_failure(error: BaseException, *, show_traceback: bool) -> int:
     """Print one clear message for a failure, and return the exit code that it stands for."""
     if show_traceback:

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -57,12 +57,14 @@ class JobRun:
         view: what is shown.
         restored: state to go on from; None: afresh.
         allow_non_restored: drop state of operators that the pipeline no longer has.
+        results: shows the results of a query instead of the job's figures; None: there are none to show.
     """
 
     compiled: CompiledPipeline
     view: ViewOptions
     restored: SnapshotPath | None = None
     allow_non_restored: bool = False
+    results: AbstractContextManager[View] | None = None
 
     @property
     def takes_checkpoints(self) -> bool:
@@ -138,7 +140,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> int:
 def _supervise(run: JobRun, job: LocalJob, interruption: Interruption) -> JobResult:
     with job, _controlled(run, job):
         interruption.attach(job)
-        with _view(run.view) as view:
+        with _view(run.view) if run.results is None else run.results as view:
             while True:
                 result = job.wait(_REFRESH_MS)
                 if view is not None:

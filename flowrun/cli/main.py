@@ -71,6 +71,7 @@ def cli(ctx: click.Context, traceback: bool) -> None:
     \b
       flowrun init my-project        make a project that runs
       flowrun run pipeline.yaml      run it
+      flowrun run script.sql         run a Flink SQL script
       flowrun explain pipeline.yaml  see what it becomes
     """  # noqa: D301
     ctx.obj = {"traceback": traceback}

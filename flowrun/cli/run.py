@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,12 +18,22 @@ from flowrun.cli.arguments import (
     view_options,
 )
 
+if TYPE_CHECKING:
+    from flowrun.cli.changelog_table import ResultView
+    from flowrun.plan.nodes import Plan
+
 
 @click.command()
 @pipeline_arguments
 @click.option("--mode", type=click.Choice(["streaming", "batch"]), help="batch runs on Spark.")
 @click.option(
     "--from-savepoint", metavar="PATH", help="Go on from a savepoint, a checkpoint, or the newest of a folder of them."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "csv"]),
+    help="How the rows of a SELECT are printed; else as a live table on a terminal, and as change lines elsewhere.",
 )
 @ALLOW_NON_RESTORED
 @view_options
@@ -33,6 +46,7 @@ def run(
     parallelism: int | None,
     mode: str | None,
     from_savepoint: str | None,
+    form: str | None,
     allow_non_restored_state: bool,
     view: ViewOptions,
 ) -> None:
@@ -41,6 +55,7 @@ def run(
     Ctrl-C stops it: with a last checkpoint and the command that goes on from there, or, if the pipeline takes no checkpoints, after what
     was read is processed and written. A second Ctrl-C cancels.
     """
+    from flowrun.cli.console import EXIT_OK, show_diagnostics, show_outputs
     from flowrun.cli.job import JobRun, prepare, run_job
     from flowrun.runners.compile import compile_pipeline
 
@@ -49,9 +64,29 @@ def run(
     if mode is not None:
         values["settings.mode"] = mode
     compiled = compile_pipeline(file, parse_assignments(variables, "--var"), values)
+    show_outputs(compiled.outputs)
+    if not compiled.runs:
+        show_diagnostics(() if view.quiet else compiled.warnings)
+        ctx.exit(EXIT_OK)
     restored = None
     if from_savepoint is not None:
         from flowrun.cli.restoring import locate_state
 
         restored = locate_state(from_savepoint, compiled.job_graph.name)
-    ctx.exit(run_job(JobRun(compiled, view, restored, allow_non_restored_state), show_traceback=ctx.obj["traceback"]))
+    results, printing = _results(compiled.optimised, form)
+    job = JobRun(compiled, view, restored, allow_non_restored_state, results)
+    with printing:
+        code = run_job(job, show_traceback=ctx.obj["traceback"])
+    ctx.exit(code)
+
+
+def _results(plan: Plan, form: str | None) -> tuple[ResultView | None, AbstractContextManager[None]]:
+    """(the live table of a SELECT on a terminal, what prints its rows in another form), as far as they are wanted."""
+    shown = form is not None or sys.stdout.isatty()
+    if not shown or not any(sink.table.connector == "print" for sink in plan.sinks):
+        return None, nullcontext()
+    from flowrun.cli.changelog_table import printed_results, result_view
+
+    if form is not None:
+        return None, printed_results(plan, form)
+    return result_view(plan), nullcontext()

@@ -13,14 +13,19 @@ from flowrun.frontend.source_text import SourceText
 from flowrun.plan.nodes import Plan
 
 YAML_SUFFIXES = (".yaml", ".yml")
+SQL_SUFFIXES = (".sql",)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPipeline:
-    """A pipeline without errors: its plan (not yet optimised) and the warnings found on the way."""
+    """A pipeline without errors: its plan (not yet optimised) and the warnings found on the way.
+
+    `outputs` are the answers of a script's DESCRIBE, SHOW and EXPLAIN statements; a plan without sinks has nothing to run.
+    """
 
     plan: Plan
     diagnostics: tuple[Diagnostic, ...] = ()
+    outputs: tuple[str, ...] = ()
 
 
 def load_pipeline(
@@ -32,7 +37,7 @@ def load_pipeline(
     """The plan of a pipeline file.
 
     Args:
-        path: a `.yaml` or `.yml` file.
+        path: a `.sql`, `.yaml` or `.yml` file.
         variables: values for `${NAME}` in the file; they win over the environment.
         overrides: values that replace those in the file, by path, e.g. `{"settings.parallelism": "4"}`.
         environment: environment variables; None: those of this process.
@@ -43,10 +48,8 @@ def load_pipeline(
     path = Path(path)
     source = SourceText(str(path), _read(path))
     diagnostics = Diagnostics(source)
-    if path.suffix.lower() not in YAML_SUFFIXES:
-        diagnostics.error(
-            f"'{path.name}' is no pipeline that this version can read", None, hint="a pipeline is a .yaml or .yml file"
-        )
+    if path.suffix.lower() not in (*YAML_SUFFIXES, *SQL_SUFFIXES):
+        diagnostics.error(f"'{path.name}' is no pipeline", None, hint="a pipeline is a .sql, .yaml or .yml file")
         diagnostics.raise_if_errors()
     return load_text(source, path.parent, variables or {}, overrides or {}, environment, diagnostics)
 
@@ -59,10 +62,15 @@ def load_text(
     environment: Mapping[str, str] | None = None,
     diagnostics: Diagnostics | None = None,
 ) -> LoadedPipeline:
-    """The plan of a YAML text; secret files and Python modules are looked up from `folder`. Raises as `load_pipeline`."""
+    """The plan of a text, SQL if the name of its file says so; secret files and Python modules are looked up from `folder`.
+
+    Raises as `load_pipeline`.
+    """
+    diagnostics = diagnostics or Diagnostics(source)
+    if Path(source.file).suffix.lower() in SQL_SUFFIXES:
+        return _load_script(source, folder, variables, overrides, environment, diagnostics)
     from flowrun.frontend.yaml.pipeline import read_pipeline
 
-    diagnostics = diagnostics or Diagnostics(source)
     plan = read_pipeline(
         source,
         variables=variables,
@@ -76,6 +84,29 @@ def load_text(
     return LoadedPipeline(plan, diagnostics.found)
 
 
+def _load_script(
+    source: SourceText,
+    folder: Path,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+    environment: Mapping[str, str] | None,
+    diagnostics: Diagnostics,
+) -> LoadedPipeline:
+    from flowrun.frontend.sql.script import read_script
+
+    read = read_script(
+        source,
+        variables=variables,
+        overrides=overrides,
+        environment=os.environ if environment is None else environment,
+        folder=folder,
+        diagnostics=diagnostics,
+    )
+    if read is None:
+        raise PipelineError(diagnostics.found)
+    return LoadedPipeline(read.plan, diagnostics.found, read.outputs)
+
+
 def _read(path: Path) -> str:
     try:
         data = path.read_bytes()
@@ -84,10 +115,10 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise _unreadable(f"cannot read '{path}': {error.strerror}", None) from error
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8").removeprefix("\ufeff")  # some editors mark UTF-8 files so
     except UnicodeDecodeError as error:
         raise _unreadable(
-            f"'{path}' is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}", None
+            f"'{path}' is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}", "save it as UTF-8"
         ) from None
 
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flowrun.errors import Diagnostic, UnsupportedPlanError
+from flowrun.errors import Diagnostic, PipelineError, UnsupportedPlanError
 from flowrun.frontend.pipeline import LoadedPipeline, load_pipeline, load_text
 from flowrun.frontend.source_text import SourceText
-from flowrun.graph.explain import Format, render_job_graph, render_stream_graph, render_transformations
 from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph import GraphSettings, StreamGraph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering import lower
-from flowrun.plan.explain import explain_plan, plan_json
+from flowrun.plan.changelog import check_changelogs
 from flowrun.plan.guarantees import SinkGuarantee, plan_guarantees
 from flowrun.plan.nodes import Plan, Settings
 from flowrun.plan.rewrites import optimise
 from flowrun.runners.pipeline_text import check_folders, check_withheld, text_to_keep
-from flowrun.runtime.explain import render_execution_graph
 from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
 from flowrun.state.checkpoints import PipelineText
 
@@ -37,6 +34,7 @@ class CompiledPipeline:
         transformations: the sinks; everything else is reached from them.
         warnings: what was found on the way that does not stop it.
         text: what checkpoints keep of it.
+        outputs: what statements of a script answer, to be shown before anything runs.
     """
 
     plan: Plan
@@ -46,6 +44,12 @@ class CompiledPipeline:
     job_graph: JobGraph
     warnings: tuple[Diagnostic, ...]
     text: PipelineText
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is anything to run: a script may only describe tables."""
+        return bool(self.plan.sinks)
 
     @property
     def guarantees(self) -> tuple[SinkGuarantee, ...]:
@@ -54,6 +58,10 @@ class CompiledPipeline:
 
     def render(self, stage: str, output: str) -> str:
         """One stage (`plan`, `transformations`, `stream`, `job` or `execution`) as `text`, `json` or `mermaid`."""
+        # Imported here: explaining knows every operator, running needs few of them (DESIGN §12.9).
+        from flowrun.graph.explain import Format, render_job_graph, render_stream_graph, render_transformations
+        from flowrun.runtime.explain import render_execution_graph
+
         form = Format(output)
         renderers: dict[str, Callable[[], str]] = {
             "plan": lambda: self._render_plan(output),
@@ -65,10 +73,9 @@ class CompiledPipeline:
         return renderers[stage]()
 
     def _render_plan(self, output: str) -> str:
-        if output != "json":
-            return explain_plan(self.optimised, output)
-        plan = {**plan_json(self.optimised), "delivery": [g.to_json() for g in self.guarantees]}
-        return json.dumps(plan, indent=2, ensure_ascii=False)
+        from flowrun.plan.explain_rewrites import explain_rewrites  # as in `render`
+
+        return explain_rewrites(self.plan, output, {"delivery": [g.to_json() for g in self.guarantees]})
 
 
 def compile_pipeline(
@@ -122,11 +129,29 @@ def _compile(path: Path, loaded: LoadedPipeline, text: PipelineText) -> Compiled
             hint="bounded sources end by themselves in streaming mode: leave the mode out",
         )
     optimised = optimise(loaded.plan)
+    _check_changelogs(optimised, path)
     sinks = lower(optimised)
-    stream_graph = build_stream_graph(loaded.plan.name, sinks, graph_settings(settings))
+    stream_graph = StreamGraph(loaded.plan.name, (), (), graph_settings(settings))
+    if sinks:  # a script may only describe tables
+        stream_graph = build_stream_graph(loaded.plan.name, sinks, stream_graph.settings)
+    job_graph = build_job_graph(stream_graph)
     return CompiledPipeline(
-        loaded.plan, optimised, sinks, stream_graph, build_job_graph(stream_graph), loaded.diagnostics, text
+        loaded.plan, optimised, sinks, stream_graph, job_graph, loaded.diagnostics, text, loaded.outputs
     )
+
+
+def _check_changelogs(plan: Plan, path: Path) -> None:
+    """Raise PipelineError unless every operator and sink can take the changes that reach it."""
+    problems = check_changelogs(plan)
+    if problems:
+        source = SourceText(str(path), plan.text)
+        shown = [
+            p
+            if p.location is None or p.location.file != source.file
+            else replace(p, source_line=source.line(p.location.line))
+            for p in problems
+        ]
+        raise PipelineError(shown)
 
 
 def graph_settings(settings: Settings) -> GraphSettings:

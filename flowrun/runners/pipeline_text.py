@@ -33,7 +33,7 @@ def text_to_keep(
     withheld = {name for name, value in variables.items() if value and any(value in s for s in secrets)}
     kept_overrides: dict[str, str] = {}
     for key, value in overrides.items():
-        if key.startswith(("sources.", "sinks.")) and any(s in value for s in secrets):
+        if key.startswith(("sources.", "sinks.", "tables.")) and any(s in value for s in secrets):
             name = re.sub(r"\W", "_", key).upper()
             withheld.add(name)
             kept_overrides[key] = f"${{{name}}}"

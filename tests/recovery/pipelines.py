@@ -47,6 +47,120 @@ sinks:
     )
 
 
+def _updating(steps: str) -> str:
+    """Steps whose results may change, written as changes; what is compared is what is left of them."""
+    return (
+        HELD
+        + steps
+        + """
+  shown: {from: results, map: "tests.recovery.gates:results_gate"}
+sinks:
+  out: {from: shown, connector: filesystem, path: "FOLDER/out", format: debezium-json}
+"""
+    )
+
+
+# Both sides of joins come from one source by way of one task, so that rows of equal time have an order.
+SIDES = """
+  l: {from: held, filter: "id % 2 = 0", parallelism: 1}
+  r: {from: held, filter: "id % 2 = 1", parallelism: 1}
+"""
+DIGITS = """
+  digits: {from: held, select: ["*", "v % 10 AS g"], parallelism: 1}
+"""
+RELATIONAL = {
+    "group aggregate": """
+  results:
+    from: held
+    key_by: [k, "v % 10 AS g"]
+    aggregate: ["COUNT(*) AS n", "SUM(v) AS s", "MIN(v) AS lo", "COUNT(DISTINCT v) AS d", "MAX(id) AS last"]
+""",
+    "aggregate of an aggregate": """
+  totals: {from: held, key_by: [k, "v % 10 AS g"], aggregate: ["SUM(v) AS s", "MAX(v) AS hi"]}
+  results: {from: totals, key_by: s, aggregate: ["COUNT(*) AS n", "MIN(hi) AS lo", "MAX(hi) AS hi"]}
+""",
+    "regular join": SIDES
+    + """
+  results: {from: l, join: {with: r, type: full, on: l.k = r.k AND l.v = r.v, kind: regular}, select: [l.id, l.k, r.id AS other]}
+""",
+    "semi join of aggregates": """
+  often: {from: held, key_by: [k, "v % 50 AS g"], aggregate: COUNT(*) AS n, having: n % 2 = 0}
+  results: {from: held, join: {with: often, type: semi, on: held.k = often.k AND v % 50 = g}}
+""",
+    "interval join": SIDES
+    + """
+  results:
+    from: l
+    join:
+      with: r
+      type: left
+      kind: interval
+      on: l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL '1' SECOND AND l.ts + INTERVAL '1' SECOND AND l.v > r.v
+    select: [l.id, r.id AS other, l.ts]
+""",
+    "window join": SIDES
+    + """
+  lw: {from: l, window: {type: tumbling, size: 2s}}
+  rw: {from: r, window: {type: tumbling, size: 2s}}
+  results:
+    from: lw
+    join: {with: rw, type: full, kind: window, on: lw.k = rw.k AND lw.window_start = rw.window_start AND lw.window_end = rw.window_end}
+    select: [lw.id, rw.id AS other]
+""",
+    "temporal join": SIDES
+    + """
+  versions: {from: r, key_by: k, deduplicate: {keep: last, order_by: ts}}
+  results:
+    from: l
+    join: {with: versions, type: left, kind: temporal, as_of: l.ts, on: l.k = versions.k}
+    select: [l.id, versions.id AS version]
+""",
+    "top_n": """
+  results: {from: held, select: [k, id, v], top_n: {partition_by: k, order_by: [v DESC, id], n: 10, rank: place}}
+""",
+    "top_n of an aggregate": """
+  totals: {from: held, key_by: [k, "v % 20 AS g"], aggregate: SUM(v) AS s}
+  results: {from: totals, top_n: {partition_by: k, order_by: [s DESC, g], n: 8}}
+""",
+    "top_n of windows": """
+  windowed: {from: held, window: {type: tumbling, size: 3s}}
+  results: {from: windowed, top_n: {partition_by: [k, window_start, window_end], order_by: [v DESC, id], n: 2, rank: place}}
+""",
+    "deduplicate": DIGITS
+    + """
+  results: {from: digits, key_by: [k, g], deduplicate: {keep: last, order_by: ts}}
+""",
+    "deduplicate, the first": DIGITS
+    + """
+  results: {from: digits, key_by: [k, g], deduplicate: {keep: first, order_by: ts}}
+""",
+    "over": """
+  results:
+    from: held
+    over:
+      - SUM(v) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '2' SECOND PRECEDING AND CURRENT ROW) AS s
+      - COUNT(*) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '2' SECOND PRECEDING AND CURRENT ROW) AS n
+""",
+    "over an aggregate": """
+  totals: {from: held, key_by: [k, "v % 10 AS g"], aggregate: SUM(v) AS s}
+  results: {from: totals, over: "SUM(s) OVER (PARTITION BY k ORDER BY g) AS running"}
+""",
+    "match": """
+  results:
+    from: held
+    match_recognize: |
+      PARTITION BY k
+      ORDER BY ts, id
+      MEASURES A.id AS a, LAST(B.id) AS b, COUNT(B.id) AS n
+      AFTER MATCH SKIP PAST LAST ROW
+      PATTERN (A B+ C) WITHIN INTERVAL '5' SECOND
+      DEFINE B AS B.v > A.v, C AS C.v < A.v
+""",
+    "distinct": """
+  results: {from: held, select: [k, "v % 40 AS g"], distinct: true}
+""",
+}
+
 CASES = {
     "tumbling": _windowed("{type: tumbling, size: 5s}"),
     "sliding": _windowed("{type: sliding, size: 9s, slide: 3s}"),
@@ -84,6 +198,7 @@ sinks:
   rest: {from: parts, connector: filesystem, path: "FOLDER/rest", format: json}
 """,
 }
+CASES.update({name: _updating(steps) for name, steps in RELATIONAL.items()})
 PROCESS = '{function: "tests.recovery.functions:Alerts", schema: {k: STRING, n: BIGINT, total: BIGINT, at: BIGINT}}'
 
 

@@ -18,8 +18,22 @@ OUTPUTS = ("out", "late", "large", "rest")
 
 
 def written(folder: Path) -> dict[str, Counter[str]]:
-    """What the sinks of a pipeline have made visible."""
-    return {name: bag(json_rows(folder / name)) for name in OUTPUTS if (folder / name).exists()}
+    """What the sinks of a pipeline have made visible; of a sink that writes changes, the rows that are left of them."""
+    return {name: left_of(json_rows(folder / name)) for name in OUTPUTS if (folder / name).exists()}
+
+
+def left_of(rows: list[dict[str, object]]) -> Counter[str]:
+    """Rows, or what is left of rows that are changes in the Debezium envelope.
+
+    Raises:
+        AssertionError: a row is taken back more often than it was sent.
+    """
+    if not rows or set(rows[0]) != {"before", "after", "op"}:
+        return bag(rows)
+    sent, taken = (bag([r[side] for r in rows if r[side] is not None]) for side in ("after", "before"))  # type: ignore[misc]
+    sent.subtract(taken)
+    assert min(sent.values()) >= 0, f"taken back more often than sent: {[r for r, n in sent.items() if n < 0][:5]}"
+    return +sent
 
 
 def start(file: Path, state: Path, *, resume: bool) -> LocalJob:

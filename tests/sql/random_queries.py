@@ -111,6 +111,10 @@ class Generator:
             return self.chance.choice([A, B, C])
         return self.chance.choice([_projection, _aggregate, _aggregate, _union, _distinct])(self)
 
+    def windows(self, base: Query) -> tuple[str, str, list[str]]:
+        """Rows with their windows, in both dialects, and the keys that must be grouped by."""
+        return _windows(self, base)
+
     def _filtered(self, base: Query) -> Query:
         condition = self.condition(base.columns)
         return replace(base, flink=f"{base.flink} WHERE {condition}", duck=f"{base.duck} WHERE {condition}")
@@ -393,7 +397,8 @@ def script(query: Query, tables: str, sink: str) -> str:
     )
 
 
-def _window_aggregate(g: Generator) -> Query:
+def window_aggregate(g: Generator) -> Query:
+    """Groups of a window."""
     base = g.events()
     flink, duck, keys = _windows(g, base)
     more = g.chance.sample(base.named("int", "text"), g.chance.choice([0, 1]))
@@ -450,5 +455,5 @@ def _window_join(g: Generator) -> Query:
 
 SHAPES: tuple[Shape, ...] = (
     _projection, _aggregate, _aggregate, _distinct, _union, _join, _join, _subquery, _aggregate_of_join, _top, _dedup, _over,
-    _window_aggregate, _window_aggregate, _interval_join, _temporal_join, _window_join,
+    window_aggregate, window_aggregate, _interval_join, _temporal_join, _window_join,
 )  # fmt: skip

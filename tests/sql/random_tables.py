@@ -37,6 +37,11 @@ class RandomTable:
     lines: list[str]
     changes: bool = False
 
+    @property
+    def emitted(self) -> int:
+        """How many rows the file is read as: an update is two."""
+        return sum(2 if self.changes and '"op": "u"' in line else 1 for line in self.lines)
+
     def ddl(self, folder: Path) -> str:
         """CREATE TABLE over the written file."""
         columns = [f"{c.name} {c.type}" for c in self.columns]
@@ -81,13 +86,16 @@ B_COLUMNS = (
 C_COLUMNS = (Column("id", "BIGINT", "int"), Column("k", "STRING", "text"), Column("w", "BIGINT", "int"))
 
 
-def random_tables(chance: random.Random) -> tuple[RandomTable, RandomTable, RandomTable]:
-    """Tables `a` and `b` of events and `c`, a changelog. Event times of one table are distinct, and out of order by up to 4 s."""
+def random_tables(chance: random.Random, least: int = 0) -> tuple[RandomTable, RandomTable, RandomTable]:
+    """Tables `a` and `b` of events and `c`, a changelog. Event times of one table are distinct, and out of order by up to 4 s.
+
+    Each has at least `least` rows, or changes.
+    """
     rows = chance.choice([0, 3, 40, 120, 250])
     return (
-        _events("a", A_COLUMNS, rows, chance),
-        _events("b", B_COLUMNS, chance.choice([0, 5, rows, 100]), chance),
-        _changelog(chance.choice([0, 10, 80]), chance),
+        _events("a", A_COLUMNS, max(least, rows), chance),
+        _events("b", B_COLUMNS, max(least, chance.choice([0, 5, rows, 100])), chance),
+        _changelog(max(least, chance.choice([0, 10, 80])), chance),
     )
 
 

@@ -54,7 +54,7 @@ def check(seed: int, folder: Path) -> None:
         "settings.parallelism": str(chance.choice([1, 2, 3])),
         "settings.batch_rows": str(chance.choice([1, 7, 64, 10_000])),
     }
-    wanted = Counter(tuple(map(_plain, row)) for row in database.execute(query.duck).fetchall())
+    wanted = Counter(tuple(map(plain, row)) for row in database.execute(query.duck).fetchall())
     run_embedded(compile_pipeline(pipeline, {}, overrides).job_graph)
     got = folded(folder / "out", query)
     extra, missing = got - wanted, wanted - got
@@ -82,11 +82,11 @@ def _row(values: dict[str, Any], query: Query) -> tuple[Any, ...]:
     return tuple(
         dt.datetime.fromisoformat(values[c.name])
         if c.kind == "time" and values[c.name] is not None
-        else _plain(values[c.name])
+        else plain(values[c.name])
         for c in query.columns
     )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Numbers by value."""
     return Decimal(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else value

@@ -83,6 +83,8 @@ class AggregateBinder(ExpressionBinder):
         if arguments and isinstance(arguments[0], exp.Star):
             if function.name != "COUNT":
                 self.fail(f"{function.name}(*) has no meaning; only COUNT takes *", node, f"usage: {function.usage}")
+            if distinct:
+                self.fail("COUNT(DISTINCT *) is not possible", node, "name the columns: COUNT(DISTINCT a)")
             arguments = []
         elif not arguments:
             self.fail(f"{function.name} needs an argument", node, f"usage: {function.usage}")

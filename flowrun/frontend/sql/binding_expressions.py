@@ -72,7 +72,7 @@ class ExpressionBinder(BinderCore):
             self.fail("* stands for columns only in a select list", node)
         names = tuple(p.name for p in parts)
         first = parts[0]
-        if len(parts) == 1 and names[0] not in self.scope.schema and not getattr(first, "quoted", False):
+        if len(parts) == 1 and not self.scope.knows(names[0]) and not getattr(first, "quoted", False):
             constant = names[0].upper()
             if constant in _CONSTANT_FUNCTIONS and (function := scalar(constant)) is not None:
                 return self.call(function, (), (), node)
@@ -202,6 +202,8 @@ class ExpressionBinder(BinderCore):
 
     def membership(self, node: exp.Expression, negated: bool = False) -> Expression:
         """IN over a list of constants, or as equalities."""
+        if node.args.get("query") is not None:
+            return self.in_query(node, negated)
         items = [self.bind(n) for n in node.expressions]
         operand = self.bind(node.this)
         common = comparison_type([operand.type, *(i.type for i in items)])
@@ -292,6 +294,22 @@ class ExpressionBinder(BinderCore):
         """OVER (…) after something."""
         self.fail("OVER (…) is not possible here", node, "use a SQL step for OVER aggregates")
 
+    def subquery(self, node: exp.Expression) -> Expression:
+        """A query in parentheses."""
+        self.fail("a subquery is possible only inside a SQL query", node)
+
+    def exists(self, node: exp.Expression) -> Expression:
+        """EXISTS (query)."""
+        return self.subquery(node)
+
+    def in_query(self, node: exp.Expression, negated: bool) -> Expression:
+        """X IN (query)."""
+        return self.subquery(node)
+
+    def row(self, node: exp.Expression) -> Expression:
+        """(a, b): the same as ROW(a, b)."""
+        return self.operator("ROW", node.expressions, node)
+
     def star(self, node: exp.Expression) -> Expression:
         """A lone *."""
         self.fail("* stands for columns only in a select list", node)
@@ -321,7 +339,7 @@ def _chain(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Express
 
 # through the instance where a subclass has another meaning
 _METHODS: dict[type[exp.Expression], Callable[[ExpressionBinder, exp.Expression], Expression]] = {
-    exp.Column: ExpressionBinder.column,
+    exp.Column: lambda binder, node: binder.column(node),
     exp.Dot: ExpressionBinder.dot,
     exp.Bracket: ExpressionBinder.bracket,
     exp.Paren: lambda binder, node: binder.bind(node.this),
@@ -335,7 +353,7 @@ _METHODS: dict[type[exp.Expression], Callable[[ExpressionBinder, exp.Expression]
     exp.Neg: ExpressionBinder.negation,
     exp.And: ExpressionBinder.conjunction,
     exp.Or: ExpressionBinder.disjunction,
-    exp.Not: ExpressionBinder.inversion,
+    exp.Not: lambda binder, node: binder.inversion(node),
     exp.Is: ExpressionBinder.truth_test,
     exp.Between: ExpressionBinder.between,
     exp.Like: ExpressionBinder.like,
@@ -346,7 +364,12 @@ _METHODS: dict[type[exp.Expression], Callable[[ExpressionBinder, exp.Expression]
     exp.TryCast: ExpressionBinder.conversion,
     exp.Anonymous: lambda binder, node: binder.function(node),
     exp.Filter: lambda binder, node: binder.filtered(node),
-    exp.Window: ExpressionBinder.windowed,
+    exp.Window: lambda binder, node: binder.windowed(node),
     exp.Star: ExpressionBinder.star,
+    exp.Tuple: ExpressionBinder.row,
+    exp.Subquery: lambda binder, node: binder.subquery(node),
+    exp.Exists: lambda binder, node: binder.exists(node),
+    exp.Any: lambda binder, node: binder.subquery(node),
+    exp.All: lambda binder, node: binder.subquery(node),
     exp.Alias: ExpressionBinder.alias,
 }

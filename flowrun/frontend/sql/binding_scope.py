@@ -31,6 +31,10 @@ class Scope:
     schema: Schema
     what: str = "the input"
 
+    def knows(self, name: str) -> bool:
+        """Whether a column has this name."""
+        return name in self.schema
+
     def resolve(self, parts: tuple[str, ...]) -> Expression:
         """The expression of a dotted name: a column, then fields of ROWs.
 

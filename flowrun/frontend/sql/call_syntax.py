@@ -6,6 +6,7 @@ JSON modes become upper-case string literals: `EXTRACT(MINUTE FROM ts)` is `EXTR
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 CallParser = Callable[["FlinkParser"], exp.Expression]
 """Parses what stands between the parentheses of a call."""
 
+_STRING_ARRAY = re.compile(r"\s*ARRAY\s*<\s*(STRING|VARCHAR(\s*\(\s*\d+\s*\))?)\s*(NOT\s+NULL\s*)?>\s*", re.IGNORECASE)
 _JSON_MODES = ("NULL", "ERROR", "DEFAULT")
 
 
@@ -104,7 +106,7 @@ def _substring(parser: FlinkParser) -> exp.Expression:
     if parser._match(TokenType.COMMA):
         return call("SUBSTRING", first, *parser.arguments())
     if not parser._match(TokenType.FROM):
-        parser.raise_error(f"expected ',' or FROM, got {parser.shown()}")
+        parser.raise_error(f"SUBSTRING needs a start: expected ',' or FROM, got {parser.shown()}")
     arguments = [first, parser.operand()]
     if parser._match(TokenType.FOR):
         arguments.append(parser.operand())
@@ -139,13 +141,26 @@ def _json_value(parser: FlinkParser) -> exp.Expression:
     }
     while parser._match_texts(_JSON_MODES):
         mode = parser._prev.text.upper()
-        default = parser.operand() if mode == "DEFAULT" else exp.Null()
+        default = _as_text(parser.operand()) if mode == "DEFAULT" else exp.Null()
         modes[parser.on_condition(("EMPTY", "ERROR"))] = (word(mode), default)
     result: exp.Expression = call("JSON_VALUE", document, path, *modes["EMPTY"], *modes["ERROR"])
     if returning is None:
         return result
     strict = modes["ERROR"][0].this == "ERROR"
     return exp.Cast(this=result, to=returning) if strict else exp.TryCast(this=result, to=returning)
+
+
+def _as_text(value: exp.Expression) -> exp.Expression:
+    """The default of JSON_VALUE as the text that is converted to the type after RETURNING; truth values as JSON writes them."""
+    if isinstance(value, exp.Boolean):
+        return exp.Literal.string("true" if value.this else "false")
+    if isinstance(value, exp.Null) or value.is_string:
+        return value
+    if isinstance(value, exp.Literal) and set(value.this) <= set("0123456789."):
+        return exp.Literal.string(value.this)
+    node = exp.Cast(this=value, to=exp.Var(this="STRING"))
+    node.meta["span"] = value.meta.get("span", (0, 0))
+    return node
 
 
 def _json_query(parser: FlinkParser) -> exp.Expression:
@@ -171,7 +186,11 @@ def _json_query(parser: FlinkParser) -> exp.Expression:
             mode = f"EMPTY {parser._prev.text.upper()}"
         modes[parser.on_condition(("EMPTY", "ERROR"))] = mode
     result = call("JSON_QUERY", document, path, word(wrapper), word(modes["EMPTY"]), word(modes["ERROR"]))
-    return result if returning is None else exp.TryCast(this=result, to=returning)
+    if returning is None:
+        return result
+    if _STRING_ARRAY.fullmatch(str(returning.this)):
+        return call("JSON_ELEMENTS", result)
+    return exp.TryCast(this=result, to=returning)
 
 
 def _json_exists(parser: FlinkParser) -> exp.Expression:
@@ -203,7 +222,7 @@ def _json_object(name: str) -> CallParser:
         while not parser.at_close() and not (parser.at_word("NULL", "ABSENT") and parser.next_is_word("ON")):
             parser._match_text_seq("KEY")
             pairs.append(parser.operand())
-            if not parser._match_text_seq("VALUE"):
+            if not parser._match_text_seq("VALUE") and not parser._match(TokenType.COLON):
                 parser.raise_error(f"expected VALUE, got {parser.shown()}")
             pairs.append(parser.operand())
             if not parser._match(TokenType.COMMA):
@@ -225,6 +244,20 @@ def _json_array(name: str) -> CallParser:
     return parse
 
 
+def _json_array_aggregate(parser: FlinkParser) -> exp.Expression:
+    item = parser.operand()
+    return call("JSON_ARRAYAGG", _on_null(parser, "ABSENT"), _marks([item]), item)
+
+
+def _json_object_aggregate(parser: FlinkParser) -> exp.Expression:
+    parser._match_text_seq("KEY")
+    key = parser.operand()
+    if not parser._match_text_seq("VALUE") and not parser._match(TokenType.COLON):
+        parser.raise_error(f"expected VALUE, got {parser.shown()}")
+    value = parser.operand()
+    return call("JSON_OBJECTAGG", _on_null(parser, "NULL"), _marks([value]), key, value)
+
+
 CALL_SYNTAX: dict[str, CallParser] = {
     "CAST": lambda parser: _cast(parser, exp.Cast),
     "TRY_CAST": lambda parser: _cast(parser, exp.TryCast),
@@ -243,5 +276,7 @@ CALL_SYNTAX: dict[str, CallParser] = {
     "JSON_EXISTS": _json_exists,
     "JSON_OBJECT": _json_object("JSON_OBJECT"),
     "JSON_ARRAY": _json_array("JSON_ARRAY"),
+    "JSON_ARRAYAGG": _json_array_aggregate,
+    "JSON_OBJECTAGG": _json_object_aggregate,
 }
 """Upper-case function name → parser of its arguments; every other function takes a plain list."""

@@ -30,7 +30,7 @@ _WORDS = frozenset((
     "ALL", "AND", "ANY", "AS", "ASC", "BETWEEN", "CASE", "CROSS", "CUBE", "DESC", "DISTINCT", "ELSE", "END", "ESCAPE", "EXCEPT",
     "EXISTS", "FALSE", "FETCH", "FILTER", "FOR", "FROM", "FULL", "HAVING", "IN", "INNER", "INSERT", "INTERSECT", "INTERVAL",
     "INTO", "IS", "JOIN", "LATERAL", "LEFT", "LIKE", "LIMIT", "MATCH_RECOGNIZE", "NATURAL", "NOT", "NULL", "OFFSET", "ON", "OR",
-    "ORDINALITY", "OUTER", "OVER", "PARTITION", "RANGE", "RIGHT", "ROLLUP", "ROWS", "SELECT", "SEMI", "ANTI", "SET", "SOME",
+    "ORDINALITY", "OUTER", "OVER", "OVERLAPS", "PARTITION", "RANGE", "RIGHT", "ROLLUP", "ROWS", "SELECT", "SEMI", "ANTI", "SET", "SOME",
     "TABLE", "THEN", "TRUE", "UNION", "UNNEST", "USING", "VALUES", "WHEN", "WHERE", "WINDOW", "WITH",
 ))  # fmt: skip
 _PHRASES = frozenset(("GROUP BY", "GROUPING SETS", "ORDER BY", "PARTITION BY", "SIMILAR TO"))
@@ -39,13 +39,14 @@ _TRUTH_VALUES = ("NULL", "TRUE", "FALSE", "UNKNOWN")
 
 
 class FlinkSyntaxError(ParseError):
-    """A text does not parse; `start` and `length` mark the place in code points."""
+    """A text does not parse; `start` and `length` mark the place in code points, `hint` says what to write."""
 
-    def __init__(self, message: str, start: int, length: int) -> None:
+    def __init__(self, message: str, start: int, length: int, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.start = start
         self.length = length
+        self.hint = hint
 
 
 class FlinkTokenizer(Tokenizer):
@@ -57,6 +58,10 @@ class FlinkTokenizer(Tokenizer):
     HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
     UNICODE_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("U&'", "'"), ("u&'", "'")]
     COMMANDS: ClassVar[set[TokenType]] = set()
+    TOKENS_PRECEDING_HINT: ClassVar[set[TokenType]] = {  # anywhere else `/*+ … */` is a comment
+        TokenType.SELECT, TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN, TokenType.RANGE, TokenType.ROWS, TokenType.SET,
+        TokenType.OFFSET,
+    }  # fmt: skip
     KEYWORDS: ClassVar[dict[str, TokenType]] = {
         k: t for k, t in Tokenizer.KEYWORDS.items() if k in _WORDS or k in _PHRASES or k in _MARKS
     }
@@ -90,6 +95,7 @@ class FlinkParser(Parser):
         TokenType.IS: lambda self, this: self.is_test(this),
         TokenType.LIKE: binary_range_parser(exp.Like),
         TokenType.SIMILAR_TO: binary_range_parser(exp.SimilarTo),
+        TokenType.OVERLAPS: lambda self, this: self.overlaps(this),
     }
     PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
         t: Parser.PRIMARY_PARSERS[t]
@@ -271,14 +277,20 @@ class FlinkParser(Parser):
         return called
 
     def _parse_window(self, this: Any, alias: bool = False) -> Any:
+        return super()._parse_window(self.filtered(this), alias)
+
+    def filtered(self, this: Any) -> Any:
+        """The node with FILTER (WHERE …) if that follows."""
         if self._match(TokenType.FILTER, advance=False) and self._next and self._next.token_type is TokenType.L_PAREN:
             self._advance(2)
             if not self._match(TokenType.WHERE):
                 self.raise_error(f"expected WHERE, got {self.shown()}")
+            start = this.meta["span"][0]
             this = exp.Filter(this=this, expression=exp.Where(this=self.operand()))
             if not self._match(TokenType.R_PAREN):
                 self.raise_error(f"expected ')', got {self.shown()}")
-        return super()._parse_window(this, alias)
+            this.meta["span"] = (start, self._prev.end + 1)
+        return this
 
     def _plain_arguments(self) -> list[exp.Expression]:
         if self.at_close():
@@ -352,6 +364,25 @@ class FlinkParser(Parser):
             self.raise_error(f"expected ',' or ')', got {self.shown()}")
         return node
 
+    def overlaps(self, this: exp.Expression) -> exp.Expression:
+        """Two periods (start, end) or (start, INTERVAL …), after OVERLAPS; each in either order, as in the standard."""
+        (first, last), (start, end) = self._period(this), self._period(self.operand(self._parse_bitwise))
+        left, right = exp.GTE(this=last, expression=start), exp.GTE(this=end.copy(), expression=first.copy())
+        return exp.Paren(this=exp.And(this=left, expression=right))
+
+    def _period(self, pair: exp.Expression) -> tuple[exp.Expression, exp.Expression]:
+        """The earlier and the later end of a period."""
+        if not isinstance(pair, exp.Tuple) or len(pair.expressions) != 2:
+            self.raise_error("OVERLAPS compares two periods: (start, end) OVERLAPS (start, end)", self._prev)
+        start, end = pair.expressions
+        if isinstance(end, exp.Interval):
+            end = exp.Add(this=start.copy(), expression=end)
+        ends = []
+        for test in (exp.LTE, exp.GT):
+            branch = exp.If(this=test(this=start.copy(), expression=end.copy()), true=start.copy())
+            ends.append(exp.Case(ifs=[branch], default=end.copy()))
+        return ends[0], ends[1]
+
     def is_test(self, this: exp.Expression) -> exp.Expression:
         """[NOT] NULL, TRUE, FALSE, UNKNOWN, JSON or DISTINCT FROM x, after IS."""
         negated = bool(self._match(TokenType.NOT))
@@ -379,15 +410,14 @@ class Flink(Dialect):
     Parser = FlinkParser
 
 
-def parse_text(text: str, *, projection: bool = False) -> exp.Expression:
-    """The syntax tree of one expression; with `projection`, also of `*` and `expr AS name`.
+def checked_tokens(text: str, what: str) -> list[Token]:
+    """The tokens of a text that is one expression or one query; `what` it is, for messages.
 
     Raises:
-        FlinkSyntaxError: the text is no expression; carries the place.
+        FlinkSyntaxError: an unclosed quote, a semicolon, a double quote, or nothing at all.
     """
-    dialect = Flink()
     try:
-        tokens = dialect.tokenize(text)
+        tokens = Flink().tokenize(text)
     except TokenError as error:
         start = max(len(text.rstrip()) - 1, 0)
         unclosed = next((c for c in ("'", "`") if text.replace(c * 2, "").count(c) % 2), None)
@@ -395,13 +425,25 @@ def parse_text(text: str, *, projection: bool = False) -> exp.Expression:
         raise FlinkSyntaxError(message, text.rfind(unclosed) if unclosed else start, 1) from error
     for token in tokens:
         if token.token_type is TokenType.SEMICOLON:
-            raise FlinkSyntaxError("unexpected ';' in an expression", token.start, 1)
+            raise FlinkSyntaxError(
+                f"unexpected ';' in {'an expression' if what == 'the expression' else 'a query'}", token.start, 1
+            )
         if token.text == '"':
             raise FlinkSyntaxError(
                 "unexpected '\"': write names in `back ticks` and text in 'single quotes'", token.start, 1
             )
     if not tokens:
-        raise FlinkSyntaxError("the expression is empty", 0, 1)
-    parser = FlinkParser(dialect=dialect, error_level=ErrorLevel.IMMEDIATE)
+        raise FlinkSyntaxError(f"{what} is empty", 0, 1)
+    return tokens
+
+
+def parse_text(text: str, *, projection: bool = False) -> exp.Expression:
+    """The syntax tree of one expression; with `projection`, also of `*` and `expr AS name`.
+
+    Raises:
+        FlinkSyntaxError: the text is no expression; carries the place.
+    """
+    tokens = checked_tokens(text, "the expression")
+    parser = FlinkParser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
     parsed = parser._parse(lambda p: p.parse_whole(projection), tokens, text)  # type: ignore[attr-defined]
     return parsed[0]  # type: ignore[return-value]

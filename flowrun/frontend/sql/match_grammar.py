@@ -155,11 +155,11 @@ class MatchGrammar(QueryParser):
             least, most = _QUANTIFIERS[text[0]]
             self._advance()
             reluctant = text[1:] == "?" or (len(text) == 1 and self._reluctant())
-            variable = replace(variable, least=least, most=most, greedy=not reluctant)
+            variable = _quantified(variable, least, most, greedy=not reluctant)
         elif text == "{":
             self._advance()
             least, most = self._braces()
-            variable = replace(variable, least=least, most=most, greedy=not self._reluctant())
+            variable = _quantified(variable, least, most, greedy=not self._reluctant())
         return PatternItem(variable, (name.span[0], self._prev.end + 1))
 
     def _reluctant(self) -> bool:
@@ -190,6 +190,11 @@ class MatchGrammar(QueryParser):
             self._advance()
             return int(self._prev.text)
         return None
+
+
+def _quantified(variable: PatternVariable, least: int, most: int | None, *, greedy: bool) -> PatternVariable:
+    """The variable with a quantifier. Flink's `?` leaves both ways open: what follows may have the row that it could take."""
+    return replace(variable, least=least, most=most, greedy=greedy and (least, most) != (0, 1))
 
 
 def parse_match(text: str, body: Span) -> MatchSyntax:

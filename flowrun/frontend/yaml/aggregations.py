@@ -6,24 +6,31 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.types import timestamp
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.binding_aggregates import AggregateBinding
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.spec import Section
+from flowrun.frontend.yaml.times import has_event_time
+from flowrun.frontend.yaml.window_columns import with_windows
 from flowrun.frontend.yaml.windows import WindowReader
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import (
+    WINDOW_END,
     WINDOW_START,
     Calc,
     NodeHints,
     NullKeys,
     PlanNode,
     Scan,
+    SessionWindow,
     SideOutput,
     Union,
     WindowAggregate,
     window_aggregate_schema,
 )
+from flowrun.plan.relational import WINDOW_TIME
+from flowrun.plan.traits import window_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +65,23 @@ class AggregationReader:
             return None
         parts = self._windows.read(window, node.schema)
         keyed = self.keys(section, node, hints_of("keys"))
-        if parts is not None and parts.needs_event_time and not node.event_time:
+        if parts is not None and parts.needs_event_time and not has_event_time(node):
             self._report_missing_time(window, node)
         if parts is None or keyed is None or section.broken("aggregate"):
             return None
         grouped, keys = keyed
         hints = hints_of("window")
         if not keys:
-            hints = self._global_hints(section, hints)
+            self.check_one_group(section, hints, "a window")
+            hints = replace(hints, parallelism=1)
         bounds = window_aggregate_schema(grouped.schema, (), parts.window, ()).names
         if not self._bounds_are_free(section, grouped.schema, keys, bounds):
             return None
-        binding = self._expressions.aggregates(section.scalars("aggregate"), grouped.schema, keys, bounds)
+        texts = section.scalars("aggregate")
+        timed = [t for t in texts if t.text.strip() == WINDOW_TIME and WINDOW_END in bounds]
+        binding = self._expressions.aggregates(
+            [t for t in texts if t not in timed] or texts, grouped.schema, keys, bounds
+        )
         if binding is None:
             return None
         aggregate = WindowAggregate(
@@ -87,16 +99,33 @@ class AggregationReader:
             null_keys=NullKeys(section.text("null_keys") or "fail"),
         )
         results = aggregate if binding.plain else _results(aggregate, binding, hints_of("results"))
+        if timed:
+            results = _with_window_time(results, hints_of("results"))
         return Aggregation(results, self._late(aggregate, node, window))
 
-    def _global_hints(self, section: Section, hints: NodeHints) -> NodeHints:
+    def check_one_group(self, section: Section, hints: NodeHints, what: str) -> None:
+        """Report a parallelism of what has no keys."""
         if (hints.parallelism or 1) > 1:
             self._diagnostics.error(
-                "a window without 'key_by' spans all rows and runs at parallelism 1",
+                f"{what} without 'key_by' spans all rows and runs at parallelism 1",
                 section.value_at("parallelism"),
                 hint="remove 'parallelism', or add key_by",
             )
-        return replace(hints, parallelism=1)
+
+    def with_windows(
+        self, section: Section, window: Section, node: PlanNode | None, hints_of: Callable[[str], NodeHints]
+    ) -> PlanNode | None:
+        """The rows of `node` with the bounds of their windows; None if that is wrong, which is reported."""
+        parts = self._windows.read(window, None if node is None else node.schema)
+        if node is None or parts is None:
+            return None
+        keys: tuple[int, ...] = ()
+        if isinstance(parts.window, SessionWindow) and section.has("key_by"):
+            keyed = self.keys(section, node, hints_of("keys"))
+            if keyed is None:
+                return None
+            node, keys = keyed
+        return with_windows(window, parts, node, keys, hints_of("window"), self._diagnostics)
 
     # -- keys -------------------------------------------------------------------------------------------------------
 
@@ -193,6 +222,14 @@ def _results(aggregate: WindowAggregate, binding: AggregateBinding, hints: NodeH
             fields.append(Field(name, expression.type, nullable))
             columns.append(expression)
     return Calc(schema=Schema(tuple(fields)), hints=hints, input=aggregate, projections=tuple(columns))
+
+
+def _with_window_time(node: PlanNode, hints: NodeHints) -> PlanNode:
+    """The results with their event time as a column, by which queries over them can go on."""
+    columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(node.schema))
+    time = window_time(columns[node.schema.index(WINDOW_END)], timestamp(3))
+    schema = Schema((*node.schema.fields, Field(WINDOW_TIME, time.type)))
+    return Calc(schema=schema, hints=hints, input=node, projections=(*columns, time))
 
 
 def _sources_without_time(node: PlanNode) -> Iterator[str]:

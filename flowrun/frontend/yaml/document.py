@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flowrun.frontend.yaml.recovery import CHECKPOINT, RESTART
+from flowrun.frontend.yaml.relational import RELATIONAL_KEYS, SET_KEYS
 from flowrun.frontend.yaml.spec import (
-    NAME_PATTERN,
     AnyValue,
     BooleanValue,
     ChoiceValue,
@@ -19,16 +19,17 @@ from flowrun.frontend.yaml.spec import (
     TextValue,
     VariantValue,
 )
-
-EXPRESSION = TextValue("a SQL expression")
-COLUMN = TextValue("a column name")
-TYPE = TextValue("a SQL type")
-REFERENCE = TextValue("the name of a source, step, split branch or late output")
-NODE_NAME = TextValue("a name", NAME_PATTERN, "letters, digits, _ and -, not beginning with a digit")
-COLUMN_NAME = TextValue("a column name", r"\S(.*\S)?", "not empty")
-PARALLELISM = IntegerValue(1, 32_768)
-PYTHON_NAME = TextValue("a Python function", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "written module:function")
-_LATER = "it comes with a later version of flowrun"
+from flowrun.frontend.yaml.vocabulary import (
+    COLUMN,
+    COLUMN_NAME,
+    EXPRESSION,
+    FUNCTION_NAME,
+    NODE_NAME,
+    PARALLELISM,
+    PYTHON_NAME,
+    REFERENCE,
+    TYPE,
+)
 
 _HINT_KEYS = (
     KeySpec(
@@ -86,6 +87,24 @@ SETTINGS = RecordSpec(
             BooleanValue(),
             "Aggregate before rows are sent to their key's subtask.",
             default="true",
+        ),
+        KeySpec(
+            "split_distinct",
+            BooleanValue(),
+            "Compute updating aggregates over DISTINCT values in two levels, so that the values of one key are spread over subtasks.",
+            default="false",
+        ),
+        KeySpec(
+            "split_distinct_buckets",
+            IntegerValue(1, 1 << 20),
+            "Into how many parts the values of a key are split then.",
+            default="1024",
+        ),
+        KeySpec(
+            "state_ttl",
+            DurationValue(zero=True),
+            "How long updating steps (aggregates without window, joins, top-N, …) keep the state of a key that gets no rows; 0: for ever.",
+            default="0",
         ),
         KeySpec("checkpoint", RecordValue(CHECKPOINT), "Checkpoints.", default="none are taken"),
         KeySpec("restart", RESTART, "What happens after a failure.", default="exponential with checkpoints, else none"),
@@ -150,6 +169,11 @@ SOURCE = RecordSpec(
         KeySpec(
             "partition_by", ListValue(COLUMN), "Columns of the schema whose values are in the folders' names, `k=v`."
         ),
+        KeySpec(
+            "primary_key",
+            ListValue(COLUMN),
+            "Columns whose values name one row each, not checked: rows of the source are versions of it for temporal joins.",
+        ),
         *_STEP_HINT_KEYS,
     ),
     open_doc=_TABLE_OPTIONS_DOC,
@@ -173,6 +197,11 @@ SINK = RecordSpec(
             default="the input's columns",
         ),
         KeySpec("partition_by", ListValue(COLUMN), "Columns whose values become folders."),
+        KeySpec(
+            "primary_key",
+            ListValue(COLUMN),
+            "Columns that name a row: a sink that can keeps one row a key, the newest, and takes updates that way.",
+        ),
         *_STEP_HINT_KEYS,
     ),
     open_doc=_TABLE_OPTIONS_DOC,
@@ -201,6 +230,9 @@ EVICTOR = RecordSpec(
     ),
 )
 _TIME = KeySpec("time", ChoiceValue(("event", "processing")), "Which clock the window follows.", default="event")
+_COLUMN = KeySpec(
+    "column", COLUMN, "The time attribute that windows without `aggregate` follow.", default="the input's event time"
+)
 _SIZE = KeySpec("size", DurationValue(), "Length of a window.", required=True)
 _OFFSET = KeySpec("offset", TextValue("a duration, possibly negative"), "Shifts the windows' starts.", default="0s")
 _FIRING_KEYS = (
@@ -225,7 +257,7 @@ WINDOW = VariantValue(
                 "window_tumbling",
                 "a tumbling window",
                 "Back to back.",
-                (_SIZE, _OFFSET, _TIME, *_LATENESS_KEYS, *_FIRING_KEYS),
+                (_SIZE, _OFFSET, _TIME, _COLUMN, *_LATENESS_KEYS, *_FIRING_KEYS),
             ),
         ),
         (
@@ -239,6 +271,7 @@ WINDOW = VariantValue(
                     KeySpec("slide", DurationValue(), "Time between two starts.", required=True),
                     _OFFSET,
                     _TIME,
+                    _COLUMN,
                     *_LATENESS_KEYS,
                     *_FIRING_KEYS,
                 ),
@@ -255,6 +288,7 @@ WINDOW = VariantValue(
                     KeySpec("step", DurationValue(), "Time between two results; divides `size`.", required=True),
                     _OFFSET,
                     _TIME,
+                    _COLUMN,
                     *_LATENESS_KEYS,
                 ),
             ),
@@ -268,6 +302,7 @@ WINDOW = VariantValue(
                 (
                     KeySpec("gap", DurationValue(), "Time without rows that ends a session.", required=True),
                     _TIME,
+                    _COLUMN,
                     *_LATENESS_KEYS,
                     *_FIRING_KEYS,
                 ),
@@ -340,13 +375,16 @@ PROCESS = RecordSpec(
 STEP = RecordSpec(
     "step",
     "a step",
-    "What happens to rows. Its parts apply in this order, whatever order they are written in: filter, select, map or flat_map, "
-    "key_by + process or key_by + window + aggregate, having, split.",
+    "What happens to rows. Its parts apply in this order, whatever order they are written in: join, unnest, filter, select, map or "
+    "flat_map, match_recognize, window, distinct, over, key_by with process, aggregate or deduplicate, having, top_n, order_by and limit, "
+    "split.",
     (
-        KeySpec("from", REFERENCE, "The input. A step has `from` or `union`."),
+        KeySpec("from", REFERENCE, "The input. A step has one of `from`, `sql`, `union`, `intersect` and `except`."),
         KeySpec(
             "union", ListValue(REFERENCE, minimum=2, single=False), "Several inputs with equal columns: all their rows."
         ),
+        *SET_KEYS,
+        *RELATIONAL_KEYS,
         KeySpec("filter", EXPRESSION, "Keeps the rows for which this is true; over the input's columns."),
         KeySpec(
             "select",
@@ -365,19 +403,27 @@ STEP = RecordSpec(
         KeySpec(
             "key_by",
             ListValue(TextValue("a column, or an expression AS name")),
-            "Columns that rows are grouped by; without it a window spans all rows at parallelism 1, and a process function has no state.",
+            "Columns that rows are grouped by; without it an aggregate spans all rows at parallelism 1, and a process function has no "
+            "state.",
         ),
         KeySpec(
             "null_keys",
             ChoiceValue(("fail", "group", "drop")),
             "Rows with a NULL key: fail the job, form a group of their own as in SQL, or are dropped.",
-            default="fail",
+            default="`fail` with `window` or `process`, else `group`",
         ),
-        KeySpec("window", WINDOW, "Which rows are aggregated together."),
+        KeySpec(
+            "window",
+            WINDOW,
+            "Which rows are aggregated together. Without `aggregate`: every row once for each of its windows, with the columns "
+            "window_start, window_end and window_time, by which steps can group, join and rank.",
+        ),
         KeySpec(
             "aggregate",
             ListValue(TextValue("an aggregate AS name")),
-            "Aggregates, e.g. `COUNT(*) AS n`. The step's columns are the keys, window_start, window_end, and these.",
+            "Aggregates, e.g. `COUNT(*) AS n`. The step's columns are the keys, window_start, window_end, and these; "
+            "with `window_time` in the list also their event time, by which SQL can go on. Without `window` "
+            "results are kept up to date: they change with every row.",
         ),
         KeySpec("having", EXPRESSION, "Keeps the results for which this is true; over the columns of `aggregate`."),
         KeySpec(
@@ -388,10 +434,12 @@ STEP = RecordSpec(
         *_STEP_HINT_KEYS,
     ),
     reserved={
-        "sql": f"SQL inside a step is not there yet: {_LATER}",
-        "join": "joins are not there yet: they come with a later version of flowrun",
-        "deduplicate": f"deduplication is not there yet: {_LATER}",
-        "top_n": f"top-N is not there yet: {_LATER}",
+        "intersect_all": "number equal rows with over: ROW_NUMBER(), then use intersect",
+        "except_all": "number equal rows with over: ROW_NUMBER(), then use except",
+        "union_all": "'union' keeps all rows; with distinct: true each once",
+        "group_by": "use key_by",
+        "where": "use filter",
+        "order": "use order_by",
     },
 )
 PIPELINE = RecordSpec(
@@ -403,6 +451,12 @@ PIPELINE = RecordSpec(
         KeySpec("settings", RecordValue(SETTINGS), "Settings of the whole pipeline."),
         KeySpec(
             "sources", MapValue(RecordValue(SOURCE), NODE_NAME, partial=True), "Where rows come from.", required=True
+        ),
+        KeySpec(
+            "functions",
+            MapValue(PYTHON_NAME, FUNCTION_NAME, partial=True),
+            "The user's own functions for SQL: name and `module:attribute`, importable from the pipeline's folder. Known in `sql`, "
+            "`filter`, `select`, `join`, `unnest`, `over`, `top_n`, and `aggregate` without `window`.",
         ),
         KeySpec("steps", MapValue(RecordValue(STEP), NODE_NAME, partial=True), "What happens to them, in any order."),
         KeySpec("sinks", MapValue(RecordValue(SINK), NODE_NAME, partial=True), "Where they go.", required=True),

@@ -31,6 +31,7 @@ from flowrun.frontend.yaml.spec import (
     VariantValue,
     records,
 )
+from flowrun.plan.tables import TableRole, declared_options
 
 Json: TypeAlias = dict[str, Any]
 
@@ -140,8 +141,9 @@ def _or_reference(*schemas: Json) -> Json:
 
 def _connector_rule(record: RecordSpec, connector: Connector, formats: Iterable[FormatOptions]) -> Json:
     """If this connector is named, then only its options (and those of its formats) may stand beside the record's own keys."""
-    options = connector.source_options if record is SOURCE else connector.sink_options
-    named = list(options)
+    roles = (TableRole.SOURCE, TableRole.LOOKUP) if record is SOURCE else (TableRole.SINK,)
+    options = [o for role in roles if _has_role(connector, role) for o in declared_options(connector, None, role)]
+    named = list({o.name: o for o in options}.values())
     for format_ in formats:
         if format_.name in connector.formats:
             named += [_prefixed(o, format_.name) for o in format_.options]
@@ -161,6 +163,10 @@ def _connector_rule(record: RecordSpec, connector: Connector, formats: Iterable[
     if patterns:
         rule["patternProperties"] = patterns
     return {"if": {"properties": {"connector": {"const": connector.name}}, "required": ["connector"]}, "then": rule}
+
+
+def _has_role(connector: Connector, role: TableRole) -> bool:
+    return role is not TableRole.LOOKUP or connector.create_lookup is not None
 
 
 def _prefixed(option: Option, prefix: str) -> Option:

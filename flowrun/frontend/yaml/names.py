@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from flowrun.errors import did_you_mean
+from flowrun.errors import Location, did_you_mean
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.sql.query_names import tables_named
 from flowrun.frontend.yaml.nodes import YamlScalar
 from flowrun.frontend.yaml.spec import Named, Section
+from flowrun.frontend.yaml.step_queries import SET_PARTS
 
 
 class OutputKind(Enum):
@@ -32,6 +34,14 @@ class Output:
     key: YamlScalar
 
 
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A name that a step or sink reads, and where it says so."""
+
+    text: str
+    location: Location
+
+
 class Names:
     """All outputs of a document by name, and the order in which steps can be built."""
 
@@ -39,6 +49,7 @@ class Names:
         self._diagnostics = diagnostics
         self._steps = sections(document.named("steps"))
         self._sinks = sections(document.named("sinks"))
+        self._references: dict[int, tuple[Reference, ...]] = {}
         self.outputs: dict[str, Output] = {}
         for name, named in document.named("sources").items():
             self._declare(Output(name, OutputKind.SOURCE, name, named.key))
@@ -57,11 +68,18 @@ class Names:
                 hint="sources, steps, split branches, late and side outputs share their names; rename one",
             )
 
+    def references(self, section: Section) -> tuple[Reference, ...]:
+        """The names that a step or sink reads."""
+        found = self._references.get(id(section))
+        if found is None:
+            found = self._references[id(section)] = tuple(_references(section))
+        return found
+
     def check_references(self) -> None:
         """Report names that nobody produces."""
         for sections_ in (self._steps, self._sinks):
             for section in sections_.values():
-                for reference in references(section):
+                for reference in self.references(section):
                     if reference.text not in self.outputs:
                         self._diagnostics.error(
                             f"there is no source or step '{reference.text}'",
@@ -108,10 +126,10 @@ class Names:
                         state[step] = 3
         return order
 
-    def _inputs(self, step: str) -> Iterator[tuple[str, YamlScalar]]:
+    def _inputs(self, step: str) -> Iterator[tuple[str, Reference]]:
         """The steps that a step reads, with where it says so."""
         section = self._steps.get(step)
-        for reference in references(section) if section is not None else ():
+        for reference in self.references(section) if section is not None else ():
             output = self.outputs.get(reference.text)
             if output is not None and output.kind is not OutputKind.SOURCE:
                 yield output.owner, reference
@@ -120,7 +138,7 @@ class Names:
         """Warn of sources and steps whose rows reach no sink, and of side outputs that nobody reads."""
         read: set[str] = set()
         reached: set[str] = set()
-        pending = [r for section in self._sinks.values() for r in references(section)]
+        pending = [r for section in self._sinks.values() for r in self.references(section)]
         while pending:
             reference = pending.pop()
             output = self.outputs.get(reference.text)
@@ -129,7 +147,7 @@ class Names:
                 continue
             reached.add(output.owner)
             section = self._steps.get(output.owner)
-            pending += references(section) if section is not None else ()
+            pending += self.references(section) if section is not None else ()
         for output in self.outputs.values():
             if output.owner not in reached and output.kind in (OutputKind.SOURCE, OutputKind.STEP):
                 self._diagnostics.warning(
@@ -152,10 +170,21 @@ def sections(entries: Mapping[str, Named]) -> dict[str, Section]:
     return {name: n.value for name, n in entries.items() if isinstance(n.value, Section)}
 
 
-def references(section: Section) -> tuple[YamlScalar, ...]:
-    """The names that a step or sink reads."""
-    single = section.scalar("from")
-    return (*((single,) if single is not None else ()), *section.scalars("union"))
+def _references(section: Section) -> Iterator[Reference]:
+    scalars = [
+        section.scalar("from"),
+        *section.scalars("union"),
+        *(n for key in SET_PARTS for n in section.scalars(key)),
+    ]
+    join = section.section("join")
+    for scalar in (*scalars, join.scalar("with") if join is not None else None):
+        if scalar is not None:
+            yield Reference(scalar.text, scalar.location)
+    query = section.scalar("sql")
+    if query is None:
+        return
+    for table in tables_named(query.text):
+        yield Reference(table.text, query.locate(table.span[0], table.span[1] - table.span[0]))
 
 
 def _side_outputs(owner: str, section: Section) -> Iterator[Output]:

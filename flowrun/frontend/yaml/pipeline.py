@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from flowrun.errors import Location, near_matches
+from flowrun.errors import Location
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.references import References
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.yaml.aggregations import AggregationReader
 from flowrun.frontend.yaml.checking import check_document
 from flowrun.frontend.yaml.document import DOCUMENT
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.frontend.yaml.interpolation import Interpolation, unused_variables
-from flowrun.frontend.yaml.names import Names, references, sections
+from flowrun.frontend.yaml.functions import read_functions
+from flowrun.frontend.yaml.interpolation import Interpolation
+from flowrun.frontend.yaml.names import Names, sections
 from flowrun.frontend.yaml.nodes import YamlScalar
 from flowrun.frontend.yaml.overrides import apply_overrides
+from flowrun.frontend.yaml.plan_checks import checked_plan
 from flowrun.frontend.yaml.python_functions import PythonReader
+from flowrun.frontend.yaml.queries import QueryReader
 from flowrun.frontend.yaml.reader import read_yaml
+from flowrun.frontend.yaml.relational_parts import RelationalParts
 from flowrun.frontend.yaml.settings import read_settings
 from flowrun.frontend.yaml.sinks import SinkReader
 from flowrun.frontend.yaml.sources import SourceReader
@@ -52,17 +57,16 @@ def read_pipeline(
             diagnostics.error("the pipeline is empty", source.locate(0), hint="begin with sources:, steps: and sinks:")
         return None
     tree = apply_overrides(tree, overrides, diagnostics)
-    interpolation = Interpolation(variables, environment, folder)
-    tree = interpolation.apply(tree, diagnostics)
-    for name in unused_variables(interpolation):
-        close = near_matches(name, interpolation.used)
-        hint = f"did you mean '{close[0]}'?" if close else None
-        diagnostics.warning(f"the variable '{name}' is given but the pipeline does not use it", None, hint=hint)
+    references = References(variables, environment, folder)
+    tree = Interpolation(references).apply(tree, diagnostics)
+    references.warn_unused("the pipeline", diagnostics)
     document = check_document(tree, DOCUMENT, diagnostics)
     if document is None:
         return None
     plan = _Builder(document, folder, diagnostics).plan(source)
-    return None if diagnostics.has_errors else plan
+    if diagnostics.has_errors:
+        return None
+    return checked_plan(plan, document, diagnostics)
 
 
 class _Builder:
@@ -76,9 +80,11 @@ class _Builder:
         tables = TableReader(diagnostics)
         self._sources = SourceReader(diagnostics, expressions, tables)
         self._sinks = SinkReader(diagnostics, tables)
-        self._steps = StepReader(
-            diagnostics, expressions, AggregationReader(diagnostics, expressions), PythonReader(diagnostics, folder)
-        )
+        aggregations = AggregationReader(diagnostics, expressions)
+        queries = QueryReader(diagnostics, read_functions(document, folder, diagnostics))
+        relational = RelationalParts(diagnostics, queries, expressions, aggregations)
+        functions = PythonReader(diagnostics, folder)
+        self._steps = StepReader(diagnostics, expressions, aggregations, functions, relational)
 
     def plan(self, source: SourceText) -> Plan:
         """The plan of everything that could be built."""
@@ -94,8 +100,9 @@ class _Builder:
         for name in order:
             section = steps[name].value
             if isinstance(section, Section):
-                inputs = [self._nodes.get(r.text) for r in references(section)]
-                for output, node in self._steps.read(name, section, inputs, steps[name].location).items():
+                read = names.references(section)
+                found = self._steps.read(name, section, read, self._nodes, steps[name].location)
+                for output, node in found.items():
                     self._nodes.setdefault(output, node)
         sinks = tuple(s for s in self._read_sinks() if s is not None)
         if not self._diagnostics.has_errors:

@@ -56,7 +56,7 @@ def _section(record: RecordSpec) -> str:
 
 
 def _heading(record: RecordSpec) -> str:
-    title = record.title.removeprefix("a ").removeprefix("the ")
+    title = record.title.removeprefix("a ").removeprefix("an ").removeprefix("the ")
     return title[0].upper() + title[1:]
 
 

@@ -34,6 +34,9 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         batch_rows=section.integer("batch_rows") or default.batch_rows,
         latency_interval_ms=section.integer("latency_interval"),
         local_aggregation=_or(section.flag("local_aggregation"), default.local_aggregation),
+        state_ttl_ms=section.integer("state_ttl") or 0,
+        split_distinct=_or(section.flag("split_distinct"), default.split_distinct),
+        split_distinct_buckets=section.integer("split_distinct_buckets") or default.split_distinct_buckets,
         checkpoint=read_checkpoint(section.section("checkpoint"), diagnostics),
         restart=read_restart(section.section("restart"), diagnostics),
     )

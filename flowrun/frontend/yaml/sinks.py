@@ -32,6 +32,8 @@ class SinkReader:
         if partition_keys:
             self._tables.check_partitions(section)
         found = self._tables.read(name, section, TableRole.SINK, partition_keys or ())
+        if not self._tables.check_primary_key(section, schema):
+            return None
         if found is None or projected is None or schema is None or partition_keys is None:
             return None
         table, given = found

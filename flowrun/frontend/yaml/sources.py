@@ -38,6 +38,8 @@ class SourceReader:
         for key in section.scalars("partition_by"):
             if find_column(physical, key, "the schema", self._diagnostics) is None:
                 found = None
+        if not self._tables.check_primary_key(section, physical):
+            found = None
         columns, projections = self._computed(section, physical)
         watermark = self._watermark(section, columns, projections)
         if found is not None:

@@ -1,23 +1,26 @@
-"""Steps of the document as plan nodes: filter, select, map, window aggregation or process function, having and split, in this order."""
+"""Steps of the document as plan nodes: its parts one after the other, each over the rows of the one before."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
-from flowrun.core.schema import Field, Schema
-from flowrun.core.types import DataType
+from flowrun.core.schema import Schema
 from flowrun.errors import Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.yaml.aggregations import AggregationReader
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.frontend.yaml.hints import node_hints, part_hints
+from flowrun.frontend.yaml.hints import node_hints
+from flowrun.frontend.yaml.names import Reference
 from flowrun.frontend.yaml.nodes import YamlScalar
 from flowrun.frontend.yaml.python_functions import PythonReader
+from flowrun.frontend.yaml.relational_parts import RelationalParts, Tables
 from flowrun.frontend.yaml.spec import Section
-from flowrun.functions.coercion import common_type
-from flowrun.plan.expressions import Cast, ColumnRef, Expression
-from flowrun.plan.nodes import Calc, NodeHints, PlanNode, SideOutput, Split, Union
+from flowrun.frontend.yaml.stages import Stages, filtered
+from flowrun.frontend.yaml.step_checks import check_parts
+from flowrun.frontend.yaml.step_queries import SET_PARTS
+from flowrun.frontend.yaml.unions import union_of
+from flowrun.plan.expressions import Expression
+from flowrun.plan.nodes import Calc, NodeHints, PlanNode, SideOutput, Split
 
 
 class StepReader:
@@ -29,130 +32,119 @@ class StepReader:
         expressions: ExpressionReader,
         aggregations: AggregationReader,
         functions: PythonReader,
+        relational: RelationalParts,
     ) -> None:
         self._diagnostics = diagnostics
         self._expressions = expressions
         self._aggregations = aggregations
         self._functions = functions
+        self._relational = relational
 
     def read(
-        self, name: str, section: Section, inputs: Sequence[PlanNode | None], at: Location
+        self,
+        name: str,
+        section: Section,
+        references: Sequence[Reference],
+        nodes: Mapping[str, PlanNode | None],
+        at: Location,
     ) -> dict[str, PlanNode | None]:
         """The step's outputs by name: its own, its split branches and its late rows; None where they are not known.
 
         Args:
             name: of the step.
             section: the step as written.
-            inputs: the nodes that `from` or `union` name, None for those that could not be built.
+            references: the names that it reads.
+            nodes: what they name, None for those that could not be built.
             at: where the step's name stands.
         """
-        self._check_keys(section)
-        hints = node_hints("steps", name, section, at)
-        stages = _Stages(section, hints)
-        node = self._input(section, inputs, stages)
+        fits = check_parts(section, self._diagnostics)
+        stages = Stages(name, section, node_hints("steps", name, section, at))
+        tables = {r.text: node for r in references if (node := nodes.get(r.text)) is not None}
+        complete = len(tables) == len({r.text for r in references})
         outputs: dict[str, PlanNode | None] = dict.fromkeys(section.named("split"))
-        node = self._calc(section, node, stages)
+        node = self._rows(section, tables, stages) if fits and complete else None
         node = self._python(section, node, stages)
-        window = section.section("window")
-        if window is not None and section.has("aggregate"):
-            found = self._aggregations.read(section, window, node, stages.hints)
-            late = window.scalar("late_output")
-            if late is not None:
-                outputs[late.text] = found.late if found is not None else None
-            node = found.node if found is not None else None
-            node = self._having(section, node, stages)
-        if section.has("process"):
-            node = self._process(section, node, stages, outputs)
+        node = self._relational_rows(section, node, stages)
+        node = self._keyed(section, node, stages, outputs)
+        if section.has("top_n"):
+            node = self._relational.top_n(section, node, stages)
+        if section.has("order_by") or section.has("limit"):
+            node = self._relational.ordered(section, node, stages)
         outputs[name] = self._split(section, node, stages, outputs)
         return outputs
 
-    # -- keys -------------------------------------------------------------------------------------------------------
-
-    def _check_keys(self, section: Section) -> None:
-        error = self._diagnostics.error
-        if section.has("from") and section.has("union"):
-            error("a step has either 'from' or 'union'", section.at("union"), hint="remove one of them")
-        elif not section.has("from") and not section.has("union"):
-            error("a step needs the key 'from' (or 'union')", section.location, hint="name the source or step to read")
-        if section.has("map") and section.has("flat_map"):
-            error("a step has either 'map' or 'flat_map'", section.at("flat_map"), hint="use a second step")
-        if section.has("window") and not section.has("aggregate"):
-            error("'window' needs 'aggregate'", section.at("window"), hint='e.g. aggregate: ["COUNT(*) AS n"]')
-        if section.has("aggregate") and not section.has("window"):
-            error(
-                "'aggregate' without 'window' would update its results for ever, which this version cannot do",
-                section.at("aggregate"),
-                hint="add window: {type: tumbling, size: 1m}, or {type: global, time: processing} for one result at the end",
-            )
-        if section.has("process") and (section.has("window") or section.has("aggregate")):
-            error(
-                "a step has either 'process' or 'window' and 'aggregate'",
-                section.at("process"),
-                hint="use a second step",
-            )
-        if section.has("key_by") and not any(section.has(k) for k in ("window", "aggregate", "process")):
-            error(
-                "'key_by' has no effect without 'window' and 'aggregate', or 'process'",
-                section.at("key_by"),
-                hint="remove it",
-            )
-        if section.has("having") and not section.has("aggregate"):
-            error("'having' filters results of 'aggregate'", section.at("having"), hint="use filter")
-        if section.has("null_keys") and not section.has("key_by"):
-            error("'null_keys' has no effect without 'key_by'", section.at("null_keys"), hint="remove it")
-
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _input(self, section: Section, inputs: Sequence[PlanNode | None], stages: _Stages) -> PlanNode | None:
-        known = [i for i in inputs if i is not None]
-        if not known or len(known) < len(inputs) or (section.has("from") and section.has("union")):
+    def _rows(self, section: Section, tables: Tables, stages: Stages) -> PlanNode | None:
+        """The input, joined, filtered and projected."""
+        relational = self._relational
+        if section.has("join") or section.has("unnest") or (section.has("from") and self._needs_binder(section)):
+            return relational.selected(section, tables, stages)
+        node: PlanNode | None
+        part = next((p for p in SET_PARTS if section.has(p)), None)
+        if section.has("sql"):
+            node = relational.query(section, tables, stages)
+        elif part is not None:
+            node = None if section.broken(part) else relational.combined(part, section, tables, stages)
+        elif section.has("union"):
+            members = [tables[s.text] for s in section.scalars("union")]
+            node = union_of(section, members, stages.hints, self._diagnostics) if members else None
+        else:
+            node = tables.get(section.text("from") or "")
+        if node is not None and self._needs_binder(section):
+            return relational.selected(section, {stages.input: node}, stages)
+        return self._calc(section, node, stages)
+
+    def _needs_binder(self, section: Section) -> bool:
+        """Whether `filter` and `select` may call functions that only queries know."""
+        return self._relational.has_functions and (section.has("filter") or section.has("select"))
+
+    def _relational_rows(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
+        """match_recognize, windows without aggregates, distinct and over."""
+        if section.has("match_recognize"):
+            node = self._relational.matched(section, node, stages)
+        window = section.section("window")
+        if window is not None and not section.has("aggregate"):
+            node = self._aggregations.with_windows(section, window, node, stages.hints)
+        node = self._relational.distinct(section, node, stages)
+        if section.has("over"):
+            node = self._relational.with_window_functions(section, node, stages)
+        return node
+
+    def _keyed(
+        self, section: Section, node: PlanNode | None, stages: Stages, outputs: dict[str, PlanNode | None]
+    ) -> PlanNode | None:
+        """key_by with process, aggregate or deduplicate; late and side outputs are added to `outputs`."""
+        window = section.section("window")
+        if section.has("aggregate"):
+            if section.has("window"):
+                node = self._windowed(section, window, node, stages, outputs)
+            else:
+                node = self._relational.grouped(section, node, stages)
+            node = self._having(section, node, stages)
+        if section.has("deduplicate"):
+            node = self._relational.deduplicated(section, node, stages)
+        if section.has("process"):
+            node = self._process(section, node, stages, outputs)
+        return node
+
+    def _windowed(
+        self,
+        section: Section,
+        window: Section | None,
+        node: PlanNode | None,
+        stages: Stages,
+        outputs: dict[str, PlanNode | None],
+    ) -> PlanNode | None:
+        if window is None:
             return None
-        if not section.has("union"):
-            return known[0]
-        return self._union(section, known, stages)
+        found = self._aggregations.read(section, window, node, stages.hints)
+        late = window.scalar("late_output")
+        if late is not None:
+            outputs[late.text] = found.late if found is not None else None
+        return found.node if found is not None else None
 
-    def _union(self, section: Section, members: list[PlanNode], stages: _Stages) -> PlanNode | None:
-        """All rows of the members, whose columns must agree; texts of different lengths take the longest."""
-        scalars = section.scalars("union")
-        first = members[0].schema
-        types: list[DataType] = list(first.types)
-        nullable = [f.nullable for f in first]
-        for scalar, member in zip(scalars[1:], members[1:], strict=True):
-            if not self._same_columns(scalars[0], first, scalar, member.schema, types):
-                return None
-            nullable = [a or f.nullable for a, f in zip(nullable, member.schema, strict=True)]
-        schema = Schema(tuple(Field(n, t, o) for n, t, o in zip(first.names, types, nullable, strict=True)))
-        widened = tuple(_as_schema(m, schema, stages.hints("union")) for m in members)
-        return Union(schema=schema, hints=stages.hints("union"), members=widened)
-
-    def _same_columns(
-        self, first_name: YamlScalar, first: Schema, scalar: YamlScalar, schema: Schema, types: list[DataType]
-    ) -> bool:
-        for position in range(max(len(first), len(schema))):
-            left = first.fields[position] if position < len(first) else None
-            right = schema.fields[position] if position < len(schema) else None
-            same_name = left is not None and right is not None and left.name == right.name
-            if same_name and left is not None and right is not None:
-                common = types[position] if right.type == types[position] else None
-                if right.type.is_character and types[position].is_character:
-                    common = common_type((types[position], right.type))
-                if common is not None:
-                    types[position] = common
-                    continue
-            names = (first_name.text, scalar.text)
-            shown = [
-                f"'{f.name} {f.type}' in {n}" if f else f"missing in {n}"
-                for f, n in zip((left, right), names, strict=True)
-            ]
-            self._diagnostics.error(
-                f"the inputs of a union have different columns: column {position + 1} is {shown[0]}, but {shown[1]}",
-                scalar.location,
-                hint="bring them to the same names and types, in the same order, with select",
-            )
-            return False
-        return True
-
-    def _calc(self, section: Section, node: PlanNode | None, stages: _Stages) -> PlanNode | None:
+    def _calc(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
         filter_text = section.scalar("filter")
         if node is None:
             return None
@@ -160,7 +152,7 @@ class StepReader:
         if filter_text is not None:
             condition = self._expressions.condition(filter_text, node.schema)
         if not section.has("select"):
-            return node if condition is None else _filtered(node, condition, stages.hints("filter"))
+            return node if condition is None else filtered(node, condition, stages.hints("filter"))
         items = self._expressions.projections(section.scalars("select"), node.schema)
         if section.broken("select") or items is None:
             return None
@@ -172,14 +164,14 @@ class StepReader:
             condition=condition,
         )
 
-    def _python(self, section: Section, node: PlanNode | None, stages: _Stages) -> PlanNode | None:
+    def _python(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
         for key in ("map", "flat_map"):
             if section.has(key):
                 node = self._functions.read(section, key, node, stages.hints("map"))
         return node
 
     def _process(
-        self, section: Section, node: PlanNode | None, stages: _Stages, outputs: dict[str, PlanNode | None]
+        self, section: Section, node: PlanNode | None, stages: Stages, outputs: dict[str, PlanNode | None]
     ) -> PlanNode | None:
         """The process function's rows; its side outputs are added to `outputs`."""
         keys: tuple[int, ...] | None = None
@@ -195,15 +187,15 @@ class StepReader:
                 outputs[name] = SideOutput(schema=process.side_outputs[name], hints=hints, input=process, tag=name)
         return process
 
-    def _having(self, section: Section, node: PlanNode | None, stages: _Stages) -> PlanNode | None:
+    def _having(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
         text = section.scalar("having")
         if text is None or node is None:
             return node
         condition = self._expressions.condition(text, node.schema)
-        return node if condition is None else _filtered(node, condition, stages.hints("having"))
+        return node if condition is None else filtered(node, condition, stages.hints("having"))
 
     def _split(
-        self, section: Section, node: PlanNode | None, stages: _Stages, outputs: dict[str, PlanNode | None]
+        self, section: Section, node: PlanNode | None, stages: Stages, outputs: dict[str, PlanNode | None]
     ) -> PlanNode | None:
         branches = section.named("split")
         if node is None or not branches:
@@ -221,45 +213,3 @@ class StepReader:
             hints = NodeHints(name=name, location=branches[name].location)
             outputs[name] = SideOutput(schema=node.schema, hints=hints, input=split, tag=name)
         return split
-
-
-class _Stages:
-    """Hints of the nodes of one step: the main node has the step's own, the others derived ones."""
-
-    def __init__(self, section: Section, hints: NodeHints) -> None:
-        self._hints = hints
-        self._main = _main_part(section)
-
-    def hints(self, part: str) -> NodeHints:
-        """Hints of the node that does `part` of the step."""
-        return self._hints if part == self._main else part_hints(self._hints, part)
-
-
-def _main_part(section: Section) -> str:
-    """The part that carries the step's uid and name: the one with state if there is one, else the last."""
-    for stateful in ("window", "process"):
-        if section.has(stateful):
-            return stateful
-    order = (("split", "split"), ("flat_map", "map"), ("map", "map"), ("select", "select"), ("filter", "filter"))
-    return next((part for key, part in order if section.has(key)), "union")
-
-
-def _filtered(node: PlanNode, condition: Expression, hints: NodeHints) -> PlanNode:
-    identity = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(node.schema))
-    return Calc(schema=node.schema, hints=hints, input=node, projections=identity, condition=condition)
-
-
-def _as_schema(node: PlanNode, schema: Schema, hints: NodeHints) -> PlanNode:
-    """The node with columns cast to the types of `schema`, if any differs."""
-    if node.schema.types == schema.types:
-        return node
-    projections: list[Expression] = []
-    for position, (have, want) in enumerate(zip(node.schema, schema, strict=True)):
-        column = ColumnRef(have.type, position, have.name)
-        projections.append(column if have.type == want.type else Cast(want.type, column))
-    return Calc(
-        schema=schema,
-        hints=replace(part_hints(hints, "cast"), uid=None, place=None),
-        input=node,
-        projections=tuple(projections),
-    )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from flowrun.api.connector import Connector
 from flowrun.connectors.registry import connector_named, connector_names
+from flowrun.core.schema import Schema
 from flowrun.errors import OptionError, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.yaml.columns import find_column
 from flowrun.frontend.yaml.options import GivenOptions, flatten_options
 from flowrun.frontend.yaml.spec import Section
 from flowrun.plan.nodes import TableReference
@@ -46,7 +49,9 @@ class TableReader:
             return None
         if given is None:
             return None
-        _, problems = parse_table_options(connector, format_name, role, given.values)
+        _, problems = parse_table_options(
+            connector, format_name, role, _asked_or_read(connector, format_name, role, given)
+        )
         for problem in problems:
             self._report_option(problem, given, section)
         if problems:
@@ -58,9 +63,21 @@ class TableReader:
             options=dict(given.values),
             format=format_name,
             partition_keys=partition_keys,
+            primary_key=tuple(s.text for s in section.scalars("primary_key")),
             secret_options=frozenset(secrets),
         )
         return table, given
+
+    def check_primary_key(self, section: Section, schema: Schema | None) -> bool:
+        """Whether the columns of `primary_key` are there, once each; what is wrong is reported."""
+        if schema is None:
+            return not section.broken("primary_key")
+        keys = section.scalars("primary_key")
+        found = [find_column(schema, key, "the schema", self._diagnostics) for key in keys]
+        for position, key in enumerate(keys):
+            if key.text in [k.text for k in keys[:position]]:
+                self._diagnostics.error(f"'{key.text}' is in the primary key twice", key.location)
+        return None not in found and len(set(found)) == len(found) and not section.broken("primary_key")
 
     def check_partitions(self, section: Section) -> None:
         """Report `partition_by` on a connector that has no partitions."""
@@ -78,3 +95,16 @@ class TableReader:
         if key in given.keys and near_key and not (problem.hint or "").startswith("did you mean"):
             problem = OptionError(key, problem.message, hint=did_you_mean(key, near_key))
         given.report(problem, section, self._diagnostics)
+
+
+def _asked_or_read(
+    connector: Connector, format_name: str | None, role: TableRole, given: GivenOptions
+) -> dict[str, object]:
+    """The options of a source without those of its other role: rows of a source may be read, or asked for by a lookup join."""
+    if role is not TableRole.SOURCE or connector.create_lookup is None:
+        return dict(given.values)
+    own = declared_options(connector, format_name, role)
+    lookup = declared_options(connector, format_name, TableRole.LOOKUP)
+    return {
+        k: v for k, v in given.values.items() if any(o.matches(k) for o in own) or not any(o.matches(k) for o in lookup)
+    }

@@ -50,7 +50,7 @@ def _shape(node: object) -> str:
         ("JSON_VALUE(p, '$.a')", "JSON_VALUE(p, '$.a', 'NULL', NULL, 'NULL', NULL)"),
         (
             "JSON_VALUE(p, '$.a' RETURNING INT DEFAULT 5 ON EMPTY ERROR ON ERROR)",
-            "Cast(JSON_VALUE(p, '$.a', 'DEFAULT', 5, 'ERROR', NULL), INT)",
+            "Cast(JSON_VALUE(p, '$.a', 'DEFAULT', '5', 'ERROR', NULL), INT)",
         ),
         ("JSON_QUERY(p, '$.a' WITH CONDITIONAL ARRAY WRAPPER EMPTY ARRAY ON EMPTY)",
          "JSON_QUERY(p, '$.a', 'CONDITIONAL', 'EMPTY ARRAY', 'NULL')"),

@@ -7,21 +7,22 @@ from pathlib import Path
 import pytest
 
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.references import References
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.yaml.interpolation import Interpolation, unused_variables
+from flowrun.frontend.yaml.interpolation import Interpolation
 from flowrun.frontend.yaml.nodes import YamlMapping, YamlScalar, scalars
 from flowrun.frontend.yaml.reader import read_yaml
 
 
 def fill(
     text: str, *, folder: Path = Path(), environment: dict[str, str] | None = None, **variables: str
-) -> tuple[list[YamlScalar], Diagnostics, Interpolation]:
+) -> tuple[list[YamlScalar], Diagnostics, References]:
     source = SourceText("p.yaml", text)
     diagnostics = Diagnostics(source)
     tree = read_yaml(source, diagnostics)
     assert tree is not None
-    interpolation = Interpolation(variables, environment or {}, folder)
-    return list(scalars(interpolation.apply(tree, diagnostics))), diagnostics, interpolation
+    references = References(variables, environment or {}, folder)
+    return list(scalars(Interpolation(references).apply(tree, diagnostics))), diagnostics, references
 
 
 def test_the_command_line_wins_over_the_environment() -> None:
@@ -97,8 +98,11 @@ def test_a_secret_is_read_from_its_file_and_masked_in_every_message(tmp_path: Pa
 
 
 def test_variables_that_the_document_does_not_mention_are_known() -> None:
-    _, _, interpolation = fill("a: ${DIR}", DIR="d", DRI="e")
-    assert unused_variables(interpolation) == ["DRI"]
+    _, diagnostics, references = fill("a: ${DIR}", DIR="d", DRI="e")
+    references.warn_unused("the pipeline", diagnostics)
+    (warning,) = diagnostics.found
+    assert "'DRI' is given but the pipeline does not use it" in warning.message
+    assert warning.hint == "did you mean 'DIR'?"
 
 
 def test_an_alias_is_filled_once_and_stays_one_node() -> None:
@@ -106,6 +110,6 @@ def test_an_alias_is_filled_once_and_stays_one_node() -> None:
     diagnostics = Diagnostics(source)
     tree = read_yaml(source, diagnostics)
     assert tree is not None
-    filled = Interpolation({"V": "1"}, {}, Path()).apply(tree, diagnostics)
+    filled = Interpolation(References({"V": "1"}, {}, Path())).apply(tree, diagnostics)
     assert isinstance(filled, YamlMapping)
     assert filled.get("a") is filled.get("b")

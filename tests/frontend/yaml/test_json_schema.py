@@ -14,7 +14,9 @@ from flowrun.frontend.yaml.json_schema import DIALECT, json_schema
 PIPELINES = sorted((Path(__file__).parents[3] / "pipelines").rglob("*.yaml"))
 VALID = """
 name: everything
+functions: {clean: "functions:clean"}
 settings:
+  state_ttl: 0
   parallelism: ${P:-2}
   buffer_timeout: 0
   checkpoint: {interval: 10s, mode: exactly_once, dir: state, retain: 3, unaligned: false, timeout: 10m, min_pause: 0s}
@@ -27,6 +29,8 @@ sources:
     csv.field-delimiter: ";"
     csv: {null-literal: "-"}
     schema: {id: BIGINT, ts: TIMESTAMP(3)}
+    primary_key: [id]
+    lookup.cache: none
     computed: {day: "DATE_FORMAT(ts, 'yyyy-MM-dd')"}
     watermark: {column: ts, delay: 1m 30s, idle_timeout: 30s}
     parallelism: 2
@@ -54,10 +58,35 @@ steps:
   v:
     from: u
     process: {function: "functions:Alerts", with: {limit: 5, names: [a, b]}, schema: {a: INT}, side_outputs: {side: {a: INT}}}
+  w: {sql: "SELECT id, a FROM s, v"}
+  j:
+    from: w
+    join: {with: orders, as: o, type: left, on: w.id = o.id, as_of: w.ts, kind: temporal}
+    unnest: {column: tags, as: [tag], ordinality: pos, outer: true}
+    over: ["SUM(a) OVER (PARTITION BY id ORDER BY ts) AS total"]
+    distinct: true
+  k: {from: j, key_by: id, deduplicate: {keep: last, order_by: ts}, order_by: ts}
+  l: {intersect: [j, k], top_n: {partition_by: id, order_by: [a DESC], n: 5, rank: rn, function: dense_rank}}
+  m: {except: [j, k], match_recognize: PATTERN (A B), order_by: a, limit: 10, offset: 5}
 sinks:
-  out: {from: x, connector: filesystem, path: out/, format: json, partition_by: [a], schema: {a: BIGINT}}
+  out: {from: x, connector: filesystem, path: out/, format: json, partition_by: [a], schema: {a: BIGINT}, primary_key: a}
   late: {from: late, connector: print}
 """
+
+
+class Yaml12(yaml.SafeLoader):
+    """Reads as editors do, by YAML 1.2: only true and false are booleans, `on` is a text."""
+
+
+Yaml12.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read(text: str) -> Any:
+    """A document as its editor sees it."""
+    return yaml.load(text, Yaml12)
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +98,12 @@ def validator() -> Any:
 
 
 def test_a_pipeline_with_everything_is_accepted(validator: Any) -> None:
-    assert [e.message for e in validator.iter_errors(yaml.safe_load(VALID))] == []
+    assert [e.message for e in validator.iter_errors(read(VALID))] == []
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda p: p.stem)
 def test_the_example_pipelines_are_accepted(validator: Any, path: Path) -> None:
-    assert [e.message for e in validator.iter_errors(yaml.safe_load(path.read_text()))] == []
+    assert [e.message for e in validator.iter_errors(read(path.read_text()))] == []
 
 
 @pytest.mark.parametrize(
@@ -105,8 +134,18 @@ def test_the_example_pipelines_are_accepted(validator: Any, path: Path) -> None:
         ("union: [orders, numbers]", "union: [orders]"),
         ("connector: print", "connector: socket"),
         ("  late: {from: late", "  late: {frm: late"),
+        ('sql: "SELECT', 'sqll: "SELECT'),
+        ("type: left, on", "type: outer, on"),
+        ("kind: temporal", "kind: hash"),
+        ("keep: last", "keep: newest"),
+        ("function: dense_rank", "function: sum"),
+        ("as: [tag]", "as: []"),
+        ("limit: 10", "limit: 0"),
+        ("state_ttl: 0", "state_ttl: -5"),
+        ("primary_key: a}", "primary-key: a}"),
+        ('clean: "functions:clean"', "clean: functions"),
     ],
 )
 def test_typos_are_rejected(validator: Any, right: str, wrong: str) -> None:
     assert right in VALID
-    assert list(validator.iter_errors(yaml.safe_load(VALID.replace(right, wrong, 1))))
+    assert list(validator.iter_errors(read(VALID.replace(right, wrong, 1))))

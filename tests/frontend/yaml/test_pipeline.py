@@ -306,7 +306,7 @@ def test_variables_come_from_the_caller_then_from_the_environment(
         ("missing.yaml", None, "there is no file", None),
         ("ordres.yaml", None, "there is no file", "orders.yaml'?"),
         ("folder.yaml", "", "cannot read", None),
-        ("p.txt", "x: 1", "is no pipeline that this version can read", ".yaml or .yml"),
+        ("p.txt", "x: 1", "is no pipeline", ".sql, .yaml or .yml"),
         ("latin.yaml", b"name: caf\xe9", "is not UTF-8 text: byte 9 is 0xe9", None),
     ],
 )
@@ -336,11 +336,17 @@ steps:
   a: {from: orders, filter: "amount > ${LIMIT:-5} AND user LIKE 'u%'", select: ["*", "amount * 2 AS twice"]}
   b: {from: a, key_by: [user], window: *w, aggregate: ["COUNT(*) AS n", "SUM(twice) AS t"], having: n > 1, uid: b}
   c: {union: [a, a], split: {x: id > 5, y: "user IS NULL"}}
+  d: {sql: "SELECT user, COUNT(*) AS n, MAX(ts) AS at FROM a WHERE amount IN (SELECT amount FROM c) GROUP BY user"}
+  e: {from: a, join: {with: d, as: counted, type: left, on: a.user = counted.user AND n > id}, select: [a.id, n], distinct: true}
+  f: {from: orders, key_by: user, deduplicate: {keep: last}, top_n: {partition_by: user, order_by: [amount DESC], n: 2, rank: place}}
+  g: {from: orders, window: {type: tumbling, size: 1m}, over: ["SUM(amount) OVER (PARTITION BY user ORDER BY ts) AS total"], order_by: ts}
+  h: {from: orders, match_recognize: "PARTITION BY user ORDER BY ts MEASURES A.id AS i PATTERN (A B+ C) DEFINE B AS B.amount > A.amount"}
   s: {from: b, map: "math:sqrt", null_keys: drop}
 """.replace(", null_keys: drop", "")
     + SINK
     + "  late: {from: late, connector: print, standard-error: true, schema: {user: STRING}}\n"
     + "  x: {from: x, connector: filesystem, path: out, format: csv, partition_by: [user], sink.rolling-policy.file-size: 1mb}\n"
+    + "".join(f"  {name}: {{from: {name}, connector: print}}\n" for name in "efgh")
 )
 
 

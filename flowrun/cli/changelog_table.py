@@ -1,0 +1,266 @@
+"""The result of a SELECT on a terminal: a table that takes changes in as they come, and stays when the query ends."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import TextIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from flowrun.api.changelog import ChangelogMode
+from flowrun.api.format import ChangeEncoder
+from flowrun.cli.figures import count_text, duration_text
+from flowrun.connectors.formats.csv_encoder import CsvEncoder
+from flowrun.connectors.formats.csv_format import FORMAT as CSV
+from flowrun.connectors.formats.csv_options import csv_settings
+from flowrun.connectors.formats.debezium_json import FORMAT as DEBEZIUM
+from flowrun.connectors.formats.json_envelope import inserts
+from flowrun.connectors.formats.json_format import FORMAT as JSON
+from flowrun.connectors.formats.registry import prefixed_options
+from flowrun.connectors.live_rows import RowListener, listening
+from flowrun.connectors.newest_rows import NewestRows
+from flowrun.connectors.row_text import column_text
+from flowrun.core.elements import RecordBatch, RowKind
+from flowrun.core.options import parse_options
+from flowrun.core.schema import Field, Schema
+from flowrun.core.types import STRING
+from flowrun.plan.changelog import sink_mode
+from flowrun.plan.expressions import ColumnRef
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Sink
+from flowrun.plan.relational import NullOrder, Rank
+from flowrun.runtime.messages import JobStatus
+
+_FINAL_ROWS = 1000
+"""Of a longer result the last table shows so many rows, and says how many there are."""
+_LEAST_ROWS = 5
+_FRAME_LINES = 6
+Order = tuple[tuple[int, bool, bool], ...]
+"""Columns that a result is ordered by: (position, descending, NULLs first)."""
+
+
+class ResultTable:
+    """The rows of one result as they are now. `take` may be called by any thread.
+
+    Without deletes and updates only the last rows are kept, and all are counted; else all rows that are in the result.
+
+    Args:
+        name: of the result, shown if there are several.
+        schema: its columns.
+        updating: whether rows may be taken back.
+        order: of the rows; empty: the newest first.
+    """
+
+    def __init__(self, name: str, schema: Schema, *, updating: bool, order: Order = ()) -> None:
+        self.name = name
+        self.schema = schema
+        self._order = order
+        self._updating = updating
+        self._lock = threading.Lock()
+        self._rows = NewestRows(schema.arrow, range(len(schema)))
+        self._last: list[pa.RecordBatch] = []
+        self._kept = 0
+        self._count = 0
+        self.changes = 0
+
+    def take(self, batch: RecordBatch) -> None:
+        """Apply changes."""
+        with self._lock:
+            self.changes += batch.num_rows
+            if self._updating:
+                kinds = batch.row_kinds
+                removes = None if kinds is None else (kinds.to_numpy(zero_copy_only=False) & 1).astype(np.bool_)
+                self._rows.add(batch.columns, removes)
+                return
+            self._count += batch.num_rows
+            self._last.append(batch.columns)
+            self._kept += batch.num_rows
+            while self._kept - self._last[0].num_rows >= _FINAL_ROWS:
+                self._kept -= self._last.pop(0).num_rows
+
+    def shown(self, most: int) -> tuple[pa.RecordBatch, int]:
+        """(the rows to show, at most so many, in order; how many rows the result has)."""
+        with self._lock:
+            if self._updating:
+                rows = self._rows.alive()
+                count = rows.num_rows
+            else:
+                kept = self._last or [self._rows.alive()]
+                rows, count = pa.concat_batches(kept), self._count
+        if self._order:
+            return self._sorted(rows).slice(0, most), count
+        newest = np.arange(rows.num_rows)[::-1][:most]
+        return rows.take(pa.array(newest)), count
+
+    def _sorted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        positions = np.arange(rows.num_rows)
+        for column, descending, nulls_first in reversed(self._order):
+            order = pc.array_sort_indices(
+                rows.column(column).take(pa.array(positions)),
+                order="descending" if descending else "ascending",
+                null_placement="at_start" if nulls_first else "at_end",
+            )
+            positions = positions[order.to_numpy()]
+        return rows.take(pa.array(positions))
+
+    def render(self, most: int) -> RenderableType:
+        """The result as a table of at most `most` rows; the line below says how many there are."""
+        rows, count = self.shown(most)
+        more = f", {rows.num_rows} of them shown" if rows.num_rows < count else ""
+        table = Table(box=box.SIMPLE_HEAD)
+        for field in self.schema:
+            numeric = field.type.is_numeric
+            table.add_column(Text(field.name), justify="right" if numeric else "left", overflow="ellipsis")
+        texts = [column_text(column).to_pylist() for column in rows.columns]
+        for row in zip(*texts, strict=True):
+            table.add_row(*(Text("NULL", style="dim") if v is None else Text(v) for v in row))
+        return Group(table, Text(f"{count_text(count)} rows{more}", style="dim"))
+
+
+class ResultView:
+    """Shows results on standard output while their job runs, and leaves them there, whole, when it ends.
+
+    A `View` for the job: the last line says what the job does.
+    """
+
+    def __init__(self, tables: Sequence[ResultTable], console: Console | None = None) -> None:
+        self._tables = tables
+        self._console = console or Console(file=sys.stdout)
+        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        self._listening = ExitStack()
+
+    def __enter__(self) -> ResultView:
+        for table in self._tables:
+            self._listening.enter_context(listening(table.name, table))
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+        self._listening.close()
+        self._console.print(self._group(_FINAL_ROWS))
+
+    def update(self, status: JobStatus) -> None:
+        """Show the present rows."""
+        room = self._console.height // max(1, len(self._tables)) - _FRAME_LINES
+        changes = sum(t.changes for t in self._tables)
+        state = f"{status.state.value.lower()}  {duration_text(status.running_ms)}  {count_text(changes)} changes"
+        self._live.update(Group(self._group(max(_LEAST_ROWS, room)), Text(state, style="dim")))
+
+    def _group(self, most: int) -> RenderableType:
+        shown: list[RenderableType] = []
+        for table in self._tables:
+            if len(self._tables) > 1:
+                shown.append(Text(table.name, style="bold"))
+            shown.append(table.render(most))
+        return Group(*shown)
+
+
+class RowPrinter:
+    """Prints rows as JSON or CSV lines as they come.
+
+    Rows of a result that changes say which change they are: JSON as debezium-json does, CSV in a first column `op`.
+
+    Raises:
+        OptionError: when made: the columns have no form in CSV.
+    """
+
+    def __init__(self, schema: Schema, form: str, *, updating: bool, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._updating = updating
+        self._form = form
+        self._lock = threading.Lock()
+        if form == "csv":
+            options, _ = parse_options(prefixed_options("csv"), {"csv.header": "true"}, "csv")
+            columns = (Field("op", STRING), *schema.fields) if updating else schema.fields
+            CSV.check(schema, options)
+            self._csv = CsvEncoder(Schema(columns), csv_settings(options))
+            self._write(self._csv.header())
+        else:
+            used = DEBEZIUM if updating else JSON
+            options, _ = parse_options(prefixed_options(used.name), {}, used.name)
+            self._json = used.create_encoder(schema, options)
+
+    def take(self, batch: RecordBatch) -> None:
+        """Print rows; those of one batch stay together."""
+        kinds = inserts(batch.num_rows) if batch.row_kinds is None else batch.row_kinds
+        if self._form == "csv":
+            columns = batch.columns
+            if self._updating:
+                symbols = pa.array([k.symbol for k in RowKind]).take(kinds)
+                columns = pa.RecordBatch.from_arrays([symbols, *columns.columns], names=["op", *columns.schema.names])
+            self._write(self._csv.encode(columns))
+        elif isinstance(self._json, ChangeEncoder):
+            self._write(self._json.encode_changes(batch.columns, kinds))
+        else:
+            self._write(self._json.encode(batch.columns))
+
+    def _write(self, data: bytes | pa.Buffer) -> None:
+        with self._lock:
+            self._stream.write(bytes(memoryview(data)).decode())
+            self._stream.flush()
+
+
+def live_sinks(plan: Plan) -> tuple[Sink, ...]:
+    """The sinks whose rows are to be shown live: those of SELECTs without INSERT."""
+    return tuple(s for s in plan.sinks if s.table.connector == "print" and _is_on(s.table.options.get("live")))
+
+
+def _is_on(value: object) -> bool:
+    return str(value).lower() == "true"
+
+
+def result_view(plan: Plan, console: Console | None = None) -> ResultView | None:
+    """The view of a plan's results, if it has any (`live_sinks`). `plan`: after recognition, which knows the order of a LIMIT."""
+    tables = [
+        ResultTable(
+            s.table.name,
+            s.schema,
+            updating=sink_mode(plan, s) is not ChangelogMode.APPEND,
+            order=display_order(s),
+        )
+        for s in live_sinks(plan)
+    ]
+    return ResultView(tables, console) if tables else None
+
+
+@contextmanager
+def printed_results(plan: Plan, form: str) -> Iterator[None]:
+    """Print the rows of a plan's `live_sinks` as lines of `json` or `csv` while the context is open."""
+    with ExitStack() as stack:
+        for sink in live_sinks(plan):
+            updating = sink_mode(plan, sink) is not ChangelogMode.APPEND
+            printer: RowListener = RowPrinter(sink.schema, form, updating=updating)
+            stack.enter_context(listening(sink.table.name, printer))
+        yield
+
+
+def display_order(sink: Sink) -> Order:
+    """The columns that a result is ordered by, if it ends in ORDER BY … LIMIT whose columns it shows; else nothing."""
+    node: PlanNode = sink.input
+    columns: list[int | None] = list(range(len(sink.schema)))
+    while isinstance(node, Calc):
+        projections = node.projections
+        found = [None if c is None else projections[c] for c in columns]
+        columns = [p.index if isinstance(p, ColumnRef) else None for p in found]
+        node = node.input
+    if not isinstance(node, Rank) or node.partition:
+        return ()
+    order: list[tuple[int, bool, bool]] = []
+    for key in node.order:
+        if key.column not in columns:
+            break
+        order.append((columns.index(key.column), key.descending, key.nulls is NullOrder.FIRST))
+    return tuple(order)

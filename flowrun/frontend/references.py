@@ -1,0 +1,95 @@
+"""Values of `${NAME}`, `${NAME:-default}` and `${secret:…}` in users' texts, whatever language the text is in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flowrun.errors import Location, did_you_mean, near_matches
+from flowrun.frontend.diagnostics import Diagnostics
+
+REFERENCE = re.compile(r"\$(?=\$\{)|\$\{([^}]*)(\}?)")
+"""A reference: group 1 is what stands in the braces, group 2 the closing one; without groups the `$` that escapes a `${`."""
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_SECRET = "secret:"
+_SECRET_SOURCES = ("file", "env")
+_FORMS = "write ${NAME}, ${NAME:-default}, ${secret:file:PATH} or ${secret:env:NAME}; $${ stands for a literal ${"
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceValue:
+    """What a reference stands for. `default`: it is the text after `:-`, as written there."""
+
+    text: str
+    secret: bool = False
+    default: bool = False
+
+
+@dataclass(slots=True)
+class References:
+    """Where values come from: `--var` before the environment; secret files are relative to `folder`.
+
+    `used` collects the names of variables that the text mentions.
+    """
+
+    variables: Mapping[str, str]
+    environment: Mapping[str, str]
+    folder: Path
+    used: set[str] = field(default_factory=set)
+
+    def value(self, match: re.Match[str], at: Location, diagnostics: Diagnostics) -> ReferenceValue | None:
+        """The value of a match of `REFERENCE` that has groups; None if there is none, which is reported. Secrets are masked from now on."""
+        inner = match[1]
+        if not match[2]:
+            diagnostics.error("'${' without '}'", at, hint=_FORMS)
+            return None
+        if inner.startswith(_SECRET):
+            secret = self._secret(inner.removeprefix(_SECRET), at, diagnostics)
+            if secret is None:
+                return None
+            diagnostics.add_secret(secret)
+            return ReferenceValue(secret, secret=True)
+        form = _VARIABLE.fullmatch(inner)
+        if form is None:
+            diagnostics.error(f"'${{{inner}}}' names no variable", at, hint=_FORMS)
+            return None
+        name, default = form[1], form[2]
+        self.used.add(name)
+        value = self.variables.get(name, self.environment.get(name))
+        if default is not None and not value:
+            return ReferenceValue(default, default=True)
+        if value is None:
+            close = near_matches(name, [*self.variables, *self.environment])
+            hint = did_you_mean(name, close) if close else f"give it with --var {name}=…, or write ${{{name}:-default}}"
+            diagnostics.error(f"the variable '{name}' is not set", at, hint=hint)
+            return None
+        return ReferenceValue(value)
+
+    def _secret(self, reference: str, at: Location, diagnostics: Diagnostics) -> str | None:
+        origin, _, name = reference.partition(":")
+        if origin not in _SECRET_SOURCES or not name:
+            diagnostics.error(f"'${{secret:{reference}}}' names no secret", at, hint=_FORMS)
+            return None
+        if origin == "env":
+            if name not in self.environment:
+                diagnostics.error(f"the secret's environment variable '{name}' is not set", at)
+                return None
+            return self.environment[name]
+        path = self.folder / name
+        try:
+            return path.read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            diagnostics.error(f"cannot read the secret file '{path}': {error.strerror}", at)
+        except UnicodeDecodeError:
+            diagnostics.error(f"the secret file '{path}' is not UTF-8 text", at)
+        return None
+
+    def warn_unused(self, what: str, diagnostics: Diagnostics) -> None:
+        """Warn of values given with `--var` that the text never mentions; `what` is the text, e.g. `the pipeline`."""
+        for name in self.variables:
+            if name not in self.used:
+                close = near_matches(name, self.used)
+                hint = f"did you mean '{close[0]}'?" if close else None
+                diagnostics.warning(f"the variable '{name}' is given but {what} does not use it", None, hint=hint)

@@ -1,0 +1,88 @@
+"""What names of a SQL script mean: tables, views and functions, as far as its statements have been read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from flowrun.core.schema import Schema
+from flowrun.core.types import DataType
+from flowrun.errors import Location
+from flowrun.plan.nodes import PlanNode, Scan, TableReference
+
+
+class FunctionKind(Enum):
+    """What a user's Python function takes and gives."""
+
+    SCALAR = "scalar"
+    AGGREGATE = "aggregate"
+    TABLE = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunction:
+    """A function made by CREATE FUNCTION … LANGUAGE PYTHON.
+
+    Attributes:
+        name: in SQL.
+        reference: `module:name`, looked up in `search_path` before Python's own path.
+        arguments: declared types; None: any number of any types.
+        result: type of the value; of a table function the ROW of its columns.
+        vectorised: takes and gives Arrow arrays, one entry a row.
+        deterministic: same arguments, same result.
+        retractable: an aggregate that can take rows back.
+    """
+
+    name: str
+    kind: FunctionKind
+    reference: str
+    arguments: tuple[DataType, ...] | None
+    result: DataType
+    vectorised: bool = False
+    deterministic: bool = True
+    search_path: tuple[str, ...] = ()
+    retractable: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class CatalogTable:
+    """A table made by CREATE TABLE.
+
+    Attributes:
+        schema: all columns that a query sees, in declared order: physical, computed and metadata ones.
+        physical: columns that the connector delivers or takes.
+        reference: connector and options. Options are checked for the role (source, sink, lookup) in which the table is first used.
+        scan: reads the table; made once when a query first names it, so that all queries of a script share one scan.
+        primary_key: names of the columns of PRIMARY KEY … NOT ENFORCED.
+        location: of the name in CREATE TABLE.
+    """
+
+    name: str
+    schema: Schema
+    physical: Schema
+    reference: TableReference
+    primary_key: tuple[str, ...] = ()
+    location: Location | None = None
+    scan: Scan | None = None
+
+
+@dataclass(slots=True, eq=False)
+class CatalogView:
+    """A view made by CREATE VIEW: bound once when it was created, so that all its readers share its nodes."""
+
+    name: str
+    node: PlanNode
+    location: Location | None = None
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Catalog:
+    """Tables, views and functions by name. Names of tables are case-sensitive, names of functions are not (kept in upper case)."""
+
+    relations: dict[str, CatalogTable | CatalogView] = field(default_factory=dict)
+    functions: dict[str, UserFunction] = field(default_factory=dict)
+
+    def function(self, name: str) -> UserFunction | None:
+        """The user's function of a name, in any case."""
+        return self.functions.get(name.upper())

@@ -1,0 +1,156 @@
+"""CREATE FUNCTION: users' Python functions, found and checked when the script is read, not when it runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from flowrun.api.user_functions import Callee, FunctionDeclaration, annotated_types, declaration_of
+from flowrun.core.types import DataType, TypeRoot, row
+from flowrun.errors import ExpressionError, PipelineError
+from flowrun.frontend.sql.catalog import FunctionKind, UserFunction
+from flowrun.frontend.sql.script_problems import problem
+from flowrun.frontend.sql.statements import CreateFunction
+from flowrun.frontend.sql.syntax import Span
+from flowrun.operators.function_loading import load_attribute
+from flowrun.operators.user_functions import can_retract, load_aggregate
+
+_KNOWN_JAVA = {"com.github.nexmark.flink.udf.CountChar": "flowrun.connectors.nexmark_functions:count_char"}
+"""Java functions of published scripts that are built in."""
+_KINDS = {
+    Callee.SCALAR: FunctionKind.SCALAR,
+    Callee.AGGREGATE: FunctionKind.AGGREGATE,
+    Callee.TABLE: FunctionKind.TABLE,
+}
+_AGGREGATE_METHODS = ("create_accumulator", "accumulate", "get_value")
+
+
+def user_function(statement: CreateFunction, search_path: Sequence[str]) -> UserFunction:
+    """The function that the statement names.
+
+    Args:
+        statement: CREATE FUNCTION.
+        search_path: folders that are looked into before Python's own path.
+
+    Raises:
+        ExpressionError: it cannot be loaded, is in another language, or its types are not known; marks the place in the script.
+    """
+    reference = _reference(statement)
+    try:
+        target = load_attribute(reference, search_path)
+    except PipelineError as error:
+        found = error.diagnostics[0]
+        raise problem(found.message, statement.reference_span, found.hint) from error
+    return _Reading(statement, reference, target, tuple(search_path)).function()
+
+
+def _reference(statement: CreateFunction) -> str:
+    text = statement.reference.strip()
+    if text in _KNOWN_JAVA:
+        return _KNOWN_JAVA[text]
+    if statement.language != "PYTHON":
+        given = any(statement.language_span) and statement.language_span != statement.reference_span
+        what = (
+            f"functions in {statement.language} cannot be called"
+            if given
+            else "this is a function in Java, which cannot be called"
+        )
+        hint = f"write it in Python: CREATE FUNCTION {statement.name[-1].text} AS 'module.function' LANGUAGE PYTHON"
+        raise problem(what, statement.language_span, hint)
+    if ":" in text:
+        return text
+    module, dot, name = text.rpartition(".")
+    if not dot:
+        hint = "with the module in my_functions.py beside the script: 'my_functions.clean'"
+        raise problem(f"'{text}' names no module", statement.reference_span, hint)
+    return f"{module}:{name}"
+
+
+class _Reading:
+    """Finds kind and types of one function."""
+
+    def __init__(self, statement: CreateFunction, reference: str, target: Any, search_path: tuple[str, ...]) -> None:
+        self._statement = statement
+        self._reference = reference
+        self._target = target
+        self._search_path = search_path
+        self._span: Span = statement.reference_span
+
+    def function(self) -> UserFunction:
+        """The function as the catalog has it."""
+        declared = declaration_of(self._target)
+        kind = self._kind() if declared is None else declared.kind
+        declared = declared or FunctionDeclaration(kind, None, None, False, True)
+        if kind is Callee.AGGREGATE:
+            arguments, result = self._aggregate_types()
+        else:
+            arguments, result = annotated_types(*self._called())
+        if kind is Callee.TABLE:
+            result = self._table_columns(declared.result)
+        result = declared.result or result
+        if result is None:
+            raise self._error(
+                "the type of its result is not known", f'declare it: @flowrun.{_decorator(kind)}(result="STRING")'
+            )
+        return UserFunction(
+            name=self._statement.name[-1].text,
+            kind=_KINDS[kind],
+            reference=self._reference,
+            arguments=declared.arguments if declared.arguments is not None else arguments,
+            result=result,
+            vectorised=declared.vectorised,
+            deterministic=declared.deterministic,
+            search_path=self._search_path,
+            retractable=kind is Callee.AGGREGATE and can_retract(self._load_aggregate()),
+        )
+
+    def _error(self, message: str, hint: str | None) -> ExpressionError:
+        return problem(f"'{self._statement.reference}': {message}", self._span, hint)
+
+    def _kind(self) -> Callee:
+        """The kind of a function without a decorator."""
+        if all(callable(getattr(self._target, m, None)) for m in _AGGREGATE_METHODS):
+            return Callee.AGGREGATE
+        if inspect.isgeneratorfunction(self._called()[0]):
+            return Callee.TABLE
+        return Callee.SCALAR
+
+    def _called(self) -> tuple[Any, int]:
+        """What is called, and how many parameters come before the arguments."""
+        target = self._target
+        if inspect.isroutine(target):
+            return target, 0
+        owner = target if inspect.isclass(target) else type(target)
+        method = getattr(target, "eval", None)
+        if method is None:
+            found = next((vars(c)["__call__"] for c in owner.__mro__ if "__call__" in vars(c)), None)
+            method = found if inspect.isclass(target) or found is None else target.__call__
+        if method is None or not callable(method):
+            what = type(target).__name__ if not inspect.isclass(target) else "class without __call__ or eval"
+            raise self._error(
+                f"this is a {what}, which cannot be called", "name a function, or a class with __call__ or eval"
+            )
+        return method, int(inspect.isclass(target))
+
+    def _aggregate_types(self) -> tuple[tuple[DataType, ...] | None, DataType | None]:
+        aggregate = self._load_aggregate()
+        arguments, _ = annotated_types(aggregate.accumulate, 1)
+        _, result = annotated_types(aggregate.get_value)
+        return arguments, result
+
+    def _load_aggregate(self) -> Any:
+        try:
+            return load_aggregate(self._reference, self._search_path)
+        except PipelineError as error:
+            found = error.diagnostics[0]
+            raise problem(found.message, self._span, found.hint) from error
+
+    def _table_columns(self, declared: DataType | None) -> DataType:
+        if declared is None:
+            raise self._error("the columns of its rows are not known", '@flowrun.udtf(result="word STRING, size INT")')
+        return declared if declared.root is TypeRoot.ROW else row(("f0", declared))
+
+
+def _decorator(kind: Callee) -> str:
+    return "udaf" if kind is Callee.AGGREGATE else "udf"

@@ -1,0 +1,140 @@
+"""What DESCRIBE and SHOW answer: tables of text, as Flink's client shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flowrun.core.schema import Schema
+from flowrun.frontend.sql.catalog import Catalog, CatalogView, UserFunction
+from flowrun.frontend.sql.statements import ColumnKind, ColumnSyntax, Listing
+from flowrun.frontend.sql.tables import DeclaredTable
+from flowrun.functions.registry import aggregate_functions, scalar_functions
+
+_DEFAULTS = {
+    Listing.CATALOGS: ("catalog name", "default_catalog"),
+    Listing.CURRENT_CATALOG: ("current catalog name", "default_catalog"),
+    Listing.DATABASES: ("database name", "default_database"),
+    Listing.CURRENT_DATABASE: ("current database name", "default_database"),
+}
+
+
+def text_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows in a box, columns as wide as they need.
+
+    >>> print(text_table(["name", "type"], [["id", "BIGINT"]]))
+    +------+--------+
+    | name |   type |
+    +------+--------+
+    |   id | BIGINT |
+    +------+--------+
+    1 row in set
+    """
+    shown = [list(r) for r in rows]
+    if not shown:
+        return "Empty set"
+    widths = [max(len(c) for c in column) for column in zip(headers, *shown, strict=True)]
+    rule = "+" + "+".join("-" * (w + 2) for w in widths) + "+"
+    lines = [
+        "| " + " | ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) + " |"
+        for row in [list(headers), *shown]
+    ]
+    count = f"{len(shown)} row{'s' if len(shown) > 1 else ''} in set"
+    return "\n".join((rule, lines[0], rule, *lines[1:], rule, count))
+
+
+def described_table(made: DeclaredTable) -> str:
+    """The columns of a table: name, type, whether NULL may occur, key, extras, watermark."""
+    syntax = {c.name.text: c for c in made.syntax.columns}
+    mark = made.syntax.watermark
+    rows = []
+    key = ", ".join(made.table.primary_key)
+    for field in made.table.schema:
+        column = syntax.get(field.name)
+        is_time = mark is not None and mark.column[0].text == field.name
+        rows.append(
+            [
+                field.name,
+                str(field.type) + (" *ROWTIME*" if is_time else ""),
+                "TRUE" if field.nullable else "FALSE",
+                f"PRI({key})" if field.name in made.table.primary_key else "",
+                _extras(column) if column is not None else "",
+                mark.expression.text if mark is not None and is_time else "",
+            ]
+        )
+    return text_table(["name", "type", "null", "key", "extras", "watermark"], rows)
+
+
+def described_view(schema: Schema) -> str:
+    """The columns of a view."""
+    rows = [[f.name, str(f.type), "TRUE" if f.nullable else "FALSE", "", "", ""] for f in schema]
+    return text_table(["name", "type", "null", "key", "extras", "watermark"], rows)
+
+
+def listed(listing: Listing, catalog: Catalog) -> str:
+    """What SHOW answers."""
+    match listing:
+        case Listing.TABLES:
+            return text_table(["table name"], [[n] for n in sorted(catalog.relations)])
+        case Listing.VIEWS:
+            views = sorted(n for n, r in catalog.relations.items() if isinstance(r, CatalogView))
+            return text_table(["view name"], [[n] for n in views])
+        case Listing.FUNCTIONS:
+            own = {f.name for f in catalog.functions.values()}
+            built_in = {f.name for f in scalar_functions()} | {f.name for f in aggregate_functions()}
+            return text_table(["function name"], [[n] for n in sorted(own | {b for b in built_in if b.isidentifier()})])
+        case Listing.USER_FUNCTIONS:
+            return text_table(["function name"], [[f.name] for f in _sorted(catalog.functions.values())])
+        case _:
+            header, value = _DEFAULTS[listing]
+            return text_table([header], [[value]])
+
+
+def created_table(made: DeclaredTable) -> str:
+    """The CREATE TABLE statement of a table, with what LIKE took over. Values of secret options are not shown."""
+    syntax, table = made.syntax, made.table
+    lines = [f"  {_column(c)}" for c in syntax.columns] or [f"  `{f.name}` {f.type}" for f in table.schema]
+    if syntax.watermark is not None:
+        lines.append(f"  WATERMARK FOR `{syntax.watermark.column[0].text}` AS {syntax.watermark.expression.text}")
+    if table.primary_key:
+        lines.append(f"  PRIMARY KEY ({', '.join(f'`{k}`' for k in table.primary_key)}) NOT ENFORCED")
+    text = f"CREATE TABLE `{table.name}` (\n" + ",\n".join(lines) + "\n)"
+    if made.columns.partitions:
+        text += f"\nPARTITIONED BY ({', '.join(f'`{k}`' for k in made.columns.partitions)})"
+    secret = table.reference.secret_options
+    options = [f"  '{o.key}' = '{'***' if o.key in secret else _quoted(o.value)}'" for o in syntax.options]
+    return text + ("\nWITH (\n" + ",\n".join(options) + "\n)" if options else "")
+
+
+def created_view(view: CatalogView) -> str:
+    """The CREATE VIEW statement of a view."""
+    columns = ", ".join(f"`{n}`" for n in view.node.schema.names)
+    return f"CREATE VIEW `{view.name}` ({columns})\nAS {view.text}"
+
+
+def _sorted(functions: Iterable[UserFunction]) -> list[UserFunction]:
+    return sorted(functions, key=lambda f: f.name)
+
+
+def _extras(column: ColumnSyntax) -> str:
+    if column.kind is ColumnKind.COMPUTED and column.expression is not None:
+        return f"AS {column.expression.text}"
+    if column.kind is ColumnKind.METADATA:
+        return f"METADATA{_from(column)}{' VIRTUAL' if column.virtual else ''}"
+    return ""
+
+
+def _from(column: ColumnSyntax) -> str:
+    return f" FROM '{column.key.text}'" if column.key is not None else ""
+
+
+def _column(column: ColumnSyntax) -> str:
+    name = f"`{column.name.text}`"
+    if column.kind is ColumnKind.COMPUTED and column.expression is not None:
+        return f"{name} AS {column.expression.text}"
+    type = column.type.text if column.type is not None else ""
+    extras = f" {_extras(column)}" if column.kind is ColumnKind.METADATA else ""
+    return f"{name} {type}{'' if column.nullable else ' NOT NULL'}{extras}"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")

@@ -1,0 +1,370 @@
+"""Expressions of a query → typed trees in which aggregates, OVER calls and subqueries are still pending."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Protocol
+
+from sqlglot import exp
+
+from flowrun.core.types import BOOLEAN, DataType, timestamp
+from flowrun.errors import ExpressionError
+from flowrun.frontend.sql.binding_core import as_argument, span_of
+from flowrun.frontend.sql.binding_expressions import ExpressionBinder
+from flowrun.frontend.sql.query_derived_aggregates import Pending, derived_aggregate, is_json_aggregate
+from flowrun.frontend.sql.query_nodes import fail
+from flowrun.frontend.sql.query_over import OverBinder, is_over_function
+from flowrun.frontend.sql.query_pending import (
+    OuterColumn,
+    PendingAggregate,
+    PendingGrouping,
+    PendingSubquery,
+    PendingWindowBound,
+    SubqueryKind,
+    has,
+    negation,
+)
+from flowrun.frontend.sql.query_relations import QueryScope
+from flowrun.frontend.sql.query_user_functions import UserFunctions
+from flowrun.frontend.sql.syntax import OverClause, QuerySyntax, Span
+from flowrun.functions.registry import aggregate, scalar
+from flowrun.plan.expressions import AggregateCall, Case, Expression, Literal
+
+GROUP_WINDOWS = ("TUMBLE", "HOP", "SESSION")
+_BOUNDS = ("START", "END", "ROWTIME", "PROCTIME")
+_AUXILIARY = {f"{w}_{b}": (w, b) for w in GROUP_WINDOWS for b in _BOUNDS}
+_GROUPINGS = ("GROUPING", "GROUPING_ID", "GROUP_ID")
+_FLIPPED: dict[type[exp.Expression], str] = {exp.GT: "MIN", exp.GTE: "MIN", exp.LT: "MAX", exp.LTE: "MAX"}
+
+
+class Clause(Enum):
+    """The part of a query that an expression stands in; the value is how messages call it."""
+
+    WHERE = "WHERE"
+    ON = "ON"
+    GROUP_BY = "GROUP BY"
+    SELECT = "SELECT"
+    HAVING = "HAVING"
+    QUALIFY = "QUALIFY"
+    ORDER_BY = "ORDER BY"
+    FROM = "FROM"
+    VALUES = "VALUES"
+    LIMIT = "LIMIT"
+    AGGREGATE = "an aggregate"
+    OVER = "OVER"
+
+    @property
+    def takes_aggregates(self) -> bool:
+        """Whether aggregates over groups may stand there."""
+        return self in (Clause.SELECT, Clause.HAVING, Clause.QUALIFY, Clause.ORDER_BY, Clause.OVER)
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether OVER calls may stand there."""
+        return self in (Clause.SELECT, Clause.QUALIFY, Clause.ORDER_BY)
+
+
+_NOT_CORRELATED = (Clause.FROM, Clause.ON, Clause.GROUP_BY, Clause.AGGREGATE, Clause.OVER, Clause.VALUES, Clause.LIMIT)
+"""Where a subquery cannot read the query around it: no join could say that."""
+
+
+class BindsSubqueries(Protocol):
+    """What the expression binder needs of the query binder."""
+
+    @property
+    def user_functions(self) -> UserFunctions:
+        """The script's functions."""
+
+    def subquery(
+        self, query: QuerySyntax, scope: QueryScope, kind: SubqueryKind, span: Span
+    ) -> tuple[PendingSubquery, tuple[DataType, ...]]:
+        """The bound query, not yet planned, and its column types."""
+
+
+class QueryExpressionBinder(ExpressionBinder):
+    """Binds the expressions of one clause of one query."""
+
+    def __init__(
+        self,
+        scope: QueryScope,
+        clause: Clause,
+        queries: BindsSubqueries,
+        windows: Mapping[str, OverClause] | None = None,
+        outputs: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(scope)
+        self.outputs = outputs
+        self.query_scope = scope
+        self.clause = clause
+        self.queries = queries
+        self.windows = windows or {}
+
+    def within(self, clause: Clause) -> QueryExpressionBinder:
+        """A binder of the same names for what stands inside `clause`."""
+        return QueryExpressionBinder(self.query_scope, clause, self.queries, self.windows, self.outputs)
+
+    def bind(self, node: exp.Expression) -> Expression:
+        """The typed tree of a node; see the class for what may be pending in it."""
+        if isinstance(node, exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE) and isinstance(
+            node.expression, exp.Any | exp.All
+        ):
+            return self._quantified(node)
+        return super().bind(node)
+
+    def column(self, node: exp.Expression) -> Expression:
+        """A dotted name; `outputs` are names that the select list gives and that Flink does not know here."""
+        try:
+            found = super().column(node)
+        except ExpressionError as error:
+            if not isinstance(node, exp.Column) or node.table or node.name not in self.outputs:
+                raise
+            hint = f"'{node.name}' is a name of the select list: repeat its expression here, or name it in a subquery in FROM"
+            raise ExpressionError(error.message, offset=error.offset, length=error.length, hint=hint) from None
+        if self.clause in _NOT_CORRELATED and has(found, OuterColumn):
+            self.fail(
+                f"column {node.sql()} of the query around is not possible in {self.clause.value} of a subquery",
+                node,
+                "move the condition into WHERE of the subquery, or write a JOIN",
+            )
+        return found
+
+    # -- functions -----------------------------------------------------------------------------------------------------------
+
+    def function(self, node: exp.Expression) -> Expression:
+        """A call by name: a user's function, an aggregate, a function of group windows, or an ordinary one."""
+        name = str(node.this).upper()
+        user = self.queries.user_functions.find(name)
+        if user is not None and (call := self.queries.user_functions.scalar(user, self, node)) is not None:
+            return call
+        if name in _GROUPINGS and self.clause.takes_aggregates:
+            return PendingGrouping(name, tuple(self.bind(a) for a in node.expressions), span_of(node))
+        if name in _AUXILIARY:
+            return self._window_bound(node, *_AUXILIARY[name])
+        if name in GROUP_WINDOWS:
+            self.fail(
+                f"{name}(…) stands only in GROUP BY", node, f"use {name}_START(…), {name}_END(…) or {name}_ROWTIME(…)"
+            )
+        if self._is_aggregate(name):
+            return self._aggregate(node, None)
+        if is_over_function(name) and scalar(name) is None:
+            self.fail(f"{name} needs OVER", node, f"write {name}() OVER (PARTITION BY … ORDER BY …)")
+        return super().function(node)
+
+    def _is_aggregate(self, name: str) -> bool:
+        return aggregate(name) is not None or self.queries.user_functions.is_aggregate(name) or is_json_aggregate(name)
+
+    def filtered(self, node: exp.Expression) -> Expression:
+        """An aggregate with FILTER (WHERE …)."""
+        call, where = node.this, node.expression
+        if not isinstance(call, exp.Anonymous) or not self._is_aggregate(str(call.this).upper()):
+            return super().filtered(node)
+        condition = where.this if isinstance(where, exp.Where) else where
+        return self._aggregate(call, condition)
+
+    def _aggregate(self, node: exp.Expression, condition: exp.Expression | None) -> Expression:
+        if not self.clause.takes_aggregates:
+            self.reject_aggregate(node, str(node.this))
+        return self.aggregate_result(
+            node, condition, self.within(Clause.AGGREGATE), lambda call: PendingAggregate(call.type, call)
+        )
+
+    def aggregate_result(
+        self, node: exp.Expression, condition: exp.Expression | None, rows: QueryExpressionBinder, pending: Pending
+    ) -> Expression:
+        """What a call of an aggregate stands for: `pending` of its call, or an expression over several. `rows` binds its arguments."""
+        filter = None if condition is None else rows.boolean(condition, "the condition of FILTER")
+        derived = None
+        if not self.queries.user_functions.is_aggregate(str(node.this).upper()):
+            derived = derived_aggregate(rows, node, filter, pending)
+        return pending(self._aggregate_call(node, rows, filter)) if derived is None else derived
+
+    def _aggregate_call(
+        self, node: exp.Expression, rows: QueryExpressionBinder, filter: Expression | None
+    ) -> AggregateCall:
+        arguments: list[exp.Expression] = list(node.expressions)
+        distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
+        if distinct:
+            arguments = list(arguments[0].expressions)
+        user = self.queries.user_functions.aggregate(str(node.this), rows, node, arguments, distinct, filter)
+        if user is not None:
+            return user
+        function = aggregate(str(node.this))
+        assert function is not None
+        if arguments and isinstance(arguments[0], exp.Star):
+            if function.name != "COUNT":
+                self.fail(f"{function.name}(*) has no meaning; only COUNT takes *", node, f"usage: {function.usage}")
+            if distinct:
+                self.fail("COUNT(DISTINCT *) is not possible", node, "name the columns: COUNT(DISTINCT a)")
+            arguments = []
+        elif not arguments:
+            self.fail(f"{function.name} needs an argument", node, f"usage: {function.usage}")
+        bound = [rows.bind(a) for a in arguments]
+        if function.name == "COUNT" and len(bound) > 1:
+            bound, arguments = [_all_present(self, bound, arguments, node)], arguments[:1]
+        return rows.resolved_call(function.name, bound, arguments, node, distinct=distinct, filter=filter)
+
+    def resolved_call(
+        self,
+        name: str,
+        bound: Sequence[Expression],
+        nodes: Sequence[exp.Expression],
+        node: exp.Expression,
+        *,
+        distinct: bool,
+        filter: Expression | None,
+    ) -> AggregateCall:
+        """The call of a built-in aggregate with bound arguments, cast as its signature says; its name is empty."""
+        function = aggregate(name)
+        assert function is not None, name
+        try:
+            casts, kernel = function.type_rule([as_argument(b) for b in bound])
+        except ExpressionError as error:
+            self.fail(error.message, node, error.hint)
+        cast = tuple(self.cast(b, t, n) for b, t, n in zip(bound, casts, nodes, strict=True))
+        return AggregateCall(function.name, cast, kernel.result, "", distinct, filter)
+
+    def reject_aggregate(self, node: exp.Expression, name: str) -> None:
+        """Fail if the name is an aggregate: it has no meaning in this clause."""
+        if not self._is_aggregate(name.upper()) or self.clause.takes_aggregates:
+            return
+        if self.clause is Clause.AGGREGATE:
+            self.fail(
+                f"{name.upper()} stands inside another aggregate", node, "aggregate in a subquery in FROM, then again"
+            )
+        hints = {
+            Clause.WHERE: "use HAVING, or compare with a subquery: (SELECT … FROM …)",
+            Clause.GROUP_BY: "group by columns, or aggregate in a subquery in FROM first",
+        }
+        self.fail(
+            f"{name.upper()} is an aggregate, it is not possible in {self.clause.value}",
+            node,
+            hints.get(self.clause, "aggregate in a subquery in FROM first"),
+        )
+
+    def _window_bound(self, node: exp.Expression, window: str, bound: str) -> Expression:
+        if not self.clause.takes_aggregates:
+            self.fail(f"{window}_{bound} is not possible in {self.clause.value}", node, "use it in the select list")
+        arguments = tuple(self.within(Clause.AGGREGATE).bind(a) for a in node.expressions)
+        if not arguments:
+            self.fail(f"{window}_{bound} needs the arguments of {window}", node)
+        proctime = scalar("PROCTIME")
+        assert proctime is not None
+        types = {"ROWTIME": arguments[0].type, "PROCTIME": proctime.type_rule(()).result}
+        return PendingWindowBound(types.get(bound, timestamp(3)), window, bound, arguments, span_of(node))
+
+    # -- OVER ----------------------------------------------------------------------------------------------------------------
+
+    def windowed(self, node: exp.Expression) -> Expression:
+        """A call with OVER."""
+        if not self.clause.takes_over:
+            hint = "put it into a subquery: SELECT … FROM (SELECT …, ROW_NUMBER() OVER (…) AS rn FROM …) WHERE rn <= 3"
+            self.fail(f"OVER is not possible in {self.clause.value}", node, hint)
+        return OverBinder(self, self.within(Clause.OVER)).call(node)
+
+    # -- subqueries ----------------------------------------------------------------------------------------------------------
+
+    def subquery(self, node: exp.Expression) -> Expression:
+        """A query as a value."""
+        self._check_subquery(node)
+        if isinstance(node, exp.Any | exp.All):
+            self.fail("ANY and ALL follow only a comparison", node, "write x = ANY (SELECT …)")
+        pending, types = self.queries.subquery(node.meta["query"], self.query_scope, SubqueryKind.SCALAR, span_of(node))
+        if len(types) != 1:
+            self.fail(f"a subquery as a value must have one column, this has {len(types)}", node, "select one column")
+        return pending
+
+    def exists(self, node: exp.Expression) -> Expression:
+        """EXISTS."""
+        self._check_subquery(node)
+        pending, _ = self.queries.subquery(
+            node.this.meta["query"], self.query_scope, SubqueryKind.EXISTS, span_of(node)
+        )
+        return pending
+
+    def _check_subquery(self, node: exp.Expression) -> None:
+        if self.clause in (Clause.FROM, Clause.VALUES, Clause.LIMIT):
+            self.fail(
+                f"a subquery as a value is not possible in {self.clause.value}",
+                node,
+                "join it in FROM: … JOIN (SELECT …) AS t ON …",
+            )
+
+    def inversion(self, node: exp.Expression) -> Expression:
+        """NOT; of EXISTS it is another test."""
+        inner = node.this
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        if isinstance(inner, exp.Exists):
+            pending = self.exists(inner)
+            assert isinstance(pending, PendingSubquery)
+            return negation(pending)
+        return super().inversion(node)
+
+    def in_query(self, node: exp.Expression, negated: bool) -> Expression:
+        """X [NOT] IN (query), (x, y) [NOT] IN (query)."""
+        return self._in(node, node.this, node.args["query"], negated)
+
+    def _in(self, node: exp.Expression, left: exp.Expression, query: exp.Expression, negated: bool) -> Expression:
+        self._check_subquery(node)
+        pending, types = self.queries.subquery(query.meta["query"], self.query_scope, SubqueryKind.IN, span_of(node))
+        while isinstance(left, exp.Paren):
+            left = left.this
+        is_row = isinstance(left, exp.Tuple) or (
+            isinstance(left, exp.Anonymous) and str(left.this).upper() == "ROW" and len(types) > 1
+        )
+        nodes = list(left.expressions) if is_row else [left]
+        if len(nodes) != len(types):
+            self.fail(
+                f"{len(nodes)} value{'s'[: len(nodes) > 1]} cannot be IN a query of {len(types)} columns",
+                node,
+                "select as many columns as there are values",
+            )
+        operands = [self.bind(n) for n in nodes]
+        for operand, type, one in zip(operands, types, nodes, strict=True):
+            # the comparison is built when the join is; here it only shows whether there is one
+            self.apply("=", (operand, Literal(type, None)), (one, one), one)
+        return PendingSubquery(
+            BOOLEAN, SubqueryKind.IN, tuple(operands), pending.outer, pending.plan, span_of(node), negated
+        )
+
+    def _quantified(self, node: exp.Expression) -> Expression:
+        quantified: exp.Expression = node.expression
+        every = isinstance(quantified, exp.All)
+        if isinstance(node, exp.EQ) and not every:
+            return self._in(node, node.this, quantified.this, negated=False)
+        if isinstance(node, exp.NEQ) and every:
+            return self._in(node, node.this, quantified.this, negated=True)
+        word = "ALL" if every else "ANY"
+        extreme = _FLIPPED.get(type(node))
+        if extreme is not None and every:
+            extreme = {"MIN": "MAX", "MAX": "MIN"}[extreme]
+        hint = "use IN or NOT IN" if extreme is None else f"compare with (SELECT {extreme}(…) FROM …)"
+        raise fail(f"this comparison with {word} (SELECT …) is not supported", span_of(node), hint)
+
+
+def _all_present(
+    binder: QueryExpressionBinder,
+    values: Sequence[Expression],
+    nodes: Sequence[exp.Expression],
+    node: exp.Expression,
+) -> Expression:
+    """ROW(values) where none is NULL, else NULL: what COUNT(a, b) counts."""
+    row = binder.apply("ROW", values, nodes, node)
+    missing = [binder.apply("IS NULL", (v,), (n,), node) for v, n in zip(values, nodes, strict=True)]
+    return Case(row.type, tuple((m, Literal(row.type, None)) for m in missing), row)
+
+
+def conjuncts(node: exp.Expression | None) -> list[exp.Expression]:
+    """The operands of a chain of ANDs, in the order of the text."""
+    found: list[exp.Expression] = []
+    stack = [] if node is None else [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, exp.And):
+            stack += [current.expression, current.this]
+        elif isinstance(current, exp.Paren) and isinstance(current.this, exp.And | exp.Paren):
+            stack.append(current.this)
+        else:
+            found.append(current)
+    return found

@@ -1,0 +1,93 @@
+"""ORDER BY, OFFSET, LIMIT and FETCH: a top-N where there is a limit, else a sort."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from flowrun.core.types import BOOLEAN
+from flowrun.frontend.sql.binding_core import span_of
+from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
+from flowrun.frontend.sql.query_nodes import NodeMaker, fail
+from flowrun.frontend.sql.query_over import null_order
+from flowrun.frontend.sql.query_relations import QueryScope, Relation, Source
+from flowrun.frontend.sql.query_results import Bound, Planned
+from flowrun.frontend.sql.query_select import sort_expression
+from flowrun.frontend.sql.syntax import Ordered, OrderItem
+from flowrun.plan.expressions import ColumnRef, Literal
+from flowrun.plan.folding import fold_constants
+from flowrun.plan.nodes import PlanNode, TimeDomain
+from flowrun.plan.relational import Rank, RankFunction, SortKey, TemporalSort
+
+if TYPE_CHECKING:
+    from flowrun.frontend.sql.query_binder import Environment
+
+
+def ordered(
+    nodes: NodeMaker, query: Ordered, planned: Planned, environment: Environment, partition: int = 0
+) -> PlanNode:
+    """The rows in order, cut to what OFFSET and LIMIT say, without the columns that serve only the order.
+
+    The bounds hold for each value of the first `partition` columns by itself.
+
+    Raises:
+        ExpressionError: a bound is no number, or OFFSET stands without LIMIT.
+    """
+    node = planned.node
+    offset = 0 if query.offset is None else _count(query.offset, "OFFSET", environment)
+    width = len(planned.names)
+    if query.limit is not None:
+        limit = _count(query.limit, "LIMIT", environment)
+        if limit == 0:
+            return nodes.filter(node, [Literal(BOOLEAN, False)], query.span, width)
+        hints = nodes.hints("limit", query.span)
+        order = planned.order
+        node = Rank(
+            node.schema,
+            hints,
+            node,
+            tuple(range(partition)),
+            order,
+            RankFunction.ROW_NUMBER,
+            offset + 1,
+            offset + limit,
+            False,
+        )
+    elif offset:
+        assert query.offset is not None
+        raise fail("OFFSET without LIMIT keeps a stream's rows for ever", span_of(query.offset), "add LIMIT count")
+    elif planned.order:
+        span = (query.order[0].span[0], query.order[-1].span[1])
+        node = TemporalSort(node.schema, nodes.hints("sort", span), node, planned.order, TimeDomain.EVENT)
+    return nodes.first_columns(node, width, query.span)
+
+
+def output_order(order: Sequence[OrderItem], bound: Bound, environment: Environment) -> tuple[SortKey, ...]:
+    """The order of a query whose output columns only can be named: a set operation, or VALUES.
+
+    Raises:
+        ExpressionError: an entry is no output column.
+    """
+    relation = Relation(bound.node, (Source(None, bound.names, tuple(range(len(bound.names)))),))
+    binder = QueryExpressionBinder(QueryScope(relation=relation), Clause.ORDER_BY, environment)
+    items = relation.star()
+    keys = []
+    for item in order:
+        value = sort_expression(item, binder, items)
+        if not isinstance(value, ColumnRef):
+            raise fail(
+                "ORDER BY takes only output columns here", item.span, "select from the query in FROM: SELECT … FROM (…)"
+            )
+        keys.append(SortKey(value.index, item.descending, null_order(item)))
+    return tuple(keys)
+
+
+def _count(node: exp.Expression, what: str, environment: Environment) -> int:
+    nothing = Relation(environment.binder.nodes.one_row(span_of(node)), ())
+    bound = QueryExpressionBinder(QueryScope(relation=nothing), Clause.LIMIT, environment).bind(node)
+    value = fold_constants(bound)
+    if not isinstance(value, Literal) or not value.type.is_integer or value.value is None or value.value < 0:
+        raise fail(f"{what} needs a whole number, this is {bound}", span_of(node))
+    return int(value.value)

@@ -1,0 +1,194 @@
+"""OVER calls: which functions may have OVER, their types, and the window that a clause or a WINDOW name describes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from sqlglot import exp
+
+from flowrun.core.types import BIGINT, DOUBLE, INT, DataType, TypeRoot
+from flowrun.errors import ExpressionError, did_you_mean
+from flowrun.frontend.sql.binding_core import span_of
+from flowrun.frontend.sql.query_derived_aggregates import is_json_aggregate
+from flowrun.frontend.sql.query_pending import PendingOrder, PendingOver
+from flowrun.frontend.sql.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, Span
+from flowrun.functions.coercion import common_type
+from flowrun.functions.registry import aggregate, aggregate_names
+from flowrun.plan.expressions import AggregateCall, Expression, Literal
+from flowrun.plan.folding import fold_constants
+from flowrun.plan.relational import Frame, FrameUnit, NullOrder
+
+if TYPE_CHECKING:
+    from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
+
+_RANKS = {"ROW_NUMBER": BIGINT, "RANK": BIGINT, "DENSE_RANK": BIGINT, "PERCENT_RANK": DOUBLE, "CUME_DIST": DOUBLE}
+_OTHERS = ("LAG", "LEAD", "NTILE")
+OVER_FUNCTIONS: dict[str, DataType | None] = {**_RANKS, **dict.fromkeys(_OTHERS), "NTILE": INT}
+"""Functions that exist only with OVER, and the types of their results; None: that of the argument."""
+
+
+def is_over_function(name: str) -> bool:
+    """Whether a function exists only with OVER."""
+    return name.upper() in _RANKS or name.upper() in _OTHERS
+
+
+class OverBinder:
+    """Binds a call with OVER: `outer` binds the clause, `inner` what stands inside it."""
+
+    def __init__(self, outer: QueryExpressionBinder, inner: QueryExpressionBinder) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def call(self, node: exp.Expression) -> Expression:
+        """The pending OVER call.
+
+        Raises:
+            ExpressionError: no such function or window, or a frame that a stream cannot have; marks the place.
+        """
+        clause: OverClause = self._resolved(node.meta["over"])
+        call, condition = node.this, None
+        if isinstance(call, exp.Filter):
+            call, condition = call.this, call.expression.this
+        if not isinstance(call, exp.Anonymous):
+            self._outer.fail("OVER follows only a function", node)
+        name = str(call.this).upper()
+        partition = tuple(self._inner.bind(p) for p in clause.partition)
+        order = tuple(self.order(o) for o in clause.order)
+        framed = name not in _RANKS and name not in _OTHERS
+        if not order:
+            _fail(
+                f"{name} OVER needs ORDER BY",
+                clause.span,
+                "order by a time attribute, or by any columns to rank them: OVER (PARTITION BY … ORDER BY ts)",
+            )
+        if not framed and clause.frame is not None:
+            unit = clause.frame.unit.value.upper()
+            _fail(f"{name} takes no frame", clause.frame.span, f"leave out {unit} …")
+        frame = self._frame(clause.frame) if framed else None
+
+        def pending(bound: AggregateCall) -> Expression:
+            return PendingOver(bound.type, bound, partition, order, frame, span_of(node))
+
+        if framed:
+            self._check_aggregate(name, call)
+            return self._outer.aggregate_result(call, condition, self._inner, pending)
+        return pending(self._function(name, call, condition))
+
+    def order(self, item: OrderItem) -> PendingOrder:
+        """An entry of an order, with Flink's default for NULLs: NULL is the least value."""
+        return PendingOrder(self._inner.bind(item.expression), item.descending, null_order(item))
+
+    # -- functions -----------------------------------------------------------------------------------------------------------
+
+    def _function(self, name: str, call: exp.Expression, condition: exp.Expression | None) -> AggregateCall:
+        if condition is not None:
+            self._outer.fail("FILTER (WHERE …) follows only aggregates", call)
+        if name in _RANKS:
+            if call.expressions:
+                self._outer.fail(f"{name} takes no arguments", call, f"write {name}() OVER (…)")
+            return AggregateCall(name, (), _RANKS[name], "")
+        return self._ntile(call) if name == "NTILE" else self._shift(name, call)
+
+    def _check_aggregate(self, name: str, call: exp.Expression) -> None:
+        if is_json_aggregate(name):
+            self._outer.fail(f"{name} cannot have OVER", call, "use ARRAY_AGG(…) OVER (…)")
+        if aggregate(name) is None and not self._outer.queries.user_functions.is_aggregate(name):
+            known = {*aggregate_names(), *_RANKS, *_OTHERS}
+            self._outer.fail(f"'{call.this}' is no aggregate or OVER function", call, did_you_mean(name, known))
+
+    def _ntile(self, call: exp.Expression) -> AggregateCall:
+        if len(call.expressions) != 1:
+            self._outer.fail("NTILE takes 1 argument", call, "usage: NTILE(4) OVER (…)")
+        buckets = self._constant(call.expressions[0], "the number of buckets of NTILE", least=1)
+        return AggregateCall("NTILE", (Literal(INT, buckets),), INT, "")
+
+    def _shift(self, name: str, call: exp.Expression) -> AggregateCall:
+        given = list(call.expressions)
+        if not 1 <= len(given) <= 3:
+            self._outer.fail(
+                f"{name} takes 1 to 3 arguments, {len(given)} given", call, f"usage: {name}(value[, offset[, default]])"
+            )
+        value = self._inner.bind(given[0])
+        offset = self._constant(given[1], f"the offset of {name}", least=0) if len(given) > 1 else 1
+        default: Expression = Literal(value.type, None)
+        if len(given) > 2:
+            default = self._inner.bind(given[2])
+            type = common_type((value.type, default.type))
+            if type is None:
+                self._outer.fail(
+                    f"the default of {name} is {default.type}, the value {value.type}", given[2], "CAST one of them"
+                )
+            value, default = self._inner.cast(value, type, given[0]), self._inner.cast(default, type, given[2])
+        return AggregateCall(name, (value, Literal(INT, offset), default), value.type, "")
+
+    def _constant(self, node: exp.Expression, what: str, *, least: int) -> int:
+        value = fold_constants(self._inner.bind(node))
+        if not isinstance(value, Literal) or not value.type.is_integer or value.value is None or value.value < least:
+            self._outer.fail(f"{what} must be a whole number from {least}", node)
+        return int(value.value)
+
+    # -- windows -------------------------------------------------------------------------------------------------------------
+
+    def _resolved(self, clause: OverClause, seen: tuple[str, ...] = ()) -> OverClause:
+        if clause.base is None:
+            return clause
+        base = self._outer.windows.get(clause.base.text)
+        if base is None or clause.base.text in seen:
+            self._unknown_window(clause.base)
+        known = self._resolved(base, (*seen, clause.base.text))
+        if clause.partition or (clause.order and known.order) or (clause.frame and known.frame):
+            _fail(
+                f"the window '{clause.base.text}' already says this",
+                clause.span,
+                "a window that extends another adds only ORDER BY or a frame that the other lacks",
+            )
+        return OverClause(clause.span, None, known.partition, clause.order or known.order, clause.frame or known.frame)
+
+    def _unknown_window(self, name: Name) -> NoReturn:
+        hint = did_you_mean(name.text, self._outer.windows) or "describe it: WINDOW w AS (PARTITION BY … ORDER BY …)"
+        _fail(f"window '{name.text}' does not exist", name.span, hint)
+
+    def _frame(self, frame: FrameClause | None) -> Frame:
+        if frame is None:
+            return Frame(
+                FrameUnit.RANGE
+            )  # the standard's default: up to the current row and those that are equal to it
+        if frame.start.following or frame.end.following:
+            at = (frame.start if frame.start.following else frame.end).span
+            _fail(
+                "FOLLOWING is not possible: later rows of a stream are not known yet",
+                at,
+                "end the frame at CURRENT ROW",
+            )
+        if not frame.end.is_current:
+            _fail("the frame must end at CURRENT ROW", frame.end.span, "write BETWEEN … PRECEDING AND CURRENT ROW")
+        if frame.start.unbounded:
+            return Frame(frame.unit)
+        if frame.start.is_current:
+            return Frame(frame.unit, 0)
+        return Frame(frame.unit, self._preceding(frame, frame.start))
+
+    def _preceding(self, frame: FrameClause, bound: FrameBound) -> int:
+        assert bound.amount is not None
+        value = fold_constants(self._inner.bind(bound.amount))
+        whole = isinstance(value, Literal) and value.value is not None
+        if frame.unit is FrameUnit.ROWS and not (whole and value.type.is_integer):
+            hint = "write ROWS BETWEEN 10 PRECEDING AND CURRENT ROW"
+            _fail(f"ROWS counts rows: expected a whole number, this is {value.type}", bound.span, hint)
+        if frame.unit is FrameUnit.RANGE and not (whole and value.type.root is TypeRoot.INTERVAL_DAY_TIME):
+            hint = "write RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW"
+            _fail(f"RANGE needs an interval of days to seconds, this is {value.type}", bound.span, hint)
+        assert isinstance(value, Literal)
+        if value.value < 0:
+            _fail("a frame cannot begin after the current row", bound.span, "leave out the minus sign")
+        return int(value.value)
+
+
+def null_order(item: OrderItem) -> NullOrder:
+    """Where an entry of ORDER BY puts NULLs: as it says, else as the least value."""
+    first = item.nulls_first if item.nulls_first is not None else not item.descending
+    return NullOrder.FIRST if first else NullOrder.LAST
+
+
+def _fail(message: str, span: Span, hint: str | None = None) -> NoReturn:
+    raise ExpressionError(message, offset=span[0], length=max(1, span[1] - span[0]), hint=hint)

@@ -1,0 +1,107 @@
+"""What the steps of query binding hand to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flowrun.frontend.sql.query_pending import OuterColumn, PendingAggregate, PendingGrouping, PendingWindowBound, has
+from flowrun.frontend.sql.query_relations import Named, Relation
+from flowrun.frontend.sql.syntax import Select, Span
+from flowrun.plan.expressions import Expression
+from flowrun.plan.nodes import PlanNode, WindowSpec
+from flowrun.plan.relational import NullOrder, SortKey
+
+
+class FailedError(Exception):
+    """Something below was wrong and is in the list of errors; what depends on it is not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A planned query: its node, and its columns as they may be named."""
+
+    node: PlanNode
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A planned query whose rows are still to be sorted: columns of `node` beyond `names` serve only `order`."""
+
+    node: PlanNode
+    names: tuple[str, ...]
+    order: tuple[SortKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SortItem:
+    """A bound entry of ORDER BY."""
+
+    expression: Expression
+    descending: bool
+    nulls: NullOrder
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWindow:
+    """A window in GROUP BY: TUMBLE, HOP or SESSION over the time `arguments[0]`."""
+
+    name: str
+    spec: WindowSpec
+    arguments: tuple[Expression, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """A bound GROUP BY: its keys, the grouping sets as positions of keys, and its window if it has one."""
+
+    keys: tuple[Expression, ...]
+    sets: tuple[tuple[int, ...], ...]
+    window: GroupWindow | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class SelectParts:
+    """A bound SELECT, before its nodes are made.
+
+    Attributes:
+        relation: FROM, filtered by the conditions that read nothing else.
+        correlated: conditions that read columns of the query around too.
+        items: name and expression of each output column, over `relation`.
+        spans: of the items.
+    """
+
+    syntax: Select
+    relation: Relation
+    correlated: tuple[Expression, ...]
+    items: tuple[Named, ...]
+    spans: tuple[Span, ...]
+    groups: Groups | None
+    having: tuple[Expression, ...]
+    qualify: tuple[Expression, ...]
+    order: tuple[SortItem, ...] = field(default=())
+
+    @property
+    def outputs(self) -> tuple[Expression, ...]:
+        """All expressions over the groups, or over the rows if nothing is grouped."""
+        return (*(e for _, e in self.items), *self.having, *self.qualify, *(o.expression for o in self.order))
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether the rows are groups."""
+        pending = (PendingAggregate, PendingWindowBound, PendingGrouping)
+        return self.groups is not None or bool(self.having) or any(has(e, *pending) for e in self.outputs)
+
+    @property
+    def is_one_group(self) -> bool:
+        """Whether all rows are one group, so that one row comes out."""
+        return self.is_grouped and self.groups is None
+
+    @property
+    def is_correlated(self) -> bool:
+        """Whether anything reads the query around."""
+        groups = () if self.groups is None else self.groups.keys
+        return bool(self.correlated) or any(has(e, OuterColumn) for e in (*self.outputs, *groups))

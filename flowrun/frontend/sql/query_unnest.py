@@ -1,0 +1,182 @@
+"""Tables that read the row to their left: UNNEST, table functions and LATERAL queries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flowrun.core.schema import Field
+from flowrun.core.types import INT, DataType, TypeRoot
+from flowrun.errors import did_you_mean, near_matches
+from flowrun.frontend.sql.binding_core import span_of
+from flowrun.frontend.sql.catalog import FunctionKind
+from flowrun.frontend.sql.query_expressions import Clause
+from flowrun.frontend.sql.query_joins import JoinBinder, is_true, side_by_side
+from flowrun.frontend.sql.query_nodes import conjunction, fail
+from flowrun.frontend.sql.query_relations import OuterScope, QueryScope, Relation, Source, unique_fields
+from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
+from flowrun.frontend.sql.syntax import (
+    DerivedTable,
+    Descriptor,
+    FunctionTable,
+    JoinTable,
+    TableArgument,
+    UnnestTable,
+    without_alias,
+)
+from flowrun.plan.relational import JoinKind, TableFunctionCall, Unnest
+
+if TYPE_CHECKING:
+    from flowrun.frontend.sql.query_from import FromBinder
+
+
+class LateralTables:
+    """Binds tables of FROM that depend on the row to their left."""
+
+    def __init__(self, tables: FromBinder) -> None:
+        self._tables = tables
+        self._nodes = tables.binder.nodes
+
+    def joined(self, left: Relation, table: JoinTable) -> Relation:
+        """The left rows, each with the rows that UNNEST or a table function gives for it.
+
+        Raises:
+            ExpressionError: a kind of join that cannot be, or wrong arguments.
+        """
+        right, alias, columns = without_alias(table.right)
+        assert isinstance(right, UnnestTable | FunctionTable)
+        what = "UNNEST" if isinstance(right, UnnestTable) else "LATERAL TABLE"
+        if table.kind not in (JoinKind.INNER, JoinKind.LEFT) or table.using or table.natural:
+            raise fail(
+                f"{what} goes only with CROSS JOIN or LEFT JOIN … ON TRUE",
+                table.span,
+                f"write LEFT JOIN {what}(…) ON TRUE",
+            )
+        conditional = table.on is not None and not is_true(table.on)
+        if conditional and table.kind is JoinKind.LEFT:
+            assert table.on is not None
+            raise fail(
+                f"LEFT JOIN {what} takes only ON TRUE", span_of(table.on), "filter in WHERE, or in a query around"
+            )
+        appended = self.appended(left, right, outer=table.kind is JoinKind.LEFT)
+        source = appended.sources[-1]
+        if isinstance(right, UnnestTable) and alias is not None and not columns and len(source.names) == 1:
+            source = replace(source, names=(alias.text,))
+        own = Relation(appended.node, (source,))
+        if alias is not None:
+            own = self._tables.with_alias(own, alias, columns)
+        JoinBinder(self._tables).check_aliases(left, own, table)
+        relation = Relation(appended.node, (*left.sources, own.sources[0]), left.merged)
+        if conditional:
+            assert table.on is not None
+            condition = self._tables.expressions(relation, Clause.ON).boolean(table.on, "the condition of ON")
+            node = SubqueryPlanner(self._tables.binder).filtered(relation.node, [condition], span_of(table.on))
+            relation = replace(relation, node=node)
+        return relation
+
+    def appended(self, left: Relation, table: UnnestTable | FunctionTable, *, outer: bool = False) -> Relation:
+        """The left tables, and as the last one the columns that the table gives."""
+        return (
+            self._unnested(left, table, outer) if isinstance(table, UnnestTable) else self._called(left, table, outer)
+        )
+
+    def _unnested(self, left: Relation, table: UnnestTable, outer: bool) -> Relation:
+        value = self._tables.expressions(left).bind(table.expression)
+        columns = element_columns(value.type)
+        if columns is None:
+            hint = "UNNEST takes an ARRAY, MAP or MULTISET"
+            raise fail(f"UNNEST of {value.type} is not possible", span_of(table.expression), hint)
+        names, fields = [n for n, _ in columns], [Field(n, t) for n, t in columns]
+        if table.ordinality:
+            names.append("ORDINALITY")
+            fields.append(Field("ORDINALITY", INT, outer))
+        node, (position,) = self._nodes.extended(left.node, [value], span_of(table.expression))
+        schema = unique_fields([*node.schema.fields, *fields])
+        hints = self._nodes.hints("unnest", table.span)
+        unnested = Unnest(schema, hints, node, position, outer, table.ordinality)
+        positions = tuple(range(len(node.schema), len(schema)))
+        return Relation(unnested, (*left.sources, Source(None, tuple(names), positions)), left.merged)
+
+    def _called(self, left: Relation, table: FunctionTable, outer: bool) -> Relation:
+        binder = self._tables.expressions(left)
+        name = table.name.text
+        function = self._tables.binder.user_functions.find(name)
+        if function is None or function.kind is not FunctionKind.TABLE:
+            catalog = self._tables.binder.catalog
+            known = [f.name for f in catalog.functions.values() if f.kind is FunctionKind.TABLE]
+            what = "does not exist" if function is None else f"is a {function.kind.value} function"
+            known += ["TUMBLE", "HOP", "CUMULATE", "SESSION"]
+            made = (
+                "windows are TUMBLE, HOP, CUMULATE and SESSION; a function of your own needs "
+                f"CREATE FUNCTION {name} AS 'module.name' LANGUAGE PYTHON before"
+            )
+            hint = did_you_mean(name.upper(), known) if near_matches(name.upper(), known) else made
+            raise fail(f"table function '{name}' {what}", table.name.span, hint)
+        given = []
+        for argument in table.arguments:
+            if argument.name is not None:
+                raise fail(
+                    f"{name} takes its arguments by position", argument.name.span, f"leave out {argument.name.text} =>"
+                )
+            if isinstance(argument.value, TableArgument | Descriptor):
+                raise fail(f"{name} takes values, not tables", argument.span, "pass columns")
+            given.append(argument.value)
+        arguments = self._tables.binder.user_functions.arguments(function, binder, given, table.span)
+        schema = unique_fields(
+            [
+                *left.schema.fields,
+                *(Field(n, t) for n, t in zip(function.result.names, function.result.children, strict=True)),
+            ]
+        )
+        node = TableFunctionCall(
+            schema, self._nodes.hints("table-function", table.span), left.node, function.reference, arguments, outer,
+            function.search_path,
+        )  # fmt: skip
+        positions = tuple(range(len(left.schema), len(schema)))
+        return Relation(node, (*left.sources, Source(None, function.result.names, positions)), left.merged)
+
+    # -- LATERAL (query) -----------------------------------------------------------------------------------------------------
+
+    def query(self, left: Relation, table: JoinTable) -> Relation:
+        """The left rows, each with the rows of a query that may read it.
+
+        Raises:
+            ExpressionError: a query that cannot be joined instead.
+        """
+        right, alias, columns = without_alias(table.right)
+        assert isinstance(right, DerivedTable)
+        if table.kind not in (JoinKind.INNER, JoinKind.LEFT) or table.using or table.natural:
+            raise fail("LATERAL goes only with CROSS JOIN, JOIN or LEFT JOIN … ON", table.span)
+        scope = OuterScope(QueryScope(relation=left))
+        planner = SubqueryPlanner(self._tables.binder)
+        rows = planner.lateral(right.query, self._tables.environment, scope, right.span)
+        node = self._nodes.join(
+            left.node, rows.node, table.kind, rows.condition(scope.captured, len(left.schema)), table.span
+        )
+        positions = tuple(range(rows.width, rows.width + len(rows.names)))
+        own = Relation(rows.node, (Source(None, rows.names, positions),))
+        if alias is not None:
+            own = self._tables.with_alias(own, alias, columns)
+        JoinBinder(self._tables).check_aliases(left, own, table)
+        relation = side_by_side(left, own, node)
+        if table.on is not None and not is_true(table.on):
+            condition = self._tables.expressions(relation, Clause.ON).boolean(table.on, "the condition of ON")
+            if table.kind is JoinKind.LEFT:
+                whole = [c for c in (rows.condition(scope.captured, len(left.schema)), condition) if c is not None]
+                node = self._nodes.join(left.node, rows.node, table.kind, conjunction(whole), table.span)
+            else:
+                node = self._nodes.filter(relation.node, [condition], span_of(table.on))
+            relation = replace(relation, node=node)
+        return relation
+
+
+def element_columns(type: DataType) -> list[tuple[str, DataType]] | None:
+    """Names and types of the columns that UNNEST makes of a collection; None if it is none."""
+    if type.root is TypeRoot.MAP:
+        return [("KEY", type.children[0]), ("VALUE", type.children[1])]
+    if type.root is not TypeRoot.ARRAY:
+        return None
+    element = type.children[0]
+    if element.root is TypeRoot.ROW:
+        return list(zip(element.names, element.children, strict=True))
+    return [("EXPR$0", element)]

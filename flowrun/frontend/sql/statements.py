@@ -1,0 +1,266 @@
+"""The statements of scripts as frozen values. Queries and expressions in them are still text.
+
+Spans are first and one-past-last code point in the script.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from flowrun.frontend.sql.statement_tokens import Slice
+from flowrun.frontend.sql.syntax import Name, Span
+
+
+@dataclass(frozen=True, slots=True)
+class OptionSyntax:
+    """`'key' = 'value'`."""
+
+    key: str
+    key_span: Span
+    value: str
+    value_span: Span
+
+
+class ColumnKind(Enum):
+    """Where the values of a column come from."""
+
+    PHYSICAL = "physical"
+    COMPUTED = "computed"
+    METADATA = "metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSyntax:
+    """A column of CREATE TABLE.
+
+    Attributes:
+        type: of physical and metadata columns.
+        expression: of computed columns.
+        key: of metadata columns: the key after FROM, else None.
+        virtual: of metadata columns: not written.
+        primary: PRIMARY KEY NOT ENFORCED stands at the column.
+    """
+
+    name: Name
+    kind: ColumnKind
+    span: Span
+    type: Slice | None = None
+    nullable: bool = True
+    expression: Slice | None = None
+    key: Name | None = None
+    virtual: bool = False
+    primary: bool = False
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkSyntax:
+    """WATERMARK FOR column AS expression."""
+
+    column: tuple[Name, ...]
+    expression: Slice
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryKeySyntax:
+    """PRIMARY KEY (columns) NOT ENFORCED."""
+
+    columns: tuple[Name, ...]
+    span: Span
+
+
+class LikeFeature(Enum):
+    """Parts of a table that LIKE takes over."""
+
+    ALL = "ALL"
+    CONSTRAINTS = "CONSTRAINTS"
+    DISTRIBUTION = "DISTRIBUTION"
+    GENERATED = "GENERATED"
+    METADATA = "METADATA"
+    OPTIONS = "OPTIONS"
+    PARTITIONS = "PARTITIONS"
+    WATERMARKS = "WATERMARKS"
+
+
+class LikeChoice(Enum):
+    """What LIKE does with a part: take it over, leave it out, or take it over unless the new table has its own."""
+
+    INCLUDING = "INCLUDING"
+    EXCLUDING = "EXCLUDING"
+    OVERWRITING = "OVERWRITING"
+
+
+@dataclass(frozen=True, slots=True)
+class LikeSyntax:
+    """LIKE table (choices)."""
+
+    table: tuple[Name, ...]
+    choices: tuple[tuple[LikeFeature, LikeChoice], ...]
+
+    def choice(self, feature: LikeFeature) -> LikeChoice:
+        """What is done with a part: as said of it, as said of ALL, else Flink's default."""
+        said = dict(self.choices)
+        default = LikeChoice.OVERWRITING if feature is LikeFeature.OPTIONS else LikeChoice.INCLUDING
+        return said.get(feature, said.get(LikeFeature.ALL, default))
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE; `query` with AS."""
+
+    name: tuple[Name, ...]
+    columns: tuple[ColumnSyntax, ...] = ()
+    watermark: WatermarkSyntax | None = None
+    primary_key: PrimaryKeySyntax | None = None
+    partitions: tuple[Name, ...] = ()
+    options: tuple[OptionSyntax, ...] = ()
+    like: LikeSyntax | None = None
+    query: Slice | None = None
+    if_not_exists: bool = False
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView:
+    """CREATE VIEW name (columns) AS query."""
+
+    name: tuple[Name, ...]
+    query: Slice
+    columns: tuple[Name, ...] = ()
+    if_not_exists: bool = False
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFunction:
+    """CREATE FUNCTION name AS 'reference' LANGUAGE language."""
+
+    name: tuple[Name, ...]
+    reference: str
+    reference_span: Span
+    language: str
+    language_span: Span
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """INSERT INTO table PARTITION (partition) (columns) query."""
+
+    table: tuple[Name, ...]
+    query: Slice
+    columns: tuple[Name, ...] | None = None
+    partition: tuple[tuple[Name, Slice], ...] = ()
+    hints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A query by itself, whose rows are printed."""
+
+    query: Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """EXPLAIN statement."""
+
+    statement: Insert | Select
+
+
+@dataclass(frozen=True, slots=True)
+class SetOption:
+    """SET key = value; without a key: show what is set."""
+
+    option: OptionSyntax | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOption:
+    """RESET key; without a key: all."""
+
+    key: str | None
+    span: Span
+
+
+class ObjectKind(Enum):
+    """What a name stands for."""
+
+    TABLE = "table"
+    VIEW = "view"
+    FUNCTION = "function"
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """DROP kind name."""
+
+    kind: ObjectKind
+    name: tuple[Name, ...]
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """DESCRIBE table."""
+
+    name: tuple[Name, ...]
+
+
+class Listing(Enum):
+    """What SHOW lists."""
+
+    TABLES = "TABLES"
+    VIEWS = "VIEWS"
+    FUNCTIONS = "FUNCTIONS"
+    USER_FUNCTIONS = "USER FUNCTIONS"
+    CATALOGS = "CATALOGS"
+    DATABASES = "DATABASES"
+    CURRENT_CATALOG = "CURRENT CATALOG"
+    CURRENT_DATABASE = "CURRENT DATABASE"
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """SHOW TABLES and the like."""
+
+    listing: Listing
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCreate:
+    """SHOW CREATE TABLE | VIEW name."""
+
+    kind: ObjectKind
+    name: tuple[Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UseDefault:
+    """USE of the only catalog or database there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddJar:
+    """ADD JAR 'file'."""
+
+    span: Span
+
+
+Statement: TypeAlias = (
+    CreateTable | CreateView | CreateFunction | Insert | Select | Explain | SetOption | ResetOption | Drop | Describe
+    | Show | ShowCreate | UseDefault | AddJar
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStatement:
+    """A statement with its place; `in_set`: it stands between BEGIN and END of a statement set, `explained` if that is only explained."""
+
+    statement: Statement
+    span: Span
+    in_set: bool = False
+    explained: bool = field(default=False)

@@ -1,0 +1,38 @@
+"""The document's own functions for SQL: each loaded and its types found when the document is read, not when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flowrun.errors import ExpressionError
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.sql.catalog import UserFunction
+from flowrun.frontend.sql.functions import user_function
+from flowrun.frontend.sql.statements import CreateFunction
+from flowrun.frontend.sql.syntax import Name
+from flowrun.frontend.yaml.nodes import YamlScalar
+from flowrun.frontend.yaml.spec import Section
+
+
+def read_functions(document: Section, folder: Path, diagnostics: Diagnostics) -> dict[str, UserFunction]:
+    """The functions by name in upper case; those that are wrong are reported and left out.
+
+    Args:
+        document: the whole.
+        folder: modules are looked up from here.
+        diagnostics: receives every problem.
+    """
+    found: dict[str, UserFunction] = {}
+    for name, named in document.named("functions").items():
+        if not isinstance(named.value, YamlScalar):
+            continue
+        if name.upper() in found:
+            hint = "functions differ in more than upper and lower case"
+            diagnostics.error(f"there are two functions '{name}'", named.location, hint=hint)
+            continue
+        statement = CreateFunction((Name(name, (0, 0)),), named.value.text, (0, 0), "PYTHON", (0, 0))
+        try:
+            found[name.upper()] = user_function(statement, (str(folder.resolve()),))
+        except ExpressionError as error:
+            diagnostics.error(error.message, named.value.location, hint=error.hint)
+    return found

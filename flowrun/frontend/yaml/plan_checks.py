@@ -1,0 +1,103 @@
+"""The whole plan of a document: general nodes as the special ones that they stand for, and whether all can be done as asked."""
+
+from __future__ import annotations
+
+from flowrun.errors import PipelineError, UnsupportedPlanError
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.yaml.names import sections
+from flowrun.frontend.yaml.spec import Section
+from flowrun.plan.changelog import check_changelogs
+from flowrun.plan.nodes import Plan, PlanNode, walk_plan
+from flowrun.plan.recognition import recognise
+from flowrun.plan.relational import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
+
+_KINDS: dict[type[PlanNode], str] = {
+    Join: "regular",
+    WindowJoin: "window",
+    IntervalJoin: "interval",
+    TemporalJoin: "temporal",
+    LookupJoin: "lookup",
+}
+_NEEDS = {
+    "window": "both sides need columns window_start and window_end of equal windows, compared in 'on'",
+    "interval": "'on' needs bounds between the time attributes of both sides: a.ts BETWEEN b.ts - INTERVAL '1' HOUR AND b.ts",
+    "regular": "the windows or time bounds of 'on' let it keep less state: leave 'kind' out",
+    "temporal": "the right side needs a primary key and a watermark, or is deduplicated, and 'as_of' names an event time",
+    "lookup": "the right side is a source whose connector can be asked by key, read in processing time: no 'as_of', or PROCTIME()",
+}
+
+
+_SQL_WORDS = (
+    ("'format' = 'debezium-json' or 'canal-json'", "format: debezium-json or canal-json"),
+    ("a PRIMARY KEY (…) NOT ENFORCED on the sink", "primary_key: […] on the sink"),
+    ("a window (TUMBLE, HOP, CUMULATE, SESSION)", "a step with window and aggregate"),
+    (
+        "give the table a PRIMARY KEY (…) NOT ENFORCED and a WATERMARK",
+        "give the source primary_key: […] and a watermark",
+    ),
+    (
+        "read a view of the last row of each key: SELECT … FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY key ORDER BY ts DESC) AS rn "
+        "FROM versions) WHERE rn = 1",
+        "join a step with key_by and deduplicate: {keep: last, order_by: ts}",
+    ),
+    ("a column AS PROCTIME()", "as_of: PROCTIME()"),
+    ("the column that WATERMARK FOR names", "the column of the source's watermark"),
+    ("FOR SYSTEM_TIME AS OF", "as_of"),
+    ("ROW_NUMBER()", "top_n"),
+    ("a plain GROUP BY over them", "a step with key_by and aggregate only"),
+)
+"""How hints say in SQL what a document says otherwise."""
+
+
+def in_yaml(hint: str | None) -> str | None:
+    """A hint in the words of a document.
+
+    >>> in_yaml("use a PRIMARY KEY (…) NOT ENFORCED on the sink")
+    'use primary_key: […] on the sink'
+    """
+    for sql, yaml in _SQL_WORDS if hint is not None else ():
+        hint = (hint or "").replace(sql, yaml)
+    return hint
+
+
+def checked_plan(plan: Plan, document: Section, diagnostics: Diagnostics) -> Plan | None:
+    """The recognised plan; None if it cannot run, which is reported.
+
+    Args:
+        plan: as the document's parts make it.
+        document: for what it says of joins.
+        diagnostics: receives every problem.
+    """
+    try:
+        recognised = recognise(plan)
+    except PipelineError as error:
+        for one in error.diagnostics:
+            diagnostics.error(one.message, one.location, hint=in_yaml(one.hint))
+        return None
+    except UnsupportedPlanError as error:
+        diagnostics.error(error.message, None, hint=error.hint)
+        return None
+    _check_joins(recognised, document, diagnostics)
+    for problem in check_changelogs(recognised):
+        diagnostics.error(problem.message, problem.location, hint=in_yaml(problem.hint))
+    return None if diagnostics.has_errors else recognised
+
+
+def _check_joins(plan: Plan, document: Section, diagnostics: Diagnostics) -> None:
+    """Report joins that are not of the kind that the document says."""
+    asked = {}
+    for name, section in sections(document.named("steps")).items():
+        join = section.section("join")
+        if join is not None and join.text("kind") is not None:
+            asked[name] = join
+    for node in walk_plan(plan):
+        kind, place = _KINDS.get(type(node)), node.hints.place or ""
+        name = place.removeprefix("steps.").partition(":")[0].partition("#")[0]
+        if kind is None or name not in asked or place == name:
+            continue
+        join = asked[name]
+        wanted = join.text("kind") or ""
+        if kind != wanted:
+            diagnostics.error(
+                f"the join is of the kind '{kind}', not '{wanted}'", join.value_at("kind"), hint=_NEEDS[wanted]
+            )

@@ -1,0 +1,66 @@
+"""The stages of a step: names and hints of the nodes that its parts become."""
+
+from __future__ import annotations
+
+from flowrun.frontend.yaml.hints import part_hints
+from flowrun.frontend.yaml.spec import Section
+from flowrun.frontend.yaml.step_queries import SET_PARTS
+from flowrun.plan.expressions import ColumnRef, Expression
+from flowrun.plan.nodes import Calc, NodeHints, PlanNode
+
+_STATEFUL = (
+    "window",
+    "process",
+    "aggregate",
+    "top_n",
+    "deduplicate",
+    "over",
+    "distinct",
+    "match_recognize",
+    "join",
+    *SET_PARTS,
+)
+_OTHERS = (
+    ("limit", "order_by"),
+    ("order_by", "order_by"),
+    ("split", "split"),
+    ("flat_map", "map"),
+    ("map", "map"),
+    ("select", "select"),
+    ("filter", "filter"),
+)
+
+
+class Stages:
+    """Hints of the nodes of one step: the main node has the step's own, the others derived ones.
+
+    Attributes:
+        name: of the step.
+        input: how queries over the step's rows name them: the name of its input, or the step's own if it has several.
+    """
+
+    def __init__(self, name: str, section: Section, hints: NodeHints) -> None:
+        self.name = name
+        self.input = section.text("from") or name
+        self._hints = hints
+        self._main = _main_part(section)
+
+    def hints(self, part: str) -> NodeHints:
+        """Hints of the node that does `part` of the step."""
+        return self._hints if part == self._main else part_hints(self._hints, part)
+
+
+def _main_part(section: Section) -> str:
+    """The part that carries the step's uid and name: the one with state if there is one, else the last."""
+    if section.has("sql") and not any(section.has(s) for s in _STATEFUL):
+        return "sql"
+    for stateful in _STATEFUL:
+        if section.has(stateful):
+            return stateful
+    return next((part for key, part in _OTHERS if section.has(key)), "union")
+
+
+def filtered(node: PlanNode, condition: Expression, hints: NodeHints) -> PlanNode:
+    """The rows for which the condition is true."""
+    identity = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(node.schema))
+    return Calc(schema=node.schema, hints=hints, input=node, projections=identity, condition=condition)

@@ -1,0 +1,182 @@
+"""Parts of a step that SQL has words for, as queries: one function a part, from its checked section to the text that says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowrun.errors import Location
+from flowrun.frontend.yaml.nodes import YamlScalar
+from flowrun.frontend.yaml.queries import SqlComposer, StepSql, quoted
+from flowrun.frontend.yaml.spec import Section
+
+_ELEMENTS = "unnest of the step"
+"""Alias of the elements of a collection: no name of a step has spaces."""
+SET_PARTS = ("intersect", "except")
+_LEFT_ONLY = {"semi": "EXISTS", "anti": "NOT EXISTS"}
+
+
+def plain_query(scalar: YamlScalar) -> StepSql:
+    """The query that a step holds."""
+    return SqlComposer(scalar.location).scalar(scalar).text()
+
+
+def selected(section: Section, left: str, at: Location) -> StepSql:
+    """`join`, `unnest`, `filter` and `select` over the input `left`."""
+    join, unnest = section.section("join"), section.section("unnest")
+    composer = SqlComposer(at).words("SELECT ")
+    if section.has("select"):
+        composer.listed(section.scalars("select"))
+    else:
+        composer.words("*")
+    composer.words(" FROM ").name(left, section.value_at("from"))
+    conditions = _joined(composer, join) if join is not None else None
+    if unnest is not None:
+        _unnested(composer, unnest)
+    condition = section.scalar("filter")
+    if conditions is not None or condition is not None:
+        composer.words(" WHERE ")
+    if conditions is not None and join is not None:
+        _exists(composer, join, conditions)
+    if condition is not None:
+        composer.words(" AND (" if conditions is not None else "").scalar(condition)
+        composer.words(")" if conditions is not None else "")
+    return composer.text()
+
+
+def _joined(composer: SqlComposer, join: Section) -> str | None:
+    """Add the second input to FROM; gives the test of WHERE that does it instead, for joins with columns of the left side only."""
+    kind, condition = join.text("type") or "inner", join.scalar("on")
+    if kind in _LEFT_ONLY:
+        return _LEFT_ONLY[kind]
+    composer.words(f" {kind.upper()} JOIN ", join.location)
+    _other(composer, join)
+    assert condition is not None
+    composer.words(" ON ", join.at("on")).scalar(condition)
+    return None
+
+
+def _other(composer: SqlComposer, join: Section) -> None:
+    """The second input with its alias, and the time of its versions."""
+    other, alias, as_of = join.scalar("with"), join.scalar("as"), join.scalar("as_of")
+    assert other is not None
+    composer.name(other.text, other.location)
+    if as_of is not None:
+        composer.words(" FOR SYSTEM_TIME AS OF ", join.at("as_of")).scalar(as_of)
+    elif join.text("kind") == "lookup":
+        composer.words(" FOR SYSTEM_TIME AS OF PROCTIME()", join.value_at("kind"))
+    if alias is not None:
+        composer.words(" AS ").name(alias.text, alias.location)
+
+
+def _exists(composer: SqlComposer, join: Section, test: str) -> None:
+    condition = join.scalar("on")
+    assert condition is not None
+    composer.words(f"{test} (SELECT 1 FROM ", join.location)
+    _other(composer, join)
+    composer.words(" WHERE ", join.at("on")).scalar(condition).words(")")
+
+
+def _unnested(composer: SqlComposer, unnest: Section) -> None:
+    outer = unnest.flag("outer") is True
+    column, ordinality = unnest.scalar("column"), unnest.scalar("ordinality")
+    assert column is not None
+    composer.words(" LEFT JOIN UNNEST(" if outer else " CROSS JOIN UNNEST(", unnest.location)
+    composer.scalar(column).words(")", unnest.location)
+    names = list(unnest.scalars("as"))
+    if ordinality is not None:
+        composer.words(" WITH ORDINALITY", ordinality.location)
+        names.append(ordinality)
+    composer.words(" AS ", unnest.at("as")).name(_ELEMENTS, unnest.value_at("as")).words("(", unnest.value_at("as"))
+    for index, name in enumerate(names):
+        composer.words(", " if index else "", name.location).name(name.text, name.location)
+    composer.words(")" + (" ON TRUE" if outer else ""), unnest.value_at("as"))
+
+
+def combined(part: str, names: Sequence[YamlScalar], at: Location) -> StepSql:
+    """The inputs of `intersect`, `except` and the like, one after the other."""
+    composer = SqlComposer(at)
+    for index, name in enumerate(names):
+        composer.words(f" {part.upper()} " if index else "", name.location)
+        composer.words("SELECT * FROM ", name.location).name(name.text, name.location)
+    return composer.text()
+
+
+def matched(scalar: YamlScalar, left: str) -> StepSql:
+    """`match_recognize` over the rows `left`."""
+    composer = SqlComposer(scalar.location).words("SELECT * FROM ").name(left)
+    return composer.words(" MATCH_RECOGNIZE (", scalar.location).scalar(scalar).words(")", scalar.location).text()
+
+
+def with_window_functions(section: Section, left: str) -> StepSql:
+    """The rows `left` with the columns of `over`."""
+    composer = SqlComposer(section.value_at("over")).words("SELECT *, ").listed(section.scalars("over"))
+    return composer.words(" FROM ").name(left).text()
+
+
+def grouped(section: Section, keys: Sequence[str], left: str) -> StepSql:
+    """`aggregate` without a window, by the columns `keys` of the rows `left`."""
+    names = ", ".join(quoted(k) for k in keys)
+    composer = SqlComposer(section.value_at("aggregate")).words("SELECT ").words(f"{names}, " if keys else "")
+    composer.listed(section.scalars("aggregate")).words(" FROM ", section.at("aggregate")).name(left)
+    return composer.words(f" GROUP BY {names}" if keys else "", section.value_at("key_by")).text()
+
+
+def distinct(section: Section, left: str) -> StepSql:
+    """Each row once."""
+    return SqlComposer(section.at("distinct")).words("SELECT DISTINCT * FROM ").name(left).text()
+
+
+def deduplicated(
+    section: Section, columns: Sequence[str], keys: Sequence[str], order: YamlScalar | str, left: str
+) -> StepSql:
+    """One row for each of the columns `keys`, the first or last by `order`."""
+    deduplicate = section.section("deduplicate")
+    assert deduplicate is not None
+    rank = _free("row_number", columns)
+    names = ", ".join(quoted(c) for c in columns)
+    composer = SqlComposer(section.at("deduplicate")).words(f"SELECT {names} FROM (SELECT *, ROW_NUMBER() OVER (")
+    composer.words("PARTITION BY " + ", ".join(quoted(k) for k in keys) + " ORDER BY ", section.value_at("key_by"))
+    if isinstance(order, str):
+        composer.words(order, deduplicate.location)
+    else:
+        composer.scalar(order)
+    descending = deduplicate.text("keep") == "last"
+    composer.words(" DESC" if descending else " ASC", deduplicate.value_at("keep"))
+    composer.words(f") AS {quoted(rank)} FROM ", section.at("deduplicate")).name(left)
+    return composer.words(f") WHERE {quoted(rank)} = 1", section.at("deduplicate")).text()
+
+
+def top_n(section: Section, columns: Sequence[str], left: str) -> StepSql:
+    """The first rows of each group, with their rank if that has a name."""
+    top = section.section("top_n")
+    assert top is not None
+    named = top.scalar("rank")
+    rank = named.text if named is not None else _free("row_number", columns)
+    names = ", ".join(quoted(c) for c in (*columns, *((rank,) if named is not None else ())))
+    function = (top.text("function") or "row_number").upper()
+    at = section.at("top_n")
+    composer = SqlComposer(at).words(f"SELECT {names} FROM (SELECT *, ").words(f"{function}() OVER (", at)
+    if top.has("partition_by"):
+        composer.words("PARTITION BY ", at).listed(top.scalars("partition_by"))
+    composer.words(" ORDER BY ", top.at("order_by")).listed(top.scalars("order_by")).words(") AS ", at)
+    composer.name(rank, named.location if named is not None else at).words(" FROM ", at).name(left)
+    return composer.words(f") WHERE {quoted(rank)} <= {top.integer('n')}", top.value_at("n")).text()
+
+
+def ordered(section: Section, left: str) -> StepSql:
+    """`order_by`, `limit` and `offset`."""
+    at = section.at("order_by" if section.has("order_by") else "limit")
+    composer = SqlComposer(at).words("SELECT * FROM ").name(left)
+    if section.has("order_by"):
+        composer.words(" ORDER BY ", at).listed(section.scalars("order_by"))
+    if section.has("limit"):
+        composer.words(f" LIMIT {section.integer('limit')}", section.value_at("limit"))
+    if section.integer("offset"):
+        composer.words(f" OFFSET {section.integer('offset')}", section.value_at("offset"))
+    return composer.text()
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name

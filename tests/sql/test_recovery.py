@@ -1,0 +1,129 @@
+"""Random queries that are taken down in the middle of their input, once or twice, and go on at another parallelism: what was written
+adds up to what DuckDB answers over the finished tables."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from flowrun.api.changelog import ChangelogMode
+from flowrun.plan.changelog import changelog_modes
+from flowrun.plan.nodes import PlanNode, WindowAggregate, walk_plan
+from flowrun.plan.relational import WindowTableFunction
+from flowrun.runners.compile import compile_pipeline
+from tests.sql.random_queries import Generator, Query, script
+from tests.sql.random_tables import RandomTable, random_tables
+from tests.sql.recovery_queries import SHAPES
+from tests.sql.recovery_runs import Job, gated_tables
+from tests.sql.test_random_queries import folded, plain
+
+SEEDS = (*range(35), 48, 50, 75, 86, 118, 154, 155, 187, 268)
+UNALIGNED = 16
+SOAK_SEEDS = 1500
+LEAST_ROWS = 120
+OPERATORS = """
+Deduplicate / Expand / GroupAggregate / GroupAggregate of changes / IntervalJoin full / IntervalJoin inner / IntervalJoin left /
+Join anti / Join full / Join inner / Join left / Join of changes / Join right / Join semi / MatchRecognize / OverAggregate /
+OverAggregate of changes / Rank / Rank of changes / TemporalJoin inner / TemporalJoin left / TemporalSort / Union / Union of changes /
+Values / WindowAggregate CumulativeWindow / WindowAggregate SessionWindow / WindowAggregate SlidingWindow /
+WindowAggregate TumblingWindow / WindowJoin anti / WindowJoin full / WindowJoin inner / WindowJoin left / WindowJoin semi / WindowRank /
+WindowTableFunction SessionWindow / WindowTableFunction TumblingWindow
+"""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_goes_on_as_if_nothing_had_happened(seed: int, tmp_path: Path) -> None:
+    check(seed, tmp_path, unaligned=False)
+
+
+@pytest.mark.parametrize("seed", range(10_000, 10_000 + UNALIGNED))
+def test_goes_on_with_rows_that_were_in_flight(seed: int, tmp_path: Path) -> None:
+    check(seed, tmp_path, unaligned=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(SOAK_SEEDS))
+def test_more_of_them(seed: int, tmp_path: Path) -> None:
+    check(seed, tmp_path, unaligned=seed % 3 == 0)
+
+
+def test_every_operator_is_among_them(tmp_path: Path) -> None:
+    seen: set[str] = set()
+    for seed in SEEDS:
+        query, tables, _ = _case(seed, tmp_path)
+        plan = compile_pipeline(_write(query, tables, tmp_path, unaligned=False), {}, {}).optimised
+        modes = changelog_modes(plan)
+        for node in walk_plan(plan):
+            name = type(node).__name__
+            seen |= {name, f"{name} {_variant(node)}"}
+            if any(modes[id(i)] is not ChangelogMode.APPEND for i in node.inputs):
+                seen.add(f"{name} of changes")
+    missing = {name.strip() for name in OPERATORS.replace("\n", " ").split("/")} - seen
+    assert not missing, "no seed has these: add some that do to SEEDS"
+
+
+def _variant(node: PlanNode) -> str:
+    if isinstance(node, WindowAggregate | WindowTableFunction):
+        return type(node.window).__name__
+    return str(getattr(getattr(node, "kind", None), "name", "")).lower()
+
+
+def _case(seed: int, folder: Path) -> tuple[Query, Sequence[RandomTable], random.Random]:
+    chance = random.Random(seed)
+    tables = random_tables(chance, LEAST_ROWS)
+    query = SHAPES[seed % len(SHAPES)](Generator(chance))
+    for table in tables:
+        table.write(folder)
+    return query, tables, chance
+
+
+def check(seed: int, folder: Path, *, unaligned: bool) -> None:
+    """One seed: make tables and a query, run it in several lives, compare."""
+    query, tables, chance = _case(seed, folder)
+    job = Job(_write(query, tables, folder, unaligned), folder, {t.name: t.emitted for t in tables}, unaligned)
+    lives = chance.choice([1, 1, 2])
+    while lives and job.interrupt(chance):
+        lives -= 1
+    if not lives:
+        job.finish(chance.choice([1, 2, 3]))
+        assert job.half_read(), f"{job.read}\n{query.flink}"
+    got, wanted = folded(folder / "out", query), _answer(query, tables, folder)
+    extra, missing = got - wanted, wanted - got
+    negative = {r: n for r, n in got.items() if n < 0}
+    assert (extra, missing, negative) == (Counter(), Counter(), {}), "\n".join([*job.log, query.flink, query.duck])
+
+
+def _write(query: Query, tables: Sequence[RandomTable], folder: Path, unaligned: bool) -> Path:
+    form = "json" if query.append else "debezium-json"
+    text = script(query, gated_tables(tables, folder), f"'connector'='filesystem', 'path'='{folder}/out', 'format'='{form}'")
+    if unaligned:
+        first = query.columns[0].name
+        text = text.replace("INSERT INTO result_sink\n", "CREATE VIEW results AS ")
+        text += f"INSERT INTO result_sink SELECT * FROM results WHERE gate_results(`{first}`);\n"
+    path = folder / "query.sql"
+    path.write_text(text)
+    return path
+
+
+def _answer(query: Query, tables: Sequence[RandomTable], folder: Path) -> Counter[tuple[Any, ...]]:
+    """What DuckDB answers; of a query that it does not know, what a run to the end does."""
+    if not query.duck:
+        whole = folder / "whole"
+        whole.mkdir()
+        file = whole / "query.sql"
+        file.write_text((folder / "query.sql").read_text().replace(f"{folder}/out", f"{whole}/out"))
+        Job(file, whole, {}).finish(2)
+        rows = folded(whole / "out", query)
+        assert rows, "the reference run found nothing"
+        return rows
+    database = duckdb.connect()
+    database.execute("SET TimeZone = 'UTC'")
+    for table in tables:
+        table.load(database)
+    return Counter(tuple(map(plain, row)) for row in database.execute(query.duck).fetchall())
