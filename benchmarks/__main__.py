@@ -7,7 +7,7 @@ import datetime
 import sys
 from pathlib import Path
 
-from benchmarks import back_pressure, checkpoints, files, latency, nexmark, process, start_up, windows
+from benchmarks import back_pressure, checkpoints, files, joins, latency, nexmark, process, start_up, windows
 from benchmarks.measuring import Figure, machine, table
 
 BENCHMARKS = {
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "process": process.run,
     "checkpoints": checkpoints.run,
     "files": files.run,
+    "joins": joins.run,
     "start_up": start_up.run,
     "latency": latency.run,
     "back_pressure": back_pressure.run,

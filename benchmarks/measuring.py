@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != _NO_BYTECODE}
+"""Of the measured processes: as with users, a module is compiled once and not at every start."""
 FLOWRUN = [sys.executable, "-m", "flowrun"]
 
 
@@ -59,7 +62,7 @@ def run_pipeline(text: str, *arguments: str, timeout_s: float = 300, folder: Pat
 def run_process(command: list[str], timeout_s: float = 300) -> tuple[float, float]:
     """Wall seconds and peak resident MB of a command that must succeed."""
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
     _, errors = process.communicate(timeout=timeout_s)
     seconds = time.perf_counter() - began
     if process.returncode:
@@ -71,7 +74,7 @@ def run_measured(command: list[str], timeout_s: float = 300) -> tuple[float, flo
     """Wall seconds and peak resident MB of one command that must succeed; the peak is that process's own."""
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=ENVIRONMENT)
         watchdog = threading.Timer(timeout_s, process.kill)
         watchdog.start()
         _, status, usage = os.wait4(process.pid, 0)

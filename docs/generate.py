@@ -3,13 +3,17 @@
 from pathlib import Path
 
 from flowrun.connectors import reference as connectors
+from flowrun.frontend.sql import reference as sql
 from flowrun.frontend.yaml import reference as yaml
 from flowrun.functions import reference as functions
+from flowrun.plan.rewrites import reference as optimiser
 
 PAGES = {
     "yaml.md": yaml.reference_markdown,
     "functions.md": functions.reference_markdown,
     "connectors.md": connectors.reference_markdown,
+    "optimiser.md": optimiser.reference_markdown,
+    "sql.md": sql.reference_markdown,
 }
 
 if __name__ == "__main__":

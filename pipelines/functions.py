@@ -1,7 +1,12 @@
 """Python functions of the example pipelines: batches in, batches out."""
 
+import re
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pyarrow.compute as pc
+
+import flowrun
 
 
 def words(lines: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
@@ -12,3 +17,9 @@ def words(lines: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
     found = pc.list_flatten(split)
     kept = pc.not_equal(found, "")
     return pa.record_batch({"word": found.filter(kept)}), parents.filter(kept)
+
+
+@flowrun.udtf(result="word STRING")
+def words_of(line: str) -> Iterator[str]:
+    """The same for SQL, a line at a time."""
+    yield from re.findall(r"\w+", (line or "").lower())

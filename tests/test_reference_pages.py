@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from flowrun.connectors import reference as connectors
+from flowrun.frontend.sql import reference as sql
 from flowrun.functions import reference as functions
+from flowrun.plan.rewrites import RULES
+from flowrun.plan.rewrites import reference as optimiser
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -19,7 +22,13 @@ PAGES = [
 
 
 @pytest.mark.parametrize(
-    ("name", "make"), [("functions.md", functions.reference_markdown), ("connectors.md", connectors.reference_markdown)]
+    ("name", "make"),
+    [
+        ("functions.md", functions.reference_markdown),
+        ("connectors.md", connectors.reference_markdown),
+        ("sql.md", sql.reference_markdown),
+        ("optimiser.md", optimiser.reference_markdown),
+    ],
 )
 def test_generated_pages_are_up_to_date(name: str, make: Callable[[], str]) -> None:
     page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
@@ -30,6 +39,11 @@ def test_generated_pages_are_up_to_date(name: str, make: Callable[[], str]) -> N
 def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_rewrite_is_in_the_architecture() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert [rule.__name__ for rule in RULES if f"| `{rule.__name__}` |" not in page] == []
 
 
 def test_the_readme_says_what_ci_runs() -> None:

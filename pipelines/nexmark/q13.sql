@@ -1,0 +1,59 @@
+-- Nexmark q13: Bids with a value from a file, looked up as they come.
+
+CREATE TABLE events (
+  event_type INT,
+  person ROW<
+    id BIGINT, name VARCHAR, emailAddress VARCHAR, creditCard VARCHAR, city VARCHAR, state VARCHAR,
+    dateTime TIMESTAMP(3), extra VARCHAR>,
+  auction ROW<
+    id BIGINT, itemName VARCHAR, description VARCHAR, initialBid BIGINT, reserve BIGINT,
+    dateTime TIMESTAMP(3), expires TIMESTAMP(3), seller BIGINT, category BIGINT, extra VARCHAR>,
+  bid ROW<
+    auction BIGINT, bidder BIGINT, price BIGINT, channel VARCHAR, url VARCHAR,
+    dateTime TIMESTAMP(3), extra VARCHAR>,
+  `dateTime` AS
+    CASE
+      WHEN event_type = 0 THEN person.dateTime
+      WHEN event_type = 1 THEN auction.dateTime
+      ELSE bid.dateTime
+    END,
+  WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND
+) WITH (
+  'connector' = 'filesystem',
+  'path' = '${EVENTS}',
+  'format' = '${FORMAT:-json}'
+);
+
+CREATE VIEW bid AS
+SELECT
+  bid.auction, bid.bidder, bid.price, bid.channel, bid.url,
+  `dateTime`, bid.extra
+FROM events
+WHERE event_type = 2;
+
+CREATE TABLE side_input (
+  key BIGINT,
+  `value` VARCHAR
+) WITH (
+  'connector' = 'filesystem',
+  'path' = '${SIDE_INPUT}',
+  'format' = 'csv'
+);
+
+CREATE TABLE nexmark_q13 (
+  auction BIGINT,
+  bidder BIGINT,
+  price BIGINT,
+  `dateTime` TIMESTAMP(3),
+  `value` VARCHAR
+) WITH (
+  'connector' = 'filesystem',
+  'path' = '${OUT}',
+  'format' = 'json'
+);
+
+INSERT INTO nexmark_q13
+SELECT B.auction, B.bidder, B.price, B.`dateTime`, S.`value`
+FROM (SELECT *, PROCTIME() AS p_time FROM bid) B
+JOIN side_input FOR SYSTEM_TIME AS OF B.p_time AS S
+ON MOD(B.auction, 10000) = S.key;

@@ -1,0 +1,61 @@
+-- Nexmark q21: Bids with the number of their channel: known by its name, or taken from the URL.
+
+CREATE TABLE events (
+  event_type INT,
+  person ROW<
+    id BIGINT, name VARCHAR, emailAddress VARCHAR, creditCard VARCHAR, city VARCHAR, state VARCHAR,
+    dateTime TIMESTAMP(3), extra VARCHAR>,
+  auction ROW<
+    id BIGINT, itemName VARCHAR, description VARCHAR, initialBid BIGINT, reserve BIGINT,
+    dateTime TIMESTAMP(3), expires TIMESTAMP(3), seller BIGINT, category BIGINT, extra VARCHAR>,
+  bid ROW<
+    auction BIGINT, bidder BIGINT, price BIGINT, channel VARCHAR, url VARCHAR,
+    dateTime TIMESTAMP(3), extra VARCHAR>,
+  `dateTime` AS
+    CASE
+      WHEN event_type = 0 THEN person.dateTime
+      WHEN event_type = 1 THEN auction.dateTime
+      ELSE bid.dateTime
+    END,
+  WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND
+) WITH (
+  'connector' = 'filesystem',
+  'path' = '${EVENTS}',
+  'format' = '${FORMAT:-json}'
+);
+
+CREATE VIEW bid AS
+SELECT
+  bid.auction, bid.bidder, bid.price, bid.channel, bid.url,
+  `dateTime`, bid.extra
+FROM events
+WHERE event_type = 2;
+
+CREATE TABLE nexmark_q21 (
+  auction BIGINT,
+  bidder BIGINT,
+  price BIGINT,
+  channel VARCHAR,
+  channel_id VARCHAR
+) WITH (
+  'connector' = 'filesystem',
+  'path' = '${OUT}',
+  'format' = 'json'
+);
+
+INSERT INTO nexmark_q21
+SELECT
+  auction,
+  bidder,
+  price,
+  channel,
+  CASE
+    WHEN LOWER(channel) = 'apple' THEN '0'
+    WHEN LOWER(channel) = 'google' THEN '1'
+    WHEN LOWER(channel) = 'facebook' THEN '2'
+    WHEN LOWER(channel) = 'baidu' THEN '3'
+    ELSE REGEXP_EXTRACT(url, '(&|^)channel_id=([^&]*)', 2)
+  END AS channel_id
+FROM bid
+WHERE REGEXP_EXTRACT(url, '(&|^)channel_id=([^&]*)', 2) IS NOT NULL
+  OR LOWER(channel) IN ('apple', 'google', 'facebook', 'baidu');

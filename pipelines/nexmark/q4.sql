@@ -1,0 +1,58 @@
+-- Nexmark q4: The average of the winning bids of each category.
+
+CREATE TABLE events (
+  event_type INT,
+  person ROW<
+    id BIGINT, name VARCHAR, emailAddress VARCHAR, creditCard VARCHAR, city VARCHAR, state VARCHAR,
+    dateTime TIMESTAMP(3), extra VARCHAR>,
+  auction ROW<
+    id BIGINT, itemName VARCHAR, description VARCHAR, initialBid BIGINT, reserve BIGINT,
+    dateTime TIMESTAMP(3), expires TIMESTAMP(3), seller BIGINT, category BIGINT, extra VARCHAR>,
+  bid ROW<
+    auction BIGINT, bidder BIGINT, price BIGINT, channel VARCHAR, url VARCHAR,
+    dateTime TIMESTAMP(3), extra VARCHAR>,
+  `dateTime` AS
+    CASE
+      WHEN event_type = 0 THEN person.dateTime
+      WHEN event_type = 1 THEN auction.dateTime
+      ELSE bid.dateTime
+    END,
+  WATERMARK FOR `dateTime` AS `dateTime` - INTERVAL '4' SECOND
+) WITH (
+  'connector' = 'filesystem',
+  'path' = '${EVENTS}',
+  'format' = '${FORMAT:-json}'
+);
+
+CREATE VIEW auction AS
+SELECT
+  auction.id, auction.itemName, auction.description, auction.initialBid, auction.reserve,
+  `dateTime`, auction.expires, auction.seller, auction.category, auction.extra
+FROM events
+WHERE event_type = 1;
+
+CREATE VIEW bid AS
+SELECT
+  bid.auction, bid.bidder, bid.price, bid.channel, bid.url,
+  `dateTime`, bid.extra
+FROM events
+WHERE event_type = 2;
+
+CREATE TABLE nexmark_q4 (
+  category BIGINT,
+  `avg` BIGINT
+) WITH (
+  'connector' = 'filesystem',
+  'path' = '${OUT}',
+  'format' = 'debezium-json'
+);
+
+INSERT INTO nexmark_q4
+SELECT Q.category, AVG(Q.final)
+FROM (
+  SELECT MAX(B.price) AS final, A.category
+  FROM auction A, bid B
+  WHERE A.id = B.auction AND B.`dateTime` BETWEEN A.`dateTime` AND A.expires
+  GROUP BY A.id, A.category
+) Q
+GROUP BY Q.category;
