@@ -1,7 +1,8 @@
 """SQL types from text: `DECIMAL(10, 2)`, `ARRAY<ROW<id INT, name STRING>>`, `TIMESTAMP(3) WITH LOCAL TIME ZONE`, …
 
 A small recursive-descent parser of Apache Flink's type syntax with Flink's defaults: DECIMAL is (10, 0), TIMESTAMP and TIMESTAMP_LTZ
-have 6 fractional digits, TIME has none, CHAR and BINARY have length 1. A MULTISET is a MAP from element to how often it occurs. NOT NULL is read and dropped: schemas carry nullability.
+have 6 fractional digits, TIME has none, CHAR and BINARY have length 1. A MULTISET is a MAP from element to how often it occurs. NOT NULL
+is read and dropped: schemas carry nullability.
 """
 
 from __future__ import annotations

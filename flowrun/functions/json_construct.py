@@ -175,7 +175,9 @@ def _json_object_of(arguments: Sequence[Datum], rows: int, result: DataType) -> 
             texts.append(json_object_of(members or ()))
         except ValueError as error:
             raise DataError(
-                f"JSON_OBJECTAGG: {error}", row=row, hint="keys must be given and unique: filter or group by them before"
+                f"JSON_OBJECTAGG: {error}",
+                row=row,
+                hint="keys must be given and unique: filter or group by them before",
             ) from None
     return pa.array(texts, pa.string())
 

@@ -21,7 +21,6 @@ from flowrun.plan.nodes import (
     Scan,
     Sink,
     TableReference,
-    TimeDomain,
     WindowAggregate,
     walk_plan,
 )

@@ -20,6 +20,7 @@ from flowrun.errors import InternalError
 from flowrun.functions.casts import cast_datum
 from flowrun.functions.contract import Datum
 from flowrun.functions.registry import scalar
+from flowrun.plan.costs import is_costly_call
 from flowrun.plan.expressions import (
     And,
     Call,
@@ -38,6 +39,9 @@ from flowrun.plan.failures import located
 from flowrun.plan.fallibility import is_deterministic, may_fail
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.frame import Evaluate, Frame, Indices, to_array
+
+_FEW = 2
+"""Costly operands see selected rows if those are at most one in so many."""
 
 
 def compile_value(expression: Expression) -> Callable[[pa.RecordBatch], pa.Array]:
@@ -148,18 +152,21 @@ class _Compiler:
         return lambda frame: run([operand(frame)], frame)
 
     def _connective(self, operands: Sequence[Expression], combine: Callable[..., Datum], *, until: bool) -> Evaluate:
-        """AND (`until` FALSE) or OR (`until` TRUE): an operand that may fail sees only the rows that are still undecided."""
-        first, rest = self.compile(operands[0]), [(self.compile(o), may_fail(o)) for o in operands[1:]]
+        """AND (`until` FALSE) or OR (`until` TRUE): an operand that may fail sees only the rows that are still undecided, and so does a
+        costly one if they are few.
+        """
+        first = self.compile(operands[0])
+        rest = [(self.compile(o), may_fail(o), self._is_costly(o)) for o in operands[1:]]
         undecided = pa.scalar(not until)
 
         def evaluate(frame: Frame) -> Datum:
             answer = first(frame)
-            for operand, fallible in rest:
-                if not fallible:
+            for operand, fallible, costly in rest:
+                if not fallible and not costly:
                     answer = combine(answer, operand(frame))
                     continue
                 open_rows = _rows_equal(pc.fill_null(answer, undecided), not until, frame.rows)
-                if open_rows is None:
+                if open_rows is None or (not fallible and len(open_rows) * _FEW > frame.rows):
                     answer = combine(answer, operand(frame))
                 elif len(open_rows):
                     column = to_array(answer, frame.rows)
@@ -170,6 +177,11 @@ class _Compiler:
             return answer
 
         return evaluate
+
+    def _is_costly(self, operand: Expression) -> bool:
+        """Whether to select rows for it: not if its costly part is computed for all rows anyhow, for another expression."""
+        costly = [e for e in walk(operand) if is_costly_call(e)]
+        return bool(costly) and not any(e in self._slots for e in costly)
 
     def _case(self, expression: Case) -> Evaluate:
         conditions = [self.compile(c) for c, _ in expression.branches]

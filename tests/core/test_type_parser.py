@@ -34,6 +34,8 @@ from flowrun.core.type_parser import TypeTextError, parse_type
         ("ARRAY<STRING>", t.array(t.STRING)),
         ("INT ARRAY", t.array(t.INT)),
         ("MAP<STRING,STRING>", t.map_of(t.STRING, t.STRING)),
+        ("MULTISET<STRING>", t.map_of(t.STRING, t.INT)),
+        ("BIGINT MULTISET", t.map_of(t.BIGINT, t.INT)),
         ("ROW<os STRING, version INT>", t.row(("os", t.STRING), ("version", t.INT))),
         ("ROW(a INT NOT NULL 'comment', `b c` ARRAY<INT>)", t.row(("a", t.INT), ("b c", t.array(t.INT)))),
         ("BIGINT NOT NULL", t.BIGINT),

@@ -40,6 +40,11 @@ NULL = Constant(None, STRING)
         ("JSON_VALUE", ('{"a.b": [0.998,0.996]}', '$.["a.b"][0]'), "0.998"),
         ("JSON_VALUE", ("{", "lax $.a", "DEFAULT", "empty", "DEFAULT", "error"), "empty"),
         ("JSON_VALUE", ("{", "$.a", "DEFAULT", "empty", "DEFAULT", "error"), "error"),
+        ("JSON_VALUE", ('{"a": null}', "$.a", "DEFAULT", "empty", "DEFAULT", "error"), "empty"),
+        ("JSON_VALUE", ("{}", "$.a", "DEFAULT", "empty", "DEFAULT", "error"), "error"),
+        ("JSON_QUERY", ('{"a": null}', "$.a", "UNCONDITIONAL", "EMPTY ARRAY", "EMPTY OBJECT"), "[]"),
+        ("JSON_ELEMENTS", ('["x", 1, {"b": [true]}, null]',), ["x", "1", '{"b":[true]}', None]),
+        ("JSON_ELEMENTS", ('{"x": 1}',), None),
         ("JSON_QUERY", ('{ "a": { "b": 1 } }', "$.a"), '{"b":1}'),
         ("JSON_QUERY", ("[1, 2]", "$"), "[1,2]"),
         ("JSON_QUERY", ('{"a":[{"c":"c1"},{"c":"c2"}]}', "lax $.a[*].c"), '["c1","c2"]'),
@@ -180,6 +185,22 @@ def test_objects_of_columns():
         signature("JSON_OBJECT", "NULL", "-", names, 1)
     with pytest.raises(ExpressionError, match="the last key has no value"):
         signature("JSON_OBJECT", "NULL", "-", "k")
+
+
+def test_an_object_of_rows_needs_each_key_once():
+    pairs = array(row(("k", STRING), ("v", STRING)))
+
+    def member(key, value):
+        return {"k": key, "v": value}
+
+    column = Column([[member("b", "1"), member("a", '"x"')], None, [member("a", None)]], pairs)
+    assert call("JSON_OBJECT_OF", column) == ['{"a":"x","b":1}', "{}", '{"a":null}']
+    with pytest.raises(DataError, match="the key 'a' is there twice"):
+        call("JSON_OBJECT_OF", Column([[member("a", "1"), member("a", "2")]], pairs))
+    with pytest.raises(DataError, match="a key is NULL"):
+        call("JSON_OBJECT_OF", Column([[member(None, "1")]], pairs))
+    with pytest.raises(ExpressionError, match="takes an ARRAY<ROW<key STRING, value STRING>>"):
+        signature("JSON_OBJECT_OF", "{}")
 
 
 def test_result_types():

@@ -4,11 +4,13 @@ import pickle
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, array, decimal
 from flowrun.errors import DataError
+from flowrun.frontend.sql.binding import bind_predicate
 from flowrun.functions import registry
 from flowrun.plan.compiled import Predicate, Projection, Value
 from flowrun.plan.compiler import compile_columns, compile_value
@@ -167,3 +169,19 @@ def test_what_may_fail_is_known_by_type():
     assert may_fail(QUOTIENT)
     assert may_fail(Cast(INT, S))
     assert not may_fail(Cast(INT, S, True))
+
+
+def test_a_costly_operand_sees_only_the_rows_that_it_may_decide_if_those_are_few() -> None:
+    """What it gives for them is the same as over all rows, NULLs included."""
+    schema = Schema.of(a=BIGINT, s=STRING)
+    for known in (1, 5, 9):  # of ten rows
+        numbers = [None if i == 3 else i for i in range(10)]
+        texts = [None if i % 4 == 2 else f"k{i}" for i in range(10)]
+        batch = pa.record_batch({"a": pa.array(numbers, pa.int64()), "s": pa.array(texts, pa.string())})
+        for operator, other in (("AND", ">="), ("OR", "<")):
+            text = f"a {other} {10 - known} {operator} REGEXP(s, '[13579]')"
+            parts = [f"a {other} {10 - known}", "REGEXP(s, '[13579]')"]
+            masks = [compile_value(bind_predicate(p, schema))(batch) for p in parts]
+            combine = pc.and_kleene if operator == "AND" else pc.or_kleene
+            expected = combine(*masks).to_pylist()
+            assert compile_value(bind_predicate(text, schema))(batch).to_pylist() == expected, text

@@ -56,7 +56,7 @@ def arrow_of(table: RandomTable) -> pa.Table:
     return pa.Table.from_pylist([{c.name: r[c.name] for c in table.columns} for r in table.rows[:25]], schema=schema)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_rules_keep_what_a_bound_query_means(seed: int) -> None:
     chance = random.Random(seed)
     tables = random_tables(chance)
@@ -91,7 +91,7 @@ def job_rows(
     return folded(out, query)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(16))
 def test_rules_keep_what_a_job_writes(seed: int, tmp_path: Path) -> None:
     chance = random.Random(1_000 + seed)
     tables = random_tables(chance)

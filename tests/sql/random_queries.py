@@ -298,7 +298,10 @@ def _dedup(g: Generator) -> Query:
     key = g.chance.choice(base.named("int", "text"))
     way = g.chance.choice(["ASC", "DESC"])
     listed = ", ".join(c.name for c in base.columns if c.kind != "time")
-    text = f"SELECT {listed} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY ts {way}) AS rn FROM ({{}}) AS t) AS q WHERE rn = 1"
+    text = (
+        f"SELECT {listed} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY ts {way}) AS rn "
+        "FROM ({}) AS t) AS q WHERE rn = 1"
+    )
     columns = tuple(c for c in base.columns if c.kind != "time")
     return Query(text.format(base.flink), text.format(base.duck), columns, append=False)
 

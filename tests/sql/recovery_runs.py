@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flowrun.core.clock import Clock
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, SnapshotTicket, start_embedded
 from flowrun.runtime.jobmaster.execution import ExecutionState
@@ -45,6 +46,7 @@ class Job:
     folder: Path
     lines: Mapping[str, int]
     unaligned: bool = False
+    clock: Clock | None = None
     read: list[dict[str, int]] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     _from: str | None = None
@@ -63,7 +65,9 @@ class Job:
         with self._start(chance.choice([1, 2, 3]), batch_rows) as job:
             self.log[-1] += f" to {stops}, {'stopped' if stopped else f'killed after {further} more'}"
             if self._waits(job):
-                ticket = job.take_snapshot(str(self.folder / "savepoints") if stopped else None, savepoint=stopped, stop=stopped)
+                ticket = job.take_snapshot(
+                    str(self.folder / "savepoints") if stopped else None, savepoint=stopped, stop=stopped
+                )
                 self._until_under_way(job, ticket)
                 for gate in (*GATES.values(), RESULTS):
                     gate.drip()
@@ -108,7 +112,7 @@ class Job:
         overrides = {f"settings.{k}": str(v) for k, v in settings.items()}
         self.log.append(f"parallelism {parallelism}, batches of {batch_rows}, from {self._from}")
         options = JobStateOptions(directory=str(self.folder / "state"), restore_from=self._from)
-        return start_embedded(compile_pipeline(self.script, {}, overrides).job_graph, state=options)
+        return start_embedded(compile_pipeline(self.script, {}, overrides).job_graph, clock=self.clock, state=options)
 
     def _waits(self, job: LocalJob) -> bool:
         """Wait until every source is held or has ended, or the results hold them up; False if the job ends."""

@@ -13,6 +13,9 @@ import duckdb
 import pytest
 
 from flowrun.api.changelog import ChangelogMode
+from flowrun.api.operator import DescribesState
+from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN
+from flowrun.operators.state_meanings import state_meanings
 from flowrun.plan.changelog import changelog_modes
 from flowrun.plan.nodes import PlanNode, WindowAggregate, walk_plan
 from flowrun.plan.relational import WindowTableFunction
@@ -68,6 +71,21 @@ def test_every_operator_is_among_them(tmp_path: Path) -> None:
     assert not missing, "no seed has these: add some that do to SEEDS"
 
 
+def test_what_operators_remember_is_explained(tmp_path: Path) -> None:
+    unexplained = set()
+    for seed in SEEDS:
+        query, tables, _ = _case(seed, tmp_path)
+        graph = compile_pipeline(_write(query, tables, tmp_path, unaligned=False), {}, {}).job_graph
+        for factory in (o.factory for v in graph.vertices for o in v.operators):
+            if not isinstance(factory, DescribesState):
+                continue
+            meanings = state_meanings(factory)
+            for table, schema in factory.state_schemas().items():
+                own = {n for n in schema.names if n.startswith("__")} - {KEY_GROUP_COLUMN, DELETED_COLUMN}
+                unexplained |= {(type(factory).__name__, table, n) for n in own - meanings.get(table, {}).keys()}
+    assert not unexplained
+
+
 def _variant(node: PlanNode) -> str:
     if isinstance(node, WindowAggregate | WindowTableFunction):
         return type(node.window).__name__
@@ -101,7 +119,9 @@ def check(seed: int, folder: Path, *, unaligned: bool) -> None:
 
 def _write(query: Query, tables: Sequence[RandomTable], folder: Path, unaligned: bool) -> Path:
     form = "json" if query.append else "debezium-json"
-    text = script(query, gated_tables(tables, folder), f"'connector'='filesystem', 'path'='{folder}/out', 'format'='{form}'")
+    text = script(
+        query, gated_tables(tables, folder), f"'connector'='filesystem', 'path'='{folder}/out', 'format'='{form}'"
+    )
     if unaligned:
         first = query.columns[0].name
         text = text.replace("INSERT INTO result_sink\n", "CREATE VIEW results AS ")

@@ -58,7 +58,8 @@ class LateralTables:
             raise fail(
                 f"LEFT JOIN {what} takes only ON TRUE", span_of(table.on), "filter in WHERE, or in a query around"
             )
-        appended = self.appended(left, right, outer=table.kind is JoinKind.LEFT)
+        single = len(columns) == 1 + (isinstance(right, UnnestTable) and right.ordinality)
+        appended = self.appended(left, right, outer=table.kind is JoinKind.LEFT, single=single)
         source = appended.sources[-1]
         if isinstance(right, UnnestTable) and alias is not None and not columns and len(source.names) == 1:
             source = replace(source, names=(alias.text,))
@@ -74,15 +75,20 @@ class LateralTables:
             relation = replace(relation, node=node)
         return relation
 
-    def appended(self, left: Relation, table: UnnestTable | FunctionTable, *, outer: bool = False) -> Relation:
-        """The left tables, and as the last one the columns that the table gives."""
-        return (
-            self._unnested(left, table, outer) if isinstance(table, UnnestTable) else self._called(left, table, outer)
-        )
+    def appended(
+        self, left: Relation, table: UnnestTable | FunctionTable, *, outer: bool = False, single: bool = False
+    ) -> Relation:
+        """The left tables, and as the last one the columns that the table gives; `single`: its alias names one column."""
+        if isinstance(table, UnnestTable):
+            return self._unnested(left, table, outer, single)
+        return self._called(left, table, outer)
 
-    def _unnested(self, left: Relation, table: UnnestTable, outer: bool) -> Relation:
+    def _unnested(self, left: Relation, table: UnnestTable, outer: bool, single: bool) -> Relation:
         value = self._tables.expressions(left).bind(table.expression)
         columns = element_columns(value.type)
+        # a multiset, as COLLECT makes it, is a map from element to how often it is there
+        if single and value.type.root is TypeRoot.MAP and value.type.children[1] == INT:
+            columns = [("EXPR$0", value.type.children[0])]
         if columns is None:
             hint = "UNNEST takes an ARRAY, MAP or MULTISET"
             raise fail(f"UNNEST of {value.type} is not possible", span_of(table.expression), hint)

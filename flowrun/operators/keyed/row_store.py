@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.state import DELETED_COLUMN, SegmentedTable, keyed_schema
+from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, SegmentedTable, keyed_schema
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import Bools, HashLists, Pairs
@@ -31,10 +31,27 @@ _ALIVE = "alive"
 
 def row_store_schema(schema: Schema, keys: Sequence[int], counters: Sequence[str] = ()) -> pa.Schema:
     """Columns of a store's state table: key group, key columns, `ROW_COLUMN`, the other columns, counters (BIGINT)."""
-    fields = list(schema.arrow)
+    fields = [f.with_name(n) for f, n in zip(schema.arrow, state_names(schema.names, counters), strict=True)]
     others = [f for i, f in enumerate(fields) if i not in keys]
     numbers = [pa.field(ROW_COLUMN, pa.int64()), *others, *(pa.field(c, pa.int64()) for c in counters)]
     return keyed_schema([fields[k] for k in keys], numbers)
+
+
+def state_names(names: Sequence[str], counters: Sequence[str] = ()) -> list[str]:
+    """What columns are called in the state table: by their names, but for those that the table itself uses.
+
+    >>> state_names(["id", "__row", "__row_"], ["__matches"])
+    ['id', '__row__', '__row_']
+    """
+    taken = {KEY_GROUP_COLUMN, DELETED_COLUMN, ROW_COLUMN, *counters}
+    given = set(names)
+    free = []
+    for name in names:
+        called = name
+        while called in taken or (called != name and called in given):
+            called += "_"
+        free.append(called)
+    return free
 
 
 class RowStore:
@@ -273,7 +290,7 @@ class RowStore:
     def restore(self, table: pa.Table) -> Integers:
         """Take back rows of a state table, in any order, into an empty store; gives their numbers (0, 1, … in order of arrival)."""
         table = table.take(pa.array(np.argsort(table[ROW_COLUMN].to_numpy(), kind="stable"))).combine_chunks()
-        columns = [table[f.name] for f in self._schema]
+        columns = [table[name] for name in state_names(self._schema.names, self._counters)]
         rows = pa.Table.from_arrays(columns, schema=self._schema.arrow).to_batches()
         if not rows:
             return np.zeros(0, np.int64)

@@ -164,6 +164,7 @@ class AppendOverFactory(OverFactory):
         if self.progress_columns is not None:
             names = iter(self.progress_columns.names[len(self.keys) :])
             held = {
+                ROW_COLUMN: "arrival number",
                 LAST: f"{clock} of the last row that was sent, ms since the epoch",
                 COUNT: "rows that were sent",
                 ORDERS: f"different values of {clock} of those",

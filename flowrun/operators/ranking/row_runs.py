@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from flowrun.api.state import StateSegment, keyed_schema
 from flowrun.core.schema import Schema
-from flowrun.operators.keyed.row_store import ROW_COLUMN
+from flowrun.operators.keyed.row_store import ROW_COLUMN, state_names
 from flowrun.operators.windows.keyed_rows import Integers
 from flowrun.operators.windows.partial_tables import restored_batches
 from flowrun.state.key_groups import key_groups_or_zero
@@ -24,7 +24,7 @@ _LITTLE = 1024
 
 def waiting_schema(schema: Schema, keys: Sequence[int]) -> pa.Schema:
     """Columns of the state table of waiting rows: key group, key columns, number by arrival, the other columns."""
-    fields = list(schema.arrow)
+    fields = [f.with_name(n) for f, n in zip(schema.arrow, state_names(schema.names), strict=True)]
     others = [f for i, f in enumerate(fields) if i not in keys]
     return keyed_schema([fields[k] for k in keys], [pa.field(ROW_COLUMN, pa.int64()), *others])
 
@@ -63,7 +63,7 @@ class WaitingTable:
         """
         ordered = table.take(pa.array(np.argsort(table[ROW_COLUMN].to_numpy(), kind="stable")))
         for batch in restored_batches(self.name, ordered, self.columns):
-            columns = [batch.column(f.name) for f in self.schema]
+            columns = [batch.column(name) for name in state_names(self.schema.names)]
             rows = pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow)
             yield Run(rows, batch.column(ROW_COLUMN).to_numpy())
 

@@ -98,4 +98,3 @@ def test_the_input_ends_while_a_stop_is_stored_and_fails() -> None:
     assert len(job.submitted) == 2, "then a last checkpoint is taken after all"
     job.answer(1)
     assert job.happened == ["commit", "committed"]
-

@@ -1,0 +1,6 @@
+CREATE TABLE orders (order_id BIGINT, user_id STRING, product STRING, amount DECIMAL(10,2), quantity INT, currency STRING, status STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/orders.json','format'='json');
+CREATE TABLE result_sink (`currency` STRING, `q` INT, `n` BIGINT, `s` DECIMAL(38,2))
+WITH ('connector'='filesystem','path'='${OUT}','format'='debezium-json');
+INSERT INTO result_sink
+SELECT currency, quantity AS q, COUNT(DISTINCT user_id) AS n, SUM(amount) AS s FROM orders GROUP BY CUBE(currency, quantity);

@@ -1,0 +1,6 @@
+CREATE TABLE orders (order_id BIGINT, user_id STRING, product STRING, amount DECIMAL(10,2), quantity INT, currency STRING, status STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/orders.json','format'='json');
+CREATE TABLE result_sink (`n` BIGINT, `s` DECIMAL(38,2), `mn` TIMESTAMP(3), `mx` STRING, `nn` BIGINT, `a` INT)
+WITH ('connector'='filesystem','path'='${OUT}','format'='debezium-json');
+INSERT INTO result_sink
+SELECT COUNT(*) AS n, SUM(amount) AS s, MIN(ts) AS mn, MAX(status) AS mx, COUNT(status) AS nn, AVG(quantity) AS a FROM orders;

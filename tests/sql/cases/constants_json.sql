@@ -1,0 +1,4 @@
+CREATE TABLE result_sink (`c0` STRING, `c1` INT, `c2` STRING, `c3` STRING, `c4` ARRAY<STRING>, `c5` STRING, `c6` STRING, `c7` STRING, `c8` STRING)
+WITH ('connector'='filesystem','path'='${OUT}','format'='json');
+INSERT INTO result_sink
+SELECT JSON_VALUE('{"a": true}', 'lax $.b' DEFAULT FALSE ON EMPTY) AS c0, JSON_VALUE('{"a": true}', 'lax $.b' RETURNING INT DEFAULT -1 ON EMPTY) AS c1, JSON_VALUE('{"a": true}', 'strict $.b' DEFAULT FALSE ON ERROR) AS c2, JSON_QUERY('{"a":[{"c":"c1"},{"c":"c2"}]}', 'lax $.a[*].c' WITH CONDITIONAL ARRAY WRAPPER) AS c3, JSON_QUERY('{"a":["x","y"]}', '$.a' RETURNING ARRAY<STRING>) AS c4, JSON_QUOTE('a"b') AS c5, JSON_UNQUOTE('"ab"') AS c6, JSON_ARRAY(1, JSON_OBJECT('a' VALUE 2), 'x') AS c7, JSON_OBJECT('a' VALUE ARRAY[1,2], 'm' VALUE MAP['k', TRUE], 'd' VALUE 1.50) AS c8 FROM (VALUES (1)) AS t(x);

@@ -1,0 +1,6 @@
+CREATE TABLE orders (order_id BIGINT, user_id STRING, product STRING, amount DECIMAL(10,2), quantity INT, currency STRING, status STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/orders.json','format'='json');
+CREATE TABLE result_sink (`order_id` BIGINT, `c0` STRING, `c1` STRING, `c2` BOOLEAN, `c3` BOOLEAN, `c4` BOOLEAN, `c5` STRING, `c6` INT, `c7` BOOLEAN, `c8` BOOLEAN, `c9` STRING, `c10` STRING, `c11` STRING, `c12` STRING, `c13` STRING, `c14` CHAR(40), `c15` CHAR(64), `c16` STRING, `c17` STRING)
+WITH ('connector'='filesystem','path'='${OUT}','format'='json');
+INSERT INTO result_sink
+SELECT order_id, CONCAT(user_id, ':', status) AS c0, CONCAT_WS(',', status, NULL, user_id) AS c1, product LIKE 'a%' OR product LIKE '%\_%' ESCAPE '\' AS c2, product SIMILAR TO '[a-z]+' AS c3, REGEXP(product, '^[A-Z]') AS c4, REGEXP_EXTRACT(product, '([a-z]+)[- ]([a-z]+)', 2) AS c5, CHARACTER_LENGTH(TRIM(product)) AS c6, STARTSWITH(product, 'a') AS c7, ENDSWITH(product, 's') AS c8, TO_BASE64(product) AS c9, FROM_BASE64(TO_BASE64(product)) AS c10, HEX(user_id) AS c11, HEX(order_id) AS c12, BIN(quantity) AS c13, SHA1(product) AS c14, SHA256(product) AS c15, BTRIM(product) AS c16, ELT(2, user_id, currency) AS c17 FROM orders WHERE order_id % 4 = 1;

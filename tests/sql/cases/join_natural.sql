@@ -1,0 +1,8 @@
+CREATE TABLE orders (order_id BIGINT, user_id STRING, product STRING, amount DECIMAL(10,2), quantity INT, currency STRING, status STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/orders.json','format'='json');
+CREATE TABLE shipments (shipment_id BIGINT, order_id BIGINT, carrier STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/shipments.json','format'='json');
+CREATE TABLE result_sink (`k` BIGINT, `q` INT, `n` BIGINT)
+WITH ('connector'='filesystem','path'='${OUT}','format'='debezium-json');
+INSERT INTO result_sink
+SELECT k, q, n FROM (SELECT order_id AS k, quantity AS q FROM orders) NATURAL JOIN (SELECT order_id AS k, COUNT(*) AS n FROM shipments GROUP BY order_id);

@@ -1,0 +1,7 @@
+USE CATALOG default_catalog;
+USE default_database;
+CREATE TABLE orders (order_id BIGINT, user_id STRING, product STRING, amount DECIMAL(10,2), quantity INT, currency STRING, status STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/orders.json','format'='json');
+CREATE TABLE result_sink (order_id BIGINT)
+WITH ('connector'='filesystem','path'='${OUT}','format'='json');
+INSERT INTO default_catalog.default_database.result_sink SELECT o.order_id FROM default_catalog.default_database.orders AS o WHERE o.quantity = 10;

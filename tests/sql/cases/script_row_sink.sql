@@ -1,0 +1,5 @@
+CREATE TABLE clicks (click_id BIGINT, user_id STRING, url STRING, tags ARRAY<STRING>, attrs MAP<STRING,STRING>, device ROW<os STRING, version INT>, payload STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/clicks.json','format'='json');
+CREATE TABLE result_sink (click_id BIGINT, d ROW<os STRING, version INT>, t ARRAY<STRING>, m MAP<STRING,STRING>, r ROW<a BIGINT, b ROW<c STRING>>)
+WITH ('connector'='filesystem','path'='${OUT}','format'='json');
+INSERT INTO result_sink SELECT click_id, device, tags, attrs, ROW(click_id, ROW(user_id)) FROM clicks;

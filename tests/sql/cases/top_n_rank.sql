@@ -1,0 +1,6 @@
+CREATE TABLE orders (order_id BIGINT, user_id STRING, product STRING, amount DECIMAL(10,2), quantity INT, currency STRING, status STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/orders.json','format'='json');
+CREATE TABLE result_sink (`currency` STRING, `quantity` INT, `order_id` BIGINT, `rn` BIGINT)
+WITH ('connector'='filesystem','path'='${OUT}','format'='debezium-json');
+INSERT INTO result_sink
+SELECT currency, quantity, order_id, rn FROM (SELECT *, RANK() OVER (PARTITION BY currency ORDER BY quantity DESC, user_id) AS rn FROM orders) WHERE rn <= 3;

@@ -1,0 +1,6 @@
+CREATE TABLE orders (order_id BIGINT, user_id STRING, product STRING, amount DECIMAL(10,2), quantity INT, currency STRING, status STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/orders.json','format'='json');
+CREATE TABLE result_sink (`currency` STRING, `order_id` BIGINT, `amount` DECIMAL(10,2))
+WITH ('connector'='filesystem','path'='${OUT}','format'='debezium-json');
+INSERT INTO result_sink
+SELECT c.currency, t.order_id, t.amount FROM (SELECT DISTINCT currency FROM orders) c, LATERAL (SELECT order_id, amount FROM orders o WHERE o.currency = c.currency ORDER BY amount DESC, order_id LIMIT 3) AS t;

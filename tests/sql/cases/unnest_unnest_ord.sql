@@ -1,0 +1,6 @@
+CREATE TABLE clicks (click_id BIGINT, user_id STRING, url STRING, tags ARRAY<STRING>, attrs MAP<STRING,STRING>, device ROW<os STRING, version INT>, payload STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/clicks.json','format'='json');
+CREATE TABLE result_sink (`click_id` BIGINT, `tag` STRING, `o` INT)
+WITH ('connector'='filesystem','path'='${OUT}','format'='json');
+INSERT INTO result_sink
+SELECT click_id, tag, o FROM clicks CROSS JOIN UNNEST(tags) WITH ORDINALITY AS t(tag, o);

@@ -1,0 +1,6 @@
+CREATE TABLE orders (order_id BIGINT, user_id STRING, product STRING, amount DECIMAL(10,2), quantity INT, currency STRING, status STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/orders.json','format'='json');
+CREATE TABLE result_sink (`window_start` TIMESTAMP(3), `window_end` TIMESTAMP(3), `mx` BIGINT, `n` BIGINT)
+WITH ('connector'='filesystem','path'='${OUT}','format'='json');
+INSERT INTO result_sink
+SELECT window_start, window_end, MAX(n) AS mx, COUNT(*) AS n FROM TABLE(HOP(TABLE (SELECT user_id, window_time AS wt, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY user_id, window_start, window_end, window_time), DESCRIPTOR(wt), INTERVAL '30' SECOND, INTERVAL '1' MINUTE)) GROUP BY window_start, window_end;

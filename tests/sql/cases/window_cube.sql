@@ -1,0 +1,6 @@
+CREATE TABLE orders (order_id BIGINT, user_id STRING, product STRING, amount DECIMAL(10,2), quantity INT, currency STRING, status STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/orders.json','format'='json');
+CREATE TABLE result_sink (`window_start` TIMESTAMP(3), `window_end` TIMESTAMP(3), `currency` STRING, `status` STRING, `n` BIGINT, `g` BIGINT, `gi` BIGINT)
+WITH ('connector'='filesystem','path'='${OUT}','format'='json');
+INSERT INTO result_sink
+SELECT window_start, window_end, currency, status, COUNT(*) AS n, GROUPING(currency) AS g, GROUPING_ID(currency, status) AS gi FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '5' MINUTE)) GROUP BY window_start, window_end, CUBE (currency, status);

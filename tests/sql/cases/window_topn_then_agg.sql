@@ -1,0 +1,6 @@
+CREATE TABLE orders (order_id BIGINT, user_id STRING, product STRING, amount DECIMAL(10,2), quantity INT, currency STRING, status STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector'='filesystem','path'='${DATA}/orders.json','format'='json');
+CREATE TABLE result_sink (`window_start` TIMESTAMP(3), `window_end` TIMESTAMP(3), `n` BIGINT, `t` DECIMAL(38,2))
+WITH ('connector'='filesystem','path'='${OUT}','format'='json');
+INSERT INTO result_sink
+SELECT window_start, window_end, COUNT(*) AS n, SUM(amount) AS t FROM (SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, user_id ORDER BY amount DESC, order_id) AS rn FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) WHERE rn <= 2) GROUP BY window_start, window_end;
