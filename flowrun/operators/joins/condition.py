@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from flowrun.api.functions import MaskKernel, PredicateFunction
 from flowrun.operators.data_errors import evaluate
-from flowrun.operators.windows.keyed_rows import Integers
+from flowrun.operators.keyed.integers import Integers
 
 Mask = npt.NDArray[np.bool_]
 

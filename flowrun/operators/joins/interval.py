@@ -31,9 +31,9 @@ from flowrun.operators.joins.interval_side import MATCHED_COLUMN, TIME_COLUMN, I
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import Pairs
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN
 from flowrun.operators.windows.assigners import WindowTime
-from flowrun.operators.windows.keyed_rows import Integers
 
 LEFT, RIGHT = 0, 1
 TABLES = ("left", "right")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowrun.operators.keyed.hash_lists import Pairs
-from flowrun.operators.windows.keyed_rows import Integers, ranges
+from flowrun.operators.keyed.integers import Integers, ranges
 
 Codes = npt.NDArray[np.uint64]
 

@@ -16,8 +16,8 @@ from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.interval_index import TimeIndex
 from flowrun.operators.joins.interval_queue import TimeQueue
 from flowrun.operators.keyed.hash_lists import Pairs
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import RowStore, row_store_schema
-from flowrun.operators.windows.keyed_rows import Integers
 from flowrun.state.key_groups import hash_columns
 
 TIME_COLUMN = "__time"

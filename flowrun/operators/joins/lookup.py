@@ -31,7 +31,7 @@ from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition
 from flowrun.operators.joins.lookup_cache import CachedRows, LookupCache
 from flowrun.operators.joins.lookup_calls import CONCURRENT_LOOKUPS, LookupCalls
 from flowrun.operators.joins.lookup_options import CacheMode, LookupSettings
-from flowrun.operators.windows.keyed_rows import Integers, ranges
+from flowrun.operators.keyed.integers import Integers, ranges
 
 _MAX_WAITING = 2 * CONCURRENT_LOOKUPS
 _DEFAULTS = LookupSettings()

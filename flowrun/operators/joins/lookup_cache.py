@@ -10,7 +10,9 @@ import pyarrow as pa
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.lookup_options import LookupSettings
-from flowrun.operators.windows.keyed_rows import Integers, KeySlots, RowLog, extended, ranges
+from flowrun.operators.keyed.integers import Integers, extended, ranges
+from flowrun.operators.keyed.key_slots import KeySlots
+from flowrun.operators.keyed.row_log import RowLog
 
 _SPARE = 64 * 1024
 _KEPT = 0.9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from flowrun.operators.windows.keyed_rows import Integers
+from flowrun.operators.keyed.integers import Integers
 
 
 def null_rows(types: pa.Schema, rows: int) -> pa.RecordBatch:

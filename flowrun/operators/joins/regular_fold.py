@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from flowrun.operators.joins.condition import Mask
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.windows.keyed_rows import Integers
+from flowrun.operators.keyed.integers import Integers
 from flowrun.state.key_groups import hash_columns
 
 

@@ -12,7 +12,7 @@ from flowrun.core.schema import Schema
 from flowrun.operators.joins.condition import MAX_PAIRS, Mask, PairCondition, paired
 from flowrun.operators.joins.regular_side import RegularSide, SideChanges
 from flowrun.operators.keyed.hash_lists import Pairs
-from flowrun.operators.windows.keyed_rows import Integers
+from flowrun.operators.keyed.integers import Integers
 
 MAX_FOUND = 1024 * 1024
 """Pairs of row numbers that are found at a time, unless one row alone finds more."""

@@ -14,9 +14,9 @@ from flowrun.core.schema import Schema
 from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.regular_fold import cancelled, fold
 from flowrun.operators.keyed.equality import rows_equal
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, hashable_columns, row_store_schema
 from flowrun.operators.updating.changes import added, only_adds
-from flowrun.operators.windows.keyed_rows import Integers
 
 MATCHES_COLUMN = "__matches"
 """State column: how many rows of the other side match the row."""

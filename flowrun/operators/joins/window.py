@@ -26,13 +26,13 @@ from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.joins.regular_pairs import pair_schema
 from flowrun.operators.joins.window_match import KeyMatch
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs, waiting_schema
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
 from flowrun.operators.updating.changes import only_adds
 from flowrun.operators.windows.assigners import WindowTime
 from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED
-from flowrun.operators.windows.keyed_rows import Integers
 from flowrun.operators.windows.time_driven import TimeDrivenOperator
 
 LEFT, RIGHT = 0, 1

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from flowrun.operators.aggregation.grouping import group_ids
 from flowrun.operators.keyed.hash_lists import Pairs
-from flowrun.operators.windows.keyed_rows import Integers, ranges
+from flowrun.operators.keyed.integers import Integers, ranges
 
 
 @dataclass(frozen=True, slots=True)

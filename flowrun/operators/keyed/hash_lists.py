@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flowrun.operators.windows.keyed_rows import HashIndex, Integers, extended, ranges
+from flowrun.operators.keyed.hash_index import HashIndex
+from flowrun.operators.keyed.integers import Integers, extended, ranges
 
 Bools = npt.NDArray[np.bool_]
 

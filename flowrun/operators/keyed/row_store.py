@@ -16,7 +16,8 @@ from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, SegmentedTable, 
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import Bools, HashLists, Pairs
-from flowrun.operators.windows.keyed_rows import Integers, RowLog, extended
+from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.row_log import RowLog
 from flowrun.state.backend.upsert_log import UpsertLog
 from flowrun.state.key_groups import hash_columns, key_groups_or_zero
 

@@ -19,13 +19,14 @@ from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
 from flowrun.operators.matching.pattern import Pattern, Reference
 from flowrun.operators.matching.references import OrderedRows, Partials, ReferenceReader
 from flowrun.operators.matching.search import PatternSearch
 from flowrun.operators.ranking.order import OrderKey, RowOrder, sorted_order
 from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED
-from flowrun.operators.windows.keyed_rows import Integers, KeySlots
 
 ROWS = "rows"
 ROLE = "__role"

@@ -13,8 +13,8 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.layout import PartialLayout
+from flowrun.operators.keyed.integers import Integers, ranges
 from flowrun.operators.matching.pattern import Anchor, RangeAggregate, Reference, RowReference
-from flowrun.operators.windows.keyed_rows import Integers, ranges
 
 _OWNER = "owner"
 

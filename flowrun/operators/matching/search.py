@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.core.schema import Schema
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.matching.pattern import Condition, Pattern, Skip
 from flowrun.operators.matching.references import OrderedRows, Partials, ReferenceReader
-from flowrun.operators.windows.keyed_rows import Integers
 
 Bools = npt.NDArray[np.bool_]
 

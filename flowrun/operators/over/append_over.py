@@ -25,6 +25,8 @@ from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.over.calls import FrameUnit
 from flowrun.operators.over.due_rows import DueRows, Rows
@@ -36,7 +38,6 @@ from flowrun.operators.ranking.order import sorted_order
 from flowrun.operators.ranking.slot_lists import SlotLists
 from flowrun.operators.updating.changes import only_adds
 from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
-from flowrun.operators.windows.keyed_rows import Integers, KeySlots, extended
 
 if TYPE_CHECKING:
     from flowrun.operators.over.factories import AppendOverFactory

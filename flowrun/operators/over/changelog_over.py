@@ -19,6 +19,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.over.calls import Place
 from flowrun.operators.over.evaluation import AggregateEvaluator, finished
 from flowrun.operators.over.places import place_result
@@ -29,7 +30,6 @@ from flowrun.operators.ranking.order import Bools, differs_from_previous, sorted
 from flowrun.operators.ranking.removals import equal_rows, find_removals
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.operators.updating.changes import change_batch
-from flowrun.operators.windows.keyed_rows import Integers
 
 if TYPE_CHECKING:
     from flowrun.operators.over.factories import ChangelogOverFactory

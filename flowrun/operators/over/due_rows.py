@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import sorted_order
-from flowrun.operators.windows.keyed_rows import Integers
 
 _LITTLE = 4096
 

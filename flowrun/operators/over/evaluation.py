@@ -16,6 +16,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.aggregation.grouping import group_ids
 from flowrun.operators.aggregation.keys import KeyCodec
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.over.exact_numbers import number_column, whole_numbers
 from flowrun.operators.over.frames import (
     Bools,
@@ -30,7 +31,6 @@ from flowrun.operators.over.frames import (
 )
 from flowrun.operators.over.sequence import Sequence
 from flowrun.operators.ranking.order import sorted_order
-from flowrun.operators.windows.keyed_rows import Integers
 from flowrun.state.storage.key_order import key_ranks
 
 _MEMBERS_AT_A_TIME = 1024 * 1024

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from flowrun.operators.windows.keyed_rows import Integers, ranges
+from flowrun.operators.keyed.integers import Integers, ranges
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

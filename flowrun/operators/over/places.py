@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.over.calls import Place, PlaceCall
 from flowrun.operators.over.sequence import Sequence
-from flowrun.operators.windows.keyed_rows import Integers
 
 
 def place_result(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.over.calls import FrameUnit, OverFrame, Place
 from flowrun.operators.over.frames import Bools, Frames
 from flowrun.operators.over.sequence import Sequence
-from flowrun.operators.windows.keyed_rows import Integers
 
 if TYPE_CHECKING:
     from flowrun.operators.over.factories import OverFactory

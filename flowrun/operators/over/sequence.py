@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.over.calls import FrameUnit, OverFrame
 from flowrun.operators.over.frames import Bools, Frames
 from flowrun.operators.ranking.order import sorted_order
-from flowrun.operators.windows.keyed_rows import Integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from flowrun.api.keyed_state import Positions, Values
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.core.elements import RecordBatch
 from flowrun.errors import DataError
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.process.batch_output import BatchOutputs
 from flowrun.operators.process.column_state import ColumnBackend
 from flowrun.operators.process.current import stable_order
 from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
 from flowrun.operators.timers import TimeDomain
-from flowrun.operators.windows.keyed_rows import Integers
 
 
 class BatchProcessOperator(ProcessOperator):

@@ -14,9 +14,10 @@ from flowrun.api.keyed_state import Positions, Values
 from flowrun.api.state import AggregateFunction, OperatorSnapshot, SegmentedTable, StateDescriptor
 from flowrun.core.types import array as array_of
 from flowrun.errors import DataError
+from flowrun.operators.keyed.integers import Integers, ranges
+from flowrun.operators.keyed.key_slots import KeyList
 from flowrun.operators.process.current import CurrentKeys, as_column, combined, last_of_each, stable_order
 from flowrun.operators.process.entries import Changed, Entries, NumericValues, entry_values
-from flowrun.operators.windows.keyed_rows import Integers, KeyList, ranges
 from flowrun.state.backend.tables import WRITTEN_COLUMN, StateTable
 from flowrun.state.backend.upsert_log import UpsertLog
 

@@ -9,9 +9,10 @@ import pyarrow as pa
 from flowrun.api.keyed_state import Positions, Values
 from flowrun.api.state import MapStateDescriptor, OperatorSnapshot, SegmentedTable
 from flowrun.errors import DataError
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.key_slots import KeyList
 from flowrun.operators.process.current import CurrentKeys, as_column
 from flowrun.operators.process.indexed_entries import IndexedEntries
-from flowrun.operators.windows.keyed_rows import Integers, KeyList
 from flowrun.state.backend.tables import WRITTEN_COLUMN, StateTable
 from flowrun.state.backend.upsert_log import UpsertLog
 from flowrun.state.backend.values import map_key_type

@@ -21,6 +21,8 @@ from flowrun.api.state import (
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.first_timer import FirstTimer
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.process.column_handles import (
     ColumnAggregating,
     ColumnList,
@@ -34,7 +36,6 @@ from flowrun.operators.process.current import CurrentKeys, as_column
 from flowrun.operators.process.loading import TIMERS
 from flowrun.operators.process.timer_table import timer_table
 from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, TimeDomain
-from flowrun.operators.windows.keyed_rows import Integers, KeySlots, LocatedKeys
 from flowrun.state.backend.tables import state_table
 from flowrun.state.backend.upsert_log import UpsertLog
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.core.types import BIGINT
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.process.current import last_of_each
 from flowrun.operators.process.indexed_entries import IndexedEntries
-from flowrun.operators.windows.keyed_rows import Integers
 
 Fire = Callable[[Integers, Integers], None]
 """Gets the slots, each once, and the times of the timers that fire, in order of time."""

@@ -13,7 +13,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
 from flowrun.errors import DataError
 from flowrun.operators.conformance import conform, rows_to_columns
-from flowrun.operators.windows.keyed_rows import Integers
+from flowrun.operators.keyed.integers import Integers
 
 
 class CurrentKeys:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.state import TimeToLive, TtlUpdate
-from flowrun.operators.windows.keyed_rows import Integers, RowLog
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.row_log import RowLog
 
 Booleans = npt.NDArray[np.bool_]
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 from flowrun.api.state import TimeToLive
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DataType
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.process.entries import Capture, Entries, entry_values, grown
-from flowrun.operators.windows.keyed_rows import Integers, KeyList, KeySlots
 
 _SLACK = 1 << 16
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.schema import Schema
-from flowrun.operators.windows.keyed_rows import Integers
+from flowrun.operators.keyed.integers import Integers
 from flowrun.state.storage.key_order import key_ranks
 
 Bools = npt.NDArray[np.bool_]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.emission import AFTER, BEFORE, DELETE, INSERT, Kinds
 from flowrun.operators.ranking.order import Bools, differs_from_previous, sorted_order
 from flowrun.operators.ranking.ranks import Ranking, ranks
-from flowrun.operators.windows.keyed_rows import Integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from enum import Enum
 
 import numpy as np
 
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import Bools
-from flowrun.operators.windows.keyed_rows import Integers
 
 
 class Ranking(Enum):

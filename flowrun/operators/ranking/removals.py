@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.ranking.order import Bools
 from flowrun.operators.updating.changes import added
-from flowrun.operators.windows.keyed_rows import Integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from flowrun.api.state import StateSegment, keyed_schema
 from flowrun.core.schema import Schema
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN, state_names
-from flowrun.operators.windows.keyed_rows import Integers
 from flowrun.operators.windows.partial_tables import restored_batches
 from flowrun.state.key_groups import key_groups_or_zero
 

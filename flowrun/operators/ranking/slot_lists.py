@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowrun.operators.windows.keyed_rows import Integers, extended, ranges
+from flowrun.operators.keyed.integers import Integers, extended, ranges
 
 _SPARE = 64 * 1024
 

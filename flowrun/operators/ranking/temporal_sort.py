@@ -16,11 +16,11 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch, timestamps_from_column
 from flowrun.errors import InternalError
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, concat_runs
 from flowrun.operators.updating.changes import only_adds
 from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
-from flowrun.operators.windows.keyed_rows import Integers
 from flowrun.operators.windows.time_driven import TimeDrivenOperator
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.emission import emit_changes
 from flowrun.operators.ranking.order import Bools
 from flowrun.operators.ranking.ranked import Ranked, changes, moves
@@ -33,7 +34,6 @@ from flowrun.operators.ranking.ranks import Ranking
 from flowrun.operators.ranking.removals import equal_rows, find_removals
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.operators.updating.changes import only_adds
-from flowrun.operators.windows.keyed_rows import Integers
 
 if TYPE_CHECKING:
     from flowrun.operators.ranking.factories import RankFactory

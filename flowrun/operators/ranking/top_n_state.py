@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.core.schema import Schema
+from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.ranking.order import GREATEST_CODE, Bools, OrderKey, RowOrder
 from flowrun.operators.ranking.slot_lists import SlotLists
-from flowrun.operators.windows.keyed_rows import Integers, KeySlots, LocatedKeys, extended
 
 WRITTEN = "__written"
 """State column: processing time when the row was added, ms."""

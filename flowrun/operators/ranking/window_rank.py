@@ -20,12 +20,12 @@ from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.errors import InternalError
 from flowrun.operators.aggregation.grouping import numbered_groups
 from flowrun.operators.aggregation.keys import KeyCodec
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import RowOrder, differs_from_previous, sorted_order
 from flowrun.operators.ranking.ranks import ranks
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs
 from flowrun.operators.updating.changes import only_adds
 from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
-from flowrun.operators.windows.keyed_rows import Integers
 from flowrun.operators.windows.time_driven import TimeDrivenOperator
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ from flowrun.operators.aggregation.grouping import reduce_ids
 from flowrun.operators.aggregation.inputs import ArgumentReader
 from flowrun.operators.aggregation.layout import PartialColumn
 from flowrun.operators.aggregation.sums import check_carry, overflow, plan_sum
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.updating.slot_words import Words
-from flowrun.operators.windows.keyed_rows import Integers, RowLog
 
 Partials = list[pa.Array]
 

@@ -18,11 +18,11 @@ from flowrun.core.elements import RecordBatch
 from flowrun.operators.aggregation.dense import Reduction
 from flowrun.operators.aggregation.grouping import reduce_ids
 from flowrun.operators.aggregation.inputs import ArgumentReader
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.updating.accumulators import Accumulator
 from flowrun.operators.updating.changes import added, only_adds
 from flowrun.operators.updating.group_layout import ROWS, GroupLayout, ValueList
 from flowrun.operators.updating.slot_words import Bools, Words
-from flowrun.operators.windows.keyed_rows import Integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.operators.aggregation.user_aggregates import UserFolding
 from flowrun.operators.keyed.equality import columns_equal
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.updating.accumulators import Accumulator, KeptValue, LoggedValue, accumulator_of
 from flowrun.operators.updating.group_feeds import GroupFeed, ListRows
 from flowrun.operators.updating.group_layout import GROUPS, ROWS, TOUCHED, GroupLayout, GroupUse, SetCounter, ValueList
@@ -23,7 +25,6 @@ from flowrun.operators.updating.slot_table import RowsOf, SlotTable
 from flowrun.operators.updating.slot_words import Bools, Words
 from flowrun.operators.updating.value_lists import NOWHERE, ValueListTable
 from flowrun.operators.updating.value_sets import Appearances, ValueSetTable
-from flowrun.operators.windows.keyed_rows import Integers, KeyList, KeySlots
 from flowrun.state.key_groups import key_groups_or_zero
 
 _ROWS = 0

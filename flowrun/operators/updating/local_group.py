@@ -16,9 +16,9 @@ import pyarrow as pa
 from flowrun.core.elements import RecordBatch
 from flowrun.operators.aggregation.grouping import numbered_groups
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.updating.accumulators import LoggedValue, accumulator_of
 from flowrun.operators.updating.group_feeds import RowFeed, SetRows, first_rows, summed_by
-from flowrun.operators.windows.keyed_rows import Integers
 from flowrun.operators.windows.slice_state import ReductionSampler
 
 if TYPE_CHECKING:

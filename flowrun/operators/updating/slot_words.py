@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from flowrun.operators.windows.keyed_rows import Integers
+from flowrun.operators.keyed.integers import Integers
 
 Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.int64]

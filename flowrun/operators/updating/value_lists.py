@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
 from flowrun.core.schema import Schema
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.updating.group_feeds import ListRows
-from flowrun.operators.windows.keyed_rows import Integers
 
 NOWHERE = -1
 

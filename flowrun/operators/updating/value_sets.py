@@ -16,10 +16,11 @@ from flowrun.api.state import SegmentedTable
 from flowrun.operators.aggregation.inputs import ArgumentReader
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.keyed.hash_lists import HashLists
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.updating.group_feeds import SetRows, first_rows, summed_by
 from flowrun.operators.updating.slot_table import SlotTable
 from flowrun.operators.updating.slot_words import Bools, Words
-from flowrun.operators.windows.keyed_rows import Integers, KeyList, KeySlots
 from flowrun.state.key_groups import key_groups_or_zero
 
 _OWNER = 0

@@ -27,9 +27,10 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.keyed.integers import Integers, extended, ranges
+from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.windows.cell_partials import CellAggregator, PartialLog, select_cells
 from flowrun.operators.windows.event_rows import MAX_OUTPUT_ROWS, RowIntake
-from flowrun.operators.windows.keyed_rows import Integers, KeyList, KeySlots, LocatedKeys, extended, ranges
 from flowrun.operators.windows.lazy_tables import UnchangedTables, lazy_tables, no_tables
 from flowrun.operators.windows.slot_snapshot import KEYS, SlotTables, read_sequence, sequence_state
 

@@ -22,11 +22,12 @@ from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.aggregation.engine import AggregationEngine, concat_bundles
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.windows.assigners import Times, WindowTime
 from flowrun.operators.windows.cell_partials import CellAggregator, PartialLog
 from flowrun.operators.windows.count_window import NOWHERE, keyed_results
 from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowIntake
-from flowrun.operators.windows.keyed_rows import Integers, KeyList, KeySlots, LocatedKeys, extended
 from flowrun.operators.windows.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.windows.part_log import SegmentCollector
 from flowrun.operators.windows.partial_tables import PartialTables

@@ -19,8 +19,9 @@ from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import SEQ, VALUE, AggregationEngine
 from flowrun.operators.aggregation.layout import PartialLayout, state_key_fields
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.windows.cell_partials import CELL
-from flowrun.operators.windows.keyed_rows import Integers, KeyList, KeySlots
 from flowrun.operators.windows.partial_tables import PARTIALS, check_keys, restored_batches
 from flowrun.state.key_groups import key_groups_or_zero
 

@@ -14,11 +14,13 @@ import pyarrow.compute as pc
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.operators.conformance import conform
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.key_slots import KeySlots
+from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.windows.cell_partials import CellAggregator
 from flowrun.operators.windows.count_window import keyed_results
 from flowrun.operators.windows.event_rows import result_batches
 from flowrun.operators.windows.evictors import WindowRows
-from flowrun.operators.windows.keyed_rows import Integers, KeySlots, RowLog
 from flowrun.operators.windows.trigger_contract import Number, Window
 
 if TYPE_CHECKING:

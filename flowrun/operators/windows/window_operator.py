@@ -22,11 +22,12 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.timers import InternalTimerService, TimeDomain, Timer
 from flowrun.operators.windows.assigners import Times, WindowTime
 from flowrun.operators.windows.event_rows import LateRows, RowIntake
 from flowrun.operators.windows.general_factories import GlobalAssigner, SessionAssigner
-from flowrun.operators.windows.keyed_rows import Integers, KeySlots, LocatedKeys
 from flowrun.operators.windows.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.windows.trigger_contract import TriggerContext, TriggerResult, TriggerRows, Window
 from flowrun.operators.windows.window_assignment import (

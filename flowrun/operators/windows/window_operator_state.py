@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot, keyed_schema
 from flowrun.operators.aggregation.layout import state_key_fields
-from flowrun.operators.windows.keyed_rows import Integers, KeyList, KeySlots, RowLog
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.key_slots import KeyList, KeySlots
+from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.windows.partial_tables import check_keys, restored_batches
 from flowrun.operators.windows.trigger_contract import Window
 from flowrun.operators.windows.window_contents import OpenWindow, WindowContents, row_schema

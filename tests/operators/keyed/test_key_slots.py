@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from flowrun.core.types import BIGINT, DOUBLE, STRING
 from flowrun.operators.aggregation.keys import KeyCodec
-from flowrun.operators.windows import keyed_rows
-from flowrun.operators.windows.keyed_rows import HashIndex, KeySlots, RowLog
+from flowrun.operators.keyed import hash_index, key_slots
+from flowrun.operators.keyed.hash_index import HashIndex
+from flowrun.operators.keyed.key_slots import KeySlots
+from flowrun.operators.keyed.row_log import RowLog
 from flowrun.state.key_groups import hash_columns
 
 NAMES = st.one_of(st.none(), st.sampled_from(["a", "b", "c", "", "é" * 9]))
@@ -37,7 +39,7 @@ def test_equal_keys_have_one_slot_even_if_all_hashes_are_equal(
     expected: dict[Any, int] = {}
     with pytest.MonkeyPatch.context() as patch:
         if colliding:
-            patch.setattr(keyed_rows, "hash_columns", lambda c: hash_columns(c) % np.uint64(3))
+            patch.setattr(key_slots, "hash_columns", lambda c: hash_columns(c) % np.uint64(3))
         for number, rows in enumerate(batches):
             located = slots.locate(columns(rows), len(rows))
             for row in rows:
@@ -56,8 +58,8 @@ def test_equal_keys_have_one_slot_even_if_all_hashes_are_equal(
 @given(st.lists(st.lists(st.integers(-50, 50), max_size=80, unique=True), max_size=6), st.sampled_from([10, 60, 1000]))
 def test_a_hash_is_found_once_it_is_inserted(batches: list[list[int]], cut_from: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keyed_rows, "_LEAST_CELLS", 4)
-        patch.setattr(keyed_rows, "_CUT_FROM", cut_from)
+        patch.setattr(hash_index, "_LEAST_CELLS", 4)
+        patch.setattr(hash_index, "_CUT_FROM", cut_from)
         _check_index(batches)
 
 
