@@ -1,5 +1,5 @@
 """`python -m flowrun` is `flowrun`."""
 
-from flowrun.cli.main import main
+from flowrun.cli.main import entry
 
-main()
+entry()
