@@ -18,7 +18,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, DataError
 
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 8 << 20
 """How much is read and decoded at a time."""
 _TAIL_BYTES = 64 << 10
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
