@@ -4,6 +4,7 @@ The kinds are defined by contrast, by who has to act:
 
 * `PipelineError`: the user's pipeline text, options or arguments are wrong; nothing was run or written (exit code 2).
 * `UnsupportedPlanError`: the text is right, but flowrun cannot do it in this mode; says the nearest thing that works.
+* `SetupError`: the machine lacks what the command needs (Java, a package, a server that answers); nothing was run or written (exit code 2).
 * `ConnectorError`: an outside system or file misbehaved while the job ran; `retryable` says whether to try again.
 * `DataError`: a record cannot be read, evaluated or written as declared; names the record.
 * `StateError`: a checkpoint, savepoint or state table cannot be used.
@@ -117,6 +118,10 @@ class ExpressionError(FlowrunError):
 
 class UnsupportedPlanError(FlowrunError):
     """The pipeline is valid but cannot be planned as asked; names the node and the nearest thing that works."""
+
+
+class SetupError(FlowrunError):
+    """What the command needs is not there: Java, a package, a server that answers. Nothing was run or written."""
 
 
 class ConnectorError(FlowrunError):

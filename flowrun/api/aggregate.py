@@ -7,14 +7,14 @@ know nothing of SQL. All callables are module-level functions or `functools.part
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.core.types import DataType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accumulator:
     """One column of an aggregate's partial result.
 
@@ -38,7 +38,7 @@ CollectKernel = Callable[[pa.ListArray, DataType], pa.Array]
 """(list array: a group's values in arrival order, result type) → result column."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UserAggregate:
     """A user's Python aggregate (see `flowrun.api.user_functions.Aggregate`): `reference` is `module:name`.
 
@@ -60,7 +60,7 @@ class UserAggregate:
     retractable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AggregateKernel:
     """A resolved aggregate: either `accumulators` with `finish`, or `collect` for those that need their values (LISTAGG).
 
@@ -86,7 +86,7 @@ class AggregateKernel:
     user: UserAggregate | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BoundAggregate:
     """An aggregate over columns of the operator's input.
 

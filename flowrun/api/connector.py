@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from flowrun.api.lookup import LookupSource
 from flowrun.api.sink import Sink
 from flowrun.api.source import Delivery, Source
 from flowrun.core.options import Option, Options
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
 
@@ -29,7 +30,7 @@ class Comparison(Enum):
     IS_NOT_NULL = "IS NOT NULL"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PushedFilter:
     """A conjunct `column op value` that a source may use to read less. It is evaluated again afterwards, so it is only a hint.
 
@@ -41,7 +42,7 @@ class PushedFilter:
     value: PushedValue = None
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class TableDefinition:
     """A table as the user declared it: what a connector needs to build a source or sink.
 
@@ -72,7 +73,7 @@ class TableDefinition:
     metadata: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Connector:
     """One connector: name, options and factories. `create_*` raise `OptionError` for combinations that cannot work.
 
@@ -105,7 +106,7 @@ class Connector:
     """(table, names of the columns to ask by) → its lookup; `schema` of the table are the columns wanted, `declared` all of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FormatOptions:
     """The options of one format, as declared: names without the format's prefix, e.g. `ignore-parse-errors`."""
 

@@ -7,7 +7,7 @@ a framing (usually one a line), message queues deliver them one by one. A *file 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import IO, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from flowrun.api.connector import PushedFilter
 from flowrun.core.options import Option, Options
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.core.types import DataType
 
 Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 """Byte positions, int64."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordChunk:
     """Records in one buffer: record i is `data[starts[i]:stops[i]]`, in ascending order, without its line end.
 
@@ -78,7 +78,7 @@ def messages_chunk(payloads: pa.Array) -> RecordChunk:
     return RecordChunk(data if data is not None else pa.py_buffer(b""), ends[:-1], ends[1:], separated=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BadRecord:
     """A record that is no row of the schema: its index in the chunk, and why, in words for users."""
 
@@ -86,7 +86,7 @@ class BadRecord:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DecodedRecords:
     """What a chunk decoded to.
 
@@ -166,7 +166,7 @@ class Framer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReadRequest:
     """What a source wants of a format.
 
@@ -183,7 +183,7 @@ class ReadRequest:
     filters: tuple[PushedFilter, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordFormat:
     """A format of single records. `options` are declared without the format's prefix.
 
@@ -203,11 +203,9 @@ class RecordFormat:
     """Whether a reader may start at any byte and find the next record by its line end alone."""
     changelog: bool = False
     """Whether records say which change they are: decoders may give row kinds, and encoders are `ChangeEncoder`s."""
-    metadata: tuple[tuple[str, DataType], ...] = ()
-    """Keys of METADATA columns that decoders can fill, with their types: columns of these names may be asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FilePart:
     """A range of units (row groups) of one file, with the bytes that it takes, for balancing."""
 
@@ -216,7 +214,7 @@ class FilePart:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileRows:
     """Rows of a file and where the next ones start: `unit` and `row` within it."""
 
@@ -263,7 +261,7 @@ class FileWriter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileFormat:
     """A format of whole files. See `RecordFormat` for the common members."""
 
@@ -279,7 +277,7 @@ class FileFormat:
 Format = RecordFormat | FileFormat
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ParsedColumn:
     """Values of a column, NULL where a value could not be read, and for each such row the reason."""
 

@@ -5,7 +5,6 @@ A lookup join (`FOR SYSTEM_TIME AS OF` a processing time) asks once a batch, for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -14,12 +13,13 @@ import pyarrow as pa
 
 from flowrun.api.metrics import MetricGroup
 from flowrun.core.clock import Clock
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 
 Positions = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LookupContext:
     """What a lookup knows of its subtask."""
 
@@ -29,7 +29,7 @@ class LookupContext:
     metrics: MetricGroup
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FoundRows:
     """What was found.
 

@@ -13,7 +13,6 @@ able to go on. When a job is stopped with draining, `end_input` and `finish` com
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
@@ -23,6 +22,7 @@ from flowrun.api.metrics import MetricGroup
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot
 from flowrun.core.clock import Clock
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 
@@ -35,7 +35,7 @@ class ChainingStrategy(Enum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OutputTag:
     """Names a side output; its schema is that of the rows sent to it."""
 
@@ -91,7 +91,7 @@ def _cannot_pause(ms: float) -> None:
     raise InternalError(f"this runtime cannot pause a subtask (for {ms} ms)")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OperatorContext:
     """What an operator knows of its surroundings. `name` and `uid` are the user's; `operator_id` is stable across runs."""
 

@@ -7,7 +7,6 @@ committed when the checkpoint is complete, or at the end of the job when checkpo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -18,10 +17,11 @@ from flowrun.api.source import Delivery, JsonValue
 from flowrun.api.state import KeyGroupRange
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Committable:
     """Something written but not visible yet. `commit_id` is unique and persisted: committing it twice has no further effect."""
 
@@ -33,7 +33,7 @@ NO_KEY_GROUPS = KeyGroupRange(0, 0)
 """Of a writer that no rows are dealt out to by key."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WriterContext:
     """What a writer knows of its subtask."""
 

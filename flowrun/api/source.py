@@ -7,7 +7,6 @@ position, so the list of splits that `SourceReader.snapshot` returns is all that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -15,6 +14,7 @@ from flowrun.api.metrics import MetricGroup
 from flowrun.api.operator import InputStatus, ProcessingTimeService
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
@@ -35,7 +35,7 @@ class Delivery(Enum):
     EXACTLY_ONCE = "exactly once"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Split:
     """A piece of input. `split_id` is unique in the job; `position` (JSON values only) says where and how far it was read."""
 
@@ -59,7 +59,7 @@ class SourceOutput(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReaderContext:
     """What a reader knows of its subtask."""
 

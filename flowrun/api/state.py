@@ -7,12 +7,13 @@ redistributed by its mode. Whatever the handle, a snapshot is Arrow tables (`Ope
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.core.types import DataType
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ def keyed_schema(keys: Iterable[pa.Field], values: Iterable[pa.Field]) -> pa.Sch
     return pa.schema([group, *key_fields, *values], {KEY_COLUMNS_METADATA: str(len(key_fields)).encode()})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyGroupRange:
     """The key groups that one subtask owns: `start` ≤ group < `stop`."""
 
@@ -62,7 +63,7 @@ class TtlUpdate(Enum):
     ON_READ_AND_WRITE = "read"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeToLive:
     """How long unused state is kept, ms of processing time since the last write (or read); expired state is never returned.
 
@@ -73,7 +74,7 @@ class TimeToLive:
     update: TtlUpdate = TtlUpdate.ON_WRITE
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StateDescriptor:
     """A named piece of keyed state; `type` is the type of a value (of a list element, of a map's value)."""
 
@@ -82,31 +83,31 @@ class StateDescriptor:
     ttl: TimeToLive | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ValueStateDescriptor(StateDescriptor):
     """One value a key."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListStateDescriptor(StateDescriptor):
     """A list a key."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MapStateDescriptor(StateDescriptor):
     """A map a key; `key_type` is the type of the map's own keys."""
 
     key_type: DataType = field(kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReducingStateDescriptor(StateDescriptor):
     """One value a key: all inputs combined by an associative function of two of them, or by `sum`, `min` or `max`."""
 
     function: Callable[[Any, Any], Any] | str = field(kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AggregatingStateDescriptor(StateDescriptor):
     """One accumulator of type `type` a key."""
 
@@ -201,7 +202,7 @@ class Redistribution(Enum):
     BROADCAST = "broadcast"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OperatorState:
     """A list-like piece of operator state: one row an element."""
 
@@ -228,7 +229,7 @@ class StateSegment:
         return self._materialise()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SegmentedTable:
     """A keyed state table in immutable pieces, so that a checkpoint writes only pieces that the one before did not have.
 
@@ -249,7 +250,7 @@ DELETED_COLUMN = "__deleted"
 """Name of the bool column, last in an upsert log, that marks keys without a value."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OperatorSnapshot:
     """Everything that one operator of one subtask remembers at a barrier.
 

@@ -31,12 +31,12 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Protocol, TypeVar, overload
 
+from flowrun.core.record import record
 from flowrun.core.type_parser import parse_type
 from flowrun.core.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, STRING, DataType, array, decimal, map_of, timestamp
 from flowrun.core.types import time as time_type
@@ -66,7 +66,7 @@ class Callee(Enum):
     TABLE = "table"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FunctionDeclaration:
     """What a decorator says of a function.
 

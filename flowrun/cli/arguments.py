@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
+
+from flowrun.core.record import record
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,7 +84,7 @@ def view_options(command: F) -> F:
     return cast("F", decorated)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ViewOptions:
     """What a run shows of itself.
 

@@ -59,12 +59,14 @@ class ResultTable:
         schema: its columns.
         updating: whether rows may be taken back.
         order: of the rows; empty: the newest first.
+        final: rows do not come and go, they are the result: shown as they come, if they have no order.
     """
 
-    def __init__(self, name: str, schema: Schema, *, updating: bool, order: Order = ()) -> None:
+    def __init__(self, name: str, schema: Schema, *, updating: bool, order: Order = (), final: bool = False) -> None:
         self.name = name
         self.schema = schema
         self._order = order
+        self._final = final
         self._updating = updating
         self._lock = threading.Lock()
         self._rows = NewestRows(schema.arrow, range(len(schema)))
@@ -99,6 +101,8 @@ class ResultTable:
                 rows, count = pa.concat_batches(kept), self._count
         if self._order:
             return self._sorted(rows).slice(0, most), count
+        if self._final:
+            return rows.slice(0, most), count
         newest = np.arange(rows.num_rows)[::-1][:most]
         return rows.take(pa.array(newest)), count
 
@@ -237,14 +241,35 @@ def result_view(plan: Plan, console: Console | None = None) -> ResultView | None
 
 
 @contextmanager
-def printed_results(plan: Plan, form: str) -> Iterator[None]:
-    """Print the rows of a plan's `live_sinks` as lines of `json` or `csv` while the context is open."""
+def printed_results(plan: Plan, form: str, *, final: bool = False) -> Iterator[None]:
+    """Print the rows of a plan's `live_sinks` as lines of `json` or `csv` while the context is open.
+
+    `final`: they are results that do not change any more.
+    """
     with ExitStack() as stack:
         for sink in live_sinks(plan):
-            updating = sink_mode(plan, sink) is not ChangelogMode.APPEND
+            updating = not final and sink_mode(plan, sink) is not ChangelogMode.APPEND
             printer: RowListener = RowPrinter(sink.schema, form, updating=updating)
             stack.enter_context(listening(sink.table.name, printer))
         yield
+
+
+@contextmanager
+def final_results(plan: Plan, console: Console | None = None) -> Iterator[None]:
+    """Print the rows of a plan's `live_sinks`, which do not change any more, as tables when the context closes."""
+    tables = [
+        ResultTable(s.table.name, s.schema, updating=False, order=display_order(s), final=True)
+        for s in live_sinks(plan)
+    ]
+    with ExitStack() as stack:
+        for table in tables:
+            stack.enter_context(listening(table.name, table))
+        yield
+    console = console or Console(file=sys.stdout)
+    for table in tables:
+        if len(tables) > 1:
+            console.print(Text(table.name, style="bold"))
+        console.print(table.render(_FINAL_ROWS))
 
 
 def display_order(sink: Sink) -> Order:

@@ -15,6 +15,7 @@ from flowrun.errors import (
     JobFailedError,
     OptionError,
     PipelineError,
+    SetupError,
     Severity,
     UnsupportedPlanError,
 )
@@ -23,7 +24,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
-_INPUT_ERRORS = (PipelineError, OptionError, UnsupportedPlanError)
+_INPUT_ERRORS = (PipelineError, OptionError, UnsupportedPlanError, SetupError)
 
 
 def say(text: str) -> None:

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +26,7 @@ from flowrun.cli.console import (
     show_diagnostics,
 )
 from flowrun.cli.interruption import Interruption, stop_on_signals
+from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, StateError
 from flowrun.runners.control_endpoint import open_endpoint
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
@@ -48,7 +48,7 @@ class View(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobRun:
     """What is to be run.
 

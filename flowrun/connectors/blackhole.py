@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import Connector, TableDefinition
 from flowrun.api.sink import SinkWriter, WriterContext
@@ -11,6 +9,7 @@ from flowrun.api.source import Delivery
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.elements import RecordBatch
 from flowrun.core.options import Option, OptionType
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 
 OPTIONS = (
@@ -23,7 +22,7 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BlackholeSink:
     """Drops rows, at a given pace if one is set."""
 

@@ -6,8 +6,6 @@ start + row number ÷ `rows-per-second`, so that they are reproducible too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 
 from flowrun.api.connector import Connector, TableDefinition
@@ -15,6 +13,7 @@ from flowrun.api.source import Delivery
 from flowrun.connectors.generated import GeneratedSource, RowGenerator
 from flowrun.connectors.random_columns import INTEGER_BITS, ColumnGenerator, SequenceColumn, random_column
 from flowrun.core.options import Option, Options, OptionType
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import OptionError
@@ -54,7 +53,7 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Rows:
     """Recipe: one `ColumnGenerator` a column."""
 

@@ -7,7 +7,6 @@ a pure function of their number; a restart at another parallelism, or another ba
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from flowrun.api.source import (
 )
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 
 _FAST_BLOCK_ROWS = 1 << 18
@@ -50,7 +50,7 @@ class GeneratorFactory(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GeneratedSource:
     """A source over row numbers.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
@@ -32,6 +31,7 @@ from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.options import Option, OptionType
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import OptionError, did_you_mean
 
@@ -63,7 +63,7 @@ def clear() -> None:
         _outputs.clear()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MemorySource:
     """Reads the partitions put under `table`; each partition is one split."""
 
@@ -79,6 +79,11 @@ class MemorySource:
     def delivery(self) -> Delivery:
         """Positions are exact while the process lives."""
         return Delivery.EXACTLY_ONCE
+
+    @property
+    def in_process(self) -> bool:
+        """The tables are this process's own."""
+        return True
 
     @property
     def changelog_mode(self) -> ChangelogMode:
@@ -145,7 +150,7 @@ class _MemoryReader:
         """Nothing to release."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MemorySink:
     """Collects rows under `table`."""
 
@@ -156,6 +161,11 @@ class MemorySink:
     def delivery(self) -> Delivery:
         """Rows collected before a failure are collected again after it."""
         return Delivery.AT_LEAST_ONCE
+
+    @property
+    def in_process(self) -> bool:
+        """The tables are this process's own."""
+        return True
 
     @property
     def changes_taken(self) -> ChangesTaken:

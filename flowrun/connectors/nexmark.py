@@ -7,7 +7,6 @@ leads, prices, auction lengths) follow its generator. Extensions, so that a run 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from flowrun.connectors.formats.arrow_fit import fit_column
 from flowrun.connectors.generated import GeneratedSource, RowGenerator
 from flowrun.connectors.nexmark_events import AUCTION, BID, PERSON, EventConfig, NexmarkEvents
 from flowrun.core.options import Option, Options, OptionType
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import INT, DataType, TypeRoot
 from flowrun.errors import OptionError
@@ -81,7 +81,7 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Events:
     schema: Schema
     config: EventConfig

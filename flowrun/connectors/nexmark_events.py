@@ -7,7 +7,6 @@ the random numbers are flowrun's own, so single values differ from other impleme
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.connectors.counter_random import Int64s, random_uint64, scale_to_range, to_unit_interval
+from flowrun.core.record import record
 from flowrun.core.types import BIGINT, STRING, row, timestamp
 
 _FIRST_ID = 1000
@@ -68,7 +68,7 @@ _NAMES = pa.array([f"{first} {last}" for first in _FIRST_NAMES for last in _LAST
 _HOT_CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EventConfig:
     """Parameters of the generator; triples are person, auction, bid. `base_time_ms` None: when the job started."""
 

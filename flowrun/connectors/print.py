@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ from flowrun.connectors.row_text import render_rows
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.options import Option, OptionType
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError
 
@@ -33,7 +33,7 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PrintSink:
     """Prints each row as `identifier:subtask> +I[…]`; prefix and subtask are left out when they say nothing.
 
@@ -50,6 +50,11 @@ class PrintSink:
     def delivery(self) -> Delivery:
         """Rows printed before a failure are printed again after it."""
         return Delivery.AT_LEAST_ONCE
+
+    @property
+    def in_process(self) -> bool:
+        """Standard output is this process's own."""
+        return True
 
     @property
     def changes_taken(self) -> ChangesTaken:

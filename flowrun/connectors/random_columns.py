@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 
 from flowrun.connectors.counter_random import Int64s, random_uint64, scale_to_range, to_unit_interval
 from flowrun.core.options import Options
+from flowrun.core.record import record
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import OptionError
 
@@ -31,7 +31,7 @@ class ColumnGenerator(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SequenceColumn:
     """`first`, `first` + 1, …; `length` values in all, or without end."""
 
@@ -45,7 +45,7 @@ class SequenceColumn:
         return numbers if self.type.root is TypeRoot.BIGINT else pc.cast(numbers, self.type.arrow)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IntegerColumn:
     """Uniform integers in [low, high]."""
 
@@ -65,7 +65,7 @@ class IntegerColumn:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RealColumn:
     """Uniform FLOAT, DOUBLE or DECIMAL values in [low, high)."""
 
@@ -92,7 +92,7 @@ def _shift_decimal(whole: pa.Array, kind: DataType) -> pa.Array:
     return pa.Array.from_buffers(kind.arrow, len(whole), whole.buffers())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BooleanColumn:
     """True or false, evenly."""
 
@@ -104,7 +104,7 @@ class BooleanColumn:
         return pa.array((random_uint64(self.seed, self.stream, start, count) & np.uint64(1)).astype(bool))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TextColumn:
     """Random hexadecimal strings, or random bytes, of `length`, or of 1 to `length` characters."""
 
@@ -136,7 +136,7 @@ class TextColumn:
         return pa.Array.from_buffers(self.type.arrow, count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeColumn:
     """The row's nominal time less up to `max_past_ms`, as TIMESTAMP, TIMESTAMP_LTZ, DATE or TIME (UTC)."""
 
@@ -156,7 +156,7 @@ class TimeColumn:
         return moments.cast(self.type.arrow)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListColumn:
     """Arrays or maps of `length` random elements."""
 
@@ -176,7 +176,7 @@ class ListColumn:
         return pa.ListArray.from_arrays(offsets, items[0])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RowColumn:
     """Rows of random fields."""
 
@@ -189,7 +189,7 @@ class RowColumn:
         return pa.StructArray.from_arrays(fields, fields=list(self.type.arrow))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NullableColumn:
     """Another column with a share of its values replaced by NULL."""
 

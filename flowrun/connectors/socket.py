@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from dataclasses import dataclass
 
 from flowrun.api.connector import Connector, TableDefinition
 from flowrun.api.format import ReadRequest, RecordDecoder, lines_chunk
@@ -20,6 +19,7 @@ from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.connectors.source_function_reader import SourceFunctionReader
 from flowrun.core.clock import Clock
 from flowrun.core.options import Option, OptionType
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, DataError, OptionError
 
@@ -54,7 +54,7 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SocketSource:
     """Reads records from one TCP connection."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -13,6 +12,7 @@ from flowrun.api.operator import InputStatus
 from flowrun.api.source import JsonValue, ReaderContext, SourceOutput, Split
 from flowrun.api.source_function import SourceFunction
 from flowrun.core.elements import RecordBatch, concat_batches
+from flowrun.core.record import record
 from flowrun.errors import JobCancelledError
 
 Position = Mapping[str, JsonValue]
@@ -20,23 +20,23 @@ Position = Mapping[str, JsonValue]
 DEFAULT_QUEUE_CAPACITY = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Rows:
     batch: RecordBatch
     position: Position | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _OwnWatermark:
     timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Idle:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _End:
     error: BaseException | None
 

@@ -6,12 +6,14 @@ An element that is not a `RecordBatch` flushes what is buffered before it and ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, IntEnum
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from flowrun.core.record import record
 
 MIN_TIMESTAMP = -(2**63)
 """Event time before any other, in ms: the watermark of a channel that has not sent one."""
@@ -34,7 +36,7 @@ class RowKind(IntEnum):
         return ("+I", "-U", "+U", "-D")[self]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordBatch:
     """Rows with their event times and, on updating streams, their change kinds.
 
@@ -136,7 +138,7 @@ def timestamps_from_column(column: pa.Array) -> pa.Int64Array:
     return pa.array(np.floor_divide(values.to_numpy(), divisor))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Watermark:
     """No row with event time ≤ `timestamp` (ms) is expected any more; a later one is late."""
 
@@ -146,7 +148,7 @@ class Watermark:
 MAX_WATERMARK = Watermark(MAX_TIMESTAMP)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WatermarkStatus:
     """Whether a channel takes part in watermark progress: an idle channel does not hold others back."""
 
@@ -157,7 +159,7 @@ IDLE = WatermarkStatus(True)
 ACTIVE = WatermarkStatus(False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LatencyMarker:
     """A probe sent by a source subtask; operators forward it unread, sinks record now − `marked_ms` (clock ms)."""
 
@@ -181,7 +183,7 @@ class Alignment(Enum):
     AT_LEAST_ONCE = "at_least_once"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointOptions:
     """What a barrier asks of the tasks that it passes.
 
@@ -202,7 +204,7 @@ class CheckpointOptions:
     target: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointBarrier:
     """Separates the rows of checkpoint `checkpoint_id` from the rows after it."""
 
@@ -211,7 +213,7 @@ class CheckpointBarrier:
     options: CheckpointOptions = field(default_factory=CheckpointOptions)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EndOfInput:
     """The last element of a channel."""
 

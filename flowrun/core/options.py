@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TypeVar, cast
 
+from flowrun.core.record import record
 from flowrun.core.units import parse_duration_ms, parse_memory_bytes
 from flowrun.errors import OptionError, did_you_mean
 
@@ -29,8 +30,17 @@ class OptionType(Enum):
     MEMORY = "memory size"  # int, bytes
     ENUM = "enum"  # str, one of `choices`
 
+    @property
+    def with_article(self) -> str:
+        """What a value is, in a sentence.
 
-@dataclass(frozen=True, slots=True)
+        >>> OptionType.INT.with_article, OptionType.FLOAT.with_article
+        ('an integer', 'a number')
+        """
+        return f"{'an' if self.value[0] in 'aeiou' else 'a'} {self.value}"
+
+
+@record
 class Option:
     """One option.
 
@@ -74,7 +84,7 @@ class Option:
         except ValueError as error:
             detail = f": {error}" if self.type in (OptionType.DURATION, OptionType.MEMORY) else ""
             raise OptionError(
-                self.name, f"option '{self.name}' expects a {self.type.value}, got '{text}'{detail}"
+                self.name, f"option '{self.name}' expects {self.type.with_article}, got '{text}'{detail}"
             ) from None
         if self.minimum is not None and isinstance(parsed, int | float) and parsed < self.minimum:
             raise OptionError(self.name, f"option '{self.name}' must be at least {self.minimum:g}, got {text}")
@@ -106,7 +116,7 @@ class Option:
                 return text
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Options:
     """Parsed options of one connector, format or settings block: every declared option has a value, if only its default."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from flowrun.core.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointSettings:
     """Periodic checkpoints.
 
@@ -36,7 +36,7 @@ class CheckpointSettings:
     savepoint_directory: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RestartSettings:
     """What happens after a failure: `strategy` is none, fixed_delay, failure_rate or exponential; the rest applies as it needs.
 

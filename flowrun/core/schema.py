@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.core.types import DataType, from_arrow
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Field:
     """One column: name, type and whether NULL may occur (always enforced at sources and sinks, never assumed inside)."""
 
@@ -23,7 +23,7 @@ class Field:
         return f"{self.name} {self.type}" + ("" if self.nullable else " NOT NULL")
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Schema:
     """An ordered tuple of fields with unique names.
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
+from flowrun.core.record import record
 from flowrun.core.types import (
     BIGINT,
     BOOLEAN,
@@ -84,7 +84,7 @@ class _Kind(Enum):
     END = "end"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Token:
     kind: _Kind
     text: str

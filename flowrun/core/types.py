@@ -7,11 +7,12 @@ only mapping between the two. Text form and parameters follow Apache Flink's doc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
 import pyarrow as pa
+
+from flowrun.core.record import record
 
 MAX_DECIMAL_PRECISION = 38
 MAX_TIME_PRECISION = 9
@@ -68,7 +69,7 @@ def _time_unit(precision: int) -> str:
     return "ms" if precision <= 3 else "us" if precision <= 6 else "ns"
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class DataType:
     """One SQL type.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 from flowrun.api.functions import ArrayKernel, ColumnsKernel, MaskKernel, PredicateFunction
 from flowrun.api.operator import OperatorFactory, OutputTag
 from flowrun.api.process_function import ProcessFunction
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, Diagnostic, PipelineError, did_you_mean
 from flowrun.operators.function_loading import load_function
@@ -66,7 +66,7 @@ def reference_to(function: BatchCallable | str, place: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnValue:
     """The values of one column: e.g. the event time of a watermark strategy."""
 
@@ -78,7 +78,7 @@ class ColumnValue:
         return lambda batch: batch.column(name)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SelectColumns:
     """Some columns, in a new order."""
 
@@ -91,7 +91,7 @@ class SelectColumns:
         return lambda batch: batch.select(positions)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PythonPredicate:
     """A Python function from a batch to a boolean array (Arrow or NumPy, one value a row), by reference."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import timestamp
 from flowrun.datastream.functions import invalid
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from flowrun.datastream.stream import DataStream
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionGap:
     """Session windows: closed by `gap_ms` without rows; windows that touch merge."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from flowrun.core.record import record
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
@@ -16,7 +16,7 @@ YAML_SUFFIXES = (".yaml", ".yml")
 SQL_SUFFIXES = (".sql",)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoadedPipeline:
     """A pipeline without errors: its plan (not yet optimised) and the warnings found on the way.
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flowrun.core.record import record
 from flowrun.errors import Location, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
 
@@ -18,7 +19,7 @@ _SECRET_SOURCES = ("file", "env")
 _FORMS = "write ${NAME}, ${NAME:-default}, ${secret:file:PATH} or ${secret:env:NAME}; $${ stands for a literal ${"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReferenceValue:
     """What a reference stands for. `default`: it is the text after `:-`, as written there."""
 

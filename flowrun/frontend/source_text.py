@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import cached_property
 
+from flowrun.core.record import record
 from flowrun.errors import Location
 
 # The line breaks of YAML 1.1, so that line numbers agree with PyYAML's scanner.
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class SourceText:
     """One text with the name it is known by (a path, or `--set` for an override on the command line)."""
 

@@ -9,15 +9,15 @@ Variances of integers are truncated integers and of decimals DECIMAL(38, max(s, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from flowrun.api.aggregate import Accumulator, AggregateKernel, CollectKernel, FinishKernel
+from flowrun.core.record import record
 from flowrun.core.types import BIGINT, DOUBLE, INT, STRING, DataType, TypeRoot, array, decimal, map_of
 from flowrun.errors import ExpressionError
 from flowrun.functions import aggregate_kernels as kernels
-from flowrun.functions.contract import AggregateFunction, Argument, SparkText
-from flowrun.functions.spark_text import Template, spark_type
+from flowrun.functions import aggregate_texts as texts
+from flowrun.functions.contract import AggregateFunction, AggregateText, Argument
 
 Resolved = tuple[tuple[DataType, ...], AggregateKernel]
 Resolve = Callable[[str, DataType], AggregateKernel]
@@ -38,7 +38,7 @@ def _partial_sum(argument: DataType) -> Accumulator:
     return Accumulator("sum", "sum", "sum", wide)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _OneArgument:
     """A type rule of aggregates with one argument; `accepts` names what it must be."""
 
@@ -116,7 +116,7 @@ def _variance(sample: bool, root: bool, name: str, type: DataType) -> AggregateK
     return AggregateKernel(name, DOUBLE, _average_type(type), accumulators, finish, retractable=True)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _VarianceRule:
     """A number, which is cast to DOUBLE; the result type derives from its own type."""
 
@@ -161,32 +161,13 @@ def _single(name: str, type: DataType) -> AggregateKernel:
     return AggregateKernel(name, type, type, collect=kernels.collect_single, keeps_nulls=True)
 
 
-def _spark_average(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-    inner = texts[0]
-    if result.is_integer:
-        return f"CAST(sum({inner}) DIV count({inner}) AS {spark_type(result)})"
-    return f"CAST(avg({inner}) AS {spark_type(result)})"
-
-
-def _spark_variance(name: str, texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-    # Spark gives NaN, not NULL, for the sample variance of one value in some versions: say it
-    call = f"{name}({texts[0]})"
-    if name.endswith("samp"):
-        call = f"CASE WHEN count({texts[0]}) > 1 THEN {call} END"
-    return f"CAST({call} AS {spark_type(result)})"
-
-
-def _spark_count(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-    return f"count({texts[0]})" if texts else "count(*)"
-
-
 def _one(
     name: str,
     accepts: Callable[[DataType], bool],
     expects: str,
     resolve: Resolve,
     doc: str,
-    spark: SparkText | None = None,
+    spark: AggregateText,
     aliases: tuple[str, ...] = (),
 ) -> AggregateFunction:
     usage = f"{name}(value)"
@@ -196,34 +177,38 @@ def _one(
 def _spread(name: str, doc: str, *, sample: bool, root: bool, aliases: tuple[str, ...] = ()) -> AggregateFunction:
     usage = f"{name}(number)"
     shape = _OneArgument(usage, _numeric, "a number", partial(_variance, sample, root))
-    return AggregateFunction(name, _VarianceRule(shape), usage, doc, partial(_spark_variance, name.lower()), aliases)
+    return AggregateFunction(name, _VarianceRule(shape), usage, doc, texts.Variance(sample, root), aliases)
 
 
 AGGREGATES = (
     AggregateFunction("COUNT", _count_rule, "COUNT(*) or COUNT([DISTINCT] value)",
-                      "The number of rows, or of values that are not NULL.", _spark_count),
-    _one("SUM", _numeric, "a number", _sum, "The sum; NULL of no values.", Template("CAST(sum({0}) AS {type})")),
+                      "The number of rows, or of values that are not NULL.", texts.count_text),
+    _one("SUM", _numeric, "a number", _sum, "The sum; NULL of no values.", texts.sum_text),
     _one("SUM0", _numeric, "a number", _sum0, "The sum; 0 of no values.",
-         Template("CAST(coalesce(sum({0}), 0) AS {type})"), ("$SUM0",)),
-    _one("AVG", _numeric, "a number", _average, "The mean; of integers truncated.", _spark_average),
+         texts.sum0_text, ("$SUM0",)),
+    _one("AVG", _numeric, "a number", _average, "The mean; of integers truncated.", texts.average_text),
     _one("MIN", _comparable, "a value that has an order", partial(_extreme, "min"), "The least value.",
-         Template("min({0})")),
+         texts.Extreme("min")),
     _one("MAX", _comparable, "a value that has an order", partial(_extreme, "max"), "The greatest value.",
-         Template("max({0})")),
+         texts.Extreme("max")),
     _spread("STDDEV_POP", "The population standard deviation.", sample=False, root=True),
     _spread("STDDEV_SAMP", "The sample standard deviation; NULL of fewer than two values.", sample=True, root=True,
             aliases=("STDDEV",)),
     _spread("VAR_POP", "The population variance.", sample=False, root=False),
     _spread("VAR_SAMP", "The sample variance; NULL of fewer than two values.", sample=True, root=False,
             aliases=("VARIANCE",)),
-    _one("FIRST_VALUE", _anything, "a value", partial(_end, "first"), "The first value that is not NULL."),
-    _one("LAST_VALUE", _anything, "a value", partial(_end, "last"), "The last value that is not NULL."),
+    _one("FIRST_VALUE", _anything, "a value", partial(_end, "first"), "The first value that is not NULL.",
+         texts.End(last=False)),
+    _one("LAST_VALUE", _anything, "a value", partial(_end, "last"), "The last value that is not NULL.",
+         texts.End(last=True)),
     AggregateFunction("LISTAGG", _list_aggregate, "LISTAGG(string[, separator])",
-                      "The strings in arrival order, joined by a constant separator (a comma)."),
-    _one("ARRAY_AGG", _anything, "a value", _array_aggregate, "The values in arrival order as an array, NULLs included."),
+                      "The strings in arrival order, joined by a constant separator (a comma).", texts.list_text),
+    _one("ARRAY_AGG", _anything, "a value", _array_aggregate, "The values in arrival order as an array, NULLs included.",
+         texts.array_text),
     _one("COLLECT", _comparable, "a value that has an order", _multiset,
-         "The values as a multiset: a map from value to how often it occurs."),
+         "The values as a multiset: a map from value to how often it occurs.", texts.multiset_text),
     _one("SINGLE_VALUE", _anything, "a value", _single,
-         "The only value; an error if there are several. What a subquery used as a value must give."),
+         "The only value; an error if there are several. What a subquery used as a value must give.",
+         texts.single_text),
 )  # fmt: skip
 """All aggregates."""

@@ -60,7 +60,8 @@ def remainder(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
     missing = ~(to_mask(pc.is_valid(a)) & to_mask(pc.is_valid(b)))
     dividend = pc.fill_null(a, 0).to_numpy(zero_copy_only=False)
     divisor = pc.fill_null(b, 1).to_numpy(zero_copy_only=False)
-    values = np.fmod(dividend, np.where(missing, 1, divisor))
+    with np.errstate(invalid="ignore"):  # of infinity it is NaN
+        values = np.fmod(dividend, np.where(missing, 1, divisor))
     # the result takes the divisor's type and is smaller than the divisor, so it fits
     return pa.array(values.astype(result.arrow.to_pandas_dtype()), result.arrow, mask=missing)
 
@@ -160,7 +161,7 @@ def _product_by_row(left: pa.Array, right: pa.Array, result: DataType) -> pa.Arr
         for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)
     ]
     limit = decimal.Decimal(10) ** ((result.precision or 0) - (result.scale or 0))
-    bad = np.array([v is not None and abs(v) >= limit for v in values], np.bool_)
+    bad = np.array([v is not None and v.copy_abs() >= limit for v in values], np.bool_)
     _reject(bad, result)
     return pa.array(values, result.arrow)
 

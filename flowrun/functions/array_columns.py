@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.record import record
 from flowrun.functions.contract import Datum
 from flowrun.functions.vectors import as_array
 
@@ -17,7 +17,7 @@ Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlatLists:
     """The elements of all rows in order.
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from flowrun.core.types import BOOLEAN, INT, STRING, DataType, TypeRoot, array
 from flowrun.errors import DataError, ExpressionError
+from flowrun.functions import array_texts as texts
 from flowrun.functions.array_columns import FlatLists, Int64Array, codes, first_of_each, joined, lists
 from flowrun.functions.coercion import common_type
 from flowrun.functions.contract import Argument, Datum, ScalarFunction, ScalarKernel, Signature, SparkText
@@ -208,7 +209,10 @@ def _join(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
         texts = lists(pc.if_else(missing, filler, flat.values), flat.counts, flat.valid, arguments[0].type)
     else:
         texts = flat.kept(~missing.to_numpy(zero_copy_only=False), arguments[0].type)
-    return pc.binary_join(texts, as_array(arguments[1], rows))
+    whole = pc.binary_join(texts, as_array(arguments[1], rows))
+    if len(arguments) < 3 or is_constant(arguments[2]):
+        return whole
+    return pc.if_else(pc.is_valid(arguments[2]), whole, pa.scalar(None, pa.string()))
 
 
 def _texts(arguments: Sequence[Argument]) -> str | None:
@@ -247,14 +251,16 @@ ARRAYS = (
     _record("CARDINALITY", "array or map", lambda u: Rule(u, INT, (_COLLECTION,)), _cardinality,
             "The number of elements or entries.", Template("CASE WHEN {0} IS NOT NULL THEN size({0}) END")),
     _record("ELEMENT", "array", lambda u: Rule(u, _element, (ARRAY,)), _sole_element,
-            "The only element; NULL if there is none; an error if there are several.", fallible=True),
+            "The only element; NULL if there is none; an error if there are several.", texts.element_text, fallible=True),
     _record("ARRAY_CONTAINS", "array, element", lambda u: _SameElements(u, BOOLEAN, elements=1), _contains,
-            "Whether an element, possibly NULL, is in the array."),
+            "Whether an element, possibly NULL, is in the array.",
+            texts.Comparing("exists({0}, {each} -> {each} <=> {1})")),
     _record("ARRAY_POSITION", "array, element", lambda u: _SameElements(u, INT, elements=1), _position,
             "The position of the first equal element; 0 if there is none.",
-            Template("CAST(array_position({0}, {1}) AS INT)")),
+            texts.Comparing("CAST(array_position({0}, {1}) AS INT)")),
     _record("ARRAY_REMOVE", "array, element", lambda u: _SameElements(u, None, elements=1), _remove,
-            "The array without the elements equal to one."),
+            "The array without the elements equal to one.",
+            texts.Comparing("filter({0}, {each} -> NOT ({each} <=> {1}))")),
     _record("ARRAY_APPEND", "array, element", lambda u: _SameElements(u, None, elements=1), _append,
             "The array with an element at its end.", Function("array_append")),
     _record("ARRAY_PREPEND", "array, element", lambda u: _SameElements(u, None, elements=1), _prepend,
@@ -262,24 +268,25 @@ ARRAYS = (
     _record("ARRAY_CONCAT", "array, …", lambda u: _SameElements(u, None, variadic=True), _concat,
             "The arrays one after the other; NULL if any is NULL.", Function("concat")),
     _record("ARRAY_UNION", "array, array", lambda u: _SameElements(u, None), _union,
-            "The distinct elements of both arrays.", Function("array_union")),
+            "The distinct elements of both arrays.", texts.Comparing("array_union({0}, {1})")),
     _record("ARRAY_EXCEPT", "array, array", lambda u: _SameElements(u, None), partial(_membership, False),
-            "The distinct elements of the first array that are not in the second.", Function("array_except")),
+            "The distinct elements of the first array that are not in the second.", texts.Comparing("array_except({0}, {1})")),
     _record("ARRAY_INTERSECT", "array, array", lambda u: _SameElements(u, None), partial(_membership, True),
-            "The distinct elements that are in both arrays.", Function("array_intersect")),
+            "The distinct elements that are in both arrays.", texts.Comparing("array_intersect({0}, {1})")),
     _record("ARRAY_DISTINCT", "array", lambda u: Rule(u, _own, (ARRAY,)), _distinct,
-            "The array without repeated elements.", Function("array_distinct")),
+            "The array without repeated elements.", texts.Comparing("array_distinct({0})")),
     _record("ARRAY_REVERSE", "array", lambda u: Rule(u, _own, (ARRAY,)), _reverse,
             "The elements in reverse order.", Function("reverse")),
     _record("ARRAY_MAX", "array", lambda u: Rule(u, _element, (ARRAY,), check=_sortable), partial(_extreme, "max"),
-            "The greatest element, NULLs left out.", Function("array_max")),
+            "The greatest element, NULLs left out.", texts.Comparing("array_max({0})")),
     _record("ARRAY_MIN", "array", lambda u: Rule(u, _element, (ARRAY,), check=_sortable), partial(_extreme, "min"),
-            "The least element, NULLs left out.", Function("array_min")),
+            "The least element, NULLs left out.", texts.Comparing("array_min({0})")),
     _record("ARRAY_SORT", "array[, ascending[, nulls first]]",
             lambda u: Rule(u, _own, (ARRAY,), (_CONSTANT_TRUTH, _CONSTANT_TRUTH), check=_sortable), _sort,
-            "The elements in order; NULLs first when ascending, unless said otherwise."),
+            "The elements in order; NULLs first when ascending, unless said otherwise.", texts.sort_text),
     _record("ARRAY_SLICE", "array, start[, end]", lambda u: Rule(u, _own, (ARRAY, INTEGER), (INTEGER,)), _slice,
-            "The elements from start to end (inclusive), counted from the end if negative."),
+            "The elements from start to end (inclusive), counted from the end if negative.",
+            texts.slice_text),
     _record("ARRAY_JOIN", "array, delimiter[, null text]",
             lambda u: Rule(u, STRING, (ARRAY, TEXT), (TEXT,), check=_texts), _join,
             "The strings joined by a delimiter, NULLs left out or replaced.", Function("array_join")),

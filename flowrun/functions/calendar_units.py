@@ -62,7 +62,7 @@ def extract(column: Datum, unit: str) -> Datum:
         case "ISOYEAR":
             field = pc.iso_year(local)
         case "EPOCH":
-            field = _divided(pc.cast(pc.cast(local, pa.timestamp("ms"), safe=False), pa.int64()), 1000)
+            field = _divided(pc.cast(pc.cast(_whole_ms(local), pa.timestamp("ms")), pa.int64()), 1000)
         case "MICROSECOND":
             field = pc.add(pc.multiply(pc.millisecond(local), 1000), pc.microsecond(local))
         case "NANOSECOND":
@@ -76,6 +76,11 @@ def extract(column: Datum, unit: str) -> Datum:
         case _:
             field = getattr(pc, unit.lower())(local)
     return field.cast(pa.int64())
+
+
+def _whole_ms(local: Datum) -> Datum:
+    fine = pa.types.is_timestamp(local.type) and local.type.unit in ("us", "ns")
+    return pc.floor_temporal(local, unit="millisecond") if fine else local
 
 
 def _divided(column: Datum, divisor: int) -> Datum:
@@ -110,8 +115,11 @@ def _rounded(column: Datum, unit: str, type: DataType, *, up: bool) -> Datum:
     local = naive(column)
     if unit in _YEAR_SPANS:
         return _rounded_years(local, _YEAR_SPANS[unit], up=up).cast(type.arrow)
-    kernel = pc.ceil_temporal if up else pc.floor_temporal
-    return kernel(local, unit=unit.lower(), week_starts_monday=False).cast(type.arrow)
+    low = pc.floor_temporal(local, unit=unit.lower(), week_starts_monday=False)
+    if not up:
+        return low.cast(type.arrow)
+    high = pc.ceil_temporal(local, unit=unit.lower(), week_starts_monday=False)
+    return pc.if_else(pc.equal(low, local), local, high).cast(type.arrow)  # Arrow moves on from the start of a month
 
 
 def _rounded_time(column: Datum, unit: str, type: DataType, *, up: bool) -> Datum:

@@ -21,6 +21,7 @@ from flowrun.functions.decimals import Mask, fit, null_where, to_mask
 _INTEGER = r"^[+-]?\d+(\.\d*)?$"
 _APPROXIMATE = r"^[+-]?((\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|Infinity)$|^NaN$"
 _EXACT = r"^[+-]?(\d+(\.\d*)?|\.\d+)$"
+_TOO_LONG = r"^[+-]?0*[1-9]\d{38}"
 _SCIENTIFIC = r"^[+-]?(\d+(\.\d*)?|\.\d+)[eE][+-]?\d{1,3}$"
 _DATE = r"^\d{4}-\d{1,2}-\d{1,2}$"
 _TIME = r"^\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{1,9})?)?$"
@@ -121,6 +122,9 @@ def text_to_decimal(text: pa.Array, source: DataType, target: DataType) -> Outco
         plain = [f"{decimal.Decimal(v):f}" for v in numbers.filter(pa.array(scientific)).to_pylist()]
         numbers = pc.replace_with_mask(numbers, pa.array(scientific), pa.array(plain, pa.string()))
     numbers, bad = _well_formed(numbers, _EXACT)
+    too_long = to_mask(pc.match_substring_regex(numbers, _TOO_LONG))
+    if too_long.any():  # Arrow reads 0 from more digits than it can hold
+        numbers, bad = null_where(numbers, too_long), bad | too_long
     scale = target.scale or 0
     # half-up needs only the first digit that is dropped
     kept = pc.replace_substring_regex(numbers, rf"(\.\d{{{scale + 1}}})\d*", r"\1")
@@ -169,7 +173,7 @@ def text_to_time(text: pa.Array, source: DataType, target: DataType) -> Outcome:
     """h:m[:s[.fraction]]; further digits than the type has are cut off."""
     times, bad = _well_formed(trimmed(text), _TIME)
     unit = target.arrow.unit
-    instants = pc.binary_join_element_wise("1970-01-01", _cut_fraction(_padded(times), unit), " ")
+    instants = pc.binary_join_element_wise("1970-01-01", _cut_fraction(_padded(times), target.precision or 0), " ")
 
     def parse(values: pa.Array) -> pa.Array:
         count = pc.cast(values, pa.timestamp(unit)).view(pa.int64())
@@ -178,18 +182,25 @@ def text_to_time(text: pa.Array, source: DataType, target: DataType) -> Outcome:
     return _merged(parse_or_bisect(instants, parse), bad)
 
 
-def _cut_fraction(text: pa.Array, unit: str) -> pa.Array:
-    digits = _UNIT_DIGITS[unit]
+def _cut_fraction(text: pa.Array, digits: int) -> pa.Array:
     if digits == 9 or not pc.any(pc.match_substring_regex(text, rf"\.\d{{{digits + 1}}}")).as_py():
         return text
-    return pc.replace_substring_regex(text, rf"(\.\d{{{digits}}})\d*", r"\1")
+    return pc.replace_substring_regex(text, rf"(\.\d{{{digits}}})\d*", r"\1") if digits else _without_fraction(text)
+
+
+def _without_fraction(text: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(text, r"\.\d*", "")
 
 
 def text_to_timestamp(text: pa.Array, source: DataType, target: DataType) -> Outcome:
-    """yyyy-m-d[ h:m[:s[.fraction]]], a T instead of the space, and for TIMESTAMP_LTZ a Z at the end; without an offset, UTC."""
+    """yyyy-m-d[ h:m[:s[.fraction]]], a T instead of the space, and for TIMESTAMP_LTZ a Z at the end; without an offset, UTC.
+
+    Further digits than the type has are cut off.
+    """
     instant = target.root is TypeRoot.TIMESTAMP_LTZ
-    unit = target.arrow.unit
-    if not instant and (values := _directly(text, target.arrow)) is not None:
+    unit, digits = target.arrow.unit, target.precision or 0
+    direct = not instant and (digits == _UNIT_DIGITS[unit] or not _contains(text, "."))
+    if direct and (values := _directly(text, target.arrow)) is not None:
         shortest = pc.min(pc.binary_length(text)).as_py()
         if shortest is None or shortest >= 16:  # Arrow also reads an hour without minutes
             return values, None
@@ -197,7 +208,7 @@ def text_to_timestamp(text: pa.Array, source: DataType, target: DataType) -> Out
     if instant:
         moments = pc.replace_substring_regex(moments, r"(Z|\+00:00)$", "")
     result, impossible = parse_or_bisect(
-        _cut_fraction(_padded(moments), unit), lambda v: pc.cast(v, pa.timestamp(unit))
+        _cut_fraction(_padded(moments), digits), lambda v: pc.cast(v, pa.timestamp(unit))
     )
     return _merged((result.view(target.arrow), impossible), bad)
 

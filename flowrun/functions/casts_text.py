@@ -61,7 +61,7 @@ def sized(text: pa.Array, source: DataType, target: DataType) -> pa.Array:
 def approximate_text(array: pa.Array) -> pa.StringArray:
     """FLOAT and DOUBLE as Java's toString: `1.0`, `1.0E10`, `1.0E-4`, `NaN`, `Infinity`; plain from 0.001 up to ten million.
 
-    The digits are the shortest that read back to the same number.
+    The digits are the shortest that read back to the same number; at least two, of which the nearest (`4.9E-324`, as Java since 19).
     """
     magnitude = pc.abs(array)
     low, high = pa.scalar(1e-3, array.type), pa.scalar(1e7, array.type)
@@ -77,15 +77,18 @@ def approximate_text(array: pa.Array) -> pa.StringArray:
     if not special.any():
         return text
     mask = pa.array(special)
-    shortest = pc.cast(array.filter(mask), pa.string()).to_pylist()
-    return pc.replace_with_mask(text, mask, pa.array([_java_scientific(s) for s in shortest], pa.string()))
+    chosen = array.filter(mask)
+    pairs = zip(pc.cast(chosen, pa.string()).to_pylist(), chosen.to_pylist(), strict=True)
+    return pc.replace_with_mask(text, mask, pa.array([_java_scientific(*pair) for pair in pairs], pa.string()))
 
 
-def _java_scientific(text: str) -> str:
+def _java_scientific(text: str, value: float) -> str:
     named = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text)
     if named is not None:
         return named
     sign, digits, exponent = decimal.Decimal(text).normalize().as_tuple()
+    if len(digits) == 1:
+        sign, digits, exponent = decimal.Decimal(f"{value:.1e}").normalize().as_tuple()
     assert isinstance(exponent, int)
     shown = "".join(map(str, digits))
     return f"{'-' * sign}{shown[0]}.{shown[1:] or '0'}E{exponent + len(digits) - 1}"

@@ -73,11 +73,6 @@ def decimal_add(left: DataType, right: DataType) -> DataType:
     return adjusted_decimal(max(p1 - s1, p2 - s2) + scale + 1, scale)
 
 
-def decimal_sub(left: DataType, right: DataType) -> DataType:
-    """Type of a difference: that of the sum."""
-    return decimal_add(left, right)
-
-
 def decimal_mul(left: DataType, right: DataType) -> DataType:
     """Type of the product of two exact numerics of which at least one is DECIMAL.
 

@@ -37,9 +37,11 @@ def _extreme(name: str, arguments: Sequence[Datum], rows: int, result: DataType)
     return kernel(*arguments, skip_nulls=False)
 
 
-def _spark_extreme(name: str, texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
+def _spark_extreme(name: str, texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
     if len(texts) == 1:
         return texts[0]
+    if result.is_approximate:
+        return None  # to Spark, NaN is the greatest and -0.0 equals 0.0
     missing = " OR ".join(f"{t} IS NULL" for t in texts)  # Spark's skip NULLs
     return f"CASE WHEN {missing} THEN NULL ELSE {name}({', '.join(texts)}) END"
 

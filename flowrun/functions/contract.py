@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from flowrun.api.aggregate import AggregateKernel
+from flowrun.core.record import record
 from flowrun.core.types import DataType
+from flowrun.functions.aggregate_texts import SparkRows
 
 Datum: TypeAlias = "pa.Array | pa.Scalar"
 """A kernel's argument or result: an array of the batch's length, or a scalar that stands for a constant column."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Argument:
     """What a type rule knows of one argument. `literal` is the Python value of a constant argument, else `None`;
     `is_literal` tells a constant NULL from a non-constant.
@@ -26,7 +27,7 @@ class Argument:
     is_literal: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Signature:
     """The outcome of a type rule: what each argument must be cast to before the call, and what comes out."""
 
@@ -45,7 +46,7 @@ SparkText = Callable[[Sequence[str], Sequence[DataType], DataType], str | None]
 or None if Spark has none for these arguments: the call is hosted."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScalarFunction:
     """One SQL function.
 
@@ -76,7 +77,12 @@ AggregateTypeRule = Callable[[Sequence[Argument]], tuple[tuple[DataType, ...], A
 """Decides argument casts and resolves the aggregate for these argument types. Raises `ExpressionError`."""
 
 
-@dataclass(frozen=True, slots=True)
+AggregateText = Callable[[SparkRows, Sequence[str], Sequence[DataType], DataType], str | None]
+"""(rows that it is over, argument texts, argument types, result type) → a Spark SQL expression of the same value, or None if Spark has
+none for these arguments."""
+
+
+@record
 class AggregateFunction:
     """One SQL aggregate. DISTINCT and FILTER are the caller's: they change which values reach the accumulators."""
 
@@ -84,5 +90,5 @@ class AggregateFunction:
     type_rule: AggregateTypeRule
     usage: str
     doc: str
-    spark: SparkText | None = None
+    spark: AggregateText
     aliases: tuple[str, ...] = ()

@@ -15,10 +15,10 @@ from contextvars import ContextVar
 import pyarrow as pa
 
 from flowrun.core.clock import Clock, SystemClock
-from flowrun.core.types import DATE, DataType, time, timestamp, timestamp_ltz
-from flowrun.functions.contract import Datum, ScalarFunction, ScalarKernel
+from flowrun.core.types import DATE, DataType, TypeRoot, time, timestamp, timestamp_ltz
+from flowrun.functions.contract import Datum, ScalarFunction, ScalarKernel, SparkText
 from flowrun.functions.rules import Rule
-from flowrun.functions.spark_text import Template
+from flowrun.functions.spark_text import spark_type
 
 _DAY_MS = 86_400_000
 _MACHINE: Clock = SystemClock()
@@ -59,25 +59,40 @@ def _time(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
     return pa.scalar(seconds * 1000, pa.int32()).cast(result.arrow)
 
 
+# Spark SQL text holds the time of the thread that renders it, so that a whole run sees one
+
+
+def _now_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
+    instant = f"timestamp_millis({current_ms()}L)"
+    return instant if result.root is TypeRoot.TIMESTAMP_LTZ else f"CAST({instant} AS TIMESTAMP_NTZ)"
+
+
+def _today_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
+    return f"date_from_unix_date({current_ms() // _DAY_MS})"
+
+
+def _clock_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
+    return f"CAST(time_from_seconds({current_ms() % _DAY_MS // 1000}) AS {spark_type(result)})"
+
+
 def _function(
-    name: str, result: DataType, kernel: ScalarKernel, doc: str, spark: str | None, *aliases: str
+    name: str, result: DataType, kernel: ScalarKernel, doc: str, spark: SparkText, *aliases: str
 ) -> ScalarFunction:
-    text = None if spark is None else Template(spark)
-    return ScalarFunction(name, Rule(f"{name}()", result), kernel, name, doc, text, aliases, deterministic=False)
+    return ScalarFunction(name, Rule(f"{name}()", result), kernel, name, doc, spark, aliases, deterministic=False)
 
 
 CURRENT_TIMES = (
     _function(
-        "CURRENT_TIMESTAMP", timestamp_ltz(3), _instant, "The current instant.", "current_timestamp()",
+        "CURRENT_TIMESTAMP", timestamp_ltz(3), _instant, "The current instant.", _now_text,
         "NOW", "CURRENT_ROW_TIMESTAMP",
     ),
     # of its own name: a column made of it is a processing-time attribute
-    _function("PROCTIME", timestamp_ltz(3), _instant, "The current instant, as a processing-time attribute.", "current_timestamp()"),
+    _function("PROCTIME", timestamp_ltz(3), _instant, "The current instant, as a processing-time attribute.", _now_text),
     _function(
         "LOCALTIMESTAMP", timestamp(3), _instant, "The current date and time of the session's zone (UTC).",
-        "localtimestamp()",
+        _now_text,
     ),
-    _function("CURRENT_DATE", DATE, _date, "The current date.", "current_date()"),
-    _function("LOCALTIME", time(0), _time, "The current time of day.", None, "CURRENT_TIME"),
+    _function("CURRENT_DATE", DATE, _date, "The current date.", _today_text),
+    _function("LOCALTIME", time(0), _time, "The current time of day.", _clock_text, "CURRENT_TIME"),
 )  # fmt: skip
 """Functions that read the clock."""

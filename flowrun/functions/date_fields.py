@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from flowrun.core.record import record
 
 Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 _DAY_NS = 86_400_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeFields:
     """Times split into days since the epoch and nanoseconds of the day."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import calendar
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.record import record
 from flowrun.errors import did_you_mean
 from flowrun.functions.date_fields import TimeFields, month_lengths, ms_from_fields
 from flowrun.functions.vectors import map_distinct, string_matrix, strings_from_matrix
@@ -55,7 +55,7 @@ class PatternError(ValueError):
     """The pattern is not one of `DateTimeFormatter`, or uses a letter that is not supported."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Segment:
     """A run of one pattern letter, or literal text (`letter` is empty)."""
 
@@ -80,7 +80,7 @@ class Segment:
         return int(10 ** max(9 - self.count, 0)) if self.letter == "S" else _LETTER_STEP_NS[self.letter]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DatePattern:
     """A compiled pattern; immutable and thread-safe."""
 

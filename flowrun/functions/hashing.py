@@ -1,3 +1,4 @@
+# ruff: noqa: ARG001 - texts share one signature
 """Digests of strings as lower-case hexadecimal text, once per distinct string."""
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from flowrun.core.types import STRING, DataType, char
 from flowrun.errors import DataError
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
 from flowrun.functions.rules import BYTES_OR_TEXT, INTEGER, Parameter, Rule
-from flowrun.functions.spark_text import Function, Template
+from flowrun.functions.spark_text import Template, integer_literal
 from flowrun.functions.vectors import Distinct, map_distinct
 
 SHA2_LENGTHS = (224, 256, 384, 512)
@@ -85,6 +86,11 @@ def _digest(name: str, digits: int, function: Callable[[Any], str], title: str, 
     )
 
 
+def _spark_sha2(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
+    bits = integer_literal(texts[1])
+    return None if bits is None else f"sha2(CAST({texts[0]} AS BINARY), {bits})"
+
+
 HASHES = (
     _digest("MD5", 32, _md5, "MD5", "md5(CAST({0} AS BINARY))"),
     _digest("SHA1", 40, _sha1, "SHA-1", "sha1(CAST({0} AS BINARY))"),
@@ -102,7 +108,7 @@ HASHES = (
         _sha2_kernel,
         "SHA2(string, length)",
         "The SHA-2 digest of 224, 256, 384 or 512 bits.",
-        Function("sha2"),
+        _spark_sha2,
         fallible=True,
     ),
 )

@@ -10,9 +10,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from flowrun.core.record import record
 
 MISSING = object()
 """What a path gives where it leads nowhere."""
@@ -33,7 +34,7 @@ class JsonPathError(ValueError):
     """The text is not a JSON path, or uses a part of the language that is not supported."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Filter:
     """`[?(@.steps op constant)]`; without an operator it asks whether the member exists."""
 
@@ -51,7 +52,7 @@ class Filter:
         return bool(_COMPARE[self.comparison](found, self.constant))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Many:
     """A step that may match several values: names, indexes, a slice, a filter, or everything; `deep` looks at all descendants."""
 
@@ -64,7 +65,7 @@ class Many:
 Step = str | int | Many
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JsonPath:
     """A compiled path: strict or lax, and its steps; immutable and thread-safe."""
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from flowrun.core.types import DataType, array, map_of, row
 from flowrun.errors import DataError, ExpressionError
+from flowrun.functions import array_texts as texts
 from flowrun.functions.array_columns import FlatLists, codes, first_of_each, joined, lists
 from flowrun.functions.coercion import common_type
 from flowrun.functions.contract import Argument, Datum, ScalarFunction, Signature
@@ -121,8 +122,8 @@ MAPS = (
     ScalarFunction("MAP_ENTRIES", Rule("MAP_ENTRIES(map)", _entries_type, (MAP,)), _entries, "MAP_ENTRIES(map)",
                    "The entries as an array of rows (key, value).", Function("map_entries")),
     ScalarFunction("MAP_FROM_ARRAYS", Rule(_FROM_ARRAYS, _from_arrays_type, (ARRAY, ARRAY)), _from_arrays,
-                   _FROM_ARRAYS, "A map of keys and values; an error if their numbers differ.", fallible=True),
+                   _FROM_ARRAYS, "A map of keys and values; an error if their numbers differ.", texts.map_from_arrays_text, fallible=True),
     ScalarFunction("MAP_UNION", _UnionRule("MAP_UNION(map, …)"), _union, "MAP_UNION(map, …)",
-                   "The entries of all maps; later ones win."),
+                   "The entries of all maps; later ones win.", texts.map_union_text),
 )  # fmt: skip
 """Functions of maps."""

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from flowrun.core.types import DOUBLE, INT, DataType, TypeRoot
 from flowrun.errors import DataError
+from flowrun.functions import number_texts as texts
 from flowrun.functions.arithmetic import remainder
 from flowrun.functions.contract import Argument, Datum, ScalarFunction, Signature
 from flowrun.functions.java_random import first_doubles, first_integers
@@ -114,9 +115,6 @@ def _rand_integer(arguments: Sequence[Datum], rows: int, result: DataType) -> Da
     return pa.array(values.astype(np.int32), mask=~valid.to_numpy(zero_copy_only=False))
 
 
-_SPARK_LOG = "CASE WHEN {{0}} > 0 THEN {name}({{0}}) WHEN {{0}} = 0 THEN DOUBLE('-Infinity') WHEN {{0}} < 0 THEN DOUBLE('NaN') END"
-
-
 def _double(
     name: str, kernel: Callable[..., Datum], doc: str, spark: str | None = None, aliases: tuple[str, ...] = ()
 ) -> ScalarFunction:
@@ -131,11 +129,11 @@ _TWO = (APPROXIMATE, APPROXIMATE)
 MATHS = (
     ScalarFunction(
         "ABS", Rule("ABS(number)", same_as(0), (NUMBER,)), _abs, "ABS(number)", "The absolute value.",
-        Function("abs"), fallible=True,
+        texts.absolute_text, fallible=True,
     ),
     ScalarFunction(
         "SIGN", Rule("SIGN(number)", same_as(0), (NUMBER,)), _sign, "SIGN(number)",
-        "-1, 0 or 1 in the type of the number.", Function("sign", cast=True),
+        "-1, 0 or 1 in the type of the number.", texts.sign_text,
     ),
     ScalarFunction(
         "MOD", _mod_rule, remainder, "MOD(dividend, divisor)",
@@ -147,12 +145,12 @@ MATHS = (
     ),
     _double("SQRT", ArrowKernel("sqrt"), "The square root; NaN for a negative number.", "sqrt({0})"),
     _double("EXP", ArrowKernel("exp"), "e raised to a power.", "exp({0})"),
-    _double("LN", ArrowKernel("ln"), "The natural logarithm.", _SPARK_LOG.format(name="ln")),
-    _double("LOG10", ArrowKernel("log10"), "The logarithm to base 10.", _SPARK_LOG.format(name="log10")),
-    _double("LOG2", _log2, "The logarithm to base 2.", _SPARK_LOG.format(name="log2")),
+    _double("LN", ArrowKernel("ln"), "The natural logarithm.", texts.LOGARITHM.format(name="ln")),
+    _double("LOG10", ArrowKernel("log10"), "The logarithm to base 10.", texts.LOGARITHM.format(name="log10")),
+    _double("LOG2", _log2, "The logarithm to base 2.", texts.LOGARITHM.format(name="log2")),
     ScalarFunction(
         "LOG", Rule("LOG([base, ]number)", DOUBLE, (APPROXIMATE,), (APPROXIMATE,)), _log, "LOG([base, ]number)",
-        "The natural logarithm, or that to a base.",
+        "The natural logarithm, or that to a base.", texts.logarithm_text,
     ),
     _double("SIN", ArrowKernel("sin"), "The sine of an angle in radians.", "sin({0})"),
     _double("COS", ArrowKernel("cos"), "The cosine of an angle in radians.", "cos({0})"),
@@ -163,18 +161,19 @@ MATHS = (
     _double("ATAN", ArrowKernel("atan"), "The arc tangent in radians.", "atan({0})"),
     ScalarFunction(
         "ATAN2", Rule("ATAN2(y, x)", DOUBLE, _TWO), ArrowKernel("atan2"), "ATAN2(y, x)",
-        "The angle of the point (x, y) in radians.", Function("atan2"),
+        "The angle of the point (x, y) in radians.", texts.angle_text,
     ),
     _double("SINH", ArrowKernel("sinh"), "The hyperbolic sine.", "sinh({0})"),
     _double("COSH", ArrowKernel("cosh"), "The hyperbolic cosine.", "cosh({0})"),
     _double("TANH", ArrowKernel("tanh"), "The hyperbolic tangent.", "tanh({0})"),
-    _double("DEGREES", partial(_scaled, 180 / math.pi), "An angle in radians as degrees.", "degrees({0})"),
-    _double("RADIANS", partial(_scaled, math.pi / 180), "An angle in degrees as radians.", "radians({0})"),
+    _double("DEGREES", partial(_scaled, 180 / math.pi), "An angle in radians as degrees.", "({0} * 57.29577951308232D)"),
+    _double("RADIANS", partial(_scaled, math.pi / 180), "An angle in degrees as radians.", "({0} * 0.017453292519943295D)"),
     ScalarFunction("PI", Rule("PI()", DOUBLE), partial(_fixed, math.pi), "PI()", "The number π.", Function("pi")),
     ScalarFunction("E", Rule("E()", DOUBLE), partial(_fixed, math.e), "E()", "The number e.", Function("e")),
     ScalarFunction(
         "RAND", Rule("RAND([seed])", DOUBLE, (), (LONG,), check=_seed_problem), _rand, "RAND([seed column])",
-        "A random number from 0 (inclusive) to 1; the same one for the same seed.", deterministic=False,
+        "A random number from 0 (inclusive) to 1; the same one for the same seed.",
+        texts.random_text, deterministic=False,
     ),
     ScalarFunction(
         "RAND_INTEGER",

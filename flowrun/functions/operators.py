@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.core.types import DataType, TypeRoot
+from flowrun.core.types import DataType
 from flowrun.functions import arithmetic, comparison, constructors, operator_rules, temporal_arithmetic
+from flowrun.functions import operator_texts as texts
 from flowrun.functions.contract import Datum, ScalarFunction, ScalarKernel, SparkText, TypeRule
-from flowrun.functions.spark_text import spark_type
 
 
 def _temporal(datum: Datum) -> bool:
@@ -45,51 +45,6 @@ def concat_kernel(arguments: Sequence[Datum], rows: int, result: DataType) -> Da
     return pc.binary_join_element_wise(*arguments, separator)
 
 
-def _spark_binary(symbol: str) -> SparkText:
-    def text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-        return f"({texts[0]} {symbol} {texts[1]})"
-
-    return text
-
-
-def _spark_arithmetic(symbol: str) -> SparkText:
-    def text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-        used = "div" if symbol == "/" and result.is_integer else symbol
-        call = f"({texts[0]} {used} {texts[1]})"
-        if result.is_interval:
-            return call
-        return f"CAST({call} AS {spark_type(result)})"
-
-    return text
-
-
-def _spark_form(form: str) -> SparkText:
-    def text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-        return form.format(*texts, all=", ".join(texts))
-
-    return text
-
-
-def _spark_like(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-    # Spark's default escape is the backslash, Flink has none: name a character that no pattern holds
-    escape = texts[2] if len(texts) > 2 else "'\\u0001'"
-    return f"({texts[0]} LIKE {texts[1]} ESCAPE {escape})"
-
-
-def _spark_row(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-    return "named_struct(" + ", ".join(f"'{n}', {t}" for n, t in zip(result.names, texts, strict=True)) + ")"
-
-
-def _spark_negate(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-    return f"(- {texts[0]})"
-
-
-def _spark_item(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-    if types[0].root is TypeRoot.ARRAY:
-        return f"(CASE WHEN {texts[1]} > 0 THEN get({texts[0]}, CAST({texts[1]} - 1 AS INT)) END)"
-    return f"try_element_at({texts[0]}, {texts[1]})"
-
-
 def _operator(
     name: str,
     rule: TypeRule,
@@ -105,14 +60,14 @@ def _operator(
 def _compare(name: str, kernel: ScalarKernel, doc: str, spark: SparkText | None = None) -> ScalarFunction:
     ordered = name in ("<", "<=", ">", ">=")
     rule = operator_rules.comparison(name, ordered)
-    return _operator(name, rule, kernel, f"a {name} b", doc, spark or _spark_binary(name))
+    return _operator(name, rule, kernel, f"a {name} b", doc, spark or texts.Comparison(name))
 
 
 def _test(name: str, kernel: ScalarKernel, rule: TypeRule | None = None) -> ScalarFunction:
     meaning = name.removeprefix("IS ").replace("NOT ", "not ")
     doc = f"Whether a is {meaning}; never NULL."
     return _operator(
-        name, rule or operator_rules.truth(name), kernel, f"a {name}", doc, _spark_form("({0} " + name + ")")
+        name, rule or operator_rules.truth(name), kernel, f"a {name}", doc, texts.Form("({0} " + name + ")")
     )
 
 
@@ -123,7 +78,7 @@ OPERATORS: tuple[ScalarFunction, ...] = (
         add_kernel,
         "a + b",
         "Sum; also moves a date or time by an interval.",
-        _spark_arithmetic("+"),
+        texts.Arithmetic("+"),
         True,
     ),
     _operator(
@@ -132,7 +87,7 @@ OPERATORS: tuple[ScalarFunction, ...] = (
         subtract_kernel,
         "a - b",
         "Difference; also of dates, times and intervals.",
-        _spark_arithmetic("-"),
+        texts.Arithmetic("-"),
         True,
     ),
     _operator(
@@ -141,7 +96,7 @@ OPERATORS: tuple[ScalarFunction, ...] = (
         multiply_kernel,
         "a * b",
         "Product; also of an interval and a number.",
-        _spark_arithmetic("*"),
+        texts.Arithmetic("*"),
         True,
     ),
     _operator(
@@ -150,7 +105,7 @@ OPERATORS: tuple[ScalarFunction, ...] = (
         arithmetic.divide,
         "a / b",
         "Quotient; of integers truncated toward zero.",
-        _spark_arithmetic("/"),
+        texts.Arithmetic("/"),
         True,
     ),
     _operator(
@@ -159,10 +114,10 @@ OPERATORS: tuple[ScalarFunction, ...] = (
         arithmetic.remainder,
         "a % b",
         "Remainder, with the sign of a.",
-        _spark_arithmetic("%"),
+        texts.Arithmetic("%"),
         True,
     ),
-    _operator("NEGATE", operator_rules.negation, arithmetic.negate, "-a", "Unary minus.", _spark_negate, True),
+    _operator("NEGATE", operator_rules.negation, arithmetic.negate, "-a", "Unary minus.", texts.negate_text, True),
     _compare("=", comparison.equal, "Whether a and b are equal; NULL if either is NULL."),
     _compare("<>", comparison.not_equal, "Whether a and b differ; NULL if either is NULL."),
     _compare("<", comparison.less, "Whether a is less than b."),
@@ -173,13 +128,13 @@ OPERATORS: tuple[ScalarFunction, ...] = (
         "IS DISTINCT FROM",
         comparison.distinct,
         "Whether a and b differ, NULLs being equal.",
-        _spark_form("(NOT ({0} <=> {1}))"),
+        texts.Distinct(negated=False),
     ),
     _compare(
         "IS NOT DISTINCT FROM",
         comparison.not_distinct,
         "Whether a and b are equal, NULLs being equal.",
-        _spark_form("({0} <=> {1})"),
+        texts.Distinct(negated=True),
     ),
     _operator(
         "NOT",
@@ -187,7 +142,7 @@ OPERATORS: tuple[ScalarFunction, ...] = (
         comparison.invert,
         "NOT a",
         "Three-valued negation.",
-        _spark_form("(NOT {0})"),
+        texts.Form("(NOT {0})"),
     ),
     _test("IS NULL", comparison.is_null, operator_rules.null_test),
     _test("IS NOT NULL", comparison.is_not_null, operator_rules.null_test),
@@ -197,14 +152,14 @@ OPERATORS: tuple[ScalarFunction, ...] = (
     _test("IS NOT FALSE", comparison.is_not_false),
     _test("IS UNKNOWN", comparison.is_null),
     _test("IS NOT UNKNOWN", comparison.is_not_null),
-    _operator("||", operator_rules.concatenation, concat_kernel, "a || b", "Joins two texts.", _spark_binary("||")),
+    _operator("||", operator_rules.concatenation, concat_kernel, "a || b", "Joins two texts.", texts.Binary("||")),
     _operator(
         "LIKE",
         operator_rules.pattern("LIKE"),
         comparison.like,
         "text LIKE pattern [ESCAPE c]",
         "Whether the text matches; % is any text, _ any character.",
-        _spark_like,
+        texts.like_text,
         True,
     ),
     _operator(
@@ -213,11 +168,16 @@ OPERATORS: tuple[ScalarFunction, ...] = (
         comparison.similar,
         "text SIMILAR TO pattern [ESCAPE c]",
         "Whether the text matches the SQL regular expression.",
-        None,
+        texts.similar_text,
         True,
     ),
     _operator(
-        "ROW", operator_rules.row_constructor, constructors.make_row, "ROW(a, b, …)", "A ROW of the values.", _spark_row
+        "ROW",
+        operator_rules.row_constructor,
+        constructors.make_row,
+        "ROW(a, b, …)",
+        "A ROW of the values.",
+        texts.row_text,
     ),
     _operator(
         "ARRAY",
@@ -225,7 +185,7 @@ OPERATORS: tuple[ScalarFunction, ...] = (
         constructors.make_array,
         "ARRAY[a, b, …]",
         "An ARRAY of the values.",
-        _spark_form("array({all})"),
+        texts.Form("array({all})"),
     ),
     _operator(
         "MAP",
@@ -233,7 +193,7 @@ OPERATORS: tuple[ScalarFunction, ...] = (
         constructors.make_map,
         "MAP[key, value, …]",
         "A MAP of the pairs.",
-        _spark_form("map({all})"),
+        texts.map_text,
         True,
     ),
     _operator(
@@ -242,7 +202,7 @@ OPERATORS: tuple[ScalarFunction, ...] = (
         constructors.element_at,
         "array[i] or map[key]",
         "The element, or NULL if there is none; arrays count from 1.",
-        _spark_item,
+        texts.item_text,
     ),
 )
 """Every operator; `flowrun.functions.registry` collects them."""

@@ -8,11 +8,12 @@ leftmost-first matching gives the same match and the same groups in both. Everyt
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from flowrun.core.record import record
 
 _TOKEN = re.compile(
     r"(?P<class>\[\^?(?:[^\[\]\\&^-]|&(?!&)|\\[dwtnr.\-\[\]\\/^$|?*+(){}]|(?<=[0-9a-zA-Z])-(?=[0-9a-zA-Z]))+\])"
@@ -28,7 +29,7 @@ _TOKEN = re.compile(
 _NO_LINE_END = r"[^\n\r\x{85}\x{2028}\x{2029}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Re2Pattern:
     """A pattern as tokens: text, or a number for the start of that capturing group.
 

@@ -15,8 +15,10 @@ multi-line mode stands before a final `\n` only (Java: before any final line ter
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
+
+from flowrun.core.record import record
 
 _LINE_TERMINATORS = r"\n\r\x85\u2028\u2029"
 _HORIZONTAL = r" \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000"
@@ -78,7 +80,7 @@ def try_compile(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Group:
     """An open group while translating: the flag groups opened inside it, to be closed with it, and its dot-matches-all flag."""
 

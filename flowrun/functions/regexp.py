@@ -1,4 +1,3 @@
-# ruff: noqa: ARG001 - kernels share one signature
 """Regular expression functions: Java's syntax (see `regex_syntax`), evaluated once per distinct text.
 
 A constant pattern that is wrong is an error when the pipeline is validated; one that comes from data gives NULL, as in Flink.
@@ -8,18 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, INT, STRING, DataType, array
+from flowrun.functions import string_texts as texts
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
 from flowrun.functions.regex_re2 import Re2Pattern, to_re2
 from flowrun.functions.regex_syntax import compile_java, regex_problem, try_compile
 from flowrun.functions.rules import INTEGER, TEXT, Parameter, Rule
-from flowrun.functions.spark_text import Function, integer_literal, string_literal
 from flowrun.functions.vectors import gather, is_constant, map_distinct
 
 REGEX = Parameter("a regular expression", TEXT.resolve, STRING, check=regex_problem)
@@ -33,7 +32,7 @@ Quick = Callable[..., "pa.Array | None"]
 """(distinct texts, pattern for RE2, other constants) → values by an Arrow kernel, or None if it cannot give the same."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _WithPattern:
     """A kernel whose second argument is a pattern: compiled once if it is constant, and run by RE2 if that means the same."""
 
@@ -132,23 +131,6 @@ def _group_check(arguments: Sequence[Argument]) -> str | None:
     return f"the regular expression has {groups} groups, there is no group {index.literal}"
 
 
-def _spark_extract(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    text, pattern = texts[:2]
-    if len(texts) == 2 or integer_literal(texts[2]) == 0:
-        return f"regexp_substr({text}, {pattern})"
-    inner = string_literal(pattern)
-    if inner is None or any(mark in inner for mark in ("|", ")?", ")*", "){")):
-        return None  # Spark gives '' for a group that took no part, Flink NULL
-    return f"CASE WHEN {text} RLIKE {pattern} THEN regexp_extract({text}, {pattern}, {texts[2]}) END"
-
-
-def _spark_replace(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    inner = string_literal(texts[2])
-    if inner is None or "$" in inner or "\\" in inner:
-        return None  # Spark reads $1 and backslashes in the replacement, Flink takes it as it is
-    return f"regexp_replace({', '.join(texts)})"
-
-
 _EXTRACT = "REGEXP_EXTRACT(string, regex[, group])"
 _EXTRACT_ALL = "REGEXP_EXTRACT_ALL(string, regex[, group])"
 _TWO = (TEXT, REGEX)
@@ -156,33 +138,33 @@ _TWO = (TEXT, REGEX)
 REGEXPS = (
     ScalarFunction(
         "REGEXP", Rule("REGEXP(string, regex)", BOOLEAN, _TWO), _Matches(), "REGEXP(string, regex)",
-        "Whether some part of the string matches a Java regular expression; false for an empty one.",
+        "Whether some part of the string matches a Java regular expression; false for an empty one.", texts.regexp_text,
     ),
     ScalarFunction(
         "REGEXP_EXTRACT", Rule(_EXTRACT, STRING, _TWO, (INTEGER,), check=_group_check), _WithPattern(_extract, _quick_extract),
-        _EXTRACT, "A group (0, the default: all) of the first match; NULL if there is none.", _spark_extract,
+        _EXTRACT, "A group (0, the default: all) of the first match; NULL if there is none.", texts.extract_text,
     ),
     ScalarFunction(
         "REGEXP_EXTRACT_ALL", Rule(_EXTRACT_ALL, array(STRING), _TWO, (INTEGER,), check=_group_check),
         _WithPattern(_extract_all), _EXTRACT_ALL, "A group (1, the default) of every match, as an array.",
+        texts.extract_all_text,
     ),
     ScalarFunction(
         "REGEXP_REPLACE", Rule("REGEXP_REPLACE(string, regex, replacement)", STRING, (*_TWO, TEXT)),
         _WithPattern(_replace, _quick_replace), "REGEXP_REPLACE(string, regex, replacement)",
-        "The string with every match replaced by a text, taken literally.", _spark_replace,
+        "The string with every match replaced by a text, taken literally.", texts.regexp_replace_text,
     ),
     ScalarFunction(
         "REGEXP_COUNT", Rule("REGEXP_COUNT(string, regex)", INT, _TWO), _WithPattern(_count),
-        "REGEXP_COUNT(string, regex)", "The number of matches.", Function("regexp_count"),
+        "REGEXP_COUNT(string, regex)", "The number of matches.", texts.count_text,
     ),
     ScalarFunction(
         "REGEXP_INSTR", Rule("REGEXP_INSTR(string, regex)", INT, _TWO), _WithPattern(_instr),
         "REGEXP_INSTR(string, regex)", "The 1-based position of the first match; 0 if there is none.",
-        Function("regexp_instr"),
     ),
     ScalarFunction(
         "REGEXP_SUBSTR", Rule("REGEXP_SUBSTR(string, regex)", STRING, _TWO), _WithPattern(_substr),
-        "REGEXP_SUBSTR(string, regex)", "The first match; NULL if there is none.", Function("regexp_substr"),
+        "REGEXP_SUBSTR(string, regex)", "The first match; NULL if there is none.", texts.extract_text,
     ),
 )  # fmt: skip
 """The regular expression functions."""

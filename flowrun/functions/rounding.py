@@ -1,4 +1,3 @@
-# ruff: noqa: ARG001 - kernels share one signature
 """ROUND, TRUNCATE, FLOOR and CEIL of numbers; FLOOR and CEIL of times hand over to `calendar_units`.
 
 Ties round away from zero (Java's HALF_UP), and a DOUBLE counts as the shortest decimal that reads back as it, so ROUND(2.675, 2) is 2.68.
@@ -17,12 +16,12 @@ import pyarrow.compute as pc
 
 from flowrun.core.types import DataType, TypeRoot, decimal
 from flowrun.errors import DataError, ExpressionError
+from flowrun.functions import number_texts as texts
 from flowrun.functions.calendar_units import ROUNDING_UNITS, ceil_to_unit, floor_to_unit
 from flowrun.functions.coercion import decimal_round
 from flowrun.functions.contract import Argument, Datum, ScalarFunction, Signature
 from flowrun.functions.decimals import fit
 from flowrun.functions.rules import LONG, NUMBER, TEMPORAL, Rule, word
-from flowrun.functions.spark_text import Function, spark_type, string_literal
 from flowrun.functions.vectors import any_null_constant, as_array, as_type, is_constant, map_distinct, null_of
 
 Float64Array = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -181,19 +180,6 @@ def _whole(
     return _fitted(numeric(array.cast(wide)), result, "FLOOR or CEIL", constant=is_constant(column))
 
 
-def _spark_whole(name: str, texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    if len(texts) == 2:
-        unit = string_literal(texts[1])
-        spark_units = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND")
-        if name != "floor" or not result.is_timestamp or unit is None or unit.upper() not in spark_units:
-            return None
-        return f"CAST(date_trunc('{unit.upper()}', {texts[0]}) AS {spark_type(result)})"
-    if result.is_approximate:  # Spark's floor is BIGINT, which holds neither NaN nor large values
-        whole = f"CAST({name}({texts[0]}) AS {spark_type(result)})"
-        return f"CASE WHEN abs({texts[0]}) < 9e15 THEN {whole} ELSE {texts[0]} END"
-    return f"CAST({name}({texts[0]}) AS {spark_type(result)})"
-
-
 _ROUND = "ROUND(number[, digits])"
 _TRUNCATE = "TRUNCATE(number[, digits])"
 
@@ -204,7 +190,7 @@ ROUNDINGS = (
         partial(_to_digits, ROUND_HALF_UP),
         _ROUND,
         "The number rounded to decimal digits (0; negative: left of the point), ties away from zero.",
-        Function("round", cast=True),
+        texts.round_text,
         fallible=True,
     ),
     ScalarFunction(
@@ -213,6 +199,7 @@ ROUNDINGS = (
         partial(_to_digits, ROUND_DOWN),
         _TRUNCATE,
         "The number cut to decimal digits (0; negative: left of the point).",
+        texts.truncate_text,
     ),
     ScalarFunction(
         "FLOOR",
@@ -220,7 +207,7 @@ ROUNDINGS = (
         partial(_whole, pc.floor, floor_to_unit),
         "FLOOR(number) or FLOOR(time TO unit)",
         "The largest whole number, or start of a time unit, that is not greater.",
-        partial(_spark_whole, "floor"),
+        texts.Whole(up=False),
         fallible=True,
     ),
     ScalarFunction(
@@ -229,7 +216,7 @@ ROUNDINGS = (
         partial(_whole, pc.ceil, ceil_to_unit),
         "CEIL(number) or CEIL(time TO unit)",
         "The smallest whole number, or start of a time unit, that is not less.",
-        partial(_spark_whole, "ceil"),
+        texts.Whole(up=True),
         aliases=("CEILING",),
         fallible=True,
     ),

@@ -7,8 +7,8 @@ meant and what was given.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from flowrun.core.record import record
 from flowrun.core.types import (
     BIGINT,
     BOOLEAN,
@@ -28,7 +28,7 @@ Resolve = Callable[[DataType], DataType | None]
 """The type that an argument of the given type is cast to, or None if the parameter does not take it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Parameter:
     """One parameter of a function.
 
@@ -119,7 +119,7 @@ MAP = Parameter("a MAP", _map, DataType(TypeRoot.MAP, children=(STRING, STRING))
 ANYTHING = Parameter("any value", _anything, STRING)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OneOf:
     """A check that a literal is one of a fixed set of upper-case words; near matches are named."""
 
@@ -141,7 +141,7 @@ Result = DataType | Callable[[Sequence[Argument]], DataType]
 """A fixed result type, or a function of the arguments after their casts."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rule:
     """A type rule: required parameters, then optional ones, then any number of `variadic` ones.
 
@@ -202,7 +202,7 @@ def same_as(index: int) -> Callable[[Sequence[Argument]], DataType]:
     return _SameAs(index)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _SameAs:
     index: int
 
@@ -210,7 +210,7 @@ class _SameAs:
         return arguments[self.index].type
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommonType:
     """A rule for functions whose arguments all take their common type (GREATEST, LEAST); that is the result type too."""
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from flowrun.core.types import BYTES, INT, STRING, DataType
 from flowrun.errors import DataError
+from flowrun.functions import string_texts as texts
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
 from flowrun.functions.rules import ANYTHING, BINARY, BYTES_OR_TEXT, LONG, TEXT, OneOf, Parameter, Rule, word
 from flowrun.functions.spark_text import Function, Template
@@ -96,7 +97,9 @@ def encode(text: str, charset: str) -> bytes:
     """
     name = _charset(charset)
     if name == "UTF-16":
-        return b"\xfe\xff" + text.encode("utf-16-be")
+        return (
+            b"\xfe\xff" + text.encode("utf-16-be") if text else b""
+        )  # Java marks the byte order of nothing with nothing
     return text.encode(name, errors="replace")
 
 
@@ -205,6 +208,10 @@ STRING_CODES = (
     ScalarFunction(
         "ASCII", Rule("ASCII(string)", INT, (TEXT,)), Distinct(first_byte), "ASCII(string)",
         "The code of the first character (the first UTF-8 byte as a signed number); 0 for an empty string.",
+        Template(
+            "CASE WHEN ascii({0}) < 128 THEN ascii({0})"
+            " ELSE CAST(conv(hex(substring(CAST({0} AS BINARY), 1, 1)), 16, 10) AS INT) - 256 END"
+        ),
     ),
     ScalarFunction(
         "CHR", Rule("CHR(code)", STRING, (LONG,)), Distinct(character), "CHR(code)",
@@ -216,7 +223,7 @@ STRING_CODES = (
     ),
     ScalarFunction(
         "UNHEX", Rule("UNHEX(string)", BYTES, (TEXT,)), Distinct(unhex), "UNHEX(string)",
-        "The bytes of hexadecimal digits; NULL if there is anything else.",
+        "The bytes of hexadecimal digits; NULL if there is anything else.", Function("unhex"),
     ),
     ScalarFunction(
         "BIN", Rule("BIN(integer)", STRING, (LONG,)), Distinct(_binary_digits), "BIN(integer)",
@@ -224,7 +231,7 @@ STRING_CODES = (
     ),
     ScalarFunction(
         "TO_BASE64", Rule("TO_BASE64(string)", STRING, (BYTES_OR_TEXT,)), Distinct(_to_base64), "TO_BASE64(string)",
-        "Base64 of the string's bytes.", Template("base64(CAST({0} AS BINARY))"),
+        "Base64 of the string's bytes.", Template("replace(base64(CAST({0} AS BINARY)), '\\r\\n', '')"),
     ),
     ScalarFunction(
         "FROM_BASE64", Rule("FROM_BASE64(string)", STRING, (BYTES_OR_TEXT,)), Distinct(_from_base64),
@@ -232,11 +239,11 @@ STRING_CODES = (
     ),
     ScalarFunction(
         "ENCODE", Rule("ENCODE(string, charset)", BYTES, (TEXT, _CHARSET)), Distinct(encode),
-        "ENCODE(string, charset)", "The string's bytes in a character set.", fallible=True,
+        "ENCODE(string, charset)", "The string's bytes in a character set.", texts.encode_text, fallible=True,
     ),
     ScalarFunction(
         "DECODE", Rule("DECODE(binary, charset)", STRING, (BINARY, _CHARSET)), Distinct(decode),
-        "DECODE(binary, charset)", "The text of bytes in a character set.", fallible=True,
+        "DECODE(binary, charset)", "The text of bytes in a character set.", texts.decode_text, fallible=True,
     ),
     ScalarFunction(
         "URL_ENCODE", Rule("URL_ENCODE(string)", STRING, (TEXT,)), Distinct(url_encode), "URL_ENCODE(string)",
@@ -245,6 +252,7 @@ STRING_CODES = (
     ScalarFunction(
         "URL_DECODE", Rule("URL_DECODE(string)", STRING, (TEXT,)), Distinct(url_decode), "URL_DECODE(string)",
         "The text behind application/x-www-form-urlencoded; NULL if it is malformed.",
+        Template("CASE WHEN NOT {0} RLIKE '%(?![0-9a-fA-F]{{2}})' THEN url_decode({0}) END"),
     ),
     ScalarFunction(
         "PARSE_URL", Rule("PARSE_URL(url, part[, key])", STRING, (TEXT, word(*URL_PARTS)), (TEXT,)),

@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 
 from flowrun.core.types import BOOLEAN, INT, STRING, DataType, array, map_of
 from flowrun.errors import DataError
+from flowrun.functions import string_texts as texts
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
 from flowrun.functions.java_format import java_format
 from flowrun.functions.regex_syntax import compile_java
 from flowrun.functions.rules import ANYTHING, BYTES_OR_TEXT, INTEGER, LONG, TEXT, Rule
-from flowrun.functions.spark_text import Function, string_literal
+from flowrun.functions.spark_text import Function, Template
 from flowrun.functions.vectors import (
     Distinct,
     any_null_constant,
@@ -30,7 +31,8 @@ from flowrun.functions.vectors import (
 
 _DOUBLE = re.compile(
     r"[\x00-\x20]*[+-]?(NaN|Infinity|((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|0[xX]([0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)"
-    r"[pP][+-]?\d+)[fFdD]?)[\x00-\x20]*"
+    r"[pP][+-]?\d+)[fFdD]?)[\x00-\x20]*",
+    re.ASCII,
 )
 """What Java's `Double.parseDouble` accepts (language specification, `Double.valueOf`)."""
 
@@ -255,22 +257,10 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
     return None if pattern is None else java_format(pattern, values)
 
 
-def _spark_split_index(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    text, separator, index = texts
-    inner = string_literal(separator)
-    if not inner or "\\" in inner:
-        return None
-    return f"CASE WHEN {text} <> '' THEN get(split({text}, concat('\\\\Q', {separator}, '\\\\E'), -1), {index}) END"
-
-
-def _spark_replace(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    return f"replace({', '.join(texts)})" if string_literal(texts[1]) else None  # an empty search text differs
-
-
-def _boolean_test(name: str, function: Callable[[object], bool], doc: str) -> ScalarFunction:
+def _boolean_test(name: str, function: Callable[[object], bool], doc: str, spark: texts.Matches) -> ScalarFunction:
     usage = f"{name}(string)"
     rule = Rule(usage, BOOLEAN, (ANYTHING,), check=_text_or_number_check)
-    return ScalarFunction(name, rule, Distinct(function, pass_nulls=True), usage, doc)
+    return ScalarFunction(name, rule, Distinct(function, pass_nulls=True), usage, doc, spark)
 
 
 _LOCATE = "LOCATE(needle, string[, start])"
@@ -283,33 +273,34 @@ STRING_SEARCH = (
     ),
     ScalarFunction(
         "LOCATE", Rule(_LOCATE, INT, (TEXT, TEXT), (INTEGER,)), _position, _LOCATE,
-        "The 1-based position of the first occurrence at or after a start; 0 if there is none.",
+        "The 1-based position of the first occurrence at or after a start; 0 if there is none.", texts.locate_text,
     ),
     ScalarFunction(
         "INSTR", Rule("INSTR(string, needle[, start[, occurrence]])", INT, (TEXT, TEXT), (INTEGER, INTEGER)),
         Distinct(instr), "INSTR(string, needle[, start[, occurrence]])",
         "The 1-based position of the n-th occurrence, searched backwards for a negative start; 0 if there is none.",
-        fallible=True,
+        texts.instr_text, fallible=True,
     ),
     ScalarFunction(
         "REPLACE", Rule("REPLACE(string, old, new)", STRING, (TEXT, TEXT, TEXT)), _replace, "REPLACE(string, old, new)",
-        "The string with every occurrence of a text replaced.", _spark_replace,
+        "The string with every occurrence of a text replaced.", texts.replace_text,
     ),
     ScalarFunction(
         "TRANSLATE", Rule("TRANSLATE(string, from, to)", STRING, (TEXT, TEXT, TEXT)),
         Distinct(_translate, pass_nulls=True), "TRANSLATE(string, from, to)",
         "The string with each character of `from` replaced by that of `to` at its place, or removed.",
+        Template("translate({0}, coalesce({1}, ''), coalesce({2}, ''))"),
         aliases=("TRANSLATE3",),
     ),
     ScalarFunction(
         "SPLIT_INDEX",
         Rule("SPLIT_INDEX(string, separator, index)", STRING, (TEXT, ANYTHING, INTEGER), check=_split_index_check),
         _split_index, "SPLIT_INDEX(string, separator, index)",
-        "The index-th part (from 0) of the string split by a separator; NULL if there is none.", _spark_split_index,
+        "The index-th part (from 0) of the string split by a separator; NULL if there is none.", texts.split_index_text,
     ),
     ScalarFunction(
         "SPLIT", Rule("SPLIT(string, delimiter)", array(STRING), (TEXT, TEXT)), _split, "SPLIT(string, delimiter)",
-        "The parts between delimiters as an array; the characters for an empty delimiter.",
+        "The parts between delimiters as an array; the characters for an empty delimiter.", texts.split_text,
     ),
     ScalarFunction(
         "STARTSWITH",
@@ -323,7 +314,7 @@ STRING_SEARCH = (
     ScalarFunction(
         "ELT",
         Rule("ELT(index, value, …)", _elt_result, (LONG,), variadic=BYTES_OR_TEXT, minimum=1, check=_elt_kinds), _elt,
-        "ELT(index, value, …)", "The index-th (from 1) value; NULL if there is none.",
+        "ELT(index, value, …)", "The index-th (from 1) value; NULL if there is none.", texts.elt_text,
     ),
     ScalarFunction(
         "STR_TO_MAP", Rule("STR_TO_MAP(string[, pairs, entry])", _MAP, (TEXT,), (TEXT, TEXT)), Distinct(str_to_map),
@@ -334,8 +325,8 @@ STRING_SEARCH = (
         "PRINTF", Rule("PRINTF(format, value, …)", STRING, (TEXT,), variadic=ANYTHING), Distinct(_printf, True),
         "PRINTF(format, value, …)", "The values in a printf-style Java format; NULL if the format does not fit them.",
     ),
-    _boolean_test("IS_ALPHA", _is_alpha, "Whether all characters are letters; false for NULL and the empty string."),
-    _boolean_test("IS_DIGIT", _is_digit, "Whether all characters are digits; false for NULL and the empty string."),
-    _boolean_test("IS_DECIMAL", is_decimal, "Whether the value is a number or text that reads as one; false for NULL."),
+    _boolean_test("IS_ALPHA", _is_alpha, "Whether all characters are letters; false for NULL and the empty string.", texts.ALPHABETIC),
+    _boolean_test("IS_DIGIT", _is_digit, "Whether all characters are digits; false for NULL and the empty string.", texts.DIGITS),
+    _boolean_test("IS_DECIMAL", is_decimal, "Whether the value is a number or text that reads as one; false for NULL.", texts.DECIMAL),
 )  # fmt: skip
 """Functions that search, replace, split, classify or format strings."""

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.types import INT, STRING, DataType
+from flowrun.functions import string_texts as texts
 from flowrun.functions.contract import Datum, ScalarFunction
 from flowrun.functions.rules import INTEGER, LONG, TEXT, Rule
-from flowrun.functions.spark_text import Function, Template, integer_literal
+from flowrun.functions.spark_text import Function, Template
 from flowrun.functions.vectors import (
     ArrowKernel,
     Distinct,
@@ -160,18 +161,6 @@ def overlay(text: str, replacement: str, start: int, length: int | None = None) 
     return text[: start - 1] + replacement + tail
 
 
-def _spark_substring(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    literals = [integer_literal(t) for t in texts[1:]]
-    if any(v is None or v < 0 for v in literals):
-        return None  # Spark counts a negative start beyond the text from before its first character
-    return f"substring({', '.join(texts)})"
-
-
-def _spark_pad(name: str, texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-    text, width, padding = texts
-    return f"CASE WHEN {width} >= 0 AND {padding} <> '' THEN {name}({text}, {width}, {padding}) END"
-
-
 _LENGTH = Rule("CHAR_LENGTH(string)", INT, (TEXT,))
 _PAD = (TEXT, INTEGER, TEXT)
 
@@ -216,7 +205,7 @@ STRINGS = (
         "SUBSTRING", Rule("SUBSTRING(string, start[, length])", STRING, (TEXT, LONG), (LONG,)), _substring,
         "SUBSTRING(string, start[, length])",
         "The part from the 1-based start, counted from the end if negative; NULL for a negative length.",
-        _spark_substring, aliases=("SUBSTR",),
+        texts.substring_text, aliases=("SUBSTR",),
     ),
     ScalarFunction(
         "LEFT", Rule("LEFT(string, length)", STRING, (TEXT, INTEGER)), _left, "LEFT(string, length)",
@@ -230,13 +219,13 @@ STRINGS = (
         "LPAD", Rule("LPAD(string, length, padding)", STRING, _PAD), partial(_pad, True),
         "LPAD(string, length, padding)",
         "The string padded at its start, or cut, to a length; NULL for a negative length or empty padding.",
-        partial(_spark_pad, "lpad"),
+        texts.Pad("lpad"),
     ),
     ScalarFunction(
         "RPAD", Rule("RPAD(string, length, padding)", STRING, _PAD), partial(_pad, False),
         "RPAD(string, length, padding)",
         "The string padded at its end, or cut, to a length; NULL for a negative length or empty padding.",
-        partial(_spark_pad, "rpad"),
+        texts.Pad("rpad"),
     ),
     ScalarFunction(
         "REPEAT", Rule("REPEAT(string, times)", STRING, (TEXT, INTEGER)), _repeat, "REPEAT(string, times)",

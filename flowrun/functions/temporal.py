@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from flowrun.core.types import BIGINT, INT, DataType, TypeRoot, timestamp
 from flowrun.errors import DataError
+from flowrun.functions import time_texts as texts
 from flowrun.functions.calendar_units import (
     ADDING_UNITS,
     CLOCK_UNITS,
@@ -25,7 +26,6 @@ from flowrun.functions.calendar_units import (
 )
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
 from flowrun.functions.rules import DATE_OR_TIMESTAMP, LONG, TEMPORAL, Rule, word
-from flowrun.functions.spark_text import spark_type, string_literal
 from flowrun.functions.vectors import all_constant, any_null_constant, as_array, null_of
 
 _FIELDS = {
@@ -40,11 +40,6 @@ _FIELDS = {
     "MINUTE": ("MINUTE", "The minute, 0 to 59."),
     "SECOND": ("SECOND", "The second, 0 to 59."),
 }
-_SPARK_FIELDS = {
-    "YEAR": "year({0})", "QUARTER": "quarter({0})", "MONTH": "month({0})", "WEEK": "weekofyear({0})",
-    "DOY": "dayofyear({0})", "DAY": "dayofmonth({0})", "DOW": "dayofweek({0})", "ISODOW": "(weekday({0}) + 1)",
-    "ISOYEAR": "extract(YEAROFWEEK FROM {0})", "HOUR": "hour({0})", "MINUTE": "minute({0})", "SECOND": "second({0})",
-}  # fmt: skip
 _INT_RANGE = (-(2**31), 2**31 - 1)
 
 
@@ -69,22 +64,6 @@ def _one_field(unit: str, arguments: Sequence[Datum], rows: int, result: DataTyp
 
 def _one_field_check(unit: str, arguments: Sequence[Argument]) -> str | None:
     return _field_problem(unit, arguments[0].type)
-
-
-def _spark_field(unit: str, text: str, type: DataType) -> str | None:
-    template = _SPARK_FIELDS.get(unit)
-    if template is None or type.root is TypeRoot.TIME or (type.root is TypeRoot.DATE and unit in CLOCK_UNITS):
-        return None
-    return f"CAST({template.format(text)} AS BIGINT)"
-
-
-def _spark_extract(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    unit = string_literal(texts[0])
-    return None if unit is None else _spark_field(unit.upper(), texts[1], types[1])
-
-
-def _spark_one_field(unit: str, texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    return _spark_field(unit, texts[0], types[0])
 
 
 def _add_result(arguments: Sequence[Argument]) -> DataType:
@@ -139,30 +118,13 @@ def _diff(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
     return array[0] if constant else array
 
 
-def _spark_add(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    unit = string_literal(texts[0])
-    if unit is None or types[2].root is TypeRoot.TIME:
-        return None
-    if types[2].root is TypeRoot.DATE and result.root is not TypeRoot.DATE:
-        return f"timestampadd({unit}, {texts[1]}, CAST({texts[2]} AS {spark_type(result)}))"
-    moved = f"timestampadd({unit}, {texts[1]}, {texts[2]})"
-    return f"CAST({moved} AS DATE)" if result.root is TypeRoot.DATE else moved
-
-
-def _spark_diff(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    unit = string_literal(texts[0])
-    if unit is None or types[1].root is not types[2].root:
-        return None
-    return f"CAST(timestampdiff({unit}, {texts[1]}, {texts[2]}) AS INT)"
-
-
 _UNIT = word(*ADDING_UNITS)
 
 
 def _field(name: str, unit: str, doc: str) -> ScalarFunction:
     usage = f"{name}(time)"
     rule = Rule(usage, BIGINT, (TEMPORAL,), check=partial(_one_field_check, unit))
-    return ScalarFunction(name, rule, partial(_one_field, unit), usage, doc, partial(_spark_one_field, unit))
+    return ScalarFunction(name, rule, partial(_one_field, unit), usage, doc, texts.Field(unit))
 
 
 TEMPORALS = (
@@ -172,7 +134,7 @@ TEMPORALS = (
         _extract,
         "EXTRACT(unit FROM time)",
         "One field of a date or time, e.g. MINUTE, DOW or EPOCH.",
-        _spark_extract,
+        texts.extract_text,
     ),
     *(_field(name, unit, doc) for name, (unit, doc) in _FIELDS.items()),
     ScalarFunction(
@@ -181,7 +143,7 @@ TEMPORALS = (
         _add,
         "TIMESTAMPADD(unit, count, time)",
         "The time moved by a number of units.",
-        _spark_add,
+        texts.add_text,
         fallible=True,
     ),
     ScalarFunction(
@@ -190,7 +152,7 @@ TEMPORALS = (
         _diff,
         "TIMESTAMPDIFF(unit, start, end)",
         "The whole units from start to end, truncated towards zero.",
-        _spark_diff,
+        texts.difference_text,
         fallible=True,
     ),
 )

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 
 from flowrun.core.types import BIGINT, DATE, STRING, DataType, TypeRoot, timestamp, timestamp_ltz
 from flowrun.errors import DataError
+from flowrun.functions import time_texts as texts
 from flowrun.functions.calendar_units import naive
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
 from flowrun.functions.current_time import current_ms
 from flowrun.functions.date_fields import month_lengths, ms_from_fields
 from flowrun.functions.date_format import PatternError, compile_pattern, pattern_problem
 from flowrun.functions.rules import ANYTHING, LONG, TEXT, Parameter, Rule
-from flowrun.functions.spark_text import string_literal
 from flowrun.functions.vectors import all_constant, any_null_constant, as_array, is_constant, map_distinct, null_of
 
 DEFAULT_PATTERN = "yyyy-MM-dd HH:mm:ss"
@@ -34,7 +34,6 @@ _LENIENT = re.compile(
     r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?)?)?\s*", re.ASCII
 )
 _OFFSET = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?\d{2})?")
-_SPARK_LETTERS = frozenset("yMdHhmsa")  # letters that Spark's patterns share exactly
 
 PATTERN = Parameter("a date pattern", TEXT.resolve, STRING, check=pattern_problem)
 """A parameter that takes a `DateTimeFormatter` pattern."""
@@ -281,17 +280,6 @@ def _ltz_check(arguments: Sequence[Argument]) -> str | None:
     return None
 
 
-def _spark_pattern(text: str) -> bool:
-    inner = string_literal(text)
-    return inner is not None and all(not c.isalpha() or c in _SPARK_LETTERS for c in inner) and "MMM" not in inner
-
-
-def _spark_date_format(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    if types[0].is_character or not _spark_pattern(texts[1]):
-        return None
-    return f"date_format({texts[0]}, {texts[1]})"
-
-
 _ZONE = Parameter("a time zone", TEXT.resolve, STRING, check=zone_problem)
 _LTZ = "TO_TIMESTAMP_LTZ(number[, precision]) or (string[, pattern[, zone]])"
 
@@ -299,29 +287,32 @@ TEMPORAL_TEXTS = (
     ScalarFunction(
         "DATE_FORMAT", Rule("DATE_FORMAT(time, pattern)", STRING, (ANYTHING, PATTERN), check=_date_format_check),
         _date_format, "DATE_FORMAT(time, pattern)", "The time as text in a pattern of Java's DateTimeFormatter.",
-        _spark_date_format, fallible=True,
+        texts.format_text, fallible=True,
     ),
     ScalarFunction(
         "TO_TIMESTAMP", Rule("TO_TIMESTAMP(string[, pattern])", timestamp(3), (TEXT,), (PATTERN,)), _to_timestamp,
         "TO_TIMESTAMP(string[, pattern])", "The TIMESTAMP(3) that a text spells; NULL if it does not fit the pattern.",
+        texts.to_timestamp_text,
     ),
     ScalarFunction(
         "TO_DATE", Rule("TO_DATE(string[, pattern])", DATE, (TEXT,), (PATTERN,)), _to_date,
         "TO_DATE(string[, pattern])", "The date that a text spells; NULL if it does not fit the pattern.",
+        texts.to_date_text,
     ),
     ScalarFunction(
         "FROM_UNIXTIME", Rule("FROM_UNIXTIME(seconds[, pattern])", STRING, (LONG,), (PATTERN,)), _from_unixtime,
-        "FROM_UNIXTIME(seconds[, pattern])", "Seconds since the epoch as text (UTC).", fallible=True,
+        "FROM_UNIXTIME(seconds[, pattern])", "Seconds since the epoch as text (UTC).", texts.from_unixtime_text, fallible=True,
     ),
     ScalarFunction(
         "UNIX_TIMESTAMP", Rule("UNIX_TIMESTAMP([string[, pattern]])", BIGINT, (), (TEXT, PATTERN)), _unix_timestamp,
         "UNIX_TIMESTAMP([string[, pattern]])",
-        "Seconds since the epoch, now or of a text; the least BIGINT if the text is not a time.", deterministic=False,
+        "Seconds since the epoch, now or of a text; the least BIGINT if the text is not a time.",
+        texts.unix_timestamp_text, deterministic=False,
     ),
     ScalarFunction(
         "TO_TIMESTAMP_LTZ",
         Rule(_LTZ, timestamp_ltz(3), (ANYTHING,), (ANYTHING, _ZONE), check=_ltz_check), _to_timestamp_ltz, _LTZ,
-        "The instant of seconds or milliseconds since the epoch, or of a text in a zone.", fallible=True,
+        "The instant of seconds or milliseconds since the epoch, or of a text in a zone.", texts.to_ltz_text, fallible=True,
     ),
     ScalarFunction(
         "CONVERT_TZ", Rule("CONVERT_TZ(string, from zone, to zone)", STRING, (TEXT, _ZONE, _ZONE)), _convert_tz,

@@ -8,13 +8,13 @@ values, not of rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.record import record
 from flowrun.core.types import DataType
 from flowrun.errors import DataError
 from flowrun.functions.contract import Datum
@@ -117,7 +117,7 @@ def _at_row(error: DataError, row: int) -> DataError:
     return error if error.row is not None else DataError(error.message, row=row, hint=error.hint)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Distinct:
     """A kernel from a Python function of values; see `map_distinct`."""
 
@@ -128,7 +128,7 @@ class Distinct:
         return map_distinct(self.function, arguments, rows, result.arrow, pass_nulls=self.pass_nulls)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArrowKernel:
     """A kernel that is one call of `pyarrow.compute`; the result is cast if Arrow's type differs."""
 

@@ -6,14 +6,14 @@ The conditions are those of Apache Flink's `StreamingJobGraphGenerator.isChainab
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from flowrun.api.operator import ChainingStrategy
+from flowrun.core.record import record
 from flowrun.graph.partitioner import ForwardPartitioner
 from flowrun.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChainingCondition:
     """One condition on an edge: (edge, upstream node, downstream node, graph) → holds. `otherwise` is why not, for users."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from flowrun.api.operator import OperatorFactory, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
+from flowrun.core.record import record
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.core.schema import Schema
 from flowrun.graph.partitioner import Partitioner
@@ -21,7 +22,7 @@ class ResultType(Enum):
     BLOCKING = "blocking"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChainedOperator:
     """One operator of a chain. `operator_id` is a stable 32-digit hex hash (of the uid, or of the structure)."""
 
@@ -36,7 +37,7 @@ class ChainedOperator:
     sink: Sink | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChainEdge:
     """A direct call inside a chain: from operator `source` to operator `target` (positions in the chain)."""
 
@@ -45,7 +46,7 @@ class ChainEdge:
     tag: OutputTag | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OutputEdge:
     """Where a chain's rows leave it: operator `source` (position) writes to result `result` (position in `JobVertex.results`)."""
 
@@ -57,7 +58,7 @@ class OutputEdge:
     buffer_timeout_ms: int = 100
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IntermediateDataSet:
     """What a vertex produces for exactly one job edge."""
 
@@ -67,7 +68,7 @@ class IntermediateDataSet:
     partitioner: Partitioner
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobEdge:
     """A data set consumed by a vertex; several edges may share an `input_index` (union)."""
 
@@ -79,7 +80,7 @@ class JobEdge:
     schema: Schema
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobVertex:
     """One chain: `operators[0]` is its head. `vertex_id` is the head's operator id; edges are by position.
 
@@ -102,7 +103,7 @@ class JobVertex:
     max_parallelism_given: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobSettings:
     """What the runtime needs to know of the pipeline's settings. Durations in ms."""
 
@@ -115,7 +116,7 @@ class JobSettings:
     restart: RestartSettings | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobGraph:
     """Vertices in topological order."""
 

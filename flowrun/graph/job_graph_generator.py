@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flowrun.api.operator import OperatorFactory
+from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.graph.chaining import is_chainable
 from flowrun.graph.hasher import operator_ids
@@ -42,7 +42,7 @@ def build_job_graph(graph: StreamGraph) -> JobGraph:
     return _JobGraphGenerator(graph).generate()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Chain:
     """Nodes of one task in depth-first order (head first), and the edges inside and out of it."""
 

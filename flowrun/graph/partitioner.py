@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 
 
 class DistributionPattern(Enum):
@@ -18,7 +18,7 @@ class DistributionPattern(Enum):
     ALL_TO_ALL = "all-to-all"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Partitioner:
     """Base: `pattern` follows from the kind."""
 
@@ -33,7 +33,7 @@ class Partitioner:
         return type(self).__name__.removesuffix("Partitioner").upper()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ForwardPartitioner(Partitioner):
     """Subtask i to subtask i; needs equal parallelism."""
 
@@ -42,12 +42,12 @@ class ForwardPartitioner(Partitioner):
         return DistributionPattern.POINTWISE
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RebalancePartitioner(Partitioner):
     """Whole batches, round robin over all consumers."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RescalePartitioner(Partitioner):
     """Whole batches, round robin over the near share of consumers."""
 
@@ -56,24 +56,24 @@ class RescalePartitioner(Partitioner):
         return DistributionPattern.POINTWISE
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShufflePartitioner(Partitioner):
     """Each row to a random consumer (seeded by subtask)."""
 
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BroadcastPartitioner(Partitioner):
     """Every row to every consumer; serialised once."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GlobalPartitioner(Partitioner):
     """Every row to consumer 0."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyGroupPartitioner(Partitioner):
     """By key group of the key columns (positions in the producer's schema)."""
 
@@ -87,7 +87,7 @@ class KeyGroupPartitioner(Partitioner):
 ChannelFunction = Callable[[RecordBatch, int], np.ndarray[tuple[int], np.dtype[np.integer]]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CustomPartitioner(Partitioner):
     """A user's `function(batch, number_of_channels)` → one channel index a row."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import cached_property
 
 from flowrun.api.operator import ChainingStrategy, OperatorFactory, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.graph.job_graph import JobSettings
@@ -44,7 +45,7 @@ class NodeKind(Enum):
     ITERATION_TAIL = "iteration tail"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Iteration:
     """What the head and the tail of one iteration share: rows that reach the tail come out of the head of the same subtask.
 
@@ -57,7 +58,7 @@ class Iteration:
     wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StreamNode:
     """One operator, all settings resolved.
 
@@ -90,7 +91,7 @@ class StreamNode:
     max_parallelism_given: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StreamEdge:
     """Rows of `source` (its main output, or the side output `tag`) on their way to input `input_index` of `target`.
 
@@ -110,7 +111,7 @@ class StreamEdge:
     buffer_timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GraphSettings:
     """What shapes the graphs of a pipeline.
 
@@ -128,7 +129,7 @@ class GraphSettings:
     job: JobSettings = field(default_factory=JobSettings)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class StreamGraph:
     """Nodes in topological order, edges in the order of their targets' inputs. The way from an iteration's tail back to its head
     is not an edge, so the graph has no cycles.

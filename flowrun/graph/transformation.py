@@ -6,18 +6,19 @@ next physical one is reached. Transformations are compared by identity; a transf
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from flowrun.api.operator import ChainingStrategy, OperatorFactory, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.graph.partitioner import Partitioner
 
 DEFAULT_SLOT_SHARING_GROUP = "default"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResourceSpec:
     """Minimum or preferred resources of one subtask; 0 means unspecified. Chained operators add up."""
 
@@ -29,7 +30,7 @@ class ResourceSpec:
         return ResourceSpec(self.cpu_cores + other.cpu_cores, self.memory_bytes + other.memory_bytes)
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class Transformation:
     """Base of all transformations.
 
@@ -63,7 +64,7 @@ class Transformation:
         return ()
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class PhysicalTransformation(Transformation):
     """A transformation that becomes a stream node: it has an operator. `chaining` overrides the factory's strategy."""
 
@@ -71,14 +72,14 @@ class PhysicalTransformation(Transformation):
     chaining: ChainingStrategy | None = None
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class SourceTransformation(PhysicalTransformation):
     """Reads from outside. `source` is kept beside the factory so that the job master can enumerate its splits."""
 
     source: Source
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class OneInputTransformation(PhysicalTransformation):
     """One input. `state_keys` are the key columns (positions in the input) if the operator is keyed."""
 
@@ -90,7 +91,7 @@ class OneInputTransformation(PhysicalTransformation):
         return (self.input,)
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class TwoInputTransformation(PhysicalTransformation):
     """Two inputs with their own schemas and keys."""
 
@@ -103,7 +104,7 @@ class TwoInputTransformation(PhysicalTransformation):
         return (self.left, self.right)
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class MultiInputTransformation(PhysicalTransformation):
     """Any number of inputs."""
 
@@ -115,7 +116,7 @@ class MultiInputTransformation(PhysicalTransformation):
         return self.members
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class SinkTransformation(PhysicalTransformation):
     """Writes outside. `sink` is kept beside the factory so that the job master can commit.
 
@@ -131,12 +132,12 @@ class SinkTransformation(PhysicalTransformation):
         return (self.input,)
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class WatermarkTransformation(OneInputTransformation):
     """Assigns timestamps and watermarks in mid-stream; upstream watermarks except MAX end here."""
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class UnionTransformation(Transformation):
     """Virtual: all rows of all members."""
 
@@ -147,7 +148,7 @@ class UnionTransformation(Transformation):
         return self.members
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class SideOutputTransformation(Transformation):
     """Virtual: the rows that `input` sends to `tag`."""
 
@@ -159,7 +160,7 @@ class SideOutputTransformation(Transformation):
         return (self.input,)
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class PartitionTransformation(Transformation):
     """Virtual: the next edge uses `partitioner` (key_by, rebalance, broadcast, …)."""
 
@@ -171,7 +172,7 @@ class PartitionTransformation(Transformation):
         return (self.input,)
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class FeedbackTransformation(Transformation):
     """An iteration over `input`: rows that reach a feedback edge come back to its head. `feedback_edges` are added later."""
 
@@ -184,7 +185,7 @@ class FeedbackTransformation(Transformation):
         return (self.input,)
 
 
-@dataclass(eq=False, kw_only=True)
+@record(eq=False, slots=False, frozen=False, kw_only=True)
 class CoFeedbackTransformation(Transformation):
     """The second input of a two-input operator, fed only by feedback edges (an iteration with a type of its own)."""
 

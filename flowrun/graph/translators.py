@@ -7,11 +7,12 @@ from. Physical ones add a node; virtual ones only pass on their inputs' places w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.api.source import Boundedness
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError, UnsupportedPlanError
 from flowrun.graph.partitioner import Partitioner
@@ -34,7 +35,7 @@ from flowrun.graph.transformation import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Upstream:
     """Where rows come from: a node's main or side output, and how the next edge is to deal them out (None: by default)."""
 
@@ -95,7 +96,7 @@ class GraphUnderConstruction(Protocol):
 T = TypeVar("T", bound=Transformation)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Translator(Generic[T]):
     """How one kind of transformation is translated in either mode."""
 

@@ -6,7 +6,7 @@ from flowrun.api.operator import ChainingStrategy
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.aggregate_calls import bound_aggregate
 from flowrun.lowering.change_order import keep_changes_in_order
-from flowrun.lowering.input_modes import takes_changes
+from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed, producing_parallelism
 from flowrun.operators.updating.group_factories import GroupAggregateFactory, LocalGroupAggregateFactory
 from flowrun.plan.nodes import PlanNode, Settings
@@ -15,7 +15,7 @@ from flowrun.plan.relational import GroupAggregate
 _NAME = "group aggregate"
 
 
-def lower_group_aggregate(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_group_aggregate(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """A `GroupAggregate` whose input has been prepared (see `window_inputs`).
 
     Whether there is a local aggregation does not depend on the parallelism: a savepoint must find its operators again at another one.
@@ -23,10 +23,10 @@ def lower_group_aggregate(node: PlanNode, inputs: tuple[Transformation, ...], se
     assert isinstance(node, GroupAggregate)
     aggregates = tuple(bound_aggregate(call) for call in node.aggregates)
     schema = node.input.schema
-    retracting = takes_changes(node)
+    retracting = inputs.changing
     local = LocalGroupAggregateFactory(node.keys, aggregates, schema, retracting=retracting)
     merges = settings.local_aggregation and local.layout.is_mergeable
-    source, keys = inputs[0], node.keys
+    source, keys = inputs.only, node.keys
     if merges:
         source, keys = _local(node, local, source, settings), tuple(range(len(node.keys)))
     factory = GroupAggregateFactory(

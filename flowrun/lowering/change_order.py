@@ -7,8 +7,6 @@ rows are sent to one task.
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import (
     OneInputTransformation,
@@ -19,6 +17,7 @@ from flowrun.graph.transformation import (
     Transformation,
     UnionTransformation,
 )
+from flowrun.state.key_groups import hashable_columns
 
 
 def keep_changes_in_order(transformation: Transformation, default_parallelism: int) -> None:
@@ -42,7 +41,7 @@ def keep_changes_in_order(transformation: Transformation, default_parallelism: i
         return
     if {p or default_parallelism for p in produced} == {own}:
         return
-    columns = tuple(i for i, field in enumerate(source.schema.arrow) if is_hashable(field.type))
+    columns = hashable_columns(source.schema.arrow)
     if not columns:
         transformation.parallelism = 1
         return
@@ -62,12 +61,3 @@ def producers(transformation: Transformation) -> frozenset[int | None]:
         return producers(transformation.input)
     assert isinstance(transformation, PhysicalTransformation)
     return frozenset((transformation.parallelism,))
-
-
-def is_hashable(kind: pa.DataType) -> bool:
-    """Whether a column of the type can be sent by."""
-    if pa.types.is_struct(kind):
-        return all(is_hashable(kind.field(i).type) for i in range(kind.num_fields))
-    if pa.types.is_list(kind):
-        return is_hashable(kind.value_type)
-    return not (pa.types.is_map(kind) or pa.types.is_null(kind))

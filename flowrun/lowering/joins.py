@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from flowrun.errors import InternalError
 from flowrun.graph.transformation import Transformation
-from flowrun.lowering.input_modes import takes_changes
+from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed_pair
 from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.regular import RegularJoinFactory
 from flowrun.operators.joins.window import WindowJoinFactory
 from flowrun.operators.windows.assigners import WindowTime
-from flowrun.plan.compiled import Predicate
-from flowrun.plan.expressions import Expression
+from flowrun.plan.compiled import predicate_of
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import Join, WindowJoin
 
 
-def lower_join(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_join(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """A regular join behind shuffles by its keys; without keys it runs alone."""
     assert isinstance(node, Join)
     factory = RegularJoinFactory(
@@ -25,17 +24,17 @@ def lower_join(node: PlanNode, inputs: tuple[Transformation, ...], settings: Set
         output_schema=node.schema,
         kind=JoinKind(node.kind.value),
         null_safe=node.null_safe,
-        condition=_predicate(node.condition),
+        condition=predicate_of(node.condition),
         ttl_ms=settings.state_ttl_ms,
         name=node.hints.name or "join",
     )
-    return keyed_pair(node, factory, inputs, (node.left_keys, node.right_keys), "join")
+    return keyed_pair(node, factory, inputs.transformations, (node.left_keys, node.right_keys), "join")
 
 
-def lower_window_join(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:  # noqa: ARG001
+def lower_window_join(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:  # noqa: ARG001
     """A join of windows behind shuffles by its keys; without keys it runs alone."""
     assert isinstance(node, WindowJoin)
-    if takes_changes(node):
+    if inputs.changing:
         raise InternalError("a join of windows over rows that change was planned; it should have been a regular join")
     factory = WindowJoinFactory(
         schemas=(node.left.schema, node.right.schema),
@@ -43,12 +42,8 @@ def lower_window_join(node: PlanNode, inputs: tuple[Transformation, ...], settin
         windows=(node.left_window, node.right_window),
         output_schema=node.schema,
         kind=JoinKind(node.kind.value),
-        condition=_predicate(node.condition),
+        condition=predicate_of(node.condition),
         domain=WindowTime(node.domain.value),
         name=node.hints.name or "window join",
     )
-    return keyed_pair(node, factory, inputs, (node.left_keys, node.right_keys), "window join")
-
-
-def _predicate(condition: Expression | None) -> Predicate | None:
-    return None if condition is None else Predicate(condition)
+    return keyed_pair(node, factory, inputs.transformations, (node.left_keys, node.right_keys), "window join")

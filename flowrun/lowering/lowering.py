@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flowrun.api.functions import ColumnsFunction, PredicateFunction
+from collections.abc import Mapping
+
+from flowrun.api.functions import ColumnsFunction
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.api.source import Boundedness, Source
 from flowrun.errors import Diagnostic, OptionError, PipelineError
@@ -15,6 +17,7 @@ from flowrun.graph.transformation import (
     UnionTransformation,
 )
 from flowrun.lowering.change_order import keep_changes_in_order
+from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.sinks import lower_sink
 from flowrun.lowering.watermarks import watermark_strategy
 from flowrun.lowering.window_inputs import prepare_window_inputs
@@ -23,7 +26,7 @@ from flowrun.operators.python_function import PythonFunctionFactory
 from flowrun.operators.source import SourceOperatorFactory
 from flowrun.operators.split import SplitFactory
 from flowrun.plan.changelog import ChangelogMode, changelog_modes
-from flowrun.plan.compiled import Predicate, Projection
+from flowrun.plan.compiled import Predicate, Projection, predicate_of
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import (
     Calc,
@@ -44,17 +47,22 @@ from flowrun.plan.nodes import (
 from flowrun.plan.tables import create_source
 
 
-def lower(plan: Plan) -> tuple[Transformation, ...]:
+def lower(plan: Plan, given: Mapping[int, Source] | None = None) -> tuple[Transformation, ...]:
     """The transformations of the plan's sinks, in the plan's order; everything else is reached from them.
 
     A node that two others read becomes one transformation. Sources and sinks are created here, without I/O.
+
+    Args:
+        plan: optimised.
+        given: sources by `id` of their scan, for scans that no connector reads; of all others the connectors make them.
 
     Raises:
         PipelineError: a table's options do not fit after all; names the source or sink.
         UnsupportedPlanError: no operator can do what a node asks for; names the node and the nearest thing that works.
     """
     prepared = prepare_window_inputs(plan)
-    sources = {id(n): _source(n) for n in walk_plan(prepared) if isinstance(n, Scan)}
+    made = given or {}
+    sources = {id(n): made.get(id(n)) or _source(n) for n in walk_plan(prepared) if isinstance(n, Scan)}
     unbounded = any(s.boundedness is Boundedness.UNBOUNDED for s in sources.values())
     modes = changelog_modes(prepared, sources)
     lowering = _Lowering(plan.settings, sources, unbounded, modes)
@@ -81,6 +89,7 @@ class _Lowering:
 
     def add(self, node: PlanNode) -> None:
         """Lower a node whose inputs have been added."""
+        changing = any(self._modes[id(i)] is not ChangelogMode.APPEND for i in node.inputs)
         match node:
             case Scan():
                 lowered: Transformation = self._scan(node)
@@ -110,8 +119,10 @@ class _Lowering:
                 # Imported here: relational operators are much code, and a pipeline needs few of them (DESIGN §12.9).
                 from flowrun.lowering.relational import lower_relational
 
-                lowered = lower_relational(node, tuple(self.of(i) for i in node.inputs), self._settings)
-        if any(self._modes[id(i)] is not ChangelogMode.APPEND for i in node.inputs):
+                lowered = lower_relational(
+                    node, Inputs(tuple(self.of(i) for i in node.inputs), changing), self._settings
+                )
+        if changing:
             keep_changes_in_order(lowered, self._settings.parallelism)
         self._done[id(node)] = lowered
 
@@ -130,8 +141,7 @@ class _Lowering:
         return with_hints(transformation, node.hints)
 
     def _calc(self, node: Calc) -> Transformation:
-        condition: PredicateFunction | None = Predicate(node.condition) if node.condition is not None else None
-        factory = CalcFactory(condition, _projection(node, node.input.schema.names), _name(node))
+        factory = CalcFactory(predicate_of(node.condition), _projection(node, node.input.schema.names), _name(node))
         return self._one_input(node, factory_of=factory)
 
     def _split(self, node: Split) -> Transformation:

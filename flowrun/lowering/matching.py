@@ -9,6 +9,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.errors import InternalError
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.aggregate_calls import bound_aggregate
+from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed
 from flowrun.operators.calc import CalcFactory
 from flowrun.operators.matching.operator import MatchFactory
@@ -23,8 +24,9 @@ from flowrun.operators.matching.pattern import (
     Variable,
 )
 from flowrun.operators.ranking.order import OrderKey
-from flowrun.plan.compiled import Predicate, Projection
-from flowrun.plan.expressions import And, ColumnRef, Expression, Literal, transform, walk
+from flowrun.plan.compiled import Projection, predicate_of
+from flowrun.plan.conditions import conjunction, conjuncts
+from flowrun.plan.expressions import ColumnRef, Expression, Literal, transform, walk
 from flowrun.plan.matching import AfterMatch, MatchRecognize, Navigation, PatternAggregate, PatternColumn
 from flowrun.plan.nodes import PlanNode, Settings, TimeDomain
 from flowrun.plan.relational import NullOrder
@@ -38,11 +40,11 @@ _SKIPS = {
 _ANCHORS = {Navigation.FIRST: Anchor.FIRST, Navigation.LAST: Anchor.LAST, Navigation.PREV: Anchor.PREVIOUS}
 
 
-def lower_match(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:  # noqa: ARG001 - one signature for all
+def lower_match(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:  # noqa: ARG001 - one signature for all
     """The operator of a MATCH_RECOGNIZE behind a shuffle by its partition columns."""
     assert isinstance(node, MatchRecognize)
     arguments, node = prepared(node)
-    schema, source = node.input.schema, inputs[0]
+    schema, source = node.input.schema, inputs.only
     if arguments:
         schema = widened(schema, arguments)
         columns = (*(ColumnRef(f.type, i, f.name) for i, f in enumerate(node.input.schema)), *arguments)
@@ -80,30 +82,22 @@ def _condition(expression: Expression | None, variable: int, names: Sequence[str
     """The condition of a variable, parted into what depends on what was matched before and what does not."""
     if expression is None or (isinstance(expression, Literal) and expression.value is True):
         return Condition()
-    conjuncts = expression.operands if isinstance(expression, And) else (expression,)
+    parts = conjuncts(expression)
     local = _References(names, current=variable)
     dependent = _References(names)
-    here = [local.rewrite(c) for c in conjuncts if _is_local(c, variable, names)]
-    there = [dependent.rewrite(c) for c in conjuncts if not _is_local(c, variable, names)]
+    here = [local.rewrite(c) for c in parts if _is_local(c, variable, names)]
+    there = [dependent.rewrite(c) for c in parts if not _is_local(c, variable, names)]
     return Condition(
-        _conjunction(here),
+        predicate_of(conjunction(here)),
         tuple(r for r in local.references if isinstance(r, RowReference)),
-        _conjunction(there),
+        predicate_of(conjunction(there)),
         tuple(dependent.references),
     )
 
 
-def _conjunction(conjuncts: Sequence[Expression]) -> Predicate | None:
-    if not conjuncts:
-        return None
-    return Predicate(And(tuple(conjuncts)) if len(conjuncts) > 1 else conjuncts[0])
-
-
-def _is_local(conjunct: Expression, variable: int, names: Sequence[str]) -> bool:
+def _is_local(part: Expression, variable: int, names: Sequence[str]) -> bool:
     """Whether it reads the current row, and rows before it, alone."""
-    return all(
-        _is_current(e, names[variable]) for e in walk(conjunct) if isinstance(e, PatternColumn | PatternAggregate)
-    )
+    return all(_is_current(e, names[variable]) for e in walk(part) if isinstance(e, PatternColumn | PatternAggregate))
 
 
 def _is_current(expression: Expression, variable: str) -> bool:

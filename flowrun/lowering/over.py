@@ -6,7 +6,7 @@ from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import UnsupportedPlanError
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering.aggregate_calls import bound_aggregate, column_position
-from flowrun.lowering.input_modes import takes_changes
+from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed
 from flowrun.lowering.ranking import order_keys, place_of
 from flowrun.operators.over.calls import FrameCall, FrameUnit, OverFrame, Place, PlaceCall
@@ -19,7 +19,7 @@ _PLACES = frozenset(p.value for p in Place)
 _MS_IN = {3: 1, 6: 1_000, 9: 1_000_000}
 
 
-def lower_over(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_over(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """OVER behind a shuffle by its keys; without keys it runs alone. The node's input has been prepared (see `window_inputs`).
 
     Raises:
@@ -28,7 +28,7 @@ def lower_over(node: PlanNode, inputs: tuple[Transformation, ...], settings: Set
     assert isinstance(node, OverAggregate)
     calls = tuple(_call(c) for c in node.calls)
     unit = FrameUnit(node.frame.unit.value)
-    if takes_changes(node):
+    if inputs.changing:
         order = order_keys(node, node.input.schema, node.order)
         preceding = node.frame.preceding
         if unit is FrameUnit.RANGE and preceding is not None:
@@ -42,7 +42,7 @@ def lower_over(node: PlanNode, inputs: tuple[Transformation, ...], settings: Set
             order=order,
             ttl_ms=settings.state_ttl_ms,
         )
-        return keyed(node, corrected, inputs[0], node.keys, "over")
+        return keyed(node, corrected, inputs.only, node.keys, "over")
     for call in calls:
         if isinstance(call, PlaceCall) and call.place.looks_ahead:
             raise UnsupportedPlanError(
@@ -57,7 +57,7 @@ def lower_over(node: PlanNode, inputs: tuple[Transformation, ...], settings: Set
     factory = AppendOverFactory(
         node.input.schema, node.schema, node.keys, OverFrame(unit, node.frame.preceding), calls, time=time
     )
-    return keyed(node, factory, inputs[0], node.keys, "over")
+    return keyed(node, factory, inputs.only, node.keys, "over")
 
 
 _HINTS = {

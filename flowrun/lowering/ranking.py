@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError, UnsupportedPlanError
 from flowrun.graph.transformation import Transformation
-from flowrun.lowering.input_modes import takes_changes
+from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed
 from flowrun.operators.ranking.factories import (
     GREATEST_RANK,
@@ -24,7 +24,7 @@ from flowrun.plan.nodes import PlanNode, Settings, TimeDomain
 from flowrun.plan.relational import Deduplicate, Keep, NullOrder, Rank, SortKey, TemporalSort, WindowRank
 
 
-def lower_rank(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_rank(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """Top-N behind a shuffle by its partition; without one it runs alone.
 
     Raises:
@@ -41,16 +41,16 @@ def lower_rank(node: PlanNode, inputs: tuple[Transformation, ...], settings: Set
         first=node.first,
         last=min(node.last, GREATEST_RANK),
         rank_column=node.rank_column,
-        retracting=takes_changes(node),
+        retracting=inputs.changing,
         ttl_ms=settings.state_ttl_ms,
     )
-    return keyed(node, factory, inputs[0], node.partition, "rank")
+    return keyed(node, factory, inputs.only, node.partition, "rank")
 
 
-def lower_deduplicate(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_deduplicate(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """Deduplication behind a shuffle by its keys."""
     assert isinstance(node, Deduplicate)
-    if takes_changes(node):
+    if inputs.changing:
         raise InternalError("a deduplication over rows that change was planned; it should have been a top-N")
     factory = DeduplicateFactory(
         input_schema=node.input.schema,
@@ -61,10 +61,10 @@ def lower_deduplicate(node: PlanNode, inputs: tuple[Transformation, ...], settin
         rank_column=node.rank_column,
         ttl_ms=settings.state_ttl_ms,
     )
-    return keyed(node, factory, inputs[0], node.keys, "deduplicate")
+    return keyed(node, factory, inputs.only, node.keys, "deduplicate")
 
 
-def lower_window_rank(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_window_rank(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """Top-N of windows behind a shuffle by partition and window.
 
     Raises:
@@ -85,10 +85,10 @@ def lower_window_rank(node: PlanNode, inputs: tuple[Transformation, ...], settin
         domain=WindowTime(node.domain.value),
         newest_of_equals=node.newest_of_equals,
     )
-    return keyed(node, factory, inputs[0], factory.keys, "window rank")
+    return keyed(node, factory, inputs.only, factory.keys, "window rank")
 
 
-def lower_temporal_sort(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_temporal_sort(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """Sorting in one subtask.
 
     Raises:
@@ -98,7 +98,7 @@ def lower_temporal_sort(node: PlanNode, inputs: tuple[Transformation, ...], sett
     schema = node.input.schema
     order = order_keys(node, schema, node.order)
     factory = TemporalSortFactory(input_schema=schema, order=order, domain=WindowTime(node.domain.value))
-    return keyed(node, factory, inputs[0], (), "sort")
+    return keyed(node, factory, inputs.only, (), "sort")
 
 
 def order_keys(node: PlanNode, schema: Schema, order: Sequence[SortKey]) -> tuple[OrderKey, ...]:

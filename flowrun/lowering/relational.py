@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from flowrun.errors import InternalError
 from flowrun.graph.transformation import Transformation
+from flowrun.lowering.inputs import Inputs
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import (
@@ -30,7 +31,7 @@ from flowrun.plan.relational import (
     WindowTableFunction,
 )
 
-Lower: TypeAlias = Callable[[PlanNode, tuple[Transformation, ...], Settings], Transformation]
+Lower: TypeAlias = Callable[[PlanNode, Inputs, Settings], Transformation]
 """(node, what its inputs became, settings) → its transformation."""
 
 # Module and function by name: each kind of operator is imported when a plan has it.
@@ -56,7 +57,7 @@ _LOWERINGS: dict[type[PlanNode], str] = {
 }
 
 
-def lower_relational(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_relational(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """The transformation of a relational node over those of its inputs.
 
     Raises:

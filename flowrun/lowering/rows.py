@@ -8,15 +8,16 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from flowrun.api.operator import OperatorFactory
+from flowrun.connectors.values import ValuesSource
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import INT, TypeRoot
 from flowrun.graph.transformation import OneInputTransformation, SourceTransformation, Transformation
+from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.lowering import with_hints
 from flowrun.operators.rows.assign_time import AssignTimeFactory
 from flowrun.operators.rows.expand import ExpandFactory
 from flowrun.operators.rows.table_function import TableFunctionFactory
 from flowrun.operators.rows.unnest import Collection, UnnestFactory
-from flowrun.operators.rows.values import ValuesSource
 from flowrun.operators.source import SourceOperatorFactory
 from flowrun.plan.compiled import Projection
 from flowrun.plan.expressions import Expression, Literal
@@ -26,7 +27,7 @@ from flowrun.plan.relational import AssignTime, Expand, TableFunctionCall, Unnes
 _ONE_ROW = Schema((Field("ZERO", INT),))
 
 
-def lower_values(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_values(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """A source of the rows; expressions that are no literals are evaluated when the job runs."""
     assert isinstance(node, Values)
     if all(isinstance(e, Literal) for row in node.rows for e in row):
@@ -36,19 +37,19 @@ def lower_values(node: PlanNode, inputs: tuple[Transformation, ...], settings: S
     return _computed_rows(node, node.rows, source)
 
 
-def lower_assign_time(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_assign_time(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """A column as event time."""
     assert isinstance(node, AssignTime)
-    return _one_input(node, AssignTimeFactory(node.column, _name(node)), inputs[0])
+    return _one_input(node, AssignTimeFactory(node.column, _name(node)), inputs.only)
 
 
-def lower_expand(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_expand(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """Several projections of every row."""
     assert isinstance(node, Expand)
-    return _computed_rows(node, node.projections, inputs[0])
+    return _computed_rows(node, node.projections, inputs.only)
 
 
-def lower_unnest(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_unnest(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """The elements of a collection. A MAP that gives one column is a MULTISET: elements with how often they occur."""
     assert isinstance(node, Unnest)
     given = node.input.schema
@@ -61,10 +62,10 @@ def lower_unnest(node: PlanNode, inputs: tuple[Transformation, ...], settings: S
     factory = UnnestFactory(
         node.collection, collection, node.schema, node.outer, node.ordinality, node.keeps_collection
     )
-    return _one_input(node, factory, inputs[0])
+    return _one_input(node, factory, inputs.only)
 
 
-def lower_table_function(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_table_function(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """The rows of a user's function."""
     assert isinstance(node, TableFunctionCall)
     arguments = Schema(tuple(Field(f"${i}", a.type) for i, a in enumerate(node.arguments)))
@@ -77,7 +78,7 @@ def lower_table_function(node: PlanNode, inputs: tuple[Transformation, ...], set
         name=_name(node),
         search_path=node.search_path,
     )
-    return _one_input(node, factory, inputs[0])
+    return _one_input(node, factory, inputs.only)
 
 
 def _constant_rows(node: Values) -> pa.RecordBatch:

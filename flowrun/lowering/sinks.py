@@ -63,7 +63,8 @@ def _check_parallelism(node: Sink, sink: KeyedSink, parallelism: int) -> None:
         raise PipelineError(
             [
                 Diagnostic(
-                    f"sink '{node.table.name}': parallelism {parallelism} is more than its {sink.key_groups} buckets",
+                    f"sink '{node.table.name}': parallelism {parallelism} is more than its {sink.key_groups} "
+                    f"bucket{'s'[: sink.key_groups != 1]}",
                     location=node.hints.location,
                     hint=f"raise 'sink.upsert.buckets' to {parallelism}, or lower the parallelism of the sink",
                 )

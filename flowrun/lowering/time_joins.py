@@ -11,6 +11,7 @@ from flowrun.core.options import parse_options
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, OptionError, PipelineError, UnsupportedPlanError
 from flowrun.graph.transformation import OneInputTransformation, Transformation
+from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed_pair
 from flowrun.operators.joins.interval import IntervalJoinFactory, OuterSides
 from flowrun.operators.joins.lookup import LookupJoinFactory
@@ -23,7 +24,7 @@ from flowrun.operators.joins.lookup_options import (
 )
 from flowrun.operators.joins.temporal import TemporalJoinFactory
 from flowrun.operators.windows.assigners import WindowTime
-from flowrun.plan.compiled import Predicate, Projection
+from flowrun.plan.compiled import Projection, predicate_of
 from flowrun.plan.expressions import Cast, Expression
 from flowrun.plan.nodes import PlanNode, Settings, TableReference
 from flowrun.plan.relational import IntervalJoin, JoinKind, LookupJoin, TemporalJoin
@@ -37,7 +38,7 @@ _OUTER = {
 }
 
 
-def lower_interval_join(plan: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:  # noqa: ARG001 - one signature for all
+def lower_interval_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:  # noqa: ARG001 - one signature for all
     """The transformation of an `IntervalJoin`, behind shuffles by its keys.
 
     Raises:
@@ -59,14 +60,14 @@ def lower_interval_join(plan: PlanNode, inputs: tuple[Transformation, ...], sett
         upper_ms=node.upper_ms,
         output_schema=node.schema,
         outer=outer,
-        condition=_predicate(node.condition),
+        condition=predicate_of(node.condition),
         domain=WindowTime(node.domain.value),
         name=name,
     )
-    return keyed_pair(node, factory, inputs, (node.left_keys, node.right_keys), name)
+    return keyed_pair(node, factory, inputs.transformations, (node.left_keys, node.right_keys), name)
 
 
-def lower_temporal_join(plan: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:  # noqa: ARG001 - one signature for all
+def lower_temporal_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:  # noqa: ARG001 - one signature for all
     """The transformation of a `TemporalJoin`, behind shuffles by its keys.
 
     Raises:
@@ -81,14 +82,14 @@ def lower_temporal_join(plan: PlanNode, inputs: tuple[Transformation, ...], sett
         right_time=node.right_time,
         output_schema=node.schema,
         outer=_is_outer(node.kind, name),
-        condition=_predicate(node.condition),
+        condition=predicate_of(node.condition),
         domain=WindowTime(node.domain.value),
         name=name,
     )
-    return keyed_pair(node, factory, inputs, (node.left_keys, node.right_keys), name)
+    return keyed_pair(node, factory, inputs.transformations, (node.left_keys, node.right_keys), name)
 
 
-def lower_lookup_join(plan: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:  # noqa: ARG001 - one signature for all
+def lower_lookup_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:  # noqa: ARG001 - one signature for all
     """The transformation of a `LookupJoin`, in the task of its input.
 
     Raises:
@@ -112,7 +113,7 @@ def lower_lookup_join(plan: PlanNode, inputs: tuple[Transformation, ...], settin
         output_schema=node.schema,
         table=node.table.name,
         outer=_is_outer(node.kind, name),
-        condition=_predicate(node.condition),
+        condition=predicate_of(node.condition),
         settings=how,
         name=name,
     )
@@ -124,7 +125,7 @@ def lower_lookup_join(plan: PlanNode, inputs: tuple[Transformation, ...], settin
         slot_sharing_group=hints.slot_sharing_group,
         chaining=None if hints.chaining else ChainingStrategy.NEVER,
         factory=factory,
-        input=inputs[0],
+        input=inputs.only,
     )
 
 
@@ -158,7 +159,3 @@ def _is_outer(kind: JoinKind, name: str) -> bool:
             hint="put the table whose versions are looked up on the right of a JOIN or LEFT JOIN",
         )
     return kind is JoinKind.LEFT
-
-
-def _predicate(condition: Expression | None) -> Predicate | None:
-    return None if condition is None else Predicate(condition)

@@ -6,6 +6,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType, TypeRoot, array
 from flowrun.errors import InternalError
 from flowrun.graph.transformation import OneInputTransformation, Transformation
+from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.lowering import with_hints
 from flowrun.lowering.windows import aligned_slices, lower_window
 from flowrun.operators.calc import CalcFactory
@@ -32,7 +33,7 @@ _ROW = "$row"
 _ROWS = "$rows"
 
 
-def lower_window_function(node: PlanNode, inputs: tuple[Transformation, ...], settings: Settings) -> Transformation:
+def lower_window_function(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """The transformation of a window table function.
 
     Raises:
@@ -41,11 +42,11 @@ def lower_window_function(node: PlanNode, inputs: tuple[Transformation, ...], se
     assert isinstance(node, WindowTableFunction)
     match node.window:
         case SessionWindow():
-            return _Sessions(node, node.window, inputs[0]).lower(settings)
+            return _Sessions(node, node.window, inputs.only).lower(settings)
         case TumblingWindow() | SlidingWindow() | CumulativeWindow():
             time = node.time if node.domain is TimeDomain.EVENT else None
             factory = WindowFunctionFactory(aligned_slices(node.window), time, node.schema, _name(node))
-            made = OneInputTransformation(name=_name(node), schema=node.schema, factory=factory, input=inputs[0])
+            made = OneInputTransformation(name=_name(node), schema=node.schema, factory=factory, input=inputs.only)
             return with_hints(made, node.hints)
     raise InternalError(f"{node.window} is no window of a table function")
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel, MaskKernel, PredicateFunction
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import evaluate
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CalcFactory:
     """Makes operators that keep the rows of which `condition` is true, then compute `projection` over them.
 

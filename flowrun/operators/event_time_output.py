@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from flowrun.api.operator import OperatorContext, Output, TimerHandle
 from flowrun.core.elements import (
@@ -15,13 +15,14 @@ from flowrun.core.elements import (
     RecordBatch,
     Watermark,
 )
+from flowrun.core.record import record
 from flowrun.operators.event_times import EventTimes
 from flowrun.operators.split_watermarks import PerSplitWatermarks, SplitEventTime
 from flowrun.operators.watermark_rule import progress
 from flowrun.operators.watermark_strategy import WatermarkKind, WatermarkStrategy
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RestoredEventTime:
     """Event time as it was at a snapshot.
 

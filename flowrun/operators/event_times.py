@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 from flowrun.api.functions import ArrayKernel
 from flowrun.api.operator import OperatorContext
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, timestamps_from_column
+from flowrun.core.record import record
 from flowrun.errors import DataError
 from flowrun.operators.data_errors import describe_row, evaluate, first_null
 from flowrun.operators.watermark_rule import Int64s, lagging, late_rows
@@ -20,7 +20,7 @@ from flowrun.operators.watermark_strategy import OnDisorder, WatermarkKind, Wate
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BatchTimes:
     """Event times of a batch's rows (ms, no NULL; None without event time), and the marks of `watermark_rule.progress`."""
 

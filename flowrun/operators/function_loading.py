@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from flowrun.core.optional_pandas import allow_pandas
 from flowrun.errors import Diagnostic, PipelineError, did_you_mean
 
 _import_lock = threading.RLock()
@@ -70,6 +71,7 @@ def _import(module_name: str, reference: str, search_path: Sequence[str]) -> Mod
     folders = [str(folder) for folder in search_path]
     importlib.invalidate_caches()
     _forget_other_origins(folders)
+    allow_pandas()
     saved, before = list(sys.path), set(sys.modules)
     sys.path[:0] = folders
     try:

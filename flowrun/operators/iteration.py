@@ -12,10 +12,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from flowrun.api.operator import ChainingStrategy, InputStatus, OperatorContext, Output, TimerHandle
 from flowrun.core.elements import IDLE, RecordBatch, Watermark, WatermarkStatus, concat_batches
+from flowrun.core.record import record
 from flowrun.errors import DataError, InternalError, UnsupportedPlanError
 from flowrun.operators.base import AbstractOperator
 
@@ -198,7 +198,7 @@ class IterationTail(_IterationEnd):
         """Ends here."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IterationHeadFactory:
     """Recipe of an `IterationHead`; `wait_ms` 0: it never ends by itself."""
 
@@ -215,7 +215,7 @@ class IterationHeadFactory:
         return IterationHead(self.iteration_id, self.wait_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IterationTailFactory:
     """Recipe of an `IterationTail`."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.sink import KeyedSink, Sink
 from flowrun.api.state import keyed_schema
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.state.key_groups import key_groups
 
@@ -19,7 +18,7 @@ AGE = "__age"
 """Column of the order in which rows came."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeptRows:
     """The state table of a sink's rows: key group, key columns, the other columns, and the order in which rows came (int64).
 

@@ -18,7 +18,6 @@ and `close()`, called once a subtask.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ import pyarrow as pa
 
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, FlowrunError
 from flowrun.operators.base import AbstractOperator
@@ -34,7 +34,7 @@ from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, load_function, where
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PythonFunctionFactory:
     """Makes operators that call the user's function `reference` (`module:name`); see the module's table for its forms.
 

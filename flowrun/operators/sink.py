@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from flowrun.api.operator import ChainingStrategy
 from flowrun.api.sink import Committable, KeyedSinkWriter, Sink, SinkWriter, WriterContext
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import LatencyMarker, RecordBatch
+from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import NotNullCheck
@@ -21,7 +21,7 @@ from flowrun.operators.outside import named
 from flowrun.state.committables import COMMITTABLES, committables_state, read_committables
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SinkOperatorFactory:
     """Makes the operators that write to `sink`; `name` is the user's, for messages."""
 

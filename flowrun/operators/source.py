@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel
 from flowrun.api.operator import ChainingStrategy, InputStatus
 from flowrun.api.source import ReaderContext, Source, SourceReader, Split
 from flowrun.api.state import OperatorSnapshot, OperatorState
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
+from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import NotNullCheck, evaluate
 from flowrun.operators.event_time_output import EventTimeOutput, RestoredEventTime
+from flowrun.operators.event_times import EventTimes
 from flowrun.operators.outside import named
 from flowrun.operators.split_watermarks import SplitEventTime
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 
 DEFAULT_BATCH_ROWS = 131_072
 
-_STATE = "splits"
+SPLITS = "splits"
 _STATE_SCHEMA = pa.schema(
     [
         ("split_id", pa.string()),
@@ -31,15 +33,17 @@ _STATE_SCHEMA = pa.schema(
         ("watermark", pa.int64()),
         ("idle", pa.bool_()),
         ("event_time", pa.int64()),
+        ("until", pa.int64()),
     ]
 )
-"""`watermark` is what the split allows (NULL: it has sent nothing), `event_time` the last watermark of its subtask."""
+"""`watermark` is what the split allows (NULL: it has sent nothing), `event_time` the last watermark of its subtask. `until`: rows of
+the split with an event time before that are dropped, as a backfill has counted them (NULL: none are; absent in older state)."""
 _TIME_STATE = "event_time"
 _TIME_SCHEMA = pa.schema([("event_time", pa.int64())])
 """The last watermark of a subtask that has no split; what is restored of it counts for a subtask that has none either."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SourceOperatorFactory:
     """Makes the operators that read `source`.
 
@@ -66,19 +70,19 @@ class SourceOperatorFactory:
         return _SourceOperator(self)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Rows:
     batch: RecordBatch
     split_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _OwnWatermark:
     timestamp: int
     split_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _IdleSplit:
     split_id: str
 
@@ -124,6 +128,9 @@ class _SourceOperator(AbstractOperator):
         self._project: ColumnsKernel | None = None
         self._restored: list[Split] = []
         self._restored_times: RestoredEventTime | None = None
+        self._until: dict[str, int] = {}
+        """Of splits that a backfill has read before: event time below which it has counted all rows, ms."""
+        self._backfilled: EventTimes | None = None
         self._stopped = self._drain = False
 
     # ---- coordination
@@ -174,9 +181,10 @@ class _SourceOperator(AbstractOperator):
         """Splits with their positions and event times; handed to the reader when it opens."""
         if restored is None:
             return
-        states = (restored.operator.get(name) for name in (_STATE, _TIME_STATE))
+        states = (restored.operator.get(name) for name in (SPLITS, _TIME_STATE))
         rows, alone = ([] if state is None else state.rows.to_pylist() for state in states)
         self._restored = [Split(row["split_id"], orjson.loads(row["position"])) for row in rows]
+        self._until = {row["split_id"]: row["until"] for row in rows if row.get("until") is not None}
         reached = [row["event_time"] for row in rows or alone]
         self._restored_times = RestoredEventTime(
             # of several old subtasks the one that was behind counts: none of its rows may become late
@@ -195,6 +203,8 @@ class _SourceOperator(AbstractOperator):
             raise InternalError(f"{self._place} was not connected to a split enumerator")
         self._project = None if factory.projection is None else factory.projection.compile()
         self._event_times = EventTimeOutput(factory.strategy, context, self.output, self._place, self._restored_times)
+        if self._until:
+            self._backfilled = EventTimes(factory.strategy, context, self._place)
         reader_context = ReaderContext(
             subtask=context.subtask,
             parallelism=context.parallelism,
@@ -240,6 +250,10 @@ class _SourceOperator(AbstractOperator):
     def _emit(self, read: RecordBatch, split_id: str) -> None:
         if read.num_rows == 0:
             return
+        if split_id in self._until:
+            read = self._not_backfilled(read, self._until[split_id])
+            if read.num_rows == 0:
+                return
         self._not_null.check(read.columns)
         if split_id not in self._out.splits:
             self._leave_finished_splits(1)
@@ -247,6 +261,12 @@ class _SourceOperator(AbstractOperator):
         if self._project is not None:
             rows = read.with_columns(evaluate(self._project, read.columns, f"{self._place}: computed columns"))
         self._out.emit(read, rows, split_id)
+
+    def _not_backfilled(self, read: RecordBatch, until: int) -> RecordBatch:
+        """The rows that a backfill up to `until` has not counted: it read its splits to their ends, whatever the order of their rows."""
+        assert self._backfilled is not None
+        times = self._backfilled.read(read, MIN_TIMESTAMP).timestamps
+        return read if times is None else read.filter(pc.greater_equal(times, until))
 
     def _leave_finished_splits(self, at_least: int) -> None:
         """If there are so many, splits that the reader no longer has do not hold event time back any more."""
@@ -260,8 +280,11 @@ class _SourceOperator(AbstractOperator):
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """The unfinished splits, their positions as JSON, and the event time each has reached."""
         combined = self._out.combined
-        rows = []
-        for split in self._open_reader.snapshot():
+        rows: list[dict[str, object]] = []
+        unfinished = self._open_reader.snapshot()
+        if self._until:
+            self._until = {s.split_id: self._until[s.split_id] for s in unfinished if s.split_id in self._until}
+        for split in unfinished:
             progress = self._out.progress_of(split.split_id)
             rows.append(
                 {
@@ -270,12 +293,10 @@ class _SourceOperator(AbstractOperator):
                     "watermark": None if progress is None else progress.watermark,
                     "idle": None if progress is None else progress.idle,
                     "event_time": combined,
+                    "until": self._until.get(split.split_id),
                 }
             )
-        states = {_STATE: OperatorState(pa.Table.from_pylist(rows, _STATE_SCHEMA))}
-        if not rows and combined is not None:
-            states[_TIME_STATE] = OperatorState(pa.Table.from_pylist([{"event_time": combined}], _TIME_SCHEMA))
-        return OperatorSnapshot(operator=states)
+        return OperatorSnapshot(operator=_operator_state(rows, combined))
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Let the reader acknowledge to the outside."""
@@ -290,3 +311,30 @@ class _SourceOperator(AbstractOperator):
         if reader is not None:
             with named(self._place):
                 reader.close()
+
+
+def backfilled_state(splits: Sequence[Split], until: int | None) -> dict[str, OperatorState]:
+    """The state of a subtask with these splits, of which a backfill has counted all rows with an event time before `until`, ms.
+
+    Its event time has come to `until` − 1, in each of the splits; None: the source has no event time, and nothing is dropped.
+    """
+    reached = None if until is None else until - 1
+    rows: list[dict[str, object]] = [
+        {
+            "split_id": split.split_id,
+            "position": orjson.dumps(dict(split.position)).decode(),
+            "watermark": reached,
+            "idle": None if reached is None else False,
+            "event_time": reached,
+            "until": until,
+        }
+        for split in splits
+    ]
+    return _operator_state(rows, reached)
+
+
+def _operator_state(rows: list[dict[str, object]], event_time: int | None) -> dict[str, OperatorState]:
+    states = {SPLITS: OperatorState(pa.Table.from_pylist(rows, _STATE_SCHEMA))}
+    if not rows and event_time is not None:
+        states[_TIME_STATE] = OperatorState(pa.Table.from_pylist([{"event_time": event_time}], _TIME_SCHEMA))
+    return states

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.functions import MaskKernel, PredicateFunction
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import evaluate
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SplitFactory:
     """Makes operators that send a row to every branch whose predicate is true, and rows of no branch to the main output.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from flowrun.core.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SplitEventTime:
     """How far a split allows event time to come, ms, and whether it is idle."""
 
@@ -15,7 +14,7 @@ class SplitEventTime:
     idle: bool = False
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _SplitProgress:
     watermark: int
     touched_ms: int

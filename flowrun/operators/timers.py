@@ -7,13 +7,11 @@ timers fire in order of time, those of one time in order of registration.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.operator import ProcessingTimeService
@@ -161,42 +159,6 @@ class InternalTimerService:
         self._queues[TimeDomain.PROCESSING_TIME].add(Timer(timestamp, key, namespace))
         self._wait.rearm()
 
-    def register_many(
-        self,
-        domain: TimeDomain,
-        timestamps: npt.NDArray[np.int64],
-        key_columns: Sequence[pa.Array],
-        namespaces: pa.Array | None = None,
-    ) -> None:
-        """Register one timer a row; equal rows are folded in Arrow first, so that Python runs once a distinct timer.
-
-        Args:
-            domain: which time they wait for.
-            timestamps: ms, one a row.
-            key_columns: the key columns, in the order of the key schema.
-            namespaces: one a row, of the namespace type; None for none.
-        """
-        names = [f"k{i}" for i in range(len(key_columns))]
-        columns = {"t": pa.array(timestamps), **dict(zip(names, key_columns, strict=True))}
-        if namespaces is not None:
-            columns.update(_flattened(namespaces))
-        table = pa.table(columns)
-        distinct = table.group_by(list(columns), use_threads=False).aggregate([])
-        queue = self._queues[domain]
-        for timer in self._timers_of(distinct, names, namespaces is not None):
-            queue.add(timer)
-        if domain is TimeDomain.PROCESSING_TIME:
-            self._wait.rearm()
-
-    def _timers_of(self, table: pa.Table, key_names: Sequence[str], with_namespace: bool) -> list[Timer]:
-        keys = list(zip(*(table[n].to_pylist() for n in key_names), strict=True))
-        namespaces: Any = repeat(None, table.num_rows)
-        if with_namespace:
-            parts = [table[n].to_pylist() for n in table.column_names if n.startswith("n")]
-            is_struct = pa.types.is_struct(self._namespace_type)
-            namespaces = list(zip(*parts, strict=True)) if is_struct else parts[0]
-        return [Timer(*t) for t in zip(table["t"].to_pylist(), keys, namespaces, strict=True)]
-
     def delete_event_time(self, timestamp: int, key: Key, namespace: Any = None) -> None:
         """Forget an event-time timer, if it is registered."""
         self._queues[TimeDomain.EVENT_TIME].remove(Timer(timestamp, key, namespace))
@@ -280,13 +242,6 @@ class InternalTimerService:
         for row, domain in zip(rows, table[DOMAIN_COLUMN].to_pylist(), strict=True):
             self._queues[TimeDomain(domain)].add(Timer(*row))
         self._wait.rearm()
-
-
-def _flattened(namespaces: pa.Array) -> dict[str, pa.Array]:
-    """Columns to group by: Arrow groups by the fields of a struct, not by the struct."""
-    if pa.types.is_struct(namespaces.type):
-        return {f"n{i}": part for i, part in enumerate(namespaces.flatten())}
-    return {"n": namespaces}
 
 
 def _stored(namespace: Any, kind: pa.DataType) -> Any:

@@ -8,12 +8,11 @@ such rows and nowhere else. Two passes over block minima and maxima find out whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from flowrun.core.record import record
 
 Int64s = npt.NDArray[np.int64]
 
@@ -21,7 +20,7 @@ BLOCK_ROWS = 64
 """Rows that are judged together at first: few enough to span less time than the usual delay, many enough to be cheap."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Progress:
     """What a batch does to event time.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from flowrun.api.functions import ValueFunction
+from flowrun.core.record import record
 
 
 class WatermarkKind(Enum):
@@ -26,7 +26,7 @@ class OnDisorder(Enum):
     IGNORE = "ignore"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WatermarkStrategy:
     """How rows get event time and what watermarks follow them. Build it with one of the class methods.
 

@@ -5,13 +5,12 @@ The strategies are in `watermark_strategy`, the rule of cutting batches in `wate
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 
 from flowrun.api.operator import ChainingStrategy
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.record import record
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.event_time_output import EventTimeOutput, RestoredEventTime
 from flowrun.operators.split_watermarks import PerSplitWatermarks, SplitEventTime
@@ -30,7 +29,7 @@ _STATE = "watermark"
 _STATE_SCHEMA = pa.schema([("subtask", pa.int32()), ("parallelism", pa.int32()), ("watermark", pa.int64())])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimestampsAndWatermarksFactory:
     """Makes operators that give rows event time and watermarks; watermarks from upstream end there, except MAX."""
 

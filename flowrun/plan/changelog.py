@@ -8,10 +8,10 @@ deleting, since it may let one half of an update pass alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from flowrun.api.changelog import ChangelogMode, ChangesTaken, changes_taken_by, mode_of_source
 from flowrun.api.source import Source
+from flowrun.core.record import record
 from flowrun.errors import Diagnostic, OptionError
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
@@ -156,7 +156,7 @@ def _sink_hint(table: TableReference) -> str:
     return "use " + "; or ".join(ways)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _AppendOnly:
     """An operator that cannot take changes on some of its inputs."""
 

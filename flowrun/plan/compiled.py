@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import TypeRoot
 from flowrun.plan.compiler import compile_columns, compile_value
 from flowrun.plan.expressions import Expression
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Projection:
     """Rows → the same number of rows with one column an expression. Implements `ColumnsFunction`.
 
@@ -43,7 +43,7 @@ class Projection:
         return kernel
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Predicate:
     """Rows → a mask; NULL counts as false. Implements `PredicateFunction`.
 
@@ -62,7 +62,12 @@ class Predicate:
         return compile_value(self.expression)
 
 
-@dataclass(frozen=True)
+def predicate_of(condition: Expression | None) -> Predicate | None:
+    """The predicate of an optional condition."""
+    return None if condition is None else Predicate(condition)
+
+
+@record(slots=False)
 class Value:
     """Rows → one array. Implements `ValueFunction`."""
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from flowrun.core.record import record
 from flowrun.plan.changelog import changelog_modes
 from flowrun.plan.explain import plan_json, plan_mermaid, plan_text
 from flowrun.plan.nodes import Plan
 from flowrun.plan.rewrites import RULES, Rule
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Optimised:
     """A plan after the rules, and the names of those that changed what an explained plan shows, in order."""
 

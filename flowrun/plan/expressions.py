@@ -7,13 +7,14 @@ Spark translation into SQL text. Everything a node needs is inside it, so trees 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, DataType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Expression:
     """A value per row. `type` is its SQL type; NULL may always occur."""
 
@@ -25,7 +26,7 @@ class Expression:
         return ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnRef(Expression):
     """An input column, by position; `name` is for reading only."""
 
@@ -36,7 +37,7 @@ class ColumnRef(Expression):
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Literal(Expression):
     """A constant. `value` is None or the Python value that `pa.scalar(value, type.arrow)` accepts
     (timestamps and dates as datetime objects, decimals as `decimal.Decimal`, day-time intervals as int ms, year-month as int months).
@@ -59,7 +60,7 @@ class Literal(Expression):
         return str(self.value)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call(Expression):
     """A call of a registered scalar function; operators are functions too (`+`, `=`, `LIKE` …).
 
@@ -79,7 +80,7 @@ class Call(Expression):
         return f"{self.function}({', '.join(map(str, self.arguments))})"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class And(Expression):
     """Three-valued conjunction of two or more operands, guarded left to right."""
 
@@ -94,7 +95,7 @@ class And(Expression):
         return "(" + " AND ".join(map(str, self.operands)) + ")"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Or(Expression):
     """Three-valued disjunction of two or more operands, guarded left to right."""
 
@@ -109,7 +110,7 @@ class Or(Expression):
         return "(" + " OR ".join(map(str, self.operands)) + ")"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Case(Expression):
     """The result of the first branch whose condition is true, else `otherwise`; branches already share `type`.
 
@@ -128,7 +129,7 @@ class Case(Expression):
         return f"CASE {whens} ELSE {self.otherwise} END"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cast(Expression):
     """A conversion to `type`; `safe` (TRY_CAST) gives NULL where plain CAST would fail."""
 
@@ -143,7 +144,7 @@ class Cast(Expression):
         return f"{'TRY_CAST' if self.safe else 'CAST'}({self.operand} AS {self.type})"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InList(Expression):
     """Membership in a list of constants of the operand's type, three-valued: a NULL in the list makes a miss NULL."""
 
@@ -161,7 +162,7 @@ class InList(Expression):
         return f"({self.operand} {'NOT IN' if self.negated else 'IN'} ({inner}))"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FieldAccess(Expression):
     """A field of a ROW; NULL if the row is NULL."""
 
@@ -176,7 +177,7 @@ class FieldAccess(Expression):
         return f"{self.operand}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PythonCall(Expression):
     """A call of a user's Python function; arguments already have the types that it declares.
 
@@ -202,7 +203,7 @@ class PythonCall(Expression):
         return f"{self.name}({', '.join(map(str, self.arguments))})"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UserAggregateReference:
     """A user's Python aggregate: `reference` is `module:name`, looked up in the folders of `search_path` first.
 
@@ -217,7 +218,7 @@ class UserAggregateReference:
     retractable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AggregateCall:
     """One aggregate of a grouping: function, arguments over the input row, and which rows count.
 

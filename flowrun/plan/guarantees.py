@@ -7,9 +7,9 @@ that goes back to the same point, and sinks that show nothing which a failure co
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from flowrun.api.source import Boundedness, Delivery, Source
+from flowrun.core.record import record
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.plan.nodes import Plan, PlanNode, Scan, Sink, TableReference, walk_plan
 from flowrun.plan.tables import create_sink, create_source
@@ -17,7 +17,7 @@ from flowrun.plan.tables import create_sink, create_source
 AT_LEAST_ONCE_MODE = "at_least_once"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Endpoint:
     """A source or sink by the user's name, with its connector and what that can promise."""
 
@@ -26,7 +26,7 @@ class Endpoint:
     delivery: Delivery
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SinkGuarantee:
     """What holds for the rows of one sink. `delivery` None: they may be lost and repeated. `reasons` say what is in the way of more."""
 
@@ -121,6 +121,21 @@ def plan_guarantees(plan: Plan) -> tuple[SinkGuarantee, ...]:
         )
         for node in plan.sinks
     )
+
+
+def batch_guarantees(plan: Plan) -> tuple[SinkGuarantee, ...]:
+    """What holds for each sink of a plan that runs as a batch: a run that fails shows nothing, the next one begins anew.
+
+    Raises OptionError as making its sinks does.
+    """
+    return tuple(_batch_guarantee(node) for node in plan.sinks)
+
+
+def _batch_guarantee(sink: Sink) -> SinkGuarantee:
+    if create_sink(sink.table, sink.schema, unbounded=False).delivery is Delivery.EXACTLY_ONCE:
+        return SinkGuarantee(sink.table.name, Delivery.EXACTLY_ONCE)
+    reason = f"connector {sink.table.connector} cannot take back rows: another run writes them again"
+    return SinkGuarantee(sink.table.name, Delivery.AT_LEAST_ONCE, (reason,))
 
 
 def _endpoint(table: TableReference, delivery: Delivery) -> Endpoint:

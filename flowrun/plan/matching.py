@@ -5,15 +5,16 @@ Semantics are Apache Flink's: ONE ROW PER MATCH, patterns without alternation, P
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from enum import Enum
 
+from flowrun.core.record import record
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.nodes import PlanNode, TimeDomain
 from flowrun.plan.relational import SortKey
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PatternVariable:
     """One variable of a pattern and how many consecutive rows it takes: `least` to `most` (None: any number)."""
 
@@ -32,7 +33,7 @@ class Navigation(Enum):
     NEXT = "NEXT"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PatternColumn(Expression):
     """A column of one matched row; NULL if there is no such row.
 
@@ -58,7 +59,7 @@ class PatternColumn(Expression):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PatternAggregate(Expression):
     """An aggregate over the rows matched by a variable (None: by any) so far; its arguments read the row as `ColumnRef`s."""
 
@@ -78,7 +79,7 @@ class AfterMatch(Enum):
     SKIP_TO_LAST = "SKIP TO LAST"
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class MatchRecognize(PlanNode):
     """One row a match: partition columns, then measures.
 
@@ -105,8 +106,3 @@ class MatchRecognize(PlanNode):
     @property
     def inputs(self) -> tuple[PlanNode, ...]:
         return (self.input,)
-
-
-def moved(column: PatternColumn, index: int) -> PatternColumn:
-    """The same pattern column at another position of the input."""
-    return replace(column, index=index)

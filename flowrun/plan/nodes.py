@@ -7,10 +7,11 @@ its rows carry event time; nodes check their own invariants when built.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from flowrun.api.connector import PushedFilter
+from flowrun.core.record import record
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, timestamp
@@ -21,7 +22,7 @@ WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NodeHints:
     """What the user said about a node besides its meaning; `name` is the step's or source's name.
 
@@ -66,7 +67,7 @@ class OnDisorder(Enum):
     IGNORE = "ignore"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WatermarkSpec:
     """Event time and watermarks of a scan.
 
@@ -87,7 +88,7 @@ class WatermarkSpec:
     on_disorder: OnDisorder = OnDisorder.FAIL
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableReference:
     """A source or sink table as declared: connector, flat options as given (already checked), format and keys."""
 
@@ -104,7 +105,7 @@ class TableReference:
 
 
 # eq=False: nodes compare by identity, because sharing a node (scan once) differs from repeating it.
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class PlanNode:
     """A step of a plan. `schema` is its main output."""
 
@@ -122,7 +123,7 @@ class PlanNode:
         return any(i.event_time for i in self.inputs)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Scan(PlanNode):
     """Reads a table. `physical` are the columns the connector delivers; `schema` adds the computed ones.
 
@@ -146,7 +147,7 @@ class Scan(PlanNode):
         return self.watermark is not None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Calc(PlanNode):
     """Filters rows, then projects: `schema` has one column per projection. `condition` reads the input's columns."""
 
@@ -159,7 +160,7 @@ class Calc(PlanNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Union(PlanNode):
     """All rows of all inputs (UNION ALL); schemas are equal."""
 
@@ -174,7 +175,7 @@ class Union(PlanNode):
         return all(i.event_time for i in self.members)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Split(PlanNode):
     """Sends each row to every branch whose predicate is true; rows of no branch go on to the main output."""
 
@@ -186,7 +187,7 @@ class Split(PlanNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class SideOutput(PlanNode):
     """The rows that `input` sends to the side output `tag` (a split's branch, a window's late rows, a process function's)."""
 
@@ -198,7 +199,7 @@ class SideOutput(PlanNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class PythonMap(PlanNode):
     """A Python function over batches or rows; `flat` may change the number of rows. `function` is `module:name`, looked up in the
     folders of `search_path` before Python's own path.
@@ -223,7 +224,7 @@ class NullKeys(Enum):
     DROP = "drop"
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Process(PlanNode):
     """A Python process function, with state and timers a key if it has keys.
 
@@ -247,7 +248,7 @@ class Process(PlanNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TumblingWindow:
     """Aligned, back to back; windows start at multiples of `size_ms` plus `offset_ms`."""
 
@@ -255,7 +256,7 @@ class TumblingWindow:
     offset_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SlidingWindow:
     """Aligned, of `size_ms`, one every `slide_ms`."""
 
@@ -264,7 +265,7 @@ class SlidingWindow:
     offset_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CumulativeWindow:
     """Aligned windows of `size_ms` that also fire every `step_ms` with what came so far; `step_ms` divides `size_ms`."""
 
@@ -273,14 +274,14 @@ class CumulativeWindow:
     offset_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionWindow:
     """Per key, closed by `gap_ms` without rows; windows that touch merge."""
 
     gap_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CountWindow:
     """Per key, over the last `size` rows, fired every `slide` rows (`slide` = `size`: tumbling)."""
 
@@ -288,7 +289,7 @@ class CountWindow:
     slide: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GlobalWindow:
     """One window per key for ever; fires by its trigger, or once at the end of bounded input."""
 
@@ -296,7 +297,7 @@ class GlobalWindow:
 WindowSpec = TumblingWindow | SlidingWindow | CumulativeWindow | SessionWindow | CountWindow | GlobalWindow
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TriggerSpec:
     """When a window fires, besides its default.
 
@@ -316,7 +317,7 @@ class TriggerSpec:
     purge: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EvictorSpec:
     """Which rows are dropped before a firing: all but the last `count`, or those more than `time_ms` older than the newest."""
 
@@ -324,7 +325,7 @@ class EvictorSpec:
     time_ms: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class WindowAggregate(PlanNode):
     """Groups by `keys` and window, and aggregates. Output columns: keys, window_start, window_end, aggregates.
 
@@ -357,7 +358,7 @@ class WindowAggregate(PlanNode):
         return self.domain is TimeDomain.EVENT and self.input.event_time
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Sink(PlanNode):
     """Writes its input to a table; `schema` is the table's, equal in types to the input's."""
 
@@ -383,7 +384,7 @@ def window_aggregate_schema(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Settings:
     """Settings of a pipeline that its meaning or its graph depends on; runtime tuning included. Durations in ms, sizes in bytes."""
 
@@ -406,7 +407,7 @@ class Settings:
     """Into how many parts by value a key's rows are split then."""
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Plan:
     """A whole pipeline: its sinks (everything else is reached from them), name, settings and original text."""
 

@@ -7,9 +7,9 @@ joins, window aggregates, top-N and deduplication. Semantics are Apache Flink's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import timestamp
 from flowrun.plan.expressions import AggregateCall, Expression
@@ -21,14 +21,14 @@ WINDOW_TIME = "window_time"
 # -- rows in, rows out ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Values(PlanNode):
     """Constant rows: `rows[i][j]` is the literal of row i, column j. Bounded; without event time."""
 
     rows: tuple[tuple[Expression, ...], ...]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class AssignTime(PlanNode):
     """The same rows with the TIMESTAMP or TIMESTAMP_LTZ column `column` as their event time; watermarks pass as they are.
 
@@ -43,7 +43,7 @@ class AssignTime(PlanNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Expand(PlanNode):
     """Every row once for each of `projections`, in that order (GROUPING SETS): one expression a column of `schema` in each."""
 
@@ -55,7 +55,7 @@ class Expand(PlanNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Unnest(PlanNode):
     """Every row once for each element of the ARRAY, MAP or MULTISET column `collection`: input columns, then the element's.
 
@@ -75,7 +75,7 @@ class Unnest(PlanNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class TableFunctionCall(PlanNode):
     """Every row once for each row that a Python table function gives for it: input columns, then the function's.
 
@@ -93,7 +93,7 @@ class TableFunctionCall(PlanNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class WindowTableFunction(PlanNode):
     """Every row once for each window that it belongs to: input columns, then window_start, window_end (TIMESTAMP(3)) and window_time.
 
@@ -118,7 +118,7 @@ class WindowTableFunction(PlanNode):
 # -- aggregates ----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class GroupAggregate(PlanNode):
     """Groups by `keys` without end and keeps each group's result up to date: keys, then aggregates. NULL is a key like any other.
 
@@ -146,7 +146,7 @@ class FrameUnit(Enum):
     RANGE = "range"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Frame:
     """Which rows OVER covers: from `preceding` rows (ROWS) or ms (RANGE) before the current one, None: from the first, up to it."""
 
@@ -161,7 +161,7 @@ class NullOrder(Enum):
     LAST = "last"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SortKey:
     """A column of an order. SQL's default is NULLs first ascending and last descending (NULL is the least value), as in Flink."""
 
@@ -170,7 +170,7 @@ class SortKey:
     nulls: NullOrder = NullOrder.FIRST
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OverCall:
     """One OVER call as the query says it. `call.function` is an aggregate, or ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, NTILE, …"""
 
@@ -180,7 +180,7 @@ class OverCall:
     frame: Frame | None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Over(PlanNode):
     """Input columns, then one column an OVER call: the form in which queries are written. Recognition turns it into `OverAggregate`
     or, with the condition above it, into `Rank`, `Deduplicate` or their window forms.
@@ -194,7 +194,7 @@ class Over(PlanNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class OverAggregate(PlanNode):
     """Input columns, then one column a call, computed over `frame` of the rows of the same `keys` in order of `order`.
 
@@ -226,7 +226,7 @@ class RankFunction(Enum):
     DENSE_RANK = "DENSE_RANK"
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Rank(PlanNode):
     """The rows of each partition whose rank is in `first` ≤ rank ≤ `last`, kept up to date (top-N). With `rank_column` the rank
     (BIGINT) follows the input columns. Without `partition` there is one; ORDER BY … LIMIT is that too. Ties come in arrival order.
@@ -257,7 +257,7 @@ class Keep(Enum):
     LAST = "last"
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Deduplicate(PlanNode):
     """One row a key: the first or last by time attribute `time`. Schema is the input's (with `rank_column` a BIGINT 1 follows).
 
@@ -277,7 +277,7 @@ class Deduplicate(PlanNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class WindowRank(PlanNode):
     """`Rank` within windows: emitted once, as inserts, when the window closes. `window` are the positions of start and end.
 
@@ -302,7 +302,7 @@ class WindowRank(PlanNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class TemporalSort(PlanNode):
     """All rows in order of a time attribute ascending, then of the other keys. Rows come out when the watermark passes them."""
 
@@ -344,7 +344,7 @@ class JoinKind(Enum):
         return self in (JoinKind.SEMI, JoinKind.ANTI)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class _TwoInputs(PlanNode):
     left: PlanNode
     right: PlanNode
@@ -355,7 +355,7 @@ class _TwoInputs(PlanNode):
         return (self.left, self.right)
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class Join(_TwoInputs):
     """A regular join: every row is remembered (for the state's time to live) and both sides may update.
 
@@ -378,7 +378,7 @@ class Join(_TwoInputs):
         return False
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class WindowJoin(_TwoInputs):
     """A join of rows of equal windows (and equal keys), emitted as inserts when the window closes, which also forgets them.
 
@@ -393,7 +393,7 @@ class WindowJoin(_TwoInputs):
     domain: TimeDomain = TimeDomain.EVENT
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class IntervalJoin(_TwoInputs):
     """A join of append-only rows with left time + `lower_ms` ≤ right time ≤ left time + `upper_ms` (and equal keys). INNER to FULL.
 
@@ -411,7 +411,7 @@ class IntervalJoin(_TwoInputs):
     condition: Expression | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class TemporalJoin(_TwoInputs):
     """Each left row with the version of its key on the right as of its time (FOR SYSTEM_TIME AS OF). INNER or LEFT; append-only.
 
@@ -428,7 +428,7 @@ class TemporalJoin(_TwoInputs):
     condition: Expression | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class LookupJoin(PlanNode):
     """Each input row with the rows of an outside table that its connector finds for it now. INNER or LEFT.
 

@@ -8,9 +8,10 @@ order by these. The rules of which nodes keep them are Apache Flink's ("Time Att
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
+from flowrun.core.record import record
 from flowrun.core.types import INTERVAL_DAY_TIME, DataType, timestamp
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternColumn
@@ -60,7 +61,7 @@ class Role(Enum):
     WINDOW_TIME = "window time"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowIdentity:
     """Which window a column bounds: windows of equal specification over one clock have equal bounds at all times."""
 
@@ -68,7 +69,7 @@ class WindowIdentity:
     domain: TimeDomain
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnTrait:
     """The role of a column.
 
@@ -89,7 +90,7 @@ class ColumnTrait:
         return self.domain if self.role in (Role.TIME, Role.WINDOW_TIME) else None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Traits:
     """Roles of a node's columns.
 
@@ -110,10 +111,6 @@ class Traits:
         """Whether the batches' event times are the column's values."""
         trait = self.columns[column]
         return trait is not None and trait.current
-
-    def of_role(self, role: Role) -> tuple[int, ...]:
-        """Positions of the columns in a role."""
-        return tuple(i for i, t in enumerate(self.columns) if t is not None and t.role is role)
 
     @property
     def window(self) -> WindowIdentity | None:

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from flowrun.core.record import record
 from flowrun.errors import Diagnostic, PipelineError, UnsupportedPlanError
 from flowrun.frontend.pipeline import LoadedPipeline, load_pipeline, load_text
 from flowrun.frontend.source_text import SourceText
-from flowrun.graph.job_graph import JobGraph, JobSettings
+from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.job_graph_generator import build_job_graph
-from flowrun.graph.stream_graph import GraphSettings, StreamGraph
+from flowrun.graph.stream_graph import StreamGraph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering import lower
+from flowrun.lowering.settings import graph_settings
 from flowrun.plan.changelog import check_changelogs
-from flowrun.plan.guarantees import SinkGuarantee, plan_guarantees
-from flowrun.plan.nodes import Plan, Settings
+from flowrun.plan.guarantees import SinkGuarantee, batch_guarantees, plan_guarantees
+from flowrun.plan.nodes import Plan
 from flowrun.plan.rewrites import optimise
 from flowrun.runners.pipeline_text import check_folders, check_withheld, text_to_keep
 from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
 from flowrun.state.checkpoints import PipelineText
 
+BATCH = "batch"
+"""The mode that runs on Spark."""
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class CompiledPipeline:
     """A pipeline without errors, in every form between its text and its tasks.
+
+    One in batch mode runs on Spark, which starts from the optimised plan: it has no transformations and empty graphs.
 
     Attributes:
         plan: as written.
@@ -52,12 +59,26 @@ class CompiledPipeline:
         return bool(self.plan.sinks)
 
     @property
+    def is_batch(self) -> bool:
+        """Whether it runs on Spark."""
+        return self.plan.settings.mode == BATCH
+
+    @property
     def guarantees(self) -> tuple[SinkGuarantee, ...]:
         """What holds for each sink after a failure."""
-        return plan_guarantees(self.optimised)
+        return batch_guarantees(self.optimised) if self.is_batch else plan_guarantees(self.optimised)
 
     def render(self, stage: str, output: str) -> str:
-        """One stage (`plan`, `transformations`, `stream`, `job` or `execution`) as `text`, `json` or `mermaid`."""
+        """One stage (`plan`, `transformations`, `stream`, `job` or `execution`) as `text`, `json` or `mermaid`.
+
+        Raises:
+            UnsupportedPlanError: a pipeline in batch mode has a plan only.
+        """
+        if self.is_batch and stage != "plan":
+            raise UnsupportedPlanError(
+                f"a pipeline in batch mode runs on Spark: it has no stage '{stage}'",
+                hint="--stage spark shows what Spark makes of it, --set settings.mode=streaming what it is as a stream",
+            )
         # Imported here: explaining knows every operator, running needs few of them (DESIGN §12.9).
         from flowrun.graph.explain import Format, render_job_graph, render_stream_graph, render_transformations
         from flowrun.runtime.explain import render_execution_graph
@@ -81,7 +102,7 @@ class CompiledPipeline:
 def compile_pipeline(
     path: Path, variables: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
 ) -> CompiledPipeline:
-    """Everything up to the job graph.
+    """Everything up to the job graph; up to the optimised plan if its mode is batch.
 
     Args:
         path: the pipeline file.
@@ -90,7 +111,7 @@ def compile_pipeline(
 
     Raises:
         PipelineError: the pipeline has errors; carries all of them.
-        UnsupportedPlanError: the pipeline asks for a mode that this version cannot run.
+        UnsupportedPlanError: no operator can do what the pipeline asks for.
     """
     loaded = load_pipeline(path, variables, overrides)
     return _compile(path, loaded, text_to_keep(path, loaded.plan, variables or {}, overrides or {}))
@@ -99,7 +120,7 @@ def compile_pipeline(
 def compile_kept(
     kept: PipelineText, variables: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
 ) -> CompiledPipeline:
-    """Everything up to the job graph, from the text that a checkpoint kept.
+    """Everything up to the job graph, from the text that a checkpoint kept; always as a stream, whatever its mode is.
 
     Relative paths of connectors start in the present working directory: the caller goes to `kept.working_directory`.
 
@@ -116,23 +137,21 @@ def compile_kept(
     all_variables = {**kept.variables, **(variables or {})}
     all_overrides = {**kept.overrides, **(overrides or {})}
     folder = Path(kept.directory)
-    loaded = load_text(SourceText(kept.file_name, kept.text), folder, all_variables, all_overrides)
+    as_stream = {**all_overrides, "settings.mode": "streaming"}
+    loaded = load_text(SourceText(kept.file_name, kept.text), folder, all_variables, as_stream)
     path = Path(kept.file_name)
     return _compile(path, loaded, text_to_keep(path, loaded.plan, all_variables, all_overrides, folder))
 
 
 def _compile(path: Path, loaded: LoadedPipeline, text: PipelineText) -> CompiledPipeline:
     settings = loaded.plan.settings
-    if settings.mode != "streaming":
-        raise UnsupportedPlanError(
-            f"{path}: mode '{settings.mode}' is not in this version",
-            hint="bounded sources end by themselves in streaming mode: leave the mode out",
-        )
     optimised = optimise(loaded.plan)
-    _check_changelogs(optimised, path)
-    sinks = lower(optimised)
+    sinks: tuple[Transformation, ...] = ()
+    if settings.mode != BATCH:
+        _check_changelogs(optimised, path)
+        sinks = lower(optimised)
     stream_graph = StreamGraph(loaded.plan.name, (), (), graph_settings(settings))
-    if sinks:  # a script may only describe tables
+    if sinks:  # there are none in batch mode, and a script may only describe tables
         stream_graph = build_stream_graph(loaded.plan.name, sinks, stream_graph.settings)
     job_graph = build_job_graph(stream_graph)
     return CompiledPipeline(
@@ -152,20 +171,3 @@ def _check_changelogs(plan: Plan, path: Path) -> None:
             for p in problems
         ]
         raise PipelineError(shown)
-
-
-def graph_settings(settings: Settings) -> GraphSettings:
-    """The settings of a pipeline that shape its graphs and its runtime."""
-    return GraphSettings(
-        parallelism=settings.parallelism,
-        max_parallelism=settings.max_parallelism,
-        chaining=settings.chaining,
-        job=JobSettings(
-            buffer_timeout_ms=settings.buffer_timeout_ms,
-            object_reuse=settings.object_reuse,
-            batch_rows=settings.batch_rows,
-            latency_interval_ms=settings.latency_interval_ms,
-            checkpoint=settings.checkpoint,
-            restart=settings.restart,
-        ),
-    )

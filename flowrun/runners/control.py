@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from flowrun.core.clock import Clock
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.runners.registry import JobEntry
 from flowrun.runtime.messages import JobStatus
@@ -49,7 +49,7 @@ class ControllableJob(Protocol):
     ) -> Ticket: ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Order:
     """What somebody asks of a job.
 
@@ -210,7 +210,7 @@ class JobControl:
                 return
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Placed:
     order: Order
     ticket: Ticket | None

@@ -10,9 +10,9 @@ import selectors
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 
 from flowrun.core.clock import Clock, SystemClock
+from flowrun.core.record import record
 from flowrun.errors import ClusterError, FlowrunError
 from flowrun.runners.control import ControllableJob, JobControl
 from flowrun.runners.registry import LOOPBACK, JobEntry, JobRegistry, new_entry
@@ -104,7 +104,7 @@ class ControlEndpoint:
                 del self._busy[threading.current_thread()]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Connection:
     socket: socket.socket
     until_ns: int

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow.fs as pafs
 
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import CheckpointMetadata
 from flowrun.state.storage.location import Location, resolve
@@ -14,7 +15,7 @@ from flowrun.state.storage.metadata_file import read_metadata
 from flowrun.state.storage.names import METADATA_FILE, checkpoint_number
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListedSnapshot:
     """A checkpoint or savepoint, complete or not.
 
@@ -49,7 +50,7 @@ class ListedSnapshot:
         return self.metadata is not None or self.problem is not None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListedFolder:
     """What one folder holds: the checkpoints of a job, or savepoints; by number, oldest first."""
 

@@ -6,7 +6,6 @@ Everything comes from the metadata; state files are not read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import orjson
@@ -15,6 +14,7 @@ import pyarrow as pa
 from flowrun.api.source import JsonValue
 from flowrun.api.state import KEY_COLUMNS_METADATA, OperatorState
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.operators.state_meanings import Meanings
 from flowrun.runtime.checkpoint.recorded_graph import RecordedExchange, recorded_exchanges, recorded_meanings
 from flowrun.state.checkpoints import CheckpointMetadata, FileReference, KeyedTableState, OperatorMetadata
@@ -23,7 +23,7 @@ COMMITTABLES = "committables"
 SPLITS = "splits"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DescribedColumn:
     """A column of a state table. `meaning` is what it holds, where the name does not say."""
 
@@ -33,7 +33,7 @@ class DescribedColumn:
     meaning: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupSpread:
     """How the rows of a keyed table lie in its key groups; rows that do not count any more included."""
 
@@ -44,7 +44,7 @@ class GroupSpread:
     largest_group: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DescribedTable:
     """A piece of an operator's state.
 
@@ -70,7 +70,7 @@ class DescribedTable:
     spread: GroupSpread | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SourcePosition:
     """How far one split was read. `watermark` in epoch ms; None: none yet."""
 
@@ -80,7 +80,7 @@ class SourcePosition:
     watermark: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PendingCommit:
     """Something that a sink wrote and that was not committed when the checkpoint was taken."""
 
@@ -90,7 +90,7 @@ class PendingCommit:
     payload: JsonValue
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DescribedOperator:
     """One operator with everything that it remembers."""
 
@@ -105,7 +105,7 @@ class DescribedOperator:
         return sum(t.size for t in self.tables)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DescribedExchange:
     """What was in flight on one exchange. `watermarks`: (lowest, highest) that its channels had seen, epoch ms; None: aligned."""
 
@@ -118,7 +118,7 @@ class DescribedExchange:
     watermarks: tuple[int, int] | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Description:
     """One checkpoint or savepoint."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
 
 from flowrun.api.state import KEY_GROUP_COLUMN
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.runners.inspection_tables import SUBTASK_COLUMN, StateDatabase, StateTable, quoted
 from flowrun.runners.inspection_verification import damaged_files
@@ -17,7 +17,7 @@ from flowrun.state.storage.locate import SnapshotPath
 _ROWS_AT_A_TIME = 4_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableDifference:
     """One table in two snapshots. All counts are of rows that operators would restore.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from flowrun.api.state import KEY_GROUP_COLUMN
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import CheckpointMetadata, FileReference, KeyedTableState, OperatorMetadata
 from flowrun.state.storage.folding import SEGMENT_COLUMN, key_columns, restored_schema
@@ -32,7 +32,7 @@ _IDENTITIES = {"splits": ("split_id",), "committables": ("commit_id",)}
 _PLAIN = re.compile(r"[^0-9A-Za-z]+")
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class StateTable:
     """One table of one operator.
 

@@ -12,9 +12,10 @@ import socket
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
+from flowrun.core.record import record
 from flowrun.errors import ClusterError
 
 LOOPBACK = "127.0.0.1"
@@ -26,7 +27,7 @@ _OTHERS = 0o077
 _MOST_BYTES = 65_536
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobEntry:
     """A running job as it is registered.
 

@@ -7,7 +7,7 @@ process they are called directly; between processes the same calls travel as mes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from flowrun.api.sink import Committable
 from flowrun.api.source import Split
 from flowrun.api.state import OperatorState
 from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch
+from flowrun.core.record import record
 from flowrun.graph.job_graph import JobSettings
 from flowrun.runtime.checkpoint.events import CheckpointsStatus
 from flowrun.runtime.jobmaster.execution import ExecutionState
@@ -22,7 +23,7 @@ from flowrun.runtime.jobmaster.execution_graph import ExecutionVertex, Execution
 from flowrun.state.checkpoints import KeyedTableState, SubtaskSnapshot
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskDeployment:
     """What an executor needs to run one subtask.
 
@@ -45,7 +46,7 @@ class TaskDeployment:
     lineage: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RestoredTask:
     """What a subtask goes on from. Reading the rows is the task's own work, on its own thread.
 
@@ -65,7 +66,7 @@ class RestoredTask:
     finished: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RestoredOperator:
     """The state of one operator for one new subtask."""
 
@@ -73,7 +74,7 @@ class RestoredOperator:
     operator: Mapping[str, OperatorState] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RestoredChannel:
     """What was in flight on one channel of an old consumer subtask, with what that channel's valve had seen.
 
@@ -92,7 +93,7 @@ class RestoredChannel:
     """As in `ChannelProgress`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskFailure:
     """Why a subtask failed. `operator` is None if no operator is to blame; `secondary` came up while cleaning up."""
 
@@ -102,7 +103,7 @@ class TaskFailure:
     secondary: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskUpdate:
     """A subtask reached a state."""
 
@@ -112,7 +113,7 @@ class TaskUpdate:
     failure: TaskFailure | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SplitRequest:
     """A reader asks for a split."""
 
@@ -120,7 +121,7 @@ class SplitRequest:
     attempt_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommittablesReport:
     """A sink hands over committables. `at_end`: they are of `finish` and wait for the whole job to end well."""
 
@@ -131,7 +132,7 @@ class CommittablesReport:
     at_end: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointAcknowledgement:
     """A subtask has written its snapshot of a checkpoint, or says in `declined` why it has not."""
 
@@ -216,7 +217,7 @@ class JobState(Enum):
         return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELED)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VertexStatus:
     """One job vertex at one moment; sums over its subtasks unless said otherwise.
 
@@ -256,7 +257,7 @@ class VertexStatus:
     counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobStatus:
     """A job at one moment. `at_ns` is monotonic: two statuses give rates."""
 
@@ -272,15 +273,8 @@ class JobStatus:
     last_failure: str | None = None
     """What the last restart is due to."""
 
-    def records_in_per_second(self, earlier: JobStatus, vertex: int) -> float:
-        """Rows that entered a vertex (by position) each second since an earlier status; 0 if no time passed."""
-        seconds = (self.at_ns - earlier.at_ns) / 1e9
-        if seconds <= 0:
-            return 0.0
-        return (self.vertices[vertex].records_in - earlier.vertices[vertex].records_in) / seconds
 
-
-@dataclass(frozen=True, slots=True)
+@record
 class JobResult:
     """How a job ended: finished or cancelled (a failed one raises).
 

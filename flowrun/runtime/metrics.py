@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
 from flowrun.core.clock import Clock
+from flowrun.core.record import record
 from flowrun.errors import InternalError
 
 HISTOGRAM_WINDOW = 1024
@@ -178,7 +178,7 @@ class TimeAccount:
         return TimeUse(max(now - self._started_ns - idle - pressured, 0), idle, pressured)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeUse:
     """How a time span was spent, ns."""
 

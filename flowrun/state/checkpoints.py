@@ -8,19 +8,20 @@ one) or to the savepoint's folder, so that both can be moved.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 
 from flowrun.api.source import JsonValue
 from flowrun.api.state import KeyGroupRange, OperatorState
 from flowrun.core.elements import CheckpointKind, Event, RecordBatch
+from flowrun.core.record import record
 
 FORMAT_VERSION = 1
 """Of the folder layout, the metadata, the key-group hash and the Parquet columns. A change that old readers cannot read raises it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StateFile:
     """One immutable Parquet file.
 
@@ -41,7 +42,7 @@ class StateFile:
     offsets: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileReference:
     """A file as one checkpoint uses it. `live`: numbers in its `__segment` column that count; None: all rows do."""
 
@@ -49,7 +50,7 @@ class FileReference:
     live: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyedTableState:
     """A keyed state table of one subtask: files oldest first. `key` as in `SegmentedTable`."""
 
@@ -58,7 +59,7 @@ class KeyedTableState:
     key: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OperatorSubtaskState:
     """What one operator of one subtask remembers: keyed tables are in files, operator state is still in memory."""
 
@@ -72,7 +73,7 @@ class OperatorSubtaskState:
         return not self.keyed and not self.operator
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InFlight:
     """Elements of one channel that an unaligned barrier overtook, in order; never barriers, latency markers or ends of input.
 
@@ -91,7 +92,7 @@ class InFlight:
     elements: tuple[RecordBatch | Event, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChannelProgress:
     """Event time of one input channel of a subtask at its snapshot: what its watermark valve had seen. Unaligned checkpoints only."""
 
@@ -104,7 +105,7 @@ class ChannelProgress:
     """False: it was idle, is active again, but its watermark has not caught up, so that it does not hold the others back yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotFigures:
     """What a snapshot of one subtask took. Durations in ms, sizes in bytes.
 
@@ -125,7 +126,7 @@ class SnapshotFigures:
     in_flight_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubtaskSnapshot:
     """What a subtask acknowledges: one entry a chained operator that remembers anything."""
 
@@ -140,7 +141,7 @@ class SubtaskSnapshot:
         return tuple(r.file for o in self.operators for t in o.keyed.values() for r in t.files)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OperatorMetadata:
     """One operator in a checkpoint.
 
@@ -166,13 +167,8 @@ class OperatorMetadata:
     finished: bool = False
     enumerator: JsonValue = None
 
-    @property
-    def is_stateful(self) -> bool:
-        """Whether anything of it must be restored."""
-        return bool(self.subtasks) or self.enumerator is not None
 
-
-@dataclass(frozen=True, slots=True)
+@record
 class PipelineText:
     """The pipeline that the job ran, for resuming without its file."""
 
@@ -188,7 +184,7 @@ class PipelineText:
     """Names of variables that were given but are not kept, as their values are secret; who resumes gives them again."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointMetadata:
     """Everything about a completed checkpoint or savepoint.
 

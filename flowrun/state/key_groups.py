@@ -88,6 +88,23 @@ def hash_columns(columns: Sequence[pa.Array]) -> UInt64s:
     return combined
 
 
+def hashable_columns(schema: pa.Schema) -> tuple[int, ...]:
+    """Positions of the columns that `hash_columns` takes: all but maps, what holds maps, and NULLs without a type.
+
+    >>> hashable_columns(pa.schema({"id": pa.int64(), "tags": pa.map_(pa.string(), pa.string())}))
+    (0,)
+    """
+    return tuple(i for i, field in enumerate(schema) if _is_hashable(field.type))
+
+
+def _is_hashable(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return all(_is_hashable(kind.field(i).type) for i in range(kind.num_fields))
+    if pa.types.is_list(kind):
+        return _is_hashable(kind.value_type)
+    return not (pa.types.is_map(kind) or pa.types.is_null(kind))
+
+
 def _hash_array(array: pa.Array) -> UInt64s:
     kind = array.type
     if pa.types.is_dictionary(kind):

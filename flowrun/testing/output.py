@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +15,10 @@ from flowrun.core.elements import (
     Watermark,
     WatermarkStatus,
 )
+from flowrun.core.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SideBatch:
     """Rows sent to a side output."""
 

@@ -115,3 +115,9 @@ def test_compiled_pipelines_show_their_live_sinks(tmp_path) -> None:  # type: ig
         "sinks: {out: {from: s, connector: print, live: true}}\n"
     )
     assert result_view(compile_pipeline(file).optimised, Console(file=io.StringIO())) is not None
+
+
+def test_a_final_result_is_shown_as_it_comes() -> None:
+    table = ResultTable("SELECT", SCHEMA, updating=False, final=True)
+    table.take(changes((0, "a", 1), (0, "b", 2)))
+    assert [line for line in text_of(table) if line[-1].isdecimal()] == ["a 1", "b 2"]

@@ -4,6 +4,7 @@ import pytest
 
 from flowrun.core.options import Option, OptionType, parse_options
 from flowrun.core.units import parse_duration_ms, parse_memory_bytes
+from flowrun.errors import OptionError
 
 OPTIONS = (
     Option("path", OptionType.STRING, "Where to read.", required=True),
@@ -52,6 +53,14 @@ def test_errors_of_a_pattern_option_name_the_key_as_given() -> None:
     _, errors = parse_options(pattern, {"fields.a.min": "x"}, "connector 'datagen'")
     assert errors[0].option == "fields.a.min"
     assert "'fields.a.min'" in errors[0].message
+
+
+@pytest.mark.parametrize(
+    ("type", "said"), [(OptionType.INT, "expects an integer, got 'x'"), (OptionType.FLOAT, "expects a number, got 'x'")]
+)
+def test_what_an_option_expects_has_its_article(type: OptionType, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        Option("n", type, "A number.").parse("x")
 
 
 @pytest.mark.parametrize("text", ["", "10", "1 lightyear", "s", "1m,2s"])

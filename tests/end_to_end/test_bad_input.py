@@ -305,9 +305,3 @@ def test_a_failure_late_in_the_job_leaves_no_output(flowrun: Command, case: Case
 def test_tracebacks_are_shown_when_asked_for(flowrun: Command, case: Case) -> None:
     case.data.write_text("broken\n")
     assert "Traceback" in flowrun("--traceback", "run", case.pipeline()).err
-
-
-def test_batch_mode_says_that_it_is_not_there(flowrun: Command, case: Case) -> None:
-    outcome = flowrun("run", case.pipeline(), "--mode", "batch")
-    assert outcome.code == 2
-    assert "batch" in outcome.err

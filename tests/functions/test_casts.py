@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flowrun.core import types as t
 from flowrun.core.type_parser import parse_type
-from flowrun.core.types import BIGINT, BOOLEAN, BYTES, DOUBLE, FLOAT, INT, STRING, TINYINT
+from flowrun.core.types import BIGINT, BOOLEAN, BYTES, DOUBLE, FLOAT, INT, STRING, TINYINT, decimal, time, timestamp
 from flowrun.errors import DataError
 from flowrun.functions.casts import cast_array, cast_datum, is_fallible
 
@@ -176,3 +176,29 @@ def test_what_can_fail_is_known():
     assert is_fallible(FLOAT, TINYINT)
     assert not is_fallible(BOOLEAN, INT)
     assert not is_fallible(BYTES, STRING)
+
+
+def test_numbers_of_too_many_digits_are_refused_not_zero():
+    assert cast_array(pa.array([1e300, 1.5]), DOUBLE, decimal(10, 2), safe=True).to_pylist() == [None, Decimal("1.50")]
+    texts = pa.array(["1" + "0" * 80, "1e300", "9" * 38, "0" * 90 + "7"])
+    assert cast_array(texts, STRING, decimal(38, 0), safe=True).to_pylist() == [None, None, Decimal("9" * 38), 7]
+    with pytest.raises(DataError, match="cannot cast"):
+        cast_array(texts, STRING, decimal(38, 0))
+
+
+def test_fractions_are_cut_to_the_precision_of_the_type():
+    moments = pa.array(["2024-01-02 03:04:05.567", "2024-01-02 03:04:06"])
+    second, third = dt.datetime(2024, 1, 2, 3, 4, 5), dt.datetime(2024, 1, 2, 3, 4, 6)
+    assert cast_array(moments, STRING, timestamp(0)).to_pylist() == [second, third]
+    assert cast_array(moments, STRING, timestamp(1)).to_pylist() == [second + dt.timedelta(milliseconds=500), third]
+    assert cast_array(pa.array(["03:04:05.567"]), STRING, time(0)).to_pylist() == [dt.time(3, 4, 5)]
+    assert cast_array(pa.array(["03:04:05.567"]), STRING, time(2)).to_pylist() == [dt.time(3, 4, 5, 560000)]
+
+
+def test_the_least_doubles_have_two_digits_as_in_java():
+    assert cast_array(pa.array([5e-324, -1e-323, 2e10]), DOUBLE, STRING).to_pylist() == [
+        "4.9E-324",
+        "-9.9E-324",
+        "2.0E10",
+    ]
+    assert cast_array(pa.array([1e-45], pa.float32()), FLOAT, STRING).to_pylist() == ["1.4E-45"]

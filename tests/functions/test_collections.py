@@ -168,3 +168,8 @@ def test_array_functions_equal_python_row_by_row(left, right, sliced):
     numbers = [None if x is None else [v for v in x if v is not None] for x in left]
     assert call("ARRAY_MAX", a, sliced=sliced) == [max(x) if x else None for x in numbers]
     assert call("ARRAY_MIN", a, sliced=sliced) == [min(x) if x else None for x in numbers]
+
+
+def test_join_with_a_null_text_for_nulls_is_null():
+    column = Column([[], ["a", None], ["a", None]], array(STRING))
+    assert call("ARRAY_JOIN", column, ",", Column([None, None, "?"])) == [None, None, "a,?"]

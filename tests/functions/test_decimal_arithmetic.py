@@ -63,3 +63,11 @@ def test_too_large_a_product_is_an_error_never_a_wrong_number(x, y):
     with pytest.raises(DataError, match=r"does not fit DECIMAL\(38, 0\)") as caught:
         multiply(columns, 1, decimal_mul(left, right))
     assert caught.value.row == 0
+
+
+def test_a_product_of_all_38_digits_fits():
+    type, most = decimal_type(38, 0), Decimal("9" * 38)
+    one, factor = (pa.array([v], pa.decimal128(38, 0)) for v in (Decimal(1), most))
+    assert multiply([one, factor], 1, type).to_pylist() == [most]
+    with pytest.raises(DataError, match="does not fit"):
+        multiply([factor, factor], 1, type)

@@ -22,6 +22,7 @@ from flowrun.core.types import (
     timestamp,
 )
 from flowrun.errors import ExpressionError, InternalError
+from flowrun.functions.aggregate_texts import SparkRows
 from flowrun.functions.contract import Argument
 from flowrun.functions.operators import OPERATORS
 from flowrun.functions.registry import (
@@ -144,8 +145,11 @@ def test_some_spark_texts():
         return scalar(name).spark(texts, types, result)
 
     assert spark("SUBSTRING", ["c0", "2", "3"], [STRING, BIGINT, BIGINT], STRING) == "substring(c0, 2, 3)"
-    assert spark("SUBSTRING", ["c0", "c1"], [STRING, BIGINT], STRING) is None
-    assert spark("REGEXP_REPLACE", ["c0", "'a'", "'$1'"], [STRING] * 3, STRING) is None
+    assert spark("SUBSTRING", ["c0", "-2"], [STRING, BIGINT], STRING).startswith("CASE WHEN char_length(c0) < 2")
+    assert (
+        spark("REGEXP_REPLACE", ["c0", "'a'", "'$1'"], [STRING] * 3, STRING) == r"regexp_replace(c0, 'a', '\\\u00241')"
+    )
+    assert spark("REGEXP_REPLACE", ["c0", "'a*'", "''"], [STRING] * 3, STRING) is None
     assert spark("REGEXP_EXTRACT", ["c0", "'a(b)?'", "1"], [STRING, STRING, INT], STRING) is None
     assert (
         spark("FLOOR", ["ts", "'MINUTE'"], [timestamp(3), STRING], timestamp(3))
@@ -154,5 +158,7 @@ def test_some_spark_texts():
     assert (
         spark("ROUND", ["c0", "1"], [decimal(10, 2), BIGINT], decimal(10, 1)) == "CAST(round(c0, 1) AS DECIMAL(10, 1))"
     )
-    assert aggregate("AVG").spark(["DISTINCT c"], [INT], INT) == "CAST(sum(DISTINCT c) DIV count(DISTINCT c) AS INT)"
-    assert aggregate("COUNT").spark([], [], BIGINT) == "count(*)"
+    once, over = SparkRows(distinct=True), SparkRows(where="f", window="w")
+    assert aggregate("AVG").spark(once, ["c"], [INT], INT) == "CAST(sum(DISTINCT c) DIV count(DISTINCT c) AS INT)"
+    assert aggregate("COUNT").spark(SparkRows(), [], [], BIGINT) == "count(*)"
+    assert aggregate("COUNT").spark(over, ["c"], [INT], BIGINT) == "count(CASE WHEN f THEN c END) OVER (w)"

@@ -229,3 +229,8 @@ def test_bad_base64_names_the_row():
     with pytest.raises(DataError, match="FROM_BASE64") as caught:
         call("FROM_BASE64", Column(["YQ==", None, "?"]))
     assert caught.value.row == 2
+
+
+def test_corners_are_those_of_java():
+    assert call("IS_DECIMAL", Column(["٣", "3"])) == [False, True]
+    assert call("ENCODE", Column(["", "a"]), "UTF-16") == [b"", b"\xfe\xff\x00a"]

@@ -186,6 +186,23 @@ def test_wrong_calls_are_refused_at_validation(name, arguments, message):
     assert message in str(caught.value)
 
 
+def test_the_start_of_a_unit_rounds_up_to_itself():
+    start, after = at("1970-01-01 00:00:00"), at("1970-01-01 00:00:01")
+    for unit, following in (
+        ("YEAR", "1971-01-01"),
+        ("QUARTER", "1970-04-01"),
+        ("MONTH", "1970-02-01"),
+        ("DAY", "1970-01-02"),
+    ):
+        assert call("CEIL", start, unit) == start.value
+        assert call("CEIL", after, unit) == dt.datetime.fromisoformat(following)
+        assert call("CEIL", Column([start.value] * 2, T3), unit) == [start.value] * 2
+
+
+def test_seconds_before_1970_are_rounded_down():
+    assert call("EXTRACT", "EPOCH", Column([dt.datetime(1969, 12, 31, 23, 59, 59, 999014)], timestamp(6))) == [-1]
+
+
 def test_out_of_range_is_an_error():
     with pytest.raises(DataError, match="TIMESTAMPDIFF"):
         call("TIMESTAMPDIFF", "MILLISECOND", at("1970-01-01 00:00:00"), MOMENT)

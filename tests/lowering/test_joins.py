@@ -19,6 +19,7 @@ from flowrun.graph.stream_graph import GraphSettings
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.graph.transformation import TwoInputTransformation
 from flowrun.lowering import lower
+from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.relational import lower_relational
 from flowrun.operators.joins.regular import RegularJoinFactory
 from flowrun.plan.expressions import Call, ColumnRef, Expression
@@ -135,8 +136,7 @@ def test_a_join_by_a_condition_alone_runs_once() -> None:
     node = join(JoinKind.INNER, left_keys=(), right_keys=(), condition=condition)
     expected = [left + right for left in LEFT_ROWS for right in RIGHT_ROWS if left[2] < right[2]]
     assert run(node, 3) == Counter(expected)
-    inputs = tuple(lowered_inputs(node))
-    lowered = lower_relational(node, inputs, Settings())
+    lowered = lower_relational(node, Inputs(tuple(lowered_inputs(node))), Settings())
     assert isinstance(lowered, TwoInputTransformation)
     assert lowered.parallelism == 1
 
@@ -161,7 +161,7 @@ def lowered_inputs(node: Join) -> Iterator[Any]:
 
 def test_the_time_to_live_is_that_of_the_settings() -> None:
     node = join(JoinKind.INNER, null_safe=(True,))
-    lowered = lower_relational(node, tuple(lowered_inputs(node)), Settings(state_ttl_ms=60_000))
+    lowered = lower_relational(node, Inputs(tuple(lowered_inputs(node))), Settings(state_ttl_ms=60_000))
     assert isinstance(lowered, TwoInputTransformation)
     assert isinstance(lowered.factory, RegularJoinFactory)
     assert lowered.factory.ttl_ms == 60_000

@@ -4,11 +4,13 @@ import pyarrow.compute as pc
 import pytest
 
 from flowrun.api.operator import InputStatus
+from flowrun.api.source import Split
+from flowrun.api.state import OperatorSnapshot, OperatorState
 from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, Watermark
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import ConnectorError, DataError, InternalError
-from flowrun.operators.source import SourceOperatorFactory
+from flowrun.operators.source import SourceOperatorFactory, backfilled_state
 from flowrun.operators.watermarks import WatermarkStrategy
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import OperatorHarness, SourceHarness
@@ -95,11 +97,41 @@ def test_a_source_goes_on_where_its_snapshot_was_taken():
     first.poll()
     snapshot = first.snapshot()
     table = snapshot.operator["splits"].rows.to_pylist()
-    assert table == [{"split_id": "a", "position": '{"step":2}', "watermark": 4, "idle": False, "event_time": 4}]
+    assert table == [
+        {"split_id": "a", "position": '{"step":2}', "watermark": 4, "idle": False, "event_time": 4, "until": None}
+    ]
     second = run(source, enumerator=first.enumerator, restored=redistribute([snapshot], 0, 1, 128))
     second.run()
     assert first.rows() + second.rows() == whole.rows()
     assert second.log()[0] == Watermark(4), "the row 4 was late before and is late now"
+
+
+def handed_out(source):
+    """An enumerator that has no splits any more."""
+    harness = run(source)
+    harness.run()
+    return harness.enumerator
+
+
+def test_rows_that_a_backfill_has_counted_are_dropped_after_it_also_by_those_who_go_on_later():
+    source = ListSource(SCHEMA, {"a": [rows(1), rows(12, 7, 10), rows(8, 15)], "b": [rows(3, 4), rows(11)]})
+    state = backfilled_state([Split("a", {"step": 1}), Split("b", {"step": 1})], 10)
+    first = run(source, enumerator=handed_out(source), restored=OperatorSnapshot(operator=state))
+    first.poll()
+    assert first.log()[0] == Watermark(9), "nothing from 10 on is late"
+    assert first.rows() == [(12, 120), (10, 100)]
+    second = run(source, enumerator=first.enumerator, restored=redistribute([first.snapshot()], 0, 1, 128))
+    second.run()
+    assert second.rows() == [(15, 150), (11, 110)]
+
+
+def test_state_of_earlier_versions_says_nothing_of_backfills():
+    source = ListSource(SCHEMA, {"a": [rows(1), rows(2)]})
+    state = backfilled_state([Split("a", {"step": 0})], None)
+    older = {"splits": OperatorState(state["splits"].rows.drop_columns(["until"]))}
+    harness = run(source, enumerator=handed_out(source), restored=OperatorSnapshot(operator=older))
+    harness.run()
+    assert harness.rows() == [(1, 10), (2, 20)]
 
 
 def test_splits_are_dealt_out_at_another_parallelism():

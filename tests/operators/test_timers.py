@@ -1,6 +1,5 @@
 """Timers: deduplicated, in order, in both kinds of time, and part of keyed state."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -99,29 +98,6 @@ def test_deleting_and_closing_cancel_the_callback(f):
     f.service.close()
     f.processing_time.advance(20)
     assert f.fired == []
-
-
-@pytest.mark.parametrize("namespaces", [None, [(0, 10), (0, 10), (5, 10), (0, 10)]])
-def test_registering_many_is_registering_each(namespaces):
-    f, g = Fixture(WINDOW), Fixture(WINDOW)
-    keys = [pa.array(["ann", "ann", "ann", None]), pa.array([1, 1, 1, 2])]
-    times = np.array([9, 9, 9, 4])
-    structs = None
-    if namespaces is not None:
-        structs = pa.array([{"start": s, "end": e} for s, e in namespaces], WINDOW)
-    f.service.register_many(TimeDomain.EVENT_TIME, times, keys, structs)
-    for i, time in enumerate(times.tolist()):
-        g.service.register_event_time(time, tuple(k[i].as_py() for k in keys), namespaces and namespaces[i])
-    assert f.service.snapshot().equals(g.service.snapshot())
-    f.service.advance_watermark(10)
-    assert f.fired[0].key == (None, 2)
-    assert len(f.fired) == (2 if namespaces is None else 3)
-
-
-def test_registering_many_in_processing_time_waits_for_the_first(f):
-    keys = [pa.array(["a", "b"]), pa.array([1, 2])]
-    f.service.register_many(TimeDomain.PROCESSING_TIME, np.array([20, 10]), keys)
-    assert f.processing_time.pending == (10,)
 
 
 TIMERS = st.lists(

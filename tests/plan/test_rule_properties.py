@@ -21,10 +21,10 @@ from flowrun.frontend.sql.catalog import Catalog, CatalogTable
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.lowering import lower
+from flowrun.lowering.settings import graph_settings
 from flowrun.plan.explain import plan_text
 from flowrun.plan.nodes import NodeHints, Plan, Settings, Sink, TableReference
 from flowrun.plan.rewrites import RULES, Rule, optimise
-from flowrun.runners.compile import graph_settings
 from flowrun.runners.embedded import run_embedded
 from tests.frontend.sql.interpreter import Interpreter, comparable
 from tests.frontend.sql.queries import bind

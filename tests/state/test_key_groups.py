@@ -13,6 +13,7 @@ from flowrun.errors import DataError
 from flowrun.state.key_groups import (
     default_max_parallelism,
     hash_columns,
+    hashable_columns,
     key_group_range,
     key_groups,
     subtask_of,
@@ -80,6 +81,19 @@ def test_every_key_type_hashes_rows_independently(column: pa.Array) -> None:
 def test_maps_cannot_be_keys() -> None:
     with pytest.raises(DataError, match="cannot be a key"):
         hash_columns([pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))])
+
+
+def test_columns_that_hold_no_map_can_be_hashed() -> None:
+    tags = pa.map_(pa.string(), pa.int64())
+    kinds = [
+        pa.int64(),
+        tags,
+        pa.list_(tags),
+        pa.struct({"a": pa.list_(pa.string())}),
+        pa.struct({"a": tags}),
+        pa.null(),
+    ]
+    assert hashable_columns(pa.schema([(str(i), kind) for i, kind in enumerate(kinds)])) == (0, 3)
 
 
 def test_the_order_of_key_columns_matters() -> None:

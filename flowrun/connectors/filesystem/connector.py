@@ -39,7 +39,7 @@ SOURCE_OPTIONS = (
     Option(
         "source.split-size",
         OptionType.MEMORY,
-        "Bigger files are read in pieces of about this size, by several readers (not compressed or multi-line ones).",
+        "Bigger files are read in pieces of about this size, by several readers (not compressed or multi-line ones, nor changes).",
         default=8 << 20,
         minimum=1,
     ),

@@ -19,6 +19,29 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+def found_files(source: FileSource) -> list[FoundFile]:
+    """The files that a source means, sorted by path. Blocking; raises ConnectorError unless it watches for them."""
+    pattern = cast("str | None", source.options.get("source.path.regex-pattern"))
+    return list_files(source.location, pattern, may_be_missing=source.monitor_interval_ms is not None)
+
+
+def no_files(source: FileSource) -> None:
+    """Say that there is nothing to read: in the log for a folder. Raises ConnectorError for a glob."""
+    location = source.location
+    if location.is_glob:
+        raise ConnectorError(f"path '{location.text}' matches no file", hint=NO_FILE_HINT)
+    _log.warning("path '%s' is a folder without files: nothing is read", location.text)
+
+
+def is_wanted(source: FileSource, file: FoundFile) -> bool:
+    """Whether rows of the file may pass the filters on partition columns."""
+    if not source.partition_filters:
+        return True
+    _, base = source.location.open()
+    default_name = source.options.text("partition.default-name")
+    return may_hold_rows(file.path, base, source.partitions, default_name, source.partition_filters)
+
+
 class FileEnumerator:
     """Hands out splits in order of path and offset; splits that came back go first.
 
@@ -57,33 +80,21 @@ class FileEnumerator:
         if self._restored and not self._watching:
             return
         if not self._find_new() and not self._watching:
-            location = self._source.location
-            if location.is_glob:
-                raise ConnectorError(f"path '{location.text}' matches no file", hint=NO_FILE_HINT)
-            _log.warning("path '%s' is a folder without files: nothing is read", location.text)
+            no_files(self._source)
 
     def _find_new(self) -> bool:
-        pattern = cast("str | None", self._source.options.get("source.path.regex-pattern"))
-        found = list_files(self._source.location, pattern, may_be_missing=self._watching)
+        found = found_files(self._source)
         for file in found:
-            if file.path not in self._seen and self._is_wanted(file):
+            if file.path not in self._seen and is_wanted(self._source, file):
                 self._seen.add(file.path)
                 self._pending.extend(self._splits(file))
         return bool(found)
-
-    def _is_wanted(self, file: FoundFile) -> bool:
-        source = self._source
-        if not source.partition_filters:
-            return True
-        _, base = source.location.open()
-        default_name = source.options.text("partition.default-name")
-        return may_hold_rows(file.path, base, source.partitions, default_name, source.partition_filters)
 
     def _splits(self, file: FoundFile) -> Iterator[Split]:
         used = self._source.format
         size = self._source.options.integer("source.split-size")
         if isinstance(used, RecordFormat):
-            if file.size <= size or compression_of(file.path) or not used.splittable(self._source.options):
+            if file.size <= size or not self._may_split(file, used):
                 yield Split(file.path, {"path": file.path, "offset": 0, "stop": None, "aligned": True})
                 return
             count = max(1, round(file.size / size))
@@ -110,6 +121,11 @@ class FileEnumerator:
                 yield Split(
                     f"{file.path}@{part.first}", {"path": file.path, "unit": part.first, "row": 0, "stop": part.stop}
                 )
+
+    def _may_split(self, file: FoundFile, used: RecordFormat) -> bool:
+        if used.changelog:  # readers of two pieces would send the changes of one row out of order
+            return False
+        return not compression_of(file.path) and used.splittable(self._source.options)
 
     def next_split(self, subtask: int) -> Split | None:
         """The first split that is left."""

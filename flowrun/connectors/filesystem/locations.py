@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from flowrun.core.record import record
 from flowrun.errors import ConnectorError, OptionError, did_you_mean
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
@@ -17,7 +17,7 @@ _GLOB = re.compile(r"[*?\[]")
 _COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd", ".lz4": "lz4"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FoundFile:
     """A file of a source: its path on the file system, and its size in bytes."""
 
@@ -25,11 +25,19 @@ class FoundFile:
     size: int
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Location:
-    """A path as the user wrote it: local (absolute or relative to the working directory) or a URI that pyarrow knows. Picklable."""
+    """A path as the user wrote it: local (absolute or relative to the working directory) or a URI that pyarrow knows.
+
+    Picklable: a relative path means the same file in a process with another working directory.
+    """
 
     text: str
+
+    def __reduce__(self) -> tuple[type[Location], tuple[str]]:
+        relative = self.is_local and not self.text.startswith(("/", "file://"))
+        slash = "/" if self.text.endswith("/") else ""
+        return Location, (self.local_path + slash if relative else self.text,)
 
     @property
     def is_local(self) -> bool:

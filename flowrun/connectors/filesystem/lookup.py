@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.opening import SplitOpener
 from flowrun.connectors.filesystem.source import FileSource, create_source
 from flowrun.connectors.filesystem.split_readers import ErrorMode, bad_record_error
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import OptionError
 from flowrun.state.key_groups import hash_columns
@@ -28,7 +28,7 @@ _BATCH_ROWS = 131_072
 RELOAD_INTERVAL = "lookup.full-cache.periodic-reload.interval"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileLookupSource:
     """Rows of files by key.
 

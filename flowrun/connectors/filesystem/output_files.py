@@ -75,16 +75,16 @@ class OutputFolder:
     def settle(self) -> None:
         """Make sure that files which were finished are still found after a crash of the machine."""
         folders, self._unsettled = self._unsettled, set()
-        self._sync_folders(folders)
+        self._sync_all(folders)
 
-    def _sync_folders(self, folders: Iterable[str]) -> None:
+    def _sync_all(self, paths: Iterable[str]) -> None:
         if not self._local:
             return
-        for folder in sorted(folders):
+        for path in sorted(paths):
             try:
-                _sync(folder)
+                _sync(path)
             except OSError as error:
-                raise self._failed("cannot be forced to disk", folder, error) from error
+                raise self._failed("cannot be forced to disk", path, error) from error
 
     def write(self, stream: Any, data: Any, path: str) -> None:
         """Append bytes."""
@@ -102,6 +102,20 @@ class OutputFolder:
         except OSError as error:
             raise self._failed("cannot be written", path, error) from error
 
+    def make_folders(self, paths: Iterable[str]) -> None:
+        """Create the folders of files that are to be renamed, durably."""
+        for folder in sorted({path.rpartition("/")[0] for path in paths} - self._known):
+            try:
+                self._make_folder(folder)
+            except OSError as error:
+                raise self._failed("cannot be created", folder, error) from error
+            self._known.add(folder)
+        self.settle()
+
+    def force(self, paths: Iterable[str]) -> None:
+        """Force finished files to disk."""
+        self._sync_all(paths)
+
     def close_quietly(self, stream: Any) -> None:
         """Close a file that will be removed: whether its last bytes reach the disk does not matter."""
         with contextlib.suppress(OSError):
@@ -116,7 +130,7 @@ class OutputFolder:
         before = 0
         for temporary, final in renames:
             before += not self._rename(temporary, final)
-        self._sync_folders({final.rpartition("/")[0] for _, final in renames})
+        self._sync_all({final.rpartition("/")[0] for _, final in renames})
         return before
 
     def _rename(self, temporary: str, final: str) -> bool:
@@ -136,28 +150,83 @@ class OutputFolder:
 
     def hidden_files(self, ending: str) -> list[str]:
         """All files below the folder whose name begins with a dot and ends like this; none if there is no folder."""
-        try:
-            found = self._filesystem.get_file_info(pafs.FileSelector(self.base, allow_not_found=True, recursive=True))
-        except OSError as error:
-            raise self._failed("cannot be listed", self.base, error) from error
         return [
             f.path
-            for f in found
+            for f in self._listed(recursive=True)
             if f.base_name.startswith(".") and f.base_name.endswith(ending) and f.type == pafs.FileType.File
         ]
 
     def folders_without(self, mark: str) -> list[str]:
         """Folders below this one, relative to it, that hold visible files and none called `mark`, sorted."""
-        try:
-            found = self._filesystem.get_file_info(pafs.FileSelector(self.base, allow_not_found=True, recursive=True))
-        except OSError as error:
-            raise self._failed("cannot be listed", self.base, error) from error
         names: dict[str, set[str]] = {}
-        for entry in found:
+        for entry in self._listed(recursive=True):
             folder, _, name = entry.path.removeprefix(self.base).strip("/").rpartition("/")
-            if entry.type == pafs.FileType.File and folder and (name == mark or not name.startswith((".", "_"))):
+            if (
+                entry.type == pafs.FileType.File
+                and folder
+                and not _is_hidden(folder)
+                and (name == mark or not name.startswith((".", "_")))
+            ):
                 names.setdefault(folder, set()).add(name)
         return sorted(folder for folder, inside in names.items() if mark not in inside)
+
+    def hidden_folders(self, prefix: str) -> list[str]:
+        """Folders right in this one whose names begin like this; none if there is no folder."""
+        return [f.path for f in self._listed() if f.type == pafs.FileType.Directory and f.base_name.startswith(prefix)]
+
+    def visible_files(self) -> list[str]:
+        """All files below the folder that no part of their path hides, sorted."""
+        found = (f for f in self._listed(recursive=True) if f.type == pafs.FileType.File)
+        return sorted(f.path for f in found if not _is_hidden(f.path.removeprefix(self.base)))
+
+    def _listed(self, *, recursive: bool = False) -> Sequence[pafs.FileInfo]:
+        try:
+            selector = pafs.FileSelector(self.base, allow_not_found=True, recursive=recursive)
+            found: Sequence[pafs.FileInfo] = self._filesystem.get_file_info(selector)
+        except OSError as error:
+            raise self._failed("cannot be listed", self.base, error) from error
+        return found
+
+    def read(self, path: str) -> bytes | None:
+        """A small file; None if it is not there."""
+        try:
+            if self._filesystem.get_file_info(path).type == pafs.FileType.NotFound:
+                return None
+            with self._filesystem.open_input_stream(path) as stream:
+                content: bytes = stream.read()
+        except OSError as error:
+            raise self._failed("cannot be read", path, error) from error
+        return content
+
+    def write_whole(self, path: str, data: bytes) -> None:
+        """Write a small file so that it appears whole, durably."""
+        folder, _, name = path.rpartition("/")
+        temporary = f"{folder}/.{name}.inprogress"
+        stream = self.create(temporary)
+        self.write(stream, data, temporary)
+        self.finish(stream, temporary)
+        self.publish([(temporary, path)])
+
+    def discard_folder(self, path: str) -> None:
+        """Remove a folder and all that is in it; nothing happens if it is gone."""
+        try:
+            if self._filesystem.get_file_info(path).type != pafs.FileType.NotFound:
+                self._filesystem.delete_dir(path)
+        except OSError as error:
+            raise self._failed("cannot be removed", path, error) from error
+
+    def discard_empty(self, folder: str, mark: str) -> None:
+        """Remove a folder below this one, with its mark, if it holds no other file; then those above it likewise."""
+        while folder.startswith(self.base.rstrip("/") + "/"):
+            try:
+                inside = self._filesystem.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+                if any(f.base_name != mark for f in inside):
+                    return
+                if self._filesystem.get_file_info(folder).type != pafs.FileType.NotFound:
+                    self._filesystem.delete_dir(folder)
+            except OSError as error:
+                raise self._failed("cannot be removed", folder, error) from error
+            folder = folder.rpartition("/")[0]
 
     def discard(self, path: str) -> None:
         """Remove a file; nothing happens if it is gone."""
@@ -174,6 +243,10 @@ class OutputFolder:
     def _failed(self, what: str, path: str, error: OSError) -> ConnectorError:
         reason = error.strerror or str(error).splitlines()[0]
         return ConnectorError(f"{path} {what}: {reason}", hint=f"check permissions and space of {self._option}")
+
+
+def _is_hidden(relative: str) -> bool:
+    return any(part.startswith((".", "_")) for part in relative.split("/"))
 
 
 def _sync(path: str) -> None:

@@ -8,12 +8,12 @@ input all partitions are complete.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from flowrun.core.elements import MIN_TIMESTAMP
 from flowrun.core.options import Option, Options, OptionType
+from flowrun.core.record import record
 from flowrun.errors import OptionError
 
 OPTIONS = (
@@ -71,7 +71,7 @@ OPTIONS = (
 _FORMATS = ("yyyy-MM-dd HH:mm:ss", "yyyy-MM-dd")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionCommit:
     """What marks partitions, and when.
 

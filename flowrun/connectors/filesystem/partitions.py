@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,6 +14,7 @@ from flowrun.connectors.filesystem.locations import relative_parts
 from flowrun.connectors.formats.parquet_statistics import column_may_match
 from flowrun.connectors.formats.text_values import parse_text
 from flowrun.connectors.formats.value_text import value_text
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, DataError
 
@@ -109,7 +109,7 @@ def with_partition_columns(columns: pa.RecordBatch, values: dict[str, pa.Scalar]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _OneValue:
     """The statistics of a column that has one value in all rows."""
 

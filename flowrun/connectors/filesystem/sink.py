@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import TableDefinition
@@ -16,11 +15,12 @@ from flowrun.connectors.filesystem.upsert_writer import UpsertWriter
 from flowrun.connectors.filesystem.writer import FileCommitter, FileSinkWriter
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.options import Options
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import OptionError, did_you_mean
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class FileSink:
     """Writes rows to part files below one folder.
 

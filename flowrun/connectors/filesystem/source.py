@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from flowrun.api.changelog import ChangelogMode
@@ -18,11 +18,12 @@ from flowrun.connectors.filesystem.split_readers import ErrorMode
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.clock import Clock
 from flowrun.core.options import Options
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import OptionError
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class FileSource:
     """Reads the files of one location.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -18,6 +17,7 @@ from flowrun.connectors.filesystem.output_files import OutputFolder
 from flowrun.connectors.filesystem.partition_commit import OpenPartitions
 from flowrun.connectors.filesystem.partitions import split_by_partition
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, UnsupportedPlanError
 
@@ -92,7 +92,7 @@ class _WholeFile:
         self._writer.abandon()
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Part:
     """An open part file."""
 

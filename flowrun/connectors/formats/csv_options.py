@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
 
 from flowrun.core.options import Option, Options, OptionType
+from flowrun.core.record import record
 from flowrun.errors import OptionError
 
 OPTIONS = (
@@ -44,7 +44,7 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CsvSettings:
     """Parsed CSV options; `quote` and `escape` are None when there is no such character."""
 

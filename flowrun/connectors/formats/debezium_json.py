@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.format import BadRecord, DecodedRecords, Framer, ReadRequest, RecordChunk, RecordFormat
-from flowrun.connectors.formats.framing import framer_for_lines
+from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordChunk, RecordFormat
+from flowrun.connectors.formats.framing import at_any_line, framer_for_lines
 from flowrun.connectors.formats.json_decoder import JsonDecoder
 from flowrun.connectors.formats.json_envelope import (
     SHARED_OPTIONS,
@@ -129,14 +129,6 @@ def _encoder(schema: Schema, options: Options) -> EnvelopeEncoder:
     return EnvelopeEncoder(json_encoder(schema, options, _NAME), envelope)
 
 
-def _framer(_options: Options) -> Framer:
-    return framer_for_lines()
-
-
-def _splittable(_options: Options) -> bool:
-    return True
-
-
 FORMAT = RecordFormat(
     name=_NAME,
     summary="Changes as Debezium publishes them, one JSON object a line or message.",
@@ -145,7 +137,7 @@ FORMAT = RecordFormat(
     check=_check,
     create_decoder=_decoder,
     create_encoder=_encoder,
-    create_framer=_framer,
-    splittable=_splittable,
+    create_framer=framer_for_lines,
+    splittable=at_any_line,
     changelog=True,
 )

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.format import Framer, Offsets, RecordChunk
+from flowrun.core.options import Options
 
 _Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
@@ -150,6 +151,11 @@ def _chunk(data: bytes | memoryview, bytes_: _Bytes, ends: Offsets, comments: bo
     return chunk, consumed
 
 
-def framer_for_lines(comments: bool = False) -> Framer:
-    """The framer of formats whose records are lines."""
-    return LineFramer(comments=comments)
+def framer_for_lines(_options: Options) -> Framer:
+    """`RecordFormat.create_framer` of formats whose records are lines."""
+    return LineFramer()
+
+
+def at_any_line(_options: Options) -> bool:
+    """`RecordFormat.splittable` of formats whose records are lines: every line end ends a record."""
+    return True

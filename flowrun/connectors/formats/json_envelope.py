@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from flowrun.api.format import BadRecord, DecodedRecords, Offsets
-from flowrun.connectors.formats.json_encoder import MAX_ENCODED_BYTES, JsonEncoder
+from flowrun.connectors.formats.json_encoder import MAX_ENCODED_BYTES, JsonEncoder, joined_bytes
 from flowrun.connectors.formats.json_format import FORMAT as JSON
-from flowrun.core.elements import RowKind
 from flowrun.core.options import Option, Options
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, row
 
@@ -31,7 +29,7 @@ SHARED_OPTIONS: tuple[Option, ...] = tuple(o for o in JSON.options if o.name in 
 """Options that mean the same as those of the json format."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Envelope:
     """The text around the object of a row: before and behind it, for rows that are added and for rows that are removed."""
 
@@ -74,25 +72,21 @@ class EnvelopeEncoder:
             return pa.py_buffer(
                 b"".join(map(memoryview, (first, self.encode_changes(columns.slice(middle), kinds.slice(middle)))))
             )
-        lines = self._wrapped(columns, kinds, "\n")
-        _, offsets, data = lines.buffers()
-        ends = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
-        return data.slice(int(ends[0]), int(ends[-1] - ends[0])) if data is not None else pa.py_buffer(b"")
+        return joined_bytes(self._wrapped(columns, kinds, "\n"))
 
     def encode_change_messages(self, columns: pa.RecordBatch, kinds: pa.Int8Array) -> pa.Array:
         """One JSON object a change."""
         return self._wrapped(columns, kinds, "")
 
     def _wrapped(self, columns: pa.RecordBatch, kinds: pa.Int8Array, end: str) -> pa.Array:
-        objects = self._rows.encode_messages(columns)
         added, removed = self._envelope.added, self._envelope.removed
         remove = kinds.to_numpy(zero_copy_only=False) & 1
         if not remove.any():
-            return pc.binary_join_element_wise(added[0], objects, added[1] + end, "")
+            return self._rows.encode_messages(columns, added[0], added[1] + end)
         side = pa.array(remove)
         before = pa.array([added[0], removed[0]]).take(side)
         behind = pa.array([added[1] + end, removed[1] + end]).take(side)
-        return pc.binary_join_element_wise(before, objects, behind, "")
+        return self._rows.encode_messages(columns, before, behind)
 
 
 def json_encoder(schema: Schema, options: Options, name: str) -> JsonEncoder:
@@ -119,7 +113,7 @@ def row_type(schema: Schema) -> DataType:
     return row(*((f.name, f.type) for f in schema))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Changes:
     """Decoded changes: rows in two struct arrays, and for each row that comes out where it is.
 
@@ -155,7 +149,3 @@ class Changes:
         )
         kinds = pa.array(self.kinds) if self.kinds.any() else None
         return DecodedRecords(columns, self.records, tuple(sorted(bad, key=lambda b: b.index)), kinds)
-
-
-UPDATE_KINDS = np.array([RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER], np.int8)
-"""The two rows of an update, in order."""

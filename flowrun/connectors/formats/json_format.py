@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowrun.api.format import Framer, ReadRequest, RecordDecoder, RecordEncoder, RecordFormat
-from flowrun.connectors.formats.framing import framer_for_lines
+from flowrun.api.format import ReadRequest, RecordDecoder, RecordEncoder, RecordFormat
+from flowrun.connectors.formats.framing import at_any_line, framer_for_lines
 from flowrun.connectors.formats.json_decoder import JsonDecoder
 from flowrun.connectors.formats.json_encoder import JsonEncoder
 from flowrun.core.options import Option, Options, OptionType
@@ -81,14 +81,6 @@ def _encoder(schema: Schema, options: Options) -> RecordEncoder:
     )
 
 
-def _framer(_options: Options) -> Framer:
-    return framer_for_lines()
-
-
-def _splittable(_options: Options) -> bool:
-    return True
-
-
 FORMAT = RecordFormat(
     name="json",
     summary="One JSON object a line or message.",
@@ -97,6 +89,6 @@ FORMAT = RecordFormat(
     check=_check,
     create_decoder=_decoder,
     create_encoder=_encoder,
-    create_framer=_framer,
-    splittable=_splittable,
+    create_framer=framer_for_lines,
+    splittable=at_any_line,
 )

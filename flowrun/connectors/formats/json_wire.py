@@ -7,11 +7,11 @@ form: tables with maps go the exact way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from flowrun.connectors.formats.text_values import parse_text, round_decimal
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 
@@ -39,7 +39,7 @@ class OddTextError(ValueError):
     """Some text of a column is no value of its type: the records have to be looked at one by one."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WireColumn:
     """The Arrow type to ask pyarrow for, and the kernel from there to the column's own type (None: they are equal)."""
 
@@ -47,7 +47,7 @@ class WireColumn:
     finish: Finish | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WireSchema:
     """An explicit schema for pyarrow's reader, and how to finish each of its columns."""
 

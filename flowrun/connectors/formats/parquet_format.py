@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import IO
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from flowrun.connectors.formats.arrow_fit import Fit, MisfitError, fit_column, n
 from flowrun.connectors.formats.parquet_statistics import may_match
 from flowrun.connectors.formats.records import batch_of
 from flowrun.core.options import Option, Options, OptionType
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, DataError, OptionError
 
@@ -38,7 +38,7 @@ _OPTIONS = (
 _ROW_GROUP_ROWS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _ReadPlan:
     """Columns of the schema that a file has, the dotted paths that are read for them, and how to fit each column."""
 

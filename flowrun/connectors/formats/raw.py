@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.format import BadRecord, DecodedRecords, Framer, ReadRequest, RecordChunk, RecordFormat
-from flowrun.connectors.formats.framing import framer_for_lines
+from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordChunk, RecordFormat
+from flowrun.connectors.formats.framing import at_any_line, framer_for_lines
 from flowrun.connectors.formats.json_decoder import text_is_utf8
 from flowrun.connectors.formats.records import batch_of
 from flowrun.core.options import Options
@@ -100,14 +100,6 @@ def _encoder(schema: Schema, _options: Options) -> RawEncoder:
     return RawEncoder(schema)
 
 
-def _framer(_options: Options) -> Framer:
-    return framer_for_lines()
-
-
-def _splittable(_options: Options) -> bool:
-    return True
-
-
 FORMAT = RecordFormat(
     name="raw",
     summary="One STRING or BYTES column: a line of a file, or a whole message.",
@@ -116,6 +108,6 @@ FORMAT = RecordFormat(
     check=_check,
     create_decoder=_decoder,
     create_encoder=_encoder,
-    create_framer=_framer,
-    splittable=_splittable,
+    create_framer=framer_for_lines,
+    splittable=at_any_line,
 )

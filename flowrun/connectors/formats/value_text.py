@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 
 from flowrun.core.types import DataType, TypeRoot
 
+_SAMPLE = 1024
+
 
 def value_text(values: pa.Array, source: DataType, *, iso: bool = False) -> pa.Array:
     """The plain text of each value (string array; NULL stays NULL).
@@ -36,7 +38,7 @@ def value_text(values: pa.Array, source: DataType, *, iso: bool = False) -> pa.A
         case TypeRoot.FLOAT | TypeRoot.DOUBLE:
             return floating_text(values)
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
-            return _timestamp(values, iso)
+            return _timestamps(values, iso)
         case TypeRoot.TIME:
             return _without_zeros(pc.cast(values, pa.string()))
         case TypeRoot.INTERVAL_DAY_TIME:
@@ -83,6 +85,15 @@ def floating_text(values: pa.Array) -> pa.Array:
         plain = pc.and_(integral, pc.invert(pc.match_substring(text, "e")))
         text = pc.if_else(plain, pc.binary_join_element_wise(text, ".0", ""), text)
     return text
+
+
+def _timestamps(values: pa.Array, iso: bool) -> pa.Array:
+    """Each different value is spelled once if the first rows often repeat one, as the time of a row does."""
+    first = values.slice(0, _SAMPLE)
+    if 2 * len(pc.unique(first)) > len(first):
+        return _timestamp(values, iso)
+    distinct = pc.dictionary_encode(values)
+    return _timestamp(distinct.dictionary, iso).take(distinct.indices)
 
 
 def _timestamp(values: pa.Array, iso: bool) -> pa.Array:

@@ -6,21 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sqlglot import exp
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import timestamp
-from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.binding_core import as_argument
+from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder
 from flowrun.frontend.sql.binding_scope import Scope, UnknownNameError
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AggregateBinding:
     """Aggregates and the columns made of them.
 
@@ -35,7 +35,7 @@ class AggregateBinding:
     plain: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _GroupScope(Scope):
     """The grouped row: keys and window bounds; other columns exist only inside aggregates."""
 
@@ -76,25 +76,13 @@ class AggregateBinder(ExpressionBinder):
         """Reference to the result of an aggregate call; equal calls are one."""
         function = aggregate(str(node.this))
         assert function is not None
-        arguments: list[exp.Expression] = list(node.expressions)
-        distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
-        if distinct:
-            arguments = list(arguments[0].expressions)
-        if arguments and isinstance(arguments[0], exp.Star):
-            if function.name != "COUNT":
-                self.fail(f"{function.name}(*) has no meaning; only COUNT takes *", node, f"usage: {function.usage}")
-            if distinct:
-                self.fail("COUNT(DISTINCT *) is not possible", node, "name the columns: COUNT(DISTINCT a)")
-            arguments = []
-        elif not arguments:
-            self.fail(f"{function.name} needs an argument", node, f"usage: {function.usage}")
+        arguments, distinct = written_arguments(node)
+        star = is_star(arguments)
+        check_arguments(self, function, arguments, node, distinct=distinct, star=star)
+        arguments = [] if star else arguments
         bound = [self._rows.bind(a) for a in arguments]
-        try:
-            casts, kernel = function.type_rule([as_argument(b) for b in bound])
-        except ExpressionError as error:
-            self.fail(error.message, node, error.hint)
-        cast = tuple(self._rows.cast(b, t, n) for b, t, n in zip(bound, casts, arguments, strict=True))
-        return self._reference(AggregateCall(function.name, cast, kernel.result, "", distinct, condition))
+        call = typed_call(self._rows, function, bound, arguments, node, distinct=distinct, filter=condition)
+        return self._reference(call)
 
     def _reference(self, call: AggregateCall) -> ColumnRef:
         for position, known in enumerate(self.calls):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import TypeRoot
 from flowrun.errors import did_you_mean
@@ -19,7 +18,7 @@ class UnknownNameError(Exception):
         self.hint = hint
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scope:
     """Column names of the rows that an expression reads.
 

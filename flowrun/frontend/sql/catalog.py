@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
 from flowrun.errors import Location
@@ -19,7 +20,7 @@ class FunctionKind(Enum):
     TABLE = "table"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UserFunction:
     """A function made by CREATE FUNCTION … LANGUAGE PYTHON.
 

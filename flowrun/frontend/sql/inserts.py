@@ -8,6 +8,7 @@ from typing import TypeAlias
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
+from flowrun.frontend.sql.query import BoundQuery
 from flowrun.frontend.sql.script_problems import StatementErrors, problem
 from flowrun.frontend.sql.script_text import ScriptText
 from flowrun.frontend.sql.statement_tokens import Slice
@@ -24,14 +25,14 @@ PRINT = "print"
 
 
 def insert_sink(
-    statement: Insert, made: DeclaredTable, node: PlanNode, script: ScriptText, name: str, constant: BindConstant
+    statement: Insert, made: DeclaredTable, query: BoundQuery, script: ScriptText, name: str, constant: BindConstant
 ) -> Sink:
     """The sink of INSERT INTO.
 
     Args:
         statement: the statement.
         made: the table that it writes.
-        node: gives the query's rows.
+        query: gives the rows.
         script: the text.
         name: of the sink, unique in the script.
         constant: binds values of PARTITION.
@@ -43,7 +44,7 @@ def insert_sink(
     location = script.locate(*statement.table[-1].span)
     hints = NodeHints(name=name, place=f"inserts.{name}", parallelism=made.options.sink_parallelism, location=location)
     target = _Target(statement, made, constant)
-    projections = target.projections(node)
+    projections, node = target.projections(query), query.node
     schema = table.physical
     unchanged = node.schema.names == schema.names and all(
         isinstance(p, ColumnRef) and p.index == i for i, p in enumerate(projections)
@@ -75,9 +76,9 @@ class _Target:
         self._constant = constant
         self._problems: list[ExpressionError] = []
 
-    def projections(self, node: PlanNode) -> tuple[Expression, ...]:
+    def projections(self, query: BoundQuery) -> tuple[Expression, ...]:
         """One expression over the query's columns for each column of the table."""
-        table = self._made.table
+        table, given_columns = self._made.table, query.node.schema
         for name in self._made.columns.metadata:
             hint = f"declare it VIRTUAL: {name} … METADATA VIRTUAL"
             self._report(
@@ -89,11 +90,12 @@ class _Target:
         filled = self._filled(constants)
         if self._problems:
             raise StatementErrors(self._problems)
-        if len(filled) != len(node.schema):
-            self._wrong_number(filled, node.schema)
+        if len(filled) != len(given_columns):
+            self._wrong_number(filled, given_columns)
         values: dict[str, Expression] = dict(constants)
-        for position, (name, given) in enumerate(zip(filled, node.schema, strict=False)):
-            values[name] = self._stored(table.physical.field(name), given, position)
+        for position, (name, given) in enumerate(zip(filled, given_columns, strict=False)):
+            place = query.places[position] or self._statement.query.span
+            values[name] = self._stored(table.physical.field(name), given, position, place)
         if self._problems:
             raise StatementErrors(self._problems)
         return tuple(values[f.name] if f.name in values else self._absent(f) for f in table.physical)
@@ -147,25 +149,23 @@ class _Target:
 
     def _wrong_number(self, filled: list[str], given: Schema) -> None:
         table = self._made.table
-        query = self._statement.query
         hint = f"the query gives {', '.join(str(f) for f in given)}; '{table.name}' takes {', '.join(filled)}"
         if len(given) < len(filled) and self._statement.columns is None:
             hint += f"; name the columns that are meant: INSERT INTO {table.name} ({', '.join(filled[: len(given)])}) …"
         message = f"'{table.name}' takes {len(filled)} columns, the query gives {len(given)}"
-        self._report(message, (query.start, query.start + len(query.text)), hint)
+        self._report(message, self._statement.query.span, hint)
 
-    def _stored(self, wanted: Field, given: Field, position: int) -> Expression:
+    def _stored(self, wanted: Field, given: Field, position: int, place: Span) -> Expression:
         column = ColumnRef(given.type, position, given.name)
         if given.type == wanted.type:
             return column
         if given.type.root is TypeRoot.NULL:
             return Literal(wanted.type, None)
         if not implicitly_castable(given.type, wanted.type):
-            query = self._statement.query
             what = f"column {position + 1} of the query, '{given.name}', is {given.type}"
             self._report(
                 f"{what}, but '{wanted.name}' of '{self._made.table.name}' is {wanted.type}",
-                (query.start, query.start + len(query.text)),
+                place,
                 f"convert it: CAST({'…' if given.name.startswith('EXPR$') else given.name} AS {wanted.type})",
             )
         return Cast(wanted.type, column)

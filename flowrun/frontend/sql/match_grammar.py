@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
 from sqlglot.tokenizer_core import TokenType
 
+from flowrun.core.record import record
 from flowrun.frontend.sql.dialect import Flink, checked_tokens
 from flowrun.frontend.sql.select_parser import QueryParser
 from flowrun.frontend.sql.syntax import Name, OrderItem, Span
@@ -16,7 +17,7 @@ from flowrun.plan.matching import AfterMatch, PatternVariable
 _QUANTIFIERS = {"+": (1, None), "*": (0, None), "?": (0, 1)}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NamedExpression:
     """A measure or a definition: an expression and its name."""
 
@@ -24,7 +25,7 @@ class NamedExpression:
     expression: exp.Expression
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PatternItem:
     """A variable of PATTERN, where it stands with its quantifier."""
 
@@ -32,7 +33,7 @@ class PatternItem:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MatchSyntax:
     """What stands between the parentheses. `skip_to` is the variable of SKIP TO FIRST and LAST."""
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sqlglot import exp
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.errors import ExpressionError, did_you_mean
-from flowrun.frontend.sql.binding_core import as_argument, span_of
+from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
+from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder, dotted_parts
 from flowrun.frontend.sql.binding_scope import Scope, UnknownNameError, access_fields
 from flowrun.frontend.sql.match_grammar import MatchSyntax, NamedExpression, parse_match
 from flowrun.frontend.sql.syntax import OrderItem, Span
 from flowrun.functions.registry import aggregate
-from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, Literal, transform, walk
+from flowrun.plan.expressions import ColumnRef, Expression, Literal, transform, walk
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternAggregate, PatternColumn, PatternVariable
 from flowrun.plan.nodes import NodeHints, PlanNode
 from flowrun.plan.relational import NullOrder, SortKey
@@ -182,7 +184,7 @@ class _MatchBinder:
         return define.name.text, binder.boolean(define.expression, "the condition of a variable")
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class _PatternScope(Scope):
     """Columns of rows of the match, by variable or without."""
 
@@ -275,13 +277,12 @@ class _PatternBinder(ExpressionBinder):
     def _aggregate(self, node: exp.Expression, name: str) -> Expression:
         function = aggregate(name)
         assert function is not None
-        arguments: list[exp.Expression] = list(node.expressions)
-        distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
-        if distinct:
-            arguments = list(arguments[0].expressions)
-        variable, rows = None, []
-        if len(arguments) == 1 and self._is_star(arguments[0]):
-            variable = self._star_variable(arguments[0])
+        arguments, distinct = written_arguments(node)
+        star = is_star(arguments) or (len(arguments) == 1 and _is_star_of_variable(arguments[0]))
+        check_arguments(self, function, arguments, node, distinct=distinct, star=star)
+        rows: list[Expression] = []
+        if star:
+            variable, arguments = self._star_variable(arguments[0]), []
         else:
             bound = [self.bind(a) for a in arguments]
             columns = [e for b in bound for e in walk(b) if isinstance(e, PatternColumn)]
@@ -289,16 +290,8 @@ class _PatternBinder(ExpressionBinder):
                 self.fail(f"{name} cannot hold another aggregate", node)
             variable = self._one_variable(columns, node, name)
             rows = [transform(b, _as_row_column) for b in bound]
-        try:
-            casts, kernel = function.type_rule([as_argument(r) for r in rows])
-        except ExpressionError as error:
-            self.fail(error.message, node, error.hint)
-        cast = tuple(self.cast(r, t, a) for r, t, a in zip(rows, casts, arguments, strict=False))
-        call = AggregateCall(function.name, cast, kernel.result, "aggregate", distinct)
-        return PatternAggregate(kernel.result, call, variable)
-
-    def _is_star(self, node: exp.Expression) -> bool:
-        return isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star))
+        call = typed_call(self, function, rows, arguments, node, distinct=distinct)
+        return PatternAggregate(call.type, replace(call, name="aggregate"), variable)
 
     def _star_variable(self, node: exp.Expression) -> str | None:
         if isinstance(node, exp.Star):
@@ -307,6 +300,10 @@ class _PatternBinder(ExpressionBinder):
         if name not in self._pattern_scope.variables:
             self.fail(f"the pattern has no variable {name}", node, did_you_mean(name, self._pattern_scope.variables))
         return name
+
+
+def _is_star_of_variable(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
 
 
 def _binder(

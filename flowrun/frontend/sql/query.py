@@ -6,16 +6,18 @@ The nodes are the general ones that say what the query says; `flowrun.plan.recog
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from flowrun.core.record import record
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql import binding_calls as _binding_calls  # registers COALESCE, IF, …
+from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.catalog import Catalog
 from flowrun.frontend.sql.dialect import FlinkSyntaxError
 from flowrun.frontend.sql.query_binder import QueryBinder
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_results import FailedError
 from flowrun.frontend.sql.select_parser import parse_query
+from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select, Span, ValuesRows, WithQuery
 from flowrun.plan.nodes import PlanNode
 
 assert _binding_calls is not None
@@ -30,17 +32,19 @@ class QueryErrors(ExpressionError):
         super().__init__(first.message, offset=first.offset, length=first.length, hint=first.hint)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BoundQuery:
     """A query as plan nodes.
 
     Attributes:
         node: gives the rows; its schema is the query's columns under unique names.
         names: the columns as the query names them, which may repeat.
+        places: where in the script the expression of each column stands; None where that cannot be said.
     """
 
     node: PlanNode
     names: tuple[str, ...]
+    places: tuple[Span | None, ...]
 
 
 def bind_query(text: str, offset: int, catalog: Catalog, context: QueryContext) -> BoundQuery:
@@ -75,7 +79,24 @@ def bind_query(text: str, offset: int, catalog: Catalog, context: QueryContext) 
         raise QueryErrors([_too_deep(offset)]) from None
     if binder.errors:
         raise QueryErrors(_in_order(binder.errors, offset))
-    return BoundQuery(bound.node, bound.names)
+    return BoundQuery(bound.node, bound.names, _places(syntax, len(bound.names), offset))
+
+
+def _places(syntax: QuerySyntax, width: int, offset: int) -> tuple[Span | None, ...]:
+    while isinstance(syntax, Ordered | WithQuery):
+        syntax = syntax.query
+    found: list[Span | None] = []
+    match syntax:
+        case Select(items=items):
+            stars = [i for i, item in enumerate(items) if item.star]
+            found += [item.span if item.expression is None else span_of(item.expression) for item in items]
+            if len(stars) == 1:  # the star stands for all columns that the other items do not give
+                found[stars[0] : stars[0] + 1] = [found[stars[0]]] * (width - len(items) + 1)
+        case ValuesRows(rows=(row,)):
+            found += [span_of(value) for value in row]
+    if len(found) != width:
+        return (None,) * width
+    return tuple(None if place is None else (place[0] + offset, place[1] + offset) for place in found)
 
 
 def _in_order(errors: Sequence[ExpressionError], offset: int) -> list[ExpressionError]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
+from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, DataType
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import Catalog
@@ -170,7 +171,7 @@ class QueryBinder:
         return Bound(ordered(self.nodes, query, planned, environment), planned.names)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Environment:
     """What names of tables mean inside a query before the catalog is asked: the tables of WITH; None: its query is wrong."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from flowrun.core.record import record
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import CatalogTable
@@ -39,7 +39,7 @@ class HintNodes(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QueryContext:
     """The statement that a query belongs to.
 

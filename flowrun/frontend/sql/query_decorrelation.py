@@ -7,15 +7,17 @@ equality, so that the inner side of it can be a key. (Neumann and Kemper, "Unnes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flowrun.core.record import record
 from flowrun.core.types import DataType
-from flowrun.frontend.sql.query_nodes import compare, conjunction, fail
+from flowrun.frontend.sql.query_nodes import compare, fail
 from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver, PendingSubquery, has, rewrite
 from flowrun.frontend.sql.query_relations import Named, OuterScope
 from flowrun.frontend.sql.query_results import Bound, Groups, SelectParts
 from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select, Span
+from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Call, ColumnRef, Expression, columns_used
 from flowrun.plan.nodes import PlanNode
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 _REMEDY = "write a JOIN, or keep only conditions like inner.key = outer.key"
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class SubqueryPlan:
     """A bound subquery: `parts` of a SELECT, or `bound` if it is another form. `limit` is what follows the SELECT."""
 
@@ -42,7 +44,7 @@ class SubqueryPlan:
         return self.parts is not None and self.parts.is_one_group
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubqueryRows:
     """The rows of a subquery for all values of the query around: `width` columns that tell them apart, then those named `names`.
 
@@ -56,9 +58,7 @@ class SubqueryRows:
 
     def condition(self, outer: Sequence[Expression], shift: int) -> Expression | None:
         """The conditions over a row around, whose values are `outer`, followed at position `shift` by one of these rows."""
-        if not self.conditions:
-            return None
-        return conjunction([joined(c, outer, shift) for c in self.conditions])
+        return conjunction(joined(c, outer, shift) for c in self.conditions)
 
 
 def joined(expression: Expression, outer: Sequence[Expression], shift: int) -> Expression:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from flowrun.core.types import BIGINT, STRING, DataType, decimal
+from flowrun.frontend.sql.binding_aggregate_calls import is_star, typed_call, written_arguments
+from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import AggregateCall, And, Case, Cast, Expression, Literal
 
 if TYPE_CHECKING:
@@ -50,17 +52,13 @@ def derived_aggregate(
         ExpressionError: wrong arguments; marks the place.
     """
     name = str(node.this).upper()
-    arguments: list[exp.Expression] = list(node.expressions)
+    arguments, distinct = written_arguments(node)
     if name in _JSON:
         build = _json_array if name == "JSON_ARRAYAGG" else _json_object
         return build(_Calls(outer, node, False, filter, pending), arguments)
-    if name not in _SPREADS or len(arguments) != 1:
+    if name not in _SPREADS or len(arguments) != 1 or is_star(arguments):
         return None
-    distinct = isinstance(arguments[0], exp.Distinct)
-    values = list(arguments[0].expressions) if distinct else arguments
-    if len(values) != 1 or isinstance(values[0], exp.Star):
-        return None
-    argument = outer.bind(values[0])
+    argument = outer.bind(arguments[0])
     if not argument.type.is_numeric or argument.type.is_approximate:
         return None
     sample, root = _SPREADS[name]
@@ -88,7 +86,9 @@ class _Calls:
         """The result of a built-in aggregate of the group's rows, with FILTER and DISTINCT of the call."""
         nodes = [self.node] * len(arguments)
         condition = self.filter if filter is None else filter
-        call = self.binder.resolved_call(name, arguments, nodes, self.node, distinct=self._distinct, filter=condition)
+        function = aggregate(name)
+        assert function is not None, name
+        call = typed_call(self.binder, function, arguments, nodes, self.node, distinct=self._distinct, filter=condition)
         return self._pending(call)
 
     def apply(self, name: str, *arguments: Expression) -> Expression:

@@ -10,7 +10,8 @@ from sqlglot import exp
 
 from flowrun.core.types import BOOLEAN, DataType, timestamp
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.binding_core import as_argument, span_of
+from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
+from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder
 from flowrun.frontend.sql.query_derived_aggregates import Pending, derived_aggregate, is_json_aggregate
 from flowrun.frontend.sql.query_nodes import fail
@@ -182,47 +183,19 @@ class QueryExpressionBinder(ExpressionBinder):
     def _aggregate_call(
         self, node: exp.Expression, rows: QueryExpressionBinder, filter: Expression | None
     ) -> AggregateCall:
-        arguments: list[exp.Expression] = list(node.expressions)
-        distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
-        if distinct:
-            arguments = list(arguments[0].expressions)
+        arguments, distinct = written_arguments(node)
         user = self.queries.user_functions.aggregate(str(node.this), rows, node, arguments, distinct, filter)
         if user is not None:
             return user
         function = aggregate(str(node.this))
         assert function is not None
-        if arguments and isinstance(arguments[0], exp.Star):
-            if function.name != "COUNT":
-                self.fail(f"{function.name}(*) has no meaning; only COUNT takes *", node, f"usage: {function.usage}")
-            if distinct:
-                self.fail("COUNT(DISTINCT *) is not possible", node, "name the columns: COUNT(DISTINCT a)")
-            arguments = []
-        elif not arguments:
-            self.fail(f"{function.name} needs an argument", node, f"usage: {function.usage}")
+        star = is_star(arguments)
+        check_arguments(self, function, arguments, node, distinct=distinct, star=star)
+        arguments = [] if star else arguments
         bound = [rows.bind(a) for a in arguments]
         if function.name == "COUNT" and len(bound) > 1:
             bound, arguments = [_all_present(self, bound, arguments, node)], arguments[:1]
-        return rows.resolved_call(function.name, bound, arguments, node, distinct=distinct, filter=filter)
-
-    def resolved_call(
-        self,
-        name: str,
-        bound: Sequence[Expression],
-        nodes: Sequence[exp.Expression],
-        node: exp.Expression,
-        *,
-        distinct: bool,
-        filter: Expression | None,
-    ) -> AggregateCall:
-        """The call of a built-in aggregate with bound arguments, cast as its signature says; its name is empty."""
-        function = aggregate(name)
-        assert function is not None, name
-        try:
-            casts, kernel = function.type_rule([as_argument(b) for b in bound])
-        except ExpressionError as error:
-            self.fail(error.message, node, error.hint)
-        cast = tuple(self.cast(b, t, n) for b, t, n in zip(bound, casts, nodes, strict=True))
-        return AggregateCall(function.name, cast, kernel.result, "", distinct, filter)
+        return typed_call(rows, function, bound, arguments, node, distinct=distinct, filter=filter)
 
     def reject_aggregate(self, node: exp.Expression, name: str) -> None:
         """Fail if the name is an aggregate: it has no meaning in this clause."""

@@ -10,13 +10,14 @@ from sqlglot import exp
 
 from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.query_expressions import Clause, conjuncts
-from flowrun.frontend.sql.query_nodes import compare, conjunction, fail, joined_schema, shifted, test
+from flowrun.frontend.sql.query_nodes import compare, fail, joined_schema, shifted, test
 from flowrun.frontend.sql.query_pending import PendingSubquery, has
 from flowrun.frontend.sql.query_relations import Named, Relation, Source
 from flowrun.frontend.sql.query_results import FailedError
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.frontend.sql.syntax import JoinTable, Name, NamedTable, TableSyntax
 from flowrun.functions.coercion import common_type
+from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Case, Cast, Expression, columns_used
 from flowrun.plan.nodes import PlanNode, TimeDomain
 from flowrun.plan.relational import Join, JoinKind, TemporalJoin
@@ -66,7 +67,7 @@ class JoinBinder:
         if table.natural or table.using:
             return self._using(left, right, table)
         conditions, subqueries = self.conditions(left, right, table)
-        condition = conjunction(conditions) if conditions else None
+        condition = conjunction(conditions)
         node = self._nodes.join(left.node, right.node, table.kind, condition, table.span)
         if subqueries:
             assert table.on is not None
@@ -115,7 +116,7 @@ class JoinBinder:
                 raise fail(f"column '{name.text}' is {a.type} on the left and {b.type} on the right", name.span, hint)
             conditions.append(compare("=", a, b))
             merged.append((name.text, _merged(table.kind, a, b)))
-        condition = conjunction(conditions) if conditions else None
+        condition = conjunction(conditions)
         node = self._nodes.join(left.node, right.node, table.kind, condition, table.span)
         assert node.schema == schema
         relation = side_by_side(left, right, node)
@@ -161,7 +162,7 @@ class JoinBinder:
             raise fail("a subquery in ON of a temporal join is not supported", span_of(table.on), "filter in WHERE")
         schema = joined_schema(left.schema, right.schema, table.kind)
         hints = self._nodes.hints("temporal-join", table.span)
-        condition = conjunction(conditions) if conditions else None
+        condition = conjunction(conditions)
         joined = TemporalJoin(
             schema, hints, node, right.node, table.kind, (), (), position, None, TimeDomain.EVENT, condition
         )
@@ -192,7 +193,7 @@ def absorbed(
     left, left_rest = absorbed(node.left, table.left, left_only)
     if mine or left is not node.left:
         whole = [*([] if node.condition is None else [node.condition]), *mine]
-        node = replace(node, left=left, condition=conjunction(whole) if whole else None)
+        node = replace(node, left=left, condition=conjunction(whole))
     return node, [*left_rest, *rest]
 
 

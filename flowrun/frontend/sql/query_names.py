@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 
 from sqlglot import exp
 
+from flowrun.core.record import record
 from flowrun.frontend.sql.dialect import FlinkSyntaxError
 from flowrun.frontend.sql.select_parser import parse_query
 from flowrun.frontend.sql.syntax import NamedTable, Span, WithQuery
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableName:
     """A table as a query names it, without catalog and database; `span` counts code points of the query."""
 

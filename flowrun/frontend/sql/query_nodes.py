@@ -15,6 +15,7 @@ from flowrun.frontend.sql.query_relations import Named, unique_fields, unique_na
 from flowrun.frontend.sql.syntax import Span
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import scalar
+from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import (
     AggregateCall,
     And,
@@ -171,16 +172,6 @@ def is_identity(expressions: Sequence[Expression], schema: Schema) -> bool:
 def shifted(expression: Expression, by: int) -> Expression:
     """The expression with every column moved right by `by`."""
     return rewrite(expression, lambda e: ColumnRef(e.type, e.index + by, e.name) if isinstance(e, ColumnRef) else None)
-
-
-def conjunction(conditions: Sequence[Expression]) -> Expression:
-    """All of the conditions, flat; TRUE if there are none."""
-    flat: list[Expression] = []
-    for condition in conditions:
-        flat += condition.operands if isinstance(condition, And) else (condition,)
-    if not flat:
-        return Literal(BOOLEAN, True)
-    return flat[0] if len(flat) == 1 else And(tuple(flat))
 
 
 def compare(symbol: str, left: Expression, right: Expression) -> Expression:

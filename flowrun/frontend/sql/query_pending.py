@@ -6,10 +6,11 @@ The binder leaves them in the typed tree; planning replaces each by a column of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flowrun.core.record import record
 from flowrun.core.types import BIGINT, BOOLEAN, DataType
 from flowrun.frontend.sql.syntax import Span
 from flowrun.plan.expressions import AggregateCall, Expression
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _Pending = TypeVar("_Pending", bound=Expression)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PendingAggregate(Expression):
     """An aggregate over the group's rows; the call's `name` is empty."""
 
@@ -36,7 +37,7 @@ class PendingAggregate(Expression):
         return str(self.call)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PendingOrder:
     """An order of OVER, by an expression."""
 
@@ -45,7 +46,7 @@ class PendingOrder:
     nulls: NullOrder
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PendingOver(Expression):
     """An OVER call."""
 
@@ -64,7 +65,7 @@ class PendingOver(Expression):
         return f"{self.call} OVER (…)"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PendingGrouping(Expression):
     """GROUPING, GROUPING_ID or GROUP_ID."""
 
@@ -78,7 +79,7 @@ class PendingGrouping(Expression):
         return self.arguments
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PendingWindowBound(Expression):
     """TUMBLE_START(ts, size) and its like: `bound` of the group window `window(arguments)`."""
 
@@ -92,7 +93,7 @@ class PendingWindowBound(Expression):
         return self.arguments
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OuterColumn(Expression):
     """Inside a correlated subquery: number `index` of the values that it takes from the query around it."""
 
@@ -111,7 +112,7 @@ class SubqueryKind(Enum):
     IN = "in"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PendingSubquery(Expression):
     """The value of a subquery.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import TypeRoot
 from flowrun.errors import did_you_mean, near_matches
@@ -16,7 +17,7 @@ from flowrun.plan.nodes import PlanNode
 Named = tuple[str, Expression]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Source:
     """One table of FROM: its alias (None: it has none), the columns as they may be named, and their positions in the row."""
 
@@ -25,7 +26,7 @@ class Source:
     columns: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Relation:
     """A row type and the node that gives it.
 
@@ -89,7 +90,7 @@ class OuterScope:
         return OuterColumn(value.type, self.captured.index(value), ".".join(parts))
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class QueryScope(Scope):
     """Names of a query's expressions: columns of its relation, aliases of its select list where they count, then the query around."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from flowrun.core.record import record
 from flowrun.frontend.sql.query_pending import OuterColumn, PendingAggregate, PendingGrouping, PendingWindowBound, has
 from flowrun.frontend.sql.query_relations import Named, Relation
 from flowrun.frontend.sql.syntax import Select, Span
@@ -16,7 +17,7 @@ class FailedError(Exception):
     """Something below was wrong and is in the list of errors; what depends on it is not looked at."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bound:
     """A planned query: its node, and its columns as they may be named."""
 
@@ -24,7 +25,7 @@ class Bound:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Planned:
     """A planned query whose rows are still to be sorted: columns of `node` beyond `names` serve only `order`."""
 
@@ -33,7 +34,7 @@ class Planned:
     order: tuple[SortKey, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SortItem:
     """A bound entry of ORDER BY."""
 
@@ -43,7 +44,7 @@ class SortItem:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupWindow:
     """A window in GROUP BY: TUMBLE, HOP or SESSION over the time `arguments[0]`."""
 
@@ -53,7 +54,7 @@ class GroupWindow:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Groups:
     """A bound GROUP BY: its keys, the grouping sets as positions of keys, and its window if it has one."""
 
@@ -63,7 +64,7 @@ class Groups:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SelectParts:
     """A bound SELECT, before its nodes are made.
 

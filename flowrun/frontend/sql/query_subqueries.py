@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from flowrun.core.types import BIGINT, BOOLEAN
 from flowrun.frontend.sql.query_decorrelation import Decorrelation, SubqueryPlan, SubqueryRows, bound_subquery, joined
-from flowrun.frontend.sql.query_nodes import compare, conjunction, fail, may_be_null, test
+from flowrun.frontend.sql.query_nodes import compare, fail, may_be_null, test
 from flowrun.frontend.sql.query_pending import PendingAggregate, PendingSubquery, SubqueryKind, find, has, map_children
 from flowrun.frontend.sql.query_relations import Named, OuterScope
 from flowrun.frontend.sql.syntax import QuerySyntax, Span
+from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, And, Call, Case, ColumnRef, Expression, Literal, Or
 from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import JoinKind
@@ -112,7 +113,8 @@ class SubqueryPlanner:
     ) -> PlanNode:
         """NOT IN as one ANTI join: no row of the query may be equal, or equal for all that is known."""
         width = len(node.schema)
-        equal = conjunction([compare("=", o, joined(c, (), width)) for o, c in zip(use.operands, columns, strict=True)])
+        equal = conjunction(compare("=", o, joined(c, (), width)) for o, c in zip(use.operands, columns, strict=True))
+        assert equal is not None, "IN has operands"
         correlated = rows.condition(use.outer, width)
         conditions = [*([] if correlated is None else [correlated]), test("IS NOT FALSE", equal)]
         return self._nodes.join(node, rows.node, JoinKind.ANTI, conjunction(conditions), use.span, "anti")
@@ -196,8 +198,7 @@ class _Values:
         width = len(self.node.schema)
         correlated = rows.condition(use.outer, width)
         conditions = [*([] if correlated is None else [correlated]), *extra]
-        condition = conjunction(conditions) if conditions else None
-        self.node = self._nodes.join(self.node, rows.node, JoinKind.LEFT, condition, use.span, "subquery")
+        self.node = self._nodes.join(self.node, rows.node, JoinKind.LEFT, conjunction(conditions), use.span, "subquery")
         return width
 
     def _column(self, position: int) -> ColumnRef:
@@ -227,10 +228,9 @@ class _Values:
                 return Case(e.type, ((test("IS NOT NULL", e), e),), Literal(BIGINT, 0))
             return map_children(e, filled)
 
-        values = [filled(joined(grouping.over_groups(o, i), use.outer, start)) for i, o in enumerate(outputs)]
-        if len(values) == 1:
-            return values[0]
-        return Case(values[0].type, ((conjunction(values[1:]), values[0]),), Literal(values[0].type, None))
+        value, *having = (filled(joined(grouping.over_groups(o, i), use.outer, start)) for i, o in enumerate(outputs))
+        condition = conjunction(having)
+        return value if condition is None else Case(value.type, ((condition, value),), Literal(value.type, None))
 
     def _single(self, use: PendingSubquery) -> Expression:
         """The value of the only row that belongs to a row."""

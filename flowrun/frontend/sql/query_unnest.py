@@ -12,7 +12,7 @@ from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.catalog import FunctionKind
 from flowrun.frontend.sql.query_expressions import Clause
 from flowrun.frontend.sql.query_joins import JoinBinder, is_true, side_by_side
-from flowrun.frontend.sql.query_nodes import conjunction, fail
+from flowrun.frontend.sql.query_nodes import fail
 from flowrun.frontend.sql.query_relations import OuterScope, QueryScope, Relation, Source, unique_fields
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.frontend.sql.syntax import (
@@ -24,6 +24,7 @@ from flowrun.frontend.sql.syntax import (
     UnnestTable,
     without_alias,
 )
+from flowrun.plan.conditions import conjunction
 from flowrun.plan.relational import JoinKind, TableFunctionCall, Unnest
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.errors import ExpressionError, PipelineError, UnsupportedPlanError, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
@@ -55,7 +55,7 @@ from flowrun.plan.nodes import Calc, NodeHints, Plan, Settings, Sink
 from flowrun.plan.tables import TableRole
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReadScript:
     """A script without errors: its plan, and what its DESCRIBE, SHOW and EXPLAIN statements answer, in order."""
 
@@ -349,7 +349,7 @@ class _Script:
         return sink
 
     def _insert(self, statement: Insert, made: DeclaredTable, bound: BoundQuery, name: str) -> Sink:
-        return insert_sink(statement, made, bound.node, self._script, name, self._expressions.constant)
+        return insert_sink(statement, made, bound, self._script, name, self._expressions.constant)
 
     def _bind(self, query: Slice, name: str) -> BoundQuery:
         """The plan of a query.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from flowrun.core.record import record
 from flowrun.errors import near_matches
 from flowrun.frontend.diagnostics import Diagnostics
 
@@ -12,7 +12,7 @@ _SETTINGS = "settings"
 _TABLES = "tables"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScriptOverrides:
     """Settings as `path=value` texts in order, and options by table."""
 

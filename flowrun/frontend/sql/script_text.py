@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from flowrun.core.record import record
 from flowrun.errors import Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import REFERENCE, References
@@ -33,7 +34,7 @@ def is_open_comment(text: str) -> bool:
     return text.startswith("/*") and not (text.endswith("*/") and len(text) >= len("/**/"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FilledPiece:
     """The code points `start` ≤ i < `end` of the filled text stand for `written_start` ≤ j < `written_end` of the file."""
 
@@ -45,7 +46,7 @@ class FilledPiece:
     unresolved: bool = False
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ScriptText(SourceText):
     """A script with its references filled. Offsets count code points of `text`; places are those of the file."""
 

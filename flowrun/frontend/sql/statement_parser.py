@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from flowrun.core.record import record
 from flowrun.errors import ExpressionError, did_you_mean, near_matches
 from flowrun.frontend.sql.ddl_syntax import create_table
 from flowrun.frontend.sql.script_splitting import split_script
@@ -52,7 +52,7 @@ UNSUPPORTED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FailedStatement:
     """A statement that does not parse; `creates` is the name that it would have given to something."""
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NoReturn
 
+from flowrun.core.record import record
 from flowrun.errors import ExpressionError, did_you_mean, near_matches
 from flowrun.frontend.sql.script_text import BLOCK_COMMENT, LINE_COMMENT, is_open_comment
 from flowrun.frontend.sql.syntax import Name, Span
@@ -36,7 +36,7 @@ class TokenKind(Enum):
     END = "end"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Token:
     """A token; `text` is its value, without quotes."""
 
@@ -64,7 +64,7 @@ class Token:
         return "the end of the statement" if self.kind is TokenKind.END else f"'{self.text}'"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Slice:
     """A query, expression or type as text, and where it begins in the script."""
 
@@ -248,18 +248,6 @@ class Cursor:
         first = self._at
         self._at = len(self._tokens)
         return self._slice(first, what)
-
-    def take_brackets(self) -> Slice:
-        """Take a part in parentheses, with them."""
-        first = self._at
-        self.expect_mark("(")
-        depth = 1
-        while depth and not self.done:
-            token = self.advance()
-            depth += token.is_mark("(") - token.is_mark(")")
-        if depth:
-            self.fail(f"expected ')', got {self.token.shown}")
-        return self._slice(first, "(…)")
 
     def _slice(self, first: int, what: str) -> Slice:
         if first >= min(self._at, len(self._tokens)):

@@ -5,15 +5,16 @@ Spans are first and one-past-last code point in the script.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
 
+from flowrun.core.record import record
 from flowrun.frontend.sql.statement_tokens import Slice
 from flowrun.frontend.sql.syntax import Name, Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OptionSyntax:
     """`'key' = 'value'`."""
 
@@ -31,7 +32,7 @@ class ColumnKind(Enum):
     METADATA = "metadata"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnSyntax:
     """A column of CREATE TABLE.
 
@@ -55,7 +56,7 @@ class ColumnSyntax:
     comment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WatermarkSyntax:
     """WATERMARK FOR column AS expression."""
 
@@ -64,7 +65,7 @@ class WatermarkSyntax:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PrimaryKeySyntax:
     """PRIMARY KEY (columns) NOT ENFORCED."""
 
@@ -93,7 +94,7 @@ class LikeChoice(Enum):
     OVERWRITING = "OVERWRITING"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LikeSyntax:
     """LIKE table (choices)."""
 
@@ -107,7 +108,7 @@ class LikeSyntax:
         return said.get(feature, said.get(LikeFeature.ALL, default))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CreateTable:
     """CREATE TABLE; `query` with AS."""
 
@@ -123,7 +124,7 @@ class CreateTable:
     comment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CreateView:
     """CREATE VIEW name (columns) AS query."""
 
@@ -134,7 +135,7 @@ class CreateView:
     replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CreateFunction:
     """CREATE FUNCTION name AS 'reference' LANGUAGE language."""
 
@@ -146,7 +147,7 @@ class CreateFunction:
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Insert:
     """INSERT INTO table PARTITION (partition) (columns) query."""
 
@@ -157,28 +158,28 @@ class Insert:
     hints: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Select:
     """A query by itself, whose rows are printed."""
 
     query: Slice
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Explain:
     """EXPLAIN statement."""
 
     statement: Insert | Select
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SetOption:
     """SET key = value; without a key: show what is set."""
 
     option: OptionSyntax | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResetOption:
     """RESET key; without a key: all."""
 
@@ -194,7 +195,7 @@ class ObjectKind(Enum):
     FUNCTION = "function"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Drop:
     """DROP kind name."""
 
@@ -203,7 +204,7 @@ class Drop:
     if_exists: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Describe:
     """DESCRIBE table."""
 
@@ -223,14 +224,14 @@ class Listing(Enum):
     CURRENT_DATABASE = "CURRENT DATABASE"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Show:
     """SHOW TABLES and the like."""
 
     listing: Listing
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShowCreate:
     """SHOW CREATE TABLE | VIEW name."""
 
@@ -238,12 +239,12 @@ class ShowCreate:
     name: tuple[Name, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UseDefault:
     """USE of the only catalog or database there is."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AddJar:
     """ADD JAR 'file'."""
 
@@ -256,7 +257,7 @@ Statement: TypeAlias = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReadStatement:
     """A statement with its place; `in_set`: it stands between BEGIN and END of a statement set, `explained` if that is only explained."""
 

@@ -6,18 +6,19 @@ A span is the first and one-past-last code point in the query's own text. Subque
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
 
 from sqlglot import exp
 
+from flowrun.core.record import record
 from flowrun.plan.relational import FrameUnit, JoinKind
 
 Span: TypeAlias = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Name:
     """An identifier as written; `quoted` in back ticks."""
 
@@ -29,7 +30,7 @@ class Name:
 # -- queries -------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OrderItem:
     """An entry of ORDER BY. `nulls_first` is None where the text does not say."""
 
@@ -39,7 +40,7 @@ class OrderItem:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FrameBound:
     """One end of an OVER frame: `preceding` an expression, or unbounded, or the current row; `following` lies after it."""
 
@@ -54,7 +55,7 @@ class FrameBound:
         return self.amount is None and not self.unbounded
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FrameClause:
     """ROWS or RANGE with its ends; `end` is CURRENT ROW where the text has one bound only."""
 
@@ -64,7 +65,7 @@ class FrameClause:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OverClause:
     """What stands in the parentheses of OVER or WINDOW … AS; `base` is the named window that it refers to or extends."""
 
@@ -75,7 +76,7 @@ class OverClause:
     frame: FrameClause | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SelectItem:
     """An entry of a select list: an expression with its alias, or a star: `*` has no `expression`, `a.*` has `a`."""
 
@@ -93,7 +94,7 @@ class SetKind(Enum):
     CUBE = "CUBE"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupingElement:
     """An entry of GROUP BY: one expression, several in parentheses, or `kind` over nested elements; `()` has neither."""
 
@@ -103,7 +104,7 @@ class GroupingElement:
     elements: tuple[GroupingElement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Select:
     """SELECT … FROM … WHERE … GROUP BY … HAVING … WINDOW …"""
 
@@ -118,7 +119,7 @@ class Select:
     qualify: exp.Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ValuesRows:
     """VALUES (…), (…)."""
 
@@ -134,7 +135,7 @@ class SetOperator(Enum):
     EXCEPT = "EXCEPT"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SetOperation:
     """Two queries combined; `all` keeps duplicates."""
 
@@ -145,7 +146,7 @@ class SetOperation:
     right: QuerySyntax
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ordered:
     """A query with ORDER BY, OFFSET, LIMIT or FETCH."""
 
@@ -156,7 +157,7 @@ class Ordered:
     limit: exp.Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommonTable:
     """One table of WITH."""
 
@@ -165,7 +166,7 @@ class CommonTable:
     query: QuerySyntax
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WithQuery:
     """WITH tables, and the query that may name them."""
 
@@ -180,7 +181,7 @@ QuerySyntax: TypeAlias = "Select | ValuesRows | SetOperation | Ordered | WithQue
 # -- tables --------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NamedTable:
     """A table, view or table of WITH by its (qualified) name; `as_of` is the time of FOR SYSTEM_TIME AS OF."""
 
@@ -190,7 +191,7 @@ class NamedTable:
     hints: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DerivedTable:
     """A query in parentheses; `lateral` may read the tables before it."""
 
@@ -199,7 +200,7 @@ class DerivedTable:
     lateral: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnnestTable:
     """UNNEST(expression) [WITH ORDINALITY]."""
 
@@ -208,7 +209,7 @@ class UnnestTable:
     ordinality: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableArgument:
     """TABLE name or a query as an argument, with PARTITION BY and ORDER BY."""
 
@@ -218,7 +219,7 @@ class TableArgument:
     order: tuple[OrderItem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Descriptor:
     """DESCRIPTOR(column, …)."""
 
@@ -226,7 +227,7 @@ class Descriptor:
     columns: tuple[Name, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FunctionArgument:
     """An argument of a table function; `name` with `name => value`."""
 
@@ -235,7 +236,7 @@ class FunctionArgument:
     name: Name | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FunctionTable:
     """TABLE(function(arguments)), with LATERAL before it or not."""
 
@@ -245,7 +246,7 @@ class FunctionTable:
     lateral: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MatchTable:
     """`input` MATCH_RECOGNIZE (…); `body` is the place of what stands between the parentheses."""
 
@@ -254,7 +255,7 @@ class MatchTable:
     body: Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AliasedTable:
     """A table with another name, and perhaps other column names."""
 
@@ -264,7 +265,7 @@ class AliasedTable:
     columns: tuple[Name, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JoinTable:
     """Two tables joined; with neither `on` nor `using` nor `natural` every row with every row."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.type_parser import TypeTextError, parse_type
 from flowrun.core.types import DataType, TypeRoot
@@ -23,7 +24,7 @@ BindExpression: TypeAlias = Callable[[Slice, Schema], Expression]
 """(text with its place, the columns it may read) → its tree. Raises ExpressionError with a place in the script."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableColumns:
     """The columns of a table.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from flowrun.core.record import record
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ExpressionError, OptionError
 from flowrun.frontend.sql.script_text import ScriptText
@@ -20,7 +21,7 @@ _ENGINE = (IDLE_TIMEOUT, SCAN_PARALLELISM, SINK_PARALLELISM)
 _WITHOUT_EFFECT = ("scan.watermark.alignment.", "scan.watermark.emit.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableOptions:
     """Options of a table as given.
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from flowrun.connectors.formats.registry import format_named, format_names
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
@@ -305,14 +304,10 @@ def _moved(option: OptionSyntax, start: int) -> OptionSyntax:
 
 
 def _metadata(options: TableOptions) -> dict[str, DataType]:
-    """Keys of METADATA columns that connector and format can fill, with their types."""
+    """Keys of METADATA columns that the connector can fill, with their types."""
     if options.connector not in connector_names():
         return {}
-    connector = connector_named(options.connector)
-    found = dict(connector.metadata)
-    if options.format in connector.formats and options.format in format_names():
-        found |= dict(getattr(format_named(options.format), "metadata", ()))
-    return found
+    return dict(connector_named(options.connector).metadata)
 
 
 def _default(columns: TableColumns, connector: str) -> TableColumns:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import timestamp
 from flowrun.frontend.diagnostics import Diagnostics
@@ -33,7 +34,7 @@ from flowrun.plan.relational import WINDOW_TIME
 from flowrun.plan.traits import window_time
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Aggregation:
     """An aggregation's results and, if it has one, its late output: the step's input rows."""
 

@@ -5,14 +5,15 @@ Works on the tree, so comments and keys are never touched and a value can never 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from flowrun.core.record import record
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import REFERENCE, References
 from flowrun.frontend.yaml.nodes import Piece, YamlEntry, YamlMapping, YamlNode, YamlScalar, YamlSequence
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Interpolation:
     """Fills the references of a document."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
+from flowrun.core.record import record
 from flowrun.errors import Location, did_you_mean
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.query_names import tables_named
@@ -24,7 +24,7 @@ class OutputKind(Enum):
     SIDE = "side output"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Output:
     """A stream that can be read by name; `owner` is the source or step that produces it."""
 
@@ -34,7 +34,7 @@ class Output:
     key: YamlScalar
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reference:
     """A name that a step or sink reads, and where it says so."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
+from flowrun.core.record import record
 from flowrun.errors import Location
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.yaml.alignment import align
@@ -22,7 +22,7 @@ class ScalarStyle(Enum):
 
 
 # eq=False: nodes are places; two equal texts at two places are different nodes.
-@dataclass(frozen=True, eq=False, slots=True)
+@record(eq=False)
 class YamlNode:
     """A node of the tree; it covers the code points `start` ≤ i < `end` of its source."""
 
@@ -36,7 +36,7 @@ class YamlNode:
         return self.source.locate(self.start, self.end)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Piece:
     """A stretch of a scalar's text that interpolation put in place of the characters `start` ≤ i < `end` of the written value."""
 
@@ -46,7 +46,7 @@ class Piece:
     end: int
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record(eq=False)
 class YamlScalar(YamlNode):
     """A scalar. `text` is its value after interpolation; `pieces` says what interpolation replaced, in order.
 
@@ -90,14 +90,14 @@ class YamlScalar(YamlNode):
         return offset + shift, offset + shift + 1
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record(eq=False)
 class YamlSequence(YamlNode):
     """A list."""
 
     items: tuple[YamlNode, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record(eq=False)
 class YamlEntry:
     """One `key: value` of a mapping."""
 
@@ -110,7 +110,7 @@ class YamlEntry:
         return self.key.text
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@record(eq=False)
 class YamlMapping(YamlNode):
     """A mapping with unique keys, in the order written."""
 

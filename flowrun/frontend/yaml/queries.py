@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.errors import ExpressionError, InternalError, Location
 from flowrun.frontend.diagnostics import Diagnostics
@@ -23,7 +24,7 @@ UNNAMED = "EXPR$"
 """How columns begin that a query gives no name."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SqlPart:
     """A stretch of a composed text that begins at `start`: a scalar as it is, or words in its place `at` (None: of the part before)."""
 
@@ -33,7 +34,7 @@ class SqlPart:
     scalar: YamlScalar | None = None
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class StepSql(SourceText):
     """SQL composed for a step. Offsets count code points of `text`; places are those of the document."""
 

@@ -14,7 +14,8 @@ from flowrun.frontend.yaml.queries import QueryReader, StepSql, quoted, step_hin
 from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.stages import Stages, filtered
 from flowrun.frontend.yaml.times import time_column
-from flowrun.plan.expressions import And, Call, ColumnRef, Expression
+from flowrun.plan.conditions import conjunction
+from flowrun.plan.expressions import Call, ColumnRef, Expression
 from flowrun.plan.nodes import PlanNode, TimeDomain
 
 Tables = Mapping[str, PlanNode]
@@ -150,9 +151,9 @@ class RelationalParts:
         if keyed is None:
             return None
         rows, positions = keyed
-        if section.text("null_keys") == "drop" and positions:
-            tests = tuple(_is_not_null(rows, k) for k in positions)
-            rows = filtered(rows, tests[0] if len(tests) == 1 else And(tests), stages.hints("null_keys"))
+        present = conjunction(_is_not_null(rows, k) for k in positions)
+        if section.text("null_keys") == "drop" and present is not None:
+            rows = filtered(rows, present, stages.hints("null_keys"))
         return rows, tuple(rows.schema.names[k] for k in positions)
 
     def _over_rows(

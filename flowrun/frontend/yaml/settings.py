@@ -24,13 +24,14 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
             f"'max_parallelism' ({max_parallelism}) is less than 'parallelism' ({parallelism})",
             section.value_at("max_parallelism"),
         )
+    mode = section.text("mode") or default.mode
     return Settings(
         parallelism=parallelism,
         max_parallelism=max_parallelism,
         buffer_timeout_ms=_or(section.integer("buffer_timeout"), default.buffer_timeout_ms),
         object_reuse=_or(section.flag("object_reuse"), default.object_reuse),
         chaining=_or(section.flag("chaining"), default.chaining),
-        mode=section.text("mode") or default.mode,
+        mode=mode,
         batch_rows=section.integer("batch_rows") or default.batch_rows,
         latency_interval_ms=section.integer("latency_interval"),
         local_aggregation=_or(section.flag("local_aggregation"), default.local_aggregation),

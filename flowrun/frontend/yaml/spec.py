@@ -6,9 +6,10 @@ A specification is a tree of value kinds. `Section` is what a checked record bec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias, cast
 
+from flowrun.core.record import record
 from flowrun.errors import Location
 from flowrun.frontend.yaml.nodes import YamlEntry, YamlMapping, YamlScalar
 
@@ -16,7 +17,7 @@ FIRST_VERSION = "0.1"
 NAME_PATTERN = r"[A-Za-z_][A-Za-z0-9_-]*"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TextValue:
     """Any scalar, kept as text with its place. `what` names it in messages and in the reference."""
 
@@ -25,7 +26,7 @@ class TextValue:
     pattern_doc: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IntegerValue:
     """A whole number within bounds."""
 
@@ -33,33 +34,33 @@ class IntegerValue:
     maximum: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NumberValue:
     """A number, possibly with a fraction; greater than zero if `positive`."""
 
     positive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BooleanValue:
     """`true` or `false`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DurationValue:
     """A duration such as `500ms`, `10s` or `1m 30s`; becomes ms. `zero`: 0 is allowed."""
 
     zero: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChoiceValue:
     """One of a few words."""
 
     choices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AnyValue:
     """Any YAML value, as a Python value: for arguments of the user's own functions."""
 
@@ -67,7 +68,7 @@ class AnyValue:
 ScalarValue: TypeAlias = TextValue | IntegerValue | NumberValue | BooleanValue | DurationValue | ChoiceValue
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListValue:
     """A list of at least `minimum` items; a lone scalar stands for a list of one if `single`."""
 
@@ -76,7 +77,7 @@ class ListValue:
     single: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MapValue:
     """A mapping from names that the user chooses, in order. If not `partial`, one wrong value makes all of it unusable."""
 
@@ -86,7 +87,7 @@ class MapValue:
     partial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordSpec:
     """A mapping with known keys.
 
@@ -112,7 +113,7 @@ class RecordSpec:
         return next((k for k in self.keys if k.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordValue:
     """A record. If `short` is given, a scalar of that kind may stand for the record (`map: module:function`)."""
 
@@ -120,7 +121,7 @@ class RecordValue:
     short: ScalarValue | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VariantValue:
     """A record whose further keys depend on the value of the key `tag` (a window's type)."""
 
@@ -133,7 +134,7 @@ class VariantValue:
 ValueSpec: TypeAlias = AnyValue | ScalarValue | ListValue | MapValue | RecordValue | VariantValue
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeySpec:
     """One key of a record. `default` is text for the reference; absent values are None in a `Section`."""
 
@@ -145,7 +146,7 @@ class KeySpec:
     since: str = FIRST_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Named:
     """A value under a name that the user chose."""
 
@@ -158,7 +159,7 @@ class Named:
         return self.key.location
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Section:
     """A checked record: what was given and right is in `values`; `given` names every known key that was written.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.units import format_duration, parse_duration_ms
 from flowrun.frontend.diagnostics import Diagnostics
@@ -23,7 +22,7 @@ from flowrun.plan.nodes import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowParts:
     """Everything that a `window` mapping says."""
 

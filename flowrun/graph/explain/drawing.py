@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.graph.partitioner import KeyGroupPartitioner, Partitioner
 from flowrun.graph.transformation import ResourceSpec
@@ -24,7 +24,7 @@ class Format(Enum):
     MERMAID = "mermaid"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Arrow:
     """Rows that come from box `source`; `label` is short, `facts` are further properties for the text form."""
 
@@ -33,7 +33,7 @@ class Arrow:
     facts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Box:
     """One node.
 
@@ -57,7 +57,7 @@ class Box:
     virtual: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Drawing:
     """A graph to be shown; `json` is its JSON form, which has a layout of its own."""
 

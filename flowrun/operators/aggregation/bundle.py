@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core.record import record
+
 _SHORT = np.iinfo(np.uint16).max
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bundle:
     """Partial results of some groups.
 

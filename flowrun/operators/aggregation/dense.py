@@ -7,13 +7,14 @@ an indexed loop without hashing. The cells are a mixed-radix number over the key
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from flowrun.core.record import record
 
 Slots: TypeAlias = npt.NDArray[np.int64]
 
@@ -22,7 +23,7 @@ _CELLS_PER_ROW = 4
 _WORD_DECIMAL_DIGITS = 18
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reduction:
     """One result column: `function` (count_all, count, sum, min, max, first, last) over the non-NULL `values` of a group.
 
@@ -34,14 +35,14 @@ class Reduction:
     values: pa.Array | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Radix:
     low: int
     size: int
     has_null: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DenseKeys:
     """The cell of every row and how to get keys back from a cell.
 

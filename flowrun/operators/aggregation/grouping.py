@@ -16,10 +16,9 @@ from flowrun.operators.aggregation.dense import (
     present_cells,
     reduce_slots,
 )
+from flowrun.operators.aggregation.numbering import by_appearance, by_hash, first_rows
 
 Columns: TypeAlias = "list[pa.Array]"
-
-_POSITION = "position"
 
 
 def reduce_by(keys: Sequence[pa.Array], rows: int, reductions: Sequence[Reduction]) -> tuple[Columns, Columns]:
@@ -68,26 +67,13 @@ def group_ids(keys: Sequence[pa.Array], rows: int) -> tuple[Slots, int]:
     dense = dense_keys(keys, rows)
     if dense is not None:
         return dense.slots, dense.total
-    names = [f"k{i}" for i in range(len(keys))]
-    table = pa.table([*keys, pa.array(np.arange(rows, dtype=np.int64))], names=[*names, _POSITION])
-    grouped = table.group_by(names, use_threads=False).aggregate([(_POSITION, "list")])
-    lists = grouped.column(f"{_POSITION}_list").combine_chunks()
-    ids = np.empty(rows, np.int64)
-    ids[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lists)), lists.value_lengths().to_numpy())
-    return ids, len(lists)
+    return by_hash(keys, rows)
 
 
 def numbered_groups(keys: Sequence[pa.Array], rows: int) -> tuple[Slots, int, pa.Array]:
-    """(group number per row, number of groups, first row of each group); every number has a row."""
-    ids, total = group_ids(keys, rows)
-    first = np.full(total, -1, np.int64)
-    first[ids[::-1]] = np.arange(rows - 1, -1, -1)
-    present = np.flatnonzero(first >= 0)
-    if len(present) < total:
-        number = np.zeros(total, np.int64)
-        number[present] = np.arange(len(present))
-        ids, first = number[ids], first[present]
-    return ids, len(present), pa.array(first)
+    """(group number per row, number of groups, first row of each group); groups are numbered in the order in which they appear."""
+    ids, total = by_appearance(keys, rows)
+    return ids, total, pa.array(first_rows(ids, total))
 
 
 def _is_hashed(reduction: Reduction) -> bool:

@@ -6,7 +6,6 @@ import base64
 import decimal
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError
@@ -55,7 +55,7 @@ def apply_null_keys(batch: RecordBatch, keys: Sequence[int], policy: NullKeyPoli
     return batch if keep is None else batch.filter(keep)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyCodec:
     """Turns columns into groupable ones of equal meaning, and back.
 

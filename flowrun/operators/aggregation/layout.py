@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.aggregate import Accumulator, BoundAggregate
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, DataType, TypeRoot, decimal, timestamp
 from flowrun.errors import InternalError
@@ -31,7 +32,7 @@ _PARTIALS = ("count_all", "count", "sum", "sum_of_squares", "min", "max", "first
 _MERGES = ("sum", "min", "max", "first", "last")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartialColumn:
     """One accumulator over one argument and filter.
 
@@ -66,7 +67,7 @@ class PartialColumn:
         return f"{self.name}_carry" if self.partial == "sum" and self.type.is_integer else None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SideColumn:
     """Values that cannot be folded: distinct values of an argument, or all of them in arrival order."""
 
@@ -80,7 +81,7 @@ class SideColumn:
     """What its state table is named after: argument and filter, or the aggregate if those were computed."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AggregateUse:
     """Where one aggregate's accumulators are: `partials` are positions in the layout's partial columns or, with `side`, in its
     `columns` over the side's values; an aggregate that collects has a side and no columns.
@@ -92,7 +93,7 @@ class AggregateUse:
     columns: tuple[PartialColumn, ...] = ()
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class PartialLayout:
     """Keys, partial columns and side tables of a grouped aggregation; see `of`."""
 

@@ -8,13 +8,13 @@ were cut into batches. Decimals are summed as 64-bit words, 128-bit or 256-bit n
 from __future__ import annotations
 
 import decimal
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.record import record
 from flowrun.errors import DataError
 from flowrun.operators.aggregation.dense import Reduction
 
@@ -32,7 +32,7 @@ class _Way(Enum):
     WIDE_DECIMAL = "wide decimal"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SumPlan:
     """How one sum is computed: its reductions, whose columns `combine` turns into (sum, carry)."""
 

@@ -13,7 +13,6 @@ time for which a row may wait, so that no row is late for it by either side's ti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -23,6 +22,7 @@ from flowrun.api.functions import PredicateFunction
 from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, Watermark
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.first_timer import FirstTimer
@@ -49,7 +49,7 @@ class OuterSides(Enum):
     BOTH = (True, True)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IntervalJoinFactory:
     """Makes operators that join rows of two inputs within an interval.
 

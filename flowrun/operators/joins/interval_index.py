@@ -8,11 +8,11 @@ that span more than 2³² ms are kept coarser in the code and compared exactly a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from flowrun.core.record import record
 from flowrun.operators.keyed.hash_lists import Pairs
 from flowrun.operators.keyed.integers import Integers, ranges
 
@@ -27,7 +27,7 @@ MAX_FOUND = 1024 * 1024
 """Pairs that are found at a time, unless one row alone finds more."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Run:
     """Entries in order of code.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 
 from flowrun.api.state import SegmentedTable
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, timestamps_from_column
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.interval_index import TimeIndex
@@ -34,7 +34,7 @@ def side_schema(schema: Schema, keys: Sequence[int]) -> pa.Schema:
     return row_store_schema(schema, keys, COUNTERS)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimedRows:
     """The rows of one batch.
 

@@ -22,6 +22,7 @@ from flowrun.api.functions import ColumnsFunction, ColumnsKernel, PredicateFunct
 from flowrun.api.lookup import FoundRows, LookupSource
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.elements import RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.grouping import numbered_groups
 from flowrun.operators.aggregation.keys import KeyCodec
@@ -38,7 +39,7 @@ _DEFAULTS = LookupSettings()
 _ROW = pa.field("__row", pa.int8())  # keeps the number of found rows where no column of them is wanted
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LookupJoinFactory:
     """Makes operators that join rows with those of an outside table.
 

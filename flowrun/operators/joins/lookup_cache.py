@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.lookup_options import LookupSettings
@@ -18,7 +17,7 @@ _SPARE = 64 * 1024
 _KEPT = 0.9
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CachedRows:
     """What is known of some keys.
 

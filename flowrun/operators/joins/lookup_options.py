@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from flowrun.core.options import Option, Options, OptionType
+from flowrun.core.record import record
 from flowrun.errors import OptionError
 
 RELOAD_INTERVAL = "lookup.full-cache.periodic-reload.interval"
@@ -63,7 +63,7 @@ class CacheMode(Enum):
     FULL = "full"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LookupSettings:
     """How a table is asked.
 

@@ -8,16 +8,6 @@ import pyarrow as pa
 from flowrun.operators.keyed.integers import Integers
 
 
-def null_rows(types: pa.Schema, rows: int) -> pa.RecordBatch:
-    """`rows` rows of NULLs with the names and types of `types`.
-
-    >>> null_rows(pa.schema([("a", pa.int64())]), 2).to_pylist()
-    [{'a': None}, {'a': None}]
-    """
-    fields = [pa.field(f.name, f.type) for f in types]
-    return pa.RecordBatch.from_arrays([pa.nulls(rows, f.type) for f in fields], schema=pa.schema(fields))
-
-
 def padded_right(left: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Left rows without match: their columns, then NULLs for the rest of `schema`.
 

@@ -22,6 +22,7 @@ from flowrun.api.functions import PredicateFunction
 from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import RecordBatch, RowKind
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.joins.condition import Mask, PairCondition, pair_chunks
@@ -34,7 +35,7 @@ LEFT, RIGHT = 0, 1
 TABLES = ("left", "right")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RegularJoinFactory:
     """Makes operators that join two inputs, each of which may be a changelog.
 
@@ -44,7 +45,6 @@ class RegularJoinFactory:
         output_schema: left columns, then right columns; of semi and anti joins left columns only.
         null_safe: for each key whether NULL equals NULL; empty: for none.
         condition: what must hold besides, over left columns, then right columns.
-        unique: for each side positions of columns that no two of its rows share; None: rows may be equal.
         ttl_ms: rows are forgotten so long after they were written; 0: never.
     """
 
@@ -54,7 +54,6 @@ class RegularJoinFactory:
     kind: JoinKind = JoinKind.INNER
     null_safe: tuple[bool, ...] = ()
     condition: PredicateFunction | None = None
-    unique: tuple[tuple[int, ...] | None, tuple[int, ...] | None] = (None, None)
     ttl_ms: int = 0
     name: str = "join"
 
@@ -75,7 +74,6 @@ class RegularJoinFactory:
                 null_safe=self.null_safe or (False,) * len(self.keys[i]),
                 counts=self.kind.counts[i],
                 keeps=keeps[i],
-                unique=self.unique[i],
                 ttl_ms=self.ttl_ms,
             )
             for i in (LEFT, RIGHT)

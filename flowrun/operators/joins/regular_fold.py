@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.operators.joins.condition import Mask
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.integers import Integers
 from flowrun.state.key_groups import hash_columns
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Folded:
     """What is left of a batch of changes. Positions ascend.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.condition import MAX_PAIRS, Mask, PairCondition, paired
 from flowrun.operators.joins.regular_side import RegularSide, SideChanges
@@ -18,7 +18,7 @@ MAX_FOUND = 1024 * 1024
 """Pairs of row numbers that are found at a time, unless one row alone finds more."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JoinedPairs:
     """Pairs that satisfy keys and condition, ordered by changed row but for updates, whose old and new pairs alternate.
 
@@ -166,7 +166,7 @@ def _follow(leaders: Integers, pairs: Pairs, start: int = 0) -> Mask:
     return follows
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MatchCounts:
     """How numbers of matches change by a batch.
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
 from flowrun.core.elements import RecordBatch, RowKind
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.regular_fold import cancelled, fold
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.integers import Integers
-from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, hashable_columns, row_store_schema
+from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
 from flowrun.operators.updating.changes import added, only_adds
+from flowrun.state.key_groups import hashable_columns
 
 MATCHES_COLUMN = "__matches"
 """State column: how many rows of the other side match the row."""
@@ -25,7 +26,7 @@ WRITTEN_COLUMN = "__written"
 """State column, with a time to live: when the row or its number of matches was written last, ms since the epoch."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SideSpec:
     """One side of a regular join.
 
@@ -35,7 +36,6 @@ class SideSpec:
         null_safe: for each key whether NULL equals NULL.
         counts: matches of its rows are counted.
         keeps: rows without match come out: padded with NULLs or, in an anti join, alone.
-        unique: positions of columns that no two rows share, together with the keys; None: rows may be equal.
         ttl_ms: rows are forgotten so long after they were written; 0: never.
     """
 
@@ -44,7 +44,6 @@ class SideSpec:
     null_safe: tuple[bool, ...]
     counts: bool
     keeps: bool
-    unique: tuple[int, ...] | None
     ttl_ms: int
 
     @property
@@ -66,7 +65,7 @@ class SideSpec:
         return {ROW_COLUMN: f"arrival number of a row of the {side} side", **{c: every[c] for c in self.counters}}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SideChanges:
     """What a batch changes on its side, in order.
 
@@ -99,16 +98,14 @@ class RegularSide:
 
     def __init__(self, spec: SideSpec, max_parallelism: int) -> None:
         self.spec = spec
-        unique = None if spec.unique is None else tuple(sorted({*spec.unique, *spec.keys}))
         self._store = RowStore(
             spec.schema,
             spec.keys,
             max_parallelism,
             counters=spec.counters,
             null_safe=spec.null_safe,
-            row_columns=unique,
         )
-        self._hashed = hashable_columns(spec.schema)
+        self._hashed = hashable_columns(spec.schema.arrow)
         self._writes: deque[tuple[int, Integers]] = deque()  # (when, ms; numbers), in order of time
 
     def __len__(self) -> int:

@@ -12,7 +12,6 @@ In processing time the version is the one that holds when the left row comes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +21,7 @@ from flowrun.api.functions import PredicateFunction
 from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import RecordBatch, RowKind, timestamps_from_column
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.joins.condition import MAX_PAIRS, Mask, PairCondition, pair_chunks, paired
@@ -40,7 +40,7 @@ VERSIONS = "versions"
 COUNTERS = (TIME_COLUMN,)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TemporalJoinFactory:
     """Makes operators that join left rows with versions of their keys.
 

@@ -7,12 +7,12 @@ versions that it passes are looked at: sorted by key and time with the versions 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.interval_queue import TimeQueue
@@ -35,7 +35,7 @@ def versions_schema(schema: Schema, keys: Sequence[int]) -> pa.Schema:
     return row_store_schema(schema, keys, COUNTERS)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PassedVersions:
     """Versions for a stretch of time, in order of key and time; of equal times the one that came last is the last.
 

@@ -18,6 +18,7 @@ from flowrun.api.functions import PredicateFunction
 from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.operators.aggregation.keys import KeyCodec
@@ -40,7 +41,7 @@ TABLES = ("left", "right")
 _LATEST = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowJoinFactory:
     """Makes operators that join rows of equal windows.
 

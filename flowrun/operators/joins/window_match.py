@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.operators.aggregation.grouping import group_ids
 from flowrun.operators.keyed.hash_lists import Pairs
 from flowrun.operators.keyed.integers import Integers, ranges
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyMatch:
     """For each left row the right rows with its key.
 

@@ -6,20 +6,20 @@ for all hashes of a batch at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.operators.keyed.hash_index import HashIndex
 from flowrun.operators.keyed.integers import Integers, extended, ranges
 
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pairs:
     """Probing rows and what they found: `numbers[i]` was found for row `probe[i]`; ordered by `probe`, then by arrival."""
 
@@ -125,10 +125,6 @@ class HashLists:
         lists = np.flatnonzero(at >= 0)
         numbers[lists] = self._numbers[at[lists]]
         return Pairs(probe, numbers)
-
-    def counts(self, hashes: Integers) -> Integers:
-        """How many numbers `find` gives for each hash."""
-        return self.located(hashes)[1]
 
     def _grow(self, slots: Integers, more: Integers, alive: Bools) -> None:
         """Move the lists of some slots to the end, without what is not alive, with room for `more` and as much again."""

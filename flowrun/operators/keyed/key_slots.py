@@ -6,16 +6,16 @@ A slot is the number of a key: state of a key is an entry of a NumPy array at it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.aggregation.grouping import group_ids
 from flowrun.operators.aggregation.keys import KeyCodec
+from flowrun.operators.aggregation.numbering import by_appearance, first_rows
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_index import HashIndex
 from flowrun.operators.keyed.integers import Integers, extended
@@ -23,7 +23,7 @@ from flowrun.operators.keyed.row_log import RowLog
 from flowrun.state.key_groups import hash_columns
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LocatedKeys:
     """The keys of one batch.
 
@@ -76,22 +76,21 @@ class KeySlots:
             self._count = 1
             return LocatedKeys(np.zeros(rows, np.int64), np.zeros(min(rows, 1), np.int64))
         encoded = self._codec.encode(columns)
-        ids, total = group_ids(encoded, rows)
-        first = np.full(total, rows, np.int64)
-        first[ids[::-1]] = np.arange(rows - 1, -1, -1)
-        appearance = np.sort(first[first < rows])
-        number = np.empty(total, np.int64)
-        number[ids[appearance]] = np.arange(len(appearance))
-        distinct = pa.RecordBatch.from_arrays([c.take(pa.array(appearance)) for c in encoded], names=_names(encoded))
-        return LocatedKeys(number[ids], self._slots_of(distinct, add))
+        ids, total = by_appearance(encoded, rows)
+        if total < rows:
+            firsts = pa.array(first_rows(ids, total))
+            encoded = [c.take(firsts) for c in encoded]
+        return LocatedKeys(ids, self._slots_of(pa.RecordBatch.from_arrays(encoded, names=_names(encoded)), add))
 
     def _slots_of(self, distinct: pa.RecordBatch, add: bool) -> Integers:
         hashes = hash_columns(distinct.columns).view(np.int64)
         found = self._index.find(hashes)
         hits = np.flatnonzero(found >= 0)
+        clash = False
         if len(hits):
             stored = self._log.take(found[hits])
-            same = rows_equal(stored.columns, distinct.take(pa.array(hits)).columns, len(hits))
+            same = rows_equal(stored.columns, _rows(distinct, hits).columns, len(hits))
+            clash = not same.all()
             found[hits[~same]] = -1
         missing = np.flatnonzero(found < 0)
         if len(missing) and self._collided:
@@ -100,15 +99,22 @@ class KeySlots:
             missing = missing[found[missing] < 0]
         if len(missing) and add:
             found[missing] = np.arange(self._count, self._count + len(missing))
-            self._add(distinct.take(pa.array(missing)), hashes[missing])
+            self._add(
+                distinct.take(pa.array(missing)), hashes[missing], clash
+            )  # a copy: it keeps no larger buffers alive
         return found
 
-    def _add(self, keys: pa.RecordBatch, hashes: Integers) -> None:
+    def _add(self, keys: pa.RecordBatch, hashes: Integers, clash: bool) -> None:
+        """Keys get the next slots. `clash`: other keys may have hashes of theirs."""
         slots = np.arange(self._count, self._count + keys.num_rows)
         self._log.append(keys)
         self._count += keys.num_rows
         self._hashes = extended(self._hashes, self._count, 0)
         self._hashes[slots] = hashes
+        ordered = np.sort(hashes)
+        if not clash and (ordered[1:] != ordered[:-1]).all():
+            self._index.insert(hashes, slots)
+            return
         _, firsts = np.unique(hashes, return_index=True)
         free = firsts[self._index.find(hashes[firsts]) < 0]
         self._index.insert(hashes[free], slots[free])
@@ -141,7 +147,7 @@ class KeySlots:
         return kept
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyList:
     """The keys of `KeySlots` at one moment, by slot. Immutable: may be read by another thread."""
 
@@ -161,6 +167,11 @@ def _keys_at(codec: KeyCodec, log: RowLog, slots: Integers) -> list[pa.Array]:
     if not codec.types or len(log) == 0:
         return [pa.array([], t.arrow) for t in codec.types]
     return codec.decode(log.take(slots).columns)
+
+
+def _rows(keys: pa.RecordBatch, positions: Integers) -> pa.RecordBatch:
+    """Rows at ascending positions."""
+    return keys if len(positions) == keys.num_rows else keys.take(pa.array(positions))
 
 
 def _names(columns: Sequence[pa.Array]) -> list[str]:

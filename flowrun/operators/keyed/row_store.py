@@ -19,7 +19,7 @@ from flowrun.operators.keyed.hash_lists import Bools, HashLists, Pairs
 from flowrun.operators.keyed.integers import Integers, extended
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.state.backend.upsert_log import UpsertLog
-from flowrun.state.key_groups import hash_columns, key_groups_or_zero
+from flowrun.state.key_groups import hash_columns, hashable_columns, key_groups_or_zero
 
 ROW_COLUMN = "__row"
 """Name of the BIGINT state column that tells rows of one key apart and orders them by arrival."""
@@ -65,8 +65,7 @@ class RowStore:
         counters: names of mutable BIGINT columns of each row, e.g. a number of matches or a time.
         null_safe: for each key, whether `find` lets NULL equal NULL; None: for none.
         by_row: rows will be found by equality (`find_equal`): have a second index for that at once, not from the first time on.
-        row_columns: positions of the columns that `find_equal` compares; None: all.
-        by_key: rows can be found by their keys (`find`, `found_at_most`); else the caller has an index of its own.
+        by_key: rows can be found by their keys (`find`); else the caller has an index of its own.
     """
 
     def __init__(
@@ -78,7 +77,6 @@ class RowStore:
         counters: Sequence[str] = (),
         null_safe: Sequence[bool] | None = None,
         by_row: bool = False,
-        row_columns: Sequence[int] | None = None,
         by_key: bool = True,
     ) -> None:
         self._schema = schema
@@ -88,9 +86,7 @@ class RowStore:
         self._counters = tuple(counters)
         self._state_schema = row_store_schema(schema, keys, counters)
         self._log_schema = self._state_schema.append(pa.field(DELETED_COLUMN, pa.bool_()))
-        self._row_columns = tuple(range(len(schema))) if row_columns is None else tuple(row_columns)
-        hashable = hashable_columns(schema)
-        self._hashed_columns = tuple(i for i in self._row_columns if i in hashable)
+        self._hashed_columns = hashable_columns(schema.arrow)
         self._by_row: HashLists | None = HashLists() if by_row else None
         self._indexes_keys = by_key
         self._live = 0
@@ -181,12 +177,8 @@ class RowStore:
         probing = [k.take(pa.array(pairs.probe)) for k in keys]
         return pairs.where(rows_equal(stored, probing, len(pairs)))
 
-    def found_at_most(self, keys: Sequence[pa.Array], rows: int) -> Integers:
-        """For each probing row a bound of how many rows `find` gives for it: to look for some of them at a time."""
-        return self._by_key.counts(_hashes(keys, rows))
-
     def find_equal(self, rows: pa.RecordBatch) -> Integers:
-        """For each row the number of a remembered row that equals it (in `row_columns`), −1 if there is none (left); each is given once.
+        """For each row the number of a remembered row that equals it, −1 if there is none (left); each is given once.
 
         Of equal remembered rows the oldest is given to the first. The first call reads the whole store unless it is `by_row`.
         """
@@ -197,8 +189,8 @@ class RowStore:
         pairs = pairs.where(self._alive[pairs.numbers])
         if not len(pairs):
             return found
-        stored = self._rows.take_columns(pairs.numbers, self._row_columns)
-        wanted = [rows.column(i).take(pa.array(pairs.probe)) for i in self._row_columns]
+        stored = self._rows.take(pairs.numbers).columns
+        wanted = [column.take(pa.array(pairs.probe)) for column in rows.columns]
         pairs = pairs.where(rows_equal(stored, wanted, len(pairs)))
         return _each_once(pairs, found)
 
@@ -419,16 +411,3 @@ def _each_once(pairs: Pairs, found: Integers) -> Integers:
     lucky = ranks < lengths
     found[pairs.probe[starts[lucky]]] = pairs.numbers[starts[lucky] + ranks[lucky]]
     return found
-
-
-def hashable_columns(schema: Schema) -> tuple[int, ...]:
-    """Positions of the columns that can be hashed: all but maps and what holds maps."""
-    return tuple(i for i, t in enumerate(schema.types) if not _unhashable(t.arrow))
-
-
-def _unhashable(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return any(_unhashable(kind.field(i).type) for i in range(kind.num_fields))
-    if pa.types.is_list(kind):
-        return _unhashable(kind.value_type)
-    return bool(pa.types.is_map(kind) or pa.types.is_null(kind))

@@ -7,7 +7,6 @@ rows, of which only those from the first open start of a key on are remembered.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ from flowrun.api.functions import ColumnsFunction
 from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
@@ -33,7 +33,7 @@ ROLE = "__role"
 _CONTEXT, _MAY_START, _WAITING = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MatchFactory:
     """Makes the operator.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.functions import PredicateFunction
+from flowrun.core.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Variable:
     """One variable: it takes `least` to `most` consecutive rows; None: any number."""
 
@@ -32,7 +32,7 @@ class Anchor(Enum):
     PREVIOUS = "previous"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RowReference:
     """A column of one row: the `offset`-th after the first or before the last one of a variable (None: of the match so far), or before
     the current row, matched or not. NULL if there is no such row.
@@ -44,7 +44,7 @@ class RowReference:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RangeAggregate:
     """An aggregate over the rows of a variable (None: of the match so far). `aggregate` reads the columns of the rows."""
 
@@ -55,7 +55,7 @@ class RangeAggregate:
 Reference = RowReference | RangeAggregate
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Condition:
     """What must hold for a row to be taken as a variable.
 
@@ -79,7 +79,7 @@ class Skip(Enum):
     TO_LAST = "to last"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pattern:
     """A whole pattern; `conditions` are those of `variables`, in the same order. `skip_to`: variable of Skip.TO_FIRST and TO_LAST."""
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.aggregation.engine import AggregationEngine
@@ -19,7 +20,7 @@ from flowrun.operators.matching.pattern import Anchor, RangeAggregate, Reference
 _OWNER = "owner"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OrderedRows:
     """The rows that are searched: by key, then in the order of the pattern.
 

@@ -9,12 +9,12 @@ one leaves both ways open, and so does an optional one. A round costs in proport
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.matching.pattern import Condition, Pattern, Skip
@@ -23,7 +23,7 @@ from flowrun.operators.matching.references import OrderedRows, Partials, Referen
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Found:
     """What a search found.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
 from flowrun.api.aggregate import BoundAggregate
+from flowrun.core.record import record
 from flowrun.core.types import DataType
 
 
@@ -28,7 +28,7 @@ class Place(Enum):
         return self in (Place.LEAD, Place.NTILE, Place.PERCENT_RANK, Place.CUME_DIST)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class PlaceCall:
     """A function of a row's place.
 
@@ -60,7 +60,7 @@ class FrameUnit(Enum):
     RANGE = "range"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OverFrame:
     """From `preceding` rows, or units of the order, before the current row up to it; None: from the first row.
 

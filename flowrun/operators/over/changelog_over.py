@@ -7,7 +7,6 @@ alone are computed, and the differences sent: âˆ’U/+U where a result changed, âˆ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.base import AbstractOperator
@@ -41,7 +41,7 @@ EVENT_TIME = "__event_time"
 _FAR = 1 << 61
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Merged:
     """Rows of the touched partitions before and after a batch, in one order.
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from flowrun.core.record import record
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import sorted_order
 
 _LITTLE = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rows:
     """Remembered rows: their numbers, the slots of their keys, and their times."""
 

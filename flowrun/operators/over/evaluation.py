@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.aggregate import Accumulator, BoundAggregate
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.aggregation.grouping import group_ids
@@ -36,7 +37,7 @@ from flowrun.state.storage.key_order import key_ranks
 _MEMBERS_AT_A_TIME = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Carry:
     """What the past amounts to, for frames without a bound.
 
@@ -245,14 +246,6 @@ def finished(aggregate: BoundAggregate, accumulators: list[pa.Array]) -> pa.Arra
 def _sum_type(accumulator: Accumulator) -> pa.DataType:
     kind = accumulator.type.arrow
     return pa.decimal128(38, kind.scale) if pa.types.is_decimal(kind) else BIGINT.arrow
-
-
-def accumulator_type(accumulator: Accumulator) -> pa.DataType:
-    """The type of the column in which an accumulator is kept."""
-    kind = accumulator.type.arrow
-    if accumulator.partial == "sum" and not pa.types.is_floating(kind):
-        return _sum_type(accumulator)
-    return kind
 
 
 def _valid(values: pa.Array) -> Bools:

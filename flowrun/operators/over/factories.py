@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, TINYINT, decimal
 from flowrun.operators.keyed.row_store import ROW_COLUMN, row_store_schema
@@ -24,7 +24,7 @@ from flowrun.operators.ranking.order import OrderKey
 _NO_NAME = re.compile(r"[^A-Za-z0-9]+")
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class OverFactory:
     """What both OVER operators have.
 
@@ -62,7 +62,7 @@ class OverFactory:
         return tuple(next(i for i, c in enumerate(ordered) if c is call) for call in self.calls)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class AppendOverFactory(OverFactory):
     """OVER over rows that only come, in order of time.
 
@@ -196,7 +196,7 @@ class AppendOverFactory(OverFactory):
         return AppendOverOperator(self)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ChangelogOverFactory(OverFactory):
     """OVER over rows that change: results are corrected.
 

@@ -7,12 +7,12 @@ up in order. Extremes take two overlapping blocks of a sparse table (Bender & Fa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from flowrun.core.record import record
 from flowrun.operators.keyed.integers import Integers, ranges
 
 Bools = npt.NDArray[np.bool_]
@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 _LONG = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Frames:
     """The frames of some rows of a sequence.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.over.calls import FrameUnit, OverFrame, Place
@@ -21,7 +21,7 @@ _COUNTING = (Place.ROW_NUMBER, Place.RANK, Place.DENSE_RANK)
 _EVERYTHING = 1 << 60
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reach:
     """What the results of a row depend on.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.over.calls import FrameUnit, OverFrame
 from flowrun.operators.over.frames import Bools, Frames
 from flowrun.operators.ranking.order import sorted_order
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sequence:
     """Rows in order.
 

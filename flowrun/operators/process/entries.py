@@ -7,7 +7,6 @@ them next. Arrow tables are made of either later, on another thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.state import TimeToLive, TtlUpdate
+from flowrun.core.record import record
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_log import RowLog
 
@@ -169,7 +169,7 @@ class LoggedValues:
         self._collect()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Changed:
     """Entries that changed since the last snapshot.
 
@@ -184,7 +184,7 @@ class Changed:
     columns: list[pa.Array]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Capture:
     """What changed since the last snapshot, as a number and what is made of it later."""
 

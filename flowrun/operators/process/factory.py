@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.process.batches import BatchProcessOperator
@@ -18,7 +18,7 @@ from flowrun.operators.process.timer_table import timer_table
 from flowrun.state.backend.tables import state_table
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProcessFunctionFactory:
     """Makes operators that run a user's process function; see `flowrun.api.process_function`.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from flowrun.api.keyed_state import StateDeclaration, declared_states
 from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction
+from flowrun.core.record import record
 from flowrun.errors import Diagnostic, FlowrunError, PipelineError, did_you_mean, near_matches
 from flowrun.operators.function_loading import describe, load_attribute, where
 
@@ -26,7 +27,7 @@ _CALLS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FunctionRecipe:
     """How each subtask gets a function of its own.
 
@@ -60,7 +61,7 @@ class FunctionRecipe:
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoadedFunction:
     """A function that keeps to the rules.
 

@@ -7,7 +7,6 @@ MAX) event-time timers fire, then the processing-time timers that are still wait
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from flowrun.api.operator import OperatorContext
 from flowrun.api.process_function import ProcessFunction
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable, StateDescriptor
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, FlowrunError, StateError, did_you_mean
 from flowrun.operators.aggregation.keys import NullKeyPolicy
@@ -68,7 +68,7 @@ class KeyedBackend(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProcessSettings:
     """What a process operator is made from.
 

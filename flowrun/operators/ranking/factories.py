@@ -7,11 +7,11 @@ subtask. NULL is a partition like any other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.ranking.order import OrderKey
 from flowrun.operators.ranking.ranks import Ranking
@@ -26,7 +26,7 @@ GREATEST_RANK = 1 << 60
 """A bound that no rank reaches."""
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class RankFactory:
     """Top-N, kept up to date.
 
@@ -79,7 +79,7 @@ class RankFactory:
         return RankOperator(self)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class DeduplicateFactory:
     """One row a key of an append-only input.
 
@@ -155,7 +155,7 @@ class DeduplicateFactory:
         return DeduplicateOperator(self)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class WindowRankFactory:
     """Top-N of windows, sent when they close.
 
@@ -210,7 +210,7 @@ class WindowRankFactory:
         return WindowRankOperator(self)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class TemporalSortFactory:
     """Rows in order of time, in one subtask.
 

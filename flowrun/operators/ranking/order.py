@@ -10,13 +10,13 @@ Values compare as in SQL with NaN above all numbers and −0.0 equal to 0.0; str
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.integers import Integers
 from flowrun.state.storage.key_order import key_ranks
@@ -32,7 +32,7 @@ _WORD_DIGITS = 18
 _PREFIX_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OrderKey:
     """One key of an order: a column by its position, the direction, and where NULLs are."""
 
@@ -41,7 +41,7 @@ class OrderKey:
     nulls_first: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Codes:
     """Codes of one sort column: ascending as the rows are to be; `exact`: rows of equal codes are equal."""
 

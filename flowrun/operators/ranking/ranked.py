@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from flowrun.core.record import record
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.emission import AFTER, BEFORE, DELETE, INSERT, Kinds
 from flowrun.operators.ranking.order import Bools, differs_from_previous, sorted_order
 from flowrun.operators.ranking.ranks import Ranking, ranks
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ranked:
     """Rows of several partitions (*owners*, numbered from 0) in order. All arrays have one entry a row, in that order.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import RowStore
@@ -15,7 +14,7 @@ from flowrun.operators.ranking.order import Bools
 from flowrun.operators.updating.changes import added
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Removals:
     """What a batch does to remembered rows.
 

@@ -6,13 +6,14 @@ So a checkpoint writes only what came, or was put together, since the last one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import StateSegment, keyed_schema
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN, state_names
@@ -29,7 +30,7 @@ def waiting_schema(schema: Schema, keys: Sequence[int]) -> pa.Schema:
     return keyed_schema([fields[k] for k in keys], [pa.field(ROW_COLUMN, pa.int64()), *others])
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class WaitingTable:
     """How waiting rows are written and read. Immutable and thread-safe.
 
@@ -68,7 +69,7 @@ class WaitingTable:
             yield Run(rows, batch.column(ROW_COLUMN).to_numpy())
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Run:
     """Rows with their numbers by arrival; neither changes."""
 

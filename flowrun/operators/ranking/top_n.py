@@ -14,7 +14,6 @@ DENSE_RANK: for rows whose rank changed); without it −D for each row that left
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +22,7 @@ import pyarrow as pa
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
@@ -44,7 +44,7 @@ _NONE: Integers = np.zeros(0, np.int64)
 _SPARE = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Arrivals:
     """Rows of a batch that may enter a head.
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.record import record
 from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row, first_null
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AssignTimeFactory:
     """Makes operators that take the TIMESTAMP or TIMESTAMP_LTZ column at `column` for the event time of rows; watermarks stay."""
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.elements import RecordBatch, concat_batches
+from flowrun.core.record import record
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import evaluate
 
 _TOGETHER = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExpandFactory:
     """Makes operators that send a batch once for each of `projections`, in that order: all rows of one, then all of the next.
 

@@ -8,7 +8,6 @@ function of one column may give lone values. A vectorised one is called with an 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from flowrun.api.functions import ColumnsFunction, ColumnsKernel
 from flowrun.api.operator import ChainingStrategy
 from flowrun.api.user_functions import declaration_of
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, FlowrunError
 from flowrun.operators.base import AbstractOperator
@@ -29,7 +29,7 @@ from flowrun.operators.rows.children import Integers, with_columns_of
 from flowrun.operators.user_functions import load_callable
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableFunctionFactory:
     """Makes operators that put the rows of the function `reference` (`module:name`) behind those that they were made for.
 

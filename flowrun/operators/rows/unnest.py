@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.rows.children import Integers, pieces, with_columns_of
@@ -24,7 +24,7 @@ class Collection(Enum):
     MULTISET = "multiset"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnnestFactory:
     """Makes operators that put each element of the collection at `column` beside its row.
 

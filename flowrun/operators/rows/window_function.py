@@ -5,13 +5,12 @@ Sessions need the rows to come: they are collected by a session window and unnes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
@@ -23,7 +22,7 @@ from flowrun.operators.windows.window_assignment import assign_aligned
 _MILLISECONDS = pa.timestamp("ms")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowFunctionFactory:
     """Makes operators that put window_start, window_end and window_time (window_end − 1 ms) behind the columns of rows.
 

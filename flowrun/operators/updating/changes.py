@@ -17,9 +17,7 @@ from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.operators.keyed.equality import rows_equal
 
 Bools = npt.NDArray[np.bool_]
-Signs = npt.NDArray[np.int8]
 
-_SIGNS = np.array([1, -1, 1, -1], np.int8)
 """By `RowKind`: whether a row of the kind adds or removes."""
 
 
@@ -44,18 +42,6 @@ def added(batch: RecordBatch) -> Bools:
         return np.ones(batch.num_rows, np.bool_)
     adds: Bools = (batch.row_kinds.to_numpy() & 1) == 0
     return adds
-
-
-def signs(batch: RecordBatch) -> Signs:
-    """For each row +1 if it adds (+I, +U), −1 if it removes (−U, −D).
-
-    >>> signs(RecordBatch(pa.record_batch({"n": [1, 1, 2]}), row_kinds=pa.array([0, 1, 2], pa.int8()))).tolist()
-    [1, -1, 1]
-    """
-    if batch.row_kinds is None:
-        return np.ones(batch.num_rows, np.int8)
-    by_kind: Signs = _SIGNS[batch.row_kinds.to_numpy()]
-    return by_kind
 
 
 def change_batch(

@@ -13,18 +13,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import cached_property
 
 import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.updating.group_layout import GroupLayout
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class _GroupFactory:
     keys: tuple[int, ...]
     aggregates: tuple[BoundAggregate, ...]
@@ -43,7 +44,7 @@ class _GroupFactory:
         return GroupLayout.of(self.input_schema, self.keys, self.aggregates, retracting=self.retracting)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class GroupAggregateFactory(_GroupFactory):
     """Keyed aggregation without end, with a changelog as result; see the module."""
 
@@ -69,7 +70,7 @@ class GroupAggregateFactory(_GroupFactory):
         return GroupAggregateOperator(self)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class LocalGroupAggregateFactory(_GroupFactory):
     """Aggregation of each batch before the shuffle. Stateless."""
 

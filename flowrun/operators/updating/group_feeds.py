@@ -6,8 +6,6 @@ then added and subtracted; partial results carry their sign.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.operators.aggregation.dense import Reduction
 from flowrun.operators.aggregation.grouping import reduce_ids
 from flowrun.operators.aggregation.inputs import ArgumentReader
@@ -25,7 +24,7 @@ from flowrun.operators.updating.group_layout import ROWS, GroupLayout, ValueList
 from flowrun.operators.updating.slot_words import Bools, Words
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SetRows:
     """Rows that change counts of a set of values: group, value, and what is added to each count (rows × counters)."""
 
@@ -34,7 +33,7 @@ class SetRows:
     deltas: Words
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListRows:
     """Values that join a list or leave it: group, value, whether it joins; in order of arrival."""
 
@@ -191,13 +190,6 @@ def summed_by(ids: Integers, deltas: Words, total: int) -> Words:
     return sums
 
 
-def first_rows(ids: Integers, total: int) -> Integers:
-    """The first row of each group; each has one."""
-    firsts = np.empty(total, np.int64)
-    firsts[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
-    return firsts
-
-
 def _mask(column: pa.Array) -> Bools:
     mask: Bools = np.array(pc.fill_null(column, False).to_numpy(zero_copy_only=False), np.bool_)
     return mask
@@ -205,8 +197,3 @@ def _mask(column: pa.Array) -> Bools:
 
 def _flat(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def columns_of(batch: pa.RecordBatch, positions: Sequence[int]) -> list[pa.Array]:
-    """Some columns, without dictionaries."""
-    return [_flat(batch.column(p)) for p in positions]

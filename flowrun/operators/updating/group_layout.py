@@ -8,13 +8,14 @@ retractions too, as a scalar that is looked up again when it vanished; values in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate, UserAggregate
 from flowrun.api.state import keyed_schema
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, BYTES, DOUBLE, DataType
 from flowrun.errors import InternalError
@@ -38,7 +39,7 @@ _EXTREMES = ("min", "max")
 _ENDS = ("first", "last")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SetCounter:
     """The rows of one filter in a set of values: its number of the set, and of the counter in it."""
 
@@ -46,7 +47,7 @@ class SetCounter:
     counter: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupColumn:
     """One accumulator: fed with rows, or with the values that appear in a set and vanish from it."""
 
@@ -54,7 +55,7 @@ class GroupColumn:
     source: SetCounter | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ValueSet:
     """The different values of one argument in each group, and how many rows of each filter have them.
 
@@ -71,7 +72,7 @@ class ValueSet:
     counters: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ValueList:
     """All values of one argument in each group, in order of arrival; fed with rows, or with the values of a set."""
 
@@ -83,7 +84,7 @@ class ValueList:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListEnd:
     """A pointer to the first or last value of a list."""
 
@@ -91,7 +92,7 @@ class ListEnd:
     last: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UserColumn:
     """The pickled accumulators of a user's aggregate, fed in order of arrival with rows, or with the values of a set.
 
@@ -105,7 +106,7 @@ class UserColumn:
     column: PartialColumn
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupUse:
     """What one aggregate's result is made of: accumulators, a whole list (`collect`), one end of a list, or a user's accumulator."""
 
@@ -116,7 +117,7 @@ class GroupUse:
     user: int | None = None
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class GroupLayout:
     """See the module; made by `of`."""
 

@@ -6,7 +6,6 @@ Everything that a batch costs depends on the batch and on the groups that it tou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
+from flowrun.core.record import record
 from flowrun.operators.aggregation.user_aggregates import UserFolding
 from flowrun.operators.keyed.equality import columns_equal
 from flowrun.operators.keyed.integers import Integers
@@ -32,7 +32,7 @@ _TOUCHED = 1
 _RESTORED_ROWS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupChanges:
     """What a batch did to the groups that it touched, in the order in which it touched them first.
 

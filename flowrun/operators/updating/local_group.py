@@ -14,11 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.core.elements import RecordBatch
-from flowrun.operators.aggregation.grouping import numbered_groups
+from flowrun.operators.aggregation.numbering import by_appearance, first_rows
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.updating.accumulators import LoggedValue, accumulator_of
-from flowrun.operators.updating.group_feeds import RowFeed, SetRows, first_rows, summed_by
+from flowrun.operators.updating.group_feeds import RowFeed, SetRows, summed_by
 from flowrun.operators.windows.slice_state import ReductionSampler
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class LocalGroupAggregateOperator(AbstractOperator):
         keys = feed.keys()
         rows = feed.num_rows
         if self._sampler.worthwhile(rows):
-            ids, total = _in_order_of_appearance(self._layout.key_codec.encode(keys), rows)
+            ids, total = by_appearance(self._layout.key_codec.encode(keys), rows)
             self._sampler.observe(rows, total)
         else:
             ids, total = np.arange(rows), rows
@@ -63,7 +62,7 @@ class LocalGroupAggregateOperator(AbstractOperator):
         encoded = codec.encode([pa.array(rows.ids), rows.values])
         if total > 1 and len(rows.ids) == total and (rows.ids[1:] > rows.ids[:-1]).all():
             return rows
-        ids, distinct = _in_order_of_appearance(encoded, len(rows.ids))
+        ids, distinct = by_appearance(encoded, len(rows.ids))
         deltas = summed_by(ids, rows.deltas, distinct)
         firsts = first_rows(ids, distinct)
         kept = deltas.any(axis=1)
@@ -75,42 +74,38 @@ class LocalGroupAggregateOperator(AbstractOperator):
         return SetRows(rows.ids[firsts], rows.values.take(pa.array(firsts)), deltas[order])
 
     def _send(self, columns: list[pa.Array], something: npt.NDArray[np.bool_], pairs: list[SetRows]) -> None:
-        """The n-th partial row of a group carries its n-th value of each set; the first one its accumulators, too."""
+        """The n-th partial row of a group carries its n-th value of each set; the first one its accumulators, too.
+
+        The first rows of all groups come first, then the others: those have NULL for accumulators.
+        """
         total = len(something)
         needed = something.astype(np.int64)
         counts = [np.bincount(p.ids, minlength=total) for p in pairs]
         for count in counts:
             np.maximum(needed, count, out=needed)
-        starts = np.cumsum(needed) - needed
-        size = int(needed.sum())
-        if not size:
+        present = needed > 0
+        if not present.any():
             return
+        if not present.all():
+            chosen = pa.array(present)
+            columns = [c.filter(chosen) for c in columns]
+        more = np.maximum(needed - 1, 0)
+        extra = int(more.sum())
         keys = len(self._layout.keys)
-        owners = np.repeat(np.arange(total), needed)
-        plain = size == total and not (needed != 1).any()
-        taken = pa.array(owners)
-        out = [c if plain else c.take(taken) for c in columns[:keys]]
-        is_first = np.zeros(size, np.bool_)
-        is_first[starts[needed > 0]] = True
-        amounts = pa.array(owners, mask=~is_first)
-        out += [c if plain else c.take(amounts) for c in columns[keys:]]
+        if extra:
+            owners = pa.array(np.repeat(np.arange(len(columns[keys])), more[present]))
+            nothing = len(owners)
+            columns = [pa.concat_arrays([c, c.take(owners)]) for c in columns[:keys]] + [
+                pa.concat_arrays([c, pa.nulls(nothing, c.type)]) for c in columns[keys:]
+            ]
+        firsts = np.cumsum(present) - 1
+        others = int(np.count_nonzero(present)) + np.cumsum(more) - more
+        size = len(columns[keys])
         for pair, count in zip(pairs, counts, strict=True):
-            offsets = np.cumsum(count) - count
-            places = starts[pair.ids] + np.arange(len(pair.ids)) - offsets[pair.ids]
+            nth = np.arange(len(pair.ids)) - (np.cumsum(count) - count)[pair.ids]
             source = np.full(size, -1, np.int64)
-            source[places] = np.arange(len(pair.ids))
-            chosen = pa.array(source, mask=source < 0)
-            out.append(pair.values.take(chosen))
-            out += [pa.array(pair.deltas[:, i].copy()).take(chosen) for i in range(pair.deltas.shape[1])]
-        self.output.emit(RecordBatch(pa.RecordBatch.from_arrays(out, schema=self._schema)))
-
-
-def _in_order_of_appearance(keys: list[pa.Array], rows: int) -> tuple[Integers, int]:
-    """(number of each row's key, by first appearance; how many there are)."""
-    if not keys:
-        return np.zeros(rows, np.int64), min(rows, 1)
-    ids, total, first = numbered_groups(keys, rows)
-    order = np.argsort(first.to_numpy())
-    number = np.empty(total, np.int64)
-    number[order] = np.arange(total)
-    return number[ids], total
+            source[np.where(nth == 0, firsts[pair.ids], others[pair.ids] + nth - 1)] = np.arange(len(pair.ids))
+            taken = pa.array(source, mask=source < 0)
+            columns.append(pair.values.take(taken))
+            columns += [pa.array(np.ascontiguousarray(d)).take(taken) for d in pair.deltas.T]
+        self.output.emit(RecordBatch(pa.RecordBatch.from_arrays(columns, schema=self._schema)))

@@ -6,19 +6,20 @@ stops at 1, so that a value that is there already changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
+from flowrun.core.record import record
 from flowrun.operators.aggregation.inputs import ArgumentReader
 from flowrun.operators.aggregation.keys import KeyCodec
+from flowrun.operators.aggregation.numbering import first_rows
 from flowrun.operators.keyed.hash_lists import HashLists
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
-from flowrun.operators.updating.group_feeds import SetRows, first_rows, summed_by
+from flowrun.operators.updating.group_feeds import SetRows, summed_by
 from flowrun.operators.updating.slot_table import SlotTable
 from flowrun.operators.updating.slot_words import Bools, Words
 from flowrun.state.key_groups import key_groups_or_zero
@@ -26,7 +27,7 @@ from flowrun.state.key_groups import key_groups_or_zero
 _OWNER = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Appearances:
     """Values that appear in their groups or vanish from them, in order of arrival.
 

@@ -10,12 +10,13 @@ All times are int64 ms. Everything here is pure; values are frozen and pickle.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from flowrun.core.record import record
 
 Times: TypeAlias = npt.NDArray[np.int64]
 
@@ -92,7 +93,7 @@ def _require(positive: dict[str, int]) -> None:
             raise ValueError(f"{name} of a window must be positive, not {value} ms")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TumblingSlices:
     """Windows of `size_ms`, back to back: one slice a window.
 
@@ -141,7 +142,7 @@ class TumblingSlices:
         return window_ends - self.size_ms
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SlidingSlices:
     """Windows of `size_ms`, one every `slide_ms`; a slide longer than the size leaves times that belong to no window.
 
@@ -195,7 +196,7 @@ class SlidingSlices:
         return window_ends - self.size_ms
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CumulativeSlices:
     """Windows of `size_ms` that also fire every `step_ms` with what came so far: [start, start + k · step) for each k.
 

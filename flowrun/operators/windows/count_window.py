@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ import pyarrow as pa
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.base import AbstractOperator
@@ -51,7 +51,7 @@ class CountMode(Enum):
     ACCUMULATING = "accumulating"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BatchCells:
     """The cells of a batch, in order of key and then of row.
 
@@ -319,7 +319,7 @@ class CountWindowOperator(AbstractOperator):
         self._kept, self._kept_slots = len(positions), len(self._slots)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _StoredCells:
     """The state of a subtask at one moment. Immutable: another thread writes it."""
 

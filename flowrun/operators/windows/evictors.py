@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from flowrun.core.record import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class WindowRows:
     """A window's rows in arrival order: event times (ms; arrival times on a stream without), and the evictor's column, NaN for NULL."""
 
@@ -17,7 +18,7 @@ class WindowRows:
     values: npt.NDArray[np.float64] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CountEvictor:
     """Keeps the `count` rows that arrived last."""
 
@@ -44,7 +45,7 @@ class CountEvictor:
         return keep
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeEvictor:
     """Keeps rows that are less than `time_ms` older than the newest."""
 
@@ -70,7 +71,7 @@ class TimeEvictor:
         return keep
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeltaEvictor:
     """Keeps rows whose number in `column` is less than `threshold` away from the last row's; NULLs are kept, as are all if it is NULL."""
 

@@ -26,20 +26,21 @@ Contract for lowering
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import cached_property
 
 import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import ChainingStrategy, OutputTag, StreamOperator
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.aggregation.layout import SESSION_BOUNDS, SLICE_END, PartialLayout
 from flowrun.operators.windows.assigners import AlignedSlices, WindowTime, check_session_gap
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class KeyedWindowFactory:
     """What the recipes of all window operators have.
 
@@ -59,7 +60,7 @@ class KeyedWindowFactory:
         return ChainingStrategy.ALWAYS
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class TimeWindowFactory(KeyedWindowFactory):
     """What the recipes of operators have whose windows may close as time passes.
 
@@ -77,7 +78,7 @@ class TimeWindowFactory(KeyedWindowFactory):
     time_column: int | None = None
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class SliceWindowFactory(TimeWindowFactory):
     """Keyed aggregation over aligned windows.
 
@@ -108,7 +109,7 @@ class SliceWindowFactory(TimeWindowFactory):
         return SliceWindowOperator(self)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class LocalSliceAggregateFactory(KeyedWindowFactory):
     """Pre-aggregation by key and slice before the shuffle. It never drops late rows: the window operator decides.
 
@@ -141,7 +142,7 @@ class LocalSliceAggregateFactory(KeyedWindowFactory):
         return LocalSliceAggregateOperator(self)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class SessionWindowFactory(TimeWindowFactory):
     """Keyed aggregation over sessions: windows that `gap_ms` without rows close; windows that touch merge.
 

@@ -39,13 +39,13 @@ When they fire:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from flowrun.api.operator import StreamOperator
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.layout import PartialLayout
 from flowrun.operators.windows.assigners import AlignedSlices, WindowTime, check_session_gap
@@ -66,7 +66,7 @@ from flowrun.operators.windows.triggers import (
 from flowrun.operators.windows.window_function import ProcessWindowFunction
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionAssigner:
     """Sessions: windows of `gap_ms` from each row on, merged where they touch."""
 
@@ -76,7 +76,7 @@ class SessionAssigner:
         check_session_gap(self.gap_ms)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GlobalAssigner:
     """One window for ever."""
 
@@ -84,7 +84,7 @@ class GlobalAssigner:
 WindowAssigner: TypeAlias = AlignedSlices | SessionAssigner | GlobalAssigner
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TriggerRule:
     """When a window fires besides its default, as a user says it.
 
@@ -147,7 +147,7 @@ def global_fast_path(rule: TriggerRule | None) -> bool:
     return rule is None or (rule.delta is None and (rule.count is None or rule.every_ms is None))
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class CountWindowFactory(KeyedWindowFactory):
     """Keyed aggregation over the last `size` rows, every `slide` rows.
 
@@ -189,7 +189,7 @@ class CountWindowFactory(KeyedWindowFactory):
         return CountWindowOperator(self)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class GlobalWindowFactory(KeyedWindowFactory):
     """Keyed aggregation over all rows.
 
@@ -261,7 +261,7 @@ class GlobalWindowFactory(KeyedWindowFactory):
         return GlobalWindowOperator(self)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class GeneralWindowFactory(TimeWindowFactory):
     """Any window with any trigger, evictor and window function; keeps the rows of open windows.
 

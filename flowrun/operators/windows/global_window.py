@@ -11,7 +11,6 @@ Firings by count are `CountWindowOperator`'s. A result's event time is the newes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +19,7 @@ import pyarrow as pa
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
+from flowrun.core.record import record
 from flowrun.operators.aggregation.engine import AggregationEngine, concat_bundles
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers, extended
@@ -276,7 +276,7 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
         self._kept = len(held)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _HeldAggregates:
     """The state of a subtask at one moment. Immutable: another thread writes it."""
 

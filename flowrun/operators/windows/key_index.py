@@ -8,13 +8,13 @@ distinct key with a million keys in the table, against 1 µs for a Python dict o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.record import record
 from flowrun.core.splitmix import UInt64s
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.grouping import numbered_groups
@@ -203,7 +203,7 @@ class _KeyLog:
         return [pa.concat_arrays([b, *(t[i] for t in self._tail)]) for i, b in enumerate(self._base)]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyView:
     """The keys of a `KeyIndex` at one moment; never changes."""
 

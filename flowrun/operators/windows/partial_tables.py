@@ -8,7 +8,6 @@ instead of partial columns. Names and types follow from the aggregation alone, n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot, StateSegment, keyed_schema
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.engine import SEQ, VALUE, AggregationEngine
@@ -45,7 +45,7 @@ def partial_schemas(layout: PartialLayout, bounds: Sequence[str]) -> dict[str, p
     return schemas
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class PartialTables:
     """Writes and reads the tables of one operator. Immutable and thread-safe: segments are materialised on other threads."""
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from flowrun.core.elements import MAX_TIMESTAMP
+from flowrun.core.record import record
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.windows.assigners import Times
 
 _SMALL = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Intervals:
     """Intervals [start, end) of owners (keys by position), one per element."""
 
@@ -23,7 +22,7 @@ class Intervals:
     ends: Times
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MergedIntervals:
     """Groups of intervals of one owner that overlap or touch, ordered by owner and start.
 

@@ -8,13 +8,13 @@ dead rows dropped, slots merged) when it has grown to more than twice what was l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from flowrun.core.record import record
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.engine import AggregationEngine
@@ -264,7 +264,7 @@ def _grown(array: Slots, size: int, fill: int) -> Slots:
     return grown
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionView:
     """The open sessions at one moment. Immutable: may be read by another thread while the store goes on."""
 

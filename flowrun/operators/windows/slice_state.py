@@ -6,12 +6,12 @@ A new partial result is appended to its slice and stays in the block in which a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
+from flowrun.core.record import record
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.grouping import reduce_by
@@ -50,7 +50,7 @@ class ReductionSampler:
             self._skip = _BYPASS_BATCHES
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SliceNumbers:
     """The slices of a batch's rows by number: unlike their ends a small range of integers, which is what the fast grouping wants.
 

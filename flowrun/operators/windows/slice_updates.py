@@ -8,12 +8,12 @@ batch's late rows up to that one, and all pairs of a block are merged together. 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core.record import record
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.engine import SEQ, AggregationEngine
@@ -25,7 +25,7 @@ _SLICE = "slice"
 _EVENT = "event"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Event:
     """One result that is due: `key` is a group number, `arrival` the arrival number of the late row."""
 

@@ -8,13 +8,13 @@ arrival number above all in the state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, keyed_schema
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import SEQ, VALUE, AggregationEngine
@@ -54,7 +54,7 @@ def slot_schemas(
     return schemas
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class SlotTables:
     """Writes and reads the tables of one operator. Immutable and thread-safe.
 

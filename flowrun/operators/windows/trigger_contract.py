@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowrun.core.elements import MAX_TIMESTAMP
+from flowrun.core.record import record
 
 Number: TypeAlias = int | float
 Register: TypeAlias = Callable[[bool, int], None]
@@ -93,7 +94,7 @@ class TriggerContext:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TriggerRows:
     """New rows of one window, in arrival order: their times in ms, and their numbers if the trigger reads a column."""
 

@@ -8,9 +8,10 @@ would repeat that result, is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from flowrun.core.elements import MAX_TIMESTAMP
+from flowrun.core.record import record
 from flowrun.operators.windows.trigger_contract import (
     Decision,
     Number,
@@ -22,7 +23,7 @@ from flowrun.operators.windows.trigger_contract import (
 )
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class EventTimeTrigger(Trigger):
     """Fires when the watermark reaches the end of the window; then with every late row."""
 
@@ -54,7 +55,7 @@ class EventTimeTrigger(Trigger):
         context.delete(False, window.max_timestamp)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ProcessingTimeTrigger(Trigger):
     """Fires when processing time reaches the end of the window."""
 
@@ -89,7 +90,7 @@ def _wait_for_end(window: Window, context: TriggerContext) -> None:
 _COUNT = "count"
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class CountTrigger(Trigger):
     """Fires after every `count` rows."""
 
@@ -130,7 +131,7 @@ _NEXT = "next_firing"
 _CHANGED = "changed"
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class _Interval:
     """Firings at a window's intervals of one kind of time: the first one ends the interval of the first row."""
 
@@ -183,7 +184,7 @@ class _Interval:
 _LATE = "late"
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class EarlyLateTrigger(Trigger):
     """Fires early, on time and late.
 
@@ -254,14 +255,7 @@ class EarlyLateTrigger(Trigger):
             early.clear(context)
 
 
-class ContinuousEventTimeTrigger(EarlyLateTrigger):
-    """Fires at every interval of event time in which there were new rows, at the end of the window, and with every late row."""
-
-    def __init__(self, every_ms: int) -> None:
-        super().__init__(early_ms=every_ms)
-
-
-@dataclass(frozen=True)
+@record(slots=False)
 class ContinuousProcessingTimeTrigger(Trigger):
     """Fires at every interval of processing time in which there were new rows."""
 
@@ -306,7 +300,7 @@ _LAST = "last_value"
 _SEEN = "seen_value"
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class DeltaTrigger(Trigger):
     """Fires when a column's number has moved more than `threshold` since the window's last firing, or first row; NULLs do not count."""
 
@@ -335,7 +329,7 @@ class DeltaTrigger(Trigger):
         context.remove(_LAST, _SEEN)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class PurgingTrigger(Trigger):
     """Fires when another trigger does, and forgets the window's rows then."""
 
@@ -384,7 +378,7 @@ def _purging(result: TriggerResult) -> TriggerResult:
     return TriggerResult.FIRE_AND_PURGE if result.fires else result
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class AnyTrigger(Trigger):
     """Fires when one of several triggers does; all of them count from there. At most one of them may read a column."""
 

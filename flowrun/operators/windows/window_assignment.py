@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from flowrun.core.record import record
 from flowrun.operators.windows.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, Times
 from flowrun.operators.windows.trigger_contract import Window
 
@@ -16,7 +15,7 @@ Integers = npt.NDArray[np.int64]
 EVER = Window(MIN_TIMESTAMP, MAX_TIMESTAMP)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assignment:
     """Pairs of a row and a window: `rows` are positions in the batch."""
 

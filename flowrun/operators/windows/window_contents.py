@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.conformance import conform
 from flowrun.operators.keyed.integers import Integers
@@ -137,7 +138,7 @@ def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
     return values
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Firing:
     """A window as it was when it fired. Firings of one batch are ordered by row, then from the latest window to the earliest."""
 

@@ -8,7 +8,6 @@ window_start, window_end, the position by which rows of a window are in arrival 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import orjson
 import pyarrow as pa
 
 from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot, keyed_schema
+from flowrun.core.record import record
 from flowrun.operators.aggregation.layout import state_key_fields
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
@@ -49,7 +49,7 @@ def window_schemas(factory: GeneralWindowFactory) -> dict[str, pa.Schema]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowsView:
     """The open windows of a subtask at one moment. Immutable: another thread writes them."""
 

@@ -6,14 +6,13 @@ fires again nor forgets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot, OperatorState, Redistribution
 from flowrun.core.elements import MIN_TIMESTAMP
+from flowrun.core.record import record
 
 PROGRESS = "progress"
 _PROGRESS_SCHEMA = pa.schema(
@@ -21,7 +20,7 @@ _PROGRESS_SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Progress:
     """How far the windows of key groups had fired.
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from flowrun.plan.conditions import conjunction, conjuncts, may_move
 from flowrun.plan.expressions import Expression, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.nodes import Calc, Plan, PlanNode, walk_plan
-from flowrun.plan.recognition.nodes_made import auxiliary, conjunction, conjuncts, filtered
-from flowrun.plan.recognition.sides import Side, is_true, may_move_below, over_right, rejects_missing, side_of
+from flowrun.plan.recognition.nodes_made import auxiliary, filtered
+from flowrun.plan.recognition.sides import Side, is_true, over_right, rejects_missing, side_of
 from flowrun.plan.relational import Join, JoinKind
 from flowrun.plan.rewrites.traversal import reader_counts, with_inputs, with_sinks
 
@@ -76,7 +77,7 @@ class _Pushing:
         rest: list[Expression] = []
         for part in parts:
             side = side_of(part, width)
-            (below[side] if side in _ON_BELOW[join.kind] and may_move_below(part) else rest).append(part)
+            (below[side] if side in _ON_BELOW[join.kind] and may_move(part) else rest).append(part)
         return replace(self._with_filters(join, below), condition=conjunction(rest))
 
     def filter(self, calc: Calc) -> PlanNode:
@@ -113,7 +114,7 @@ class _Pushing:
         moved = set()
         for part, over in parts.items():
             side = side_of(over, width)
-            if side in _WHERE_BELOW[join.kind] and may_move_below(over):
+            if side in _WHERE_BELOW[join.kind] and may_move(over):
                 below[side].append(over)
             elif side is Side.BOTH and join.kind is JoinKind.INNER and is_deterministic(over):
                 inside.append(over)

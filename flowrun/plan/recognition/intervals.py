@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from flowrun.core.record import record
 from flowrun.core.types import TypeRoot
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants
@@ -12,7 +12,7 @@ from flowrun.plan.folding import fold_constants
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeBounds:
     """left time + `lower_ms` ≤ right time ≤ left time + `upper_ms`.
 
@@ -29,7 +29,7 @@ class TimeBounds:
     rest: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Bound:
     """right time − left time `symbol` `offset_ms`."""
 

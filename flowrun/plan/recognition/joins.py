@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
+from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
 from flowrun.plan.nodes import PlanNode, TimeDomain
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.intervals import TimeBounds, time_bounds
 from flowrun.plan.recognition.keys import KeyPair, split_keys
-from flowrun.plan.recognition.nodes_made import Extension, auxiliary, conjunction, conjuncts, renamed, unique_name
+from flowrun.plan.recognition.nodes_made import Extension, auxiliary, renamed, unique_name
 from flowrun.plan.relational import IntervalJoin, Join, JoinKind, WindowJoin
 from flowrun.plan.traits import Role, WindowIdentity
 
@@ -113,7 +115,7 @@ def _regular_join(node: Join, pairs: Sequence[KeyPair], rest: Sequence[Expressio
     return sides.restored(joined, node.schema)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _EqualWindows:
     """The pairs that say that start and end of a window are equal."""
 

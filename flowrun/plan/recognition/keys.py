@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from flowrun.core.record import record
 from flowrun.core.types import DataType
 from flowrun.functions.coercion import common_type
 from flowrun.plan.expressions import And, Call, Cast, Expression, Or
@@ -15,7 +15,7 @@ _EQUAL = "="
 _NULL_SAFE = "IS NOT DISTINCT FROM"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyPair:
     """An equality of something on the left and something on the right, each over its own input.
 

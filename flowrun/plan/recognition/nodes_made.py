@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from flowrun.core.schema import Field, Schema
-from flowrun.plan.expressions import And, ColumnRef, Expression
+from flowrun.plan.conditions import conjunction
+from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
 
 
@@ -24,29 +25,6 @@ def stateful_part(hints: NodeHints, part: str) -> NodeHints:
     """Hints of a stateful node that does a part of the user's: its state is found again by the user's node and `part`."""
     place = f"{hints.stable_id}:{part}" if hints.stable_id else None
     return replace(auxiliary(hints, part), place=place, parallelism=hints.parallelism)
-
-
-def conjuncts(condition: Expression | None) -> tuple[Expression, ...]:
-    """The operands of a conjunction, flat; none for no condition.
-
-    >>> from flowrun.core.types import BOOLEAN
-    >>> a, b = (ColumnRef(BOOLEAN, i, n) for i, n in enumerate("ab"))
-    >>> [str(c) for c in conjuncts(And((a, And((b, a)))))]
-    ['a', 'b', 'a']
-    """
-    if condition is None:
-        return ()
-    if isinstance(condition, And):
-        return tuple(c for operand in condition.operands for c in conjuncts(operand))
-    return (condition,)
-
-
-def conjunction(parts: Iterable[Expression]) -> Expression | None:
-    """All of the conditions as one; None if there are none."""
-    flat = tuple(c for part in parts for c in conjuncts(part))
-    if not flat:
-        return None
-    return flat[0] if len(flat) == 1 else And(flat)
 
 
 def column(schema: Schema, index: int) -> ColumnRef:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
+from flowrun.core.record import record
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, InList, Literal
 from flowrun.plan.folding import fold_constants
 
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RankBounds:
     """Ranks from `first` to `last`; `rest` are the conditions that say something else."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
+from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import Expression, Literal, columns_used, substitute
 from flowrun.plan.nodes import Calc, PlanNode, TimeDomain
 from flowrun.plan.recognition.context import Context
-from flowrun.plan.recognition.nodes_made import column, conjunction, conjuncts
+from flowrun.plan.recognition.nodes_made import column
 from flowrun.plan.recognition.over import aggregates_only
 from flowrun.plan.recognition.rank_bounds import RankBounds, rank_bounds
 from flowrun.plan.relational import Deduplicate, Keep, Over, OverCall, Rank, RankFunction, SortKey, WindowRank
@@ -59,7 +60,7 @@ def _composed(steps: Sequence[Calc]) -> tuple[tuple[Expression, ...], Expression
     return projections, condition
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Ranked:
     """A ranking node, and where the rank is in its output: a column, or this constant."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import Enum
 
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, InList, Literal, columns_used, remap_columns
-from flowrun.plan.fallibility import is_deterministic, may_fail
 
 _COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">=", "LIKE", "IS NOT NULL", "IS TRUE", "IS FALSE"))
 _STRICT = frozenset(("+", "-", "*", "NEGATE", "||", "UPPER", "LOWER", "ABS"))
@@ -36,11 +35,6 @@ def side_of(expression: Expression, left_width: int) -> Side:
 def over_right(expression: Expression, left_width: int) -> Expression:
     """An expression of the right side over the right input's own columns."""
     return remap_columns(expression, {i: i - left_width for i in columns_used(expression)})
-
-
-def may_move_below(condition: Expression) -> bool:
-    """Whether a condition may be tested before the join: it fails on no row, and is the same whenever it is tested."""
-    return is_deterministic(condition) and not may_fail(condition)
 
 
 def is_true(condition: Expression) -> bool:

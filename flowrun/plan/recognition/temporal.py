@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from flowrun.connectors.registry import connector_named
+from flowrun.core.record import record
 from flowrun.errors import OptionError
+from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import (
     Cast,
     ColumnRef,
@@ -23,8 +25,6 @@ from flowrun.plan.recognition.nodes_made import (
     Extension,
     auxiliary,
     columns,
-    conjunction,
-    conjuncts,
     renamed,
 )
 from flowrun.plan.recognition.problems import RecognitionError
@@ -64,7 +64,7 @@ def recognise_temporal_join(node: TemporalJoin, context: Context) -> PlanNode:
     return _version_at(node, _versions(node, right, context), parts)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Below:
     """What is below a chain of Calcs.
 
@@ -92,7 +92,7 @@ def _below_calcs(node: PlanNode) -> _Below:
 # -- versions -----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Versions:
     """The right side as versions: rows, the columns over them that the join sees, and which base columns are key and time."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import ColumnRef, Expression, FieldAccess, Literal, columns_used, substitute, walk
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, walk_plan
-from flowrun.plan.rewrites.conditions import conjunction, conjuncts
 from flowrun.plan.rewrites.traversal import map_plan, reader_counts, with_inputs, with_sinks
 
 

@@ -1,11 +1,11 @@
-"""Parts of conditions, and on which side of a two-input node they may be tested."""
+"""On which side of a two-input node conditions may be tested, and over which columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from flowrun.plan.expressions import And, ColumnRef, Expression, columns_used, remap_columns
-from flowrun.plan.fallibility import is_deterministic, may_fail
+from flowrun.plan.conditions import conjunction
+from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
 from flowrun.plan.relational import IntervalJoin, Join, JoinKind, TemporalJoin, WindowJoin
 
@@ -20,34 +20,6 @@ RIGHT_MATCHES_ONLY = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANT
 """Joins to which a right row matters only if a left row matches it."""
 LEFT_MATCHES_ONLY = (JoinKind.INNER, JoinKind.RIGHT, JoinKind.SEMI)
 """Joins to which a left row matters only if a right row matches it."""
-
-
-def conjuncts(condition: Expression | None) -> tuple[Expression, ...]:
-    """The operands of a conjunction, flat and in order; none for no condition.
-
-    >>> from flowrun.core.types import BOOLEAN
-    >>> a, b = (ColumnRef(BOOLEAN, i, n) for i, n in enumerate("ab"))
-    >>> [str(c) for c in conjuncts(And((a, And((b, a)))))]
-    ['a', 'b', 'a']
-    """
-    if condition is None:
-        return ()
-    if isinstance(condition, And):
-        return tuple(c for operand in condition.operands for c in conjuncts(operand))
-    return (condition,)
-
-
-def conjunction(parts: Iterable[Expression]) -> Expression | None:
-    """All conditions as one, each guarding those behind it; None if there are none."""
-    flat = tuple(parts)
-    if not flat:
-        return None
-    return And(flat) if len(flat) > 1 else flat[0]
-
-
-def may_move(part: Expression) -> bool:
-    """Whether a condition may be tested on more rows, or earlier: it reads columns, cannot fail and is the same each time."""
-    return bool(columns_used(part)) and is_deterministic(part) and not may_fail(part)
 
 
 def key_pairs(node: TwoInputs) -> tuple[tuple[int, int], ...]:

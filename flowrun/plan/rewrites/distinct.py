@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, BOOLEAN, INT
 from flowrun.functions.buckets import BUCKET
+from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import AggregateCall, Call, Case, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode
 from flowrun.plan.relational import Expand, GroupAggregate
-from flowrun.plan.rewrites.conditions import conjunction, conjuncts
 from flowrun.plan.rewrites.traversal import map_plan
 
 _SPLITTABLE = ("COUNT", "SUM", "MIN", "MAX", "AVG")
@@ -54,7 +55,7 @@ def _splittable(call: AggregateCall) -> bool:
     return call.function != "AVG" or call.arguments[0].type.is_integer
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Parts:
     """Calls of the first level, and what their results merge to: SUM, MIN or MAX a call."""
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 
 from flowrun.api.connector import Comparison, PushedFilter, PushedValue
 from flowrun.core.types import DataType, TypeRoot
+from flowrun.plan.conditions import conjuncts
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, InList, Literal
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, WatermarkKind, WatermarkSpec, walk_plan
-from flowrun.plan.rewrites.conditions import conjuncts
 from flowrun.plan.rewrites.event_time import with_used_event_time
 from flowrun.plan.rewrites.traversal import map_plan, reader_counts
 

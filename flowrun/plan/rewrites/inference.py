@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flowrun.plan.conditions import conjuncts, may_move
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used
 from flowrun.plan.nodes import Calc, Plan, PlanNode, WindowAggregate, walk_plan
 from flowrun.plan.relational import (
@@ -24,10 +25,8 @@ from flowrun.plan.relational import (
 from flowrun.plan.rewrites.conditions import (
     LEFT_MATCHES_ONLY,
     RIGHT_MATCHES_ONLY,
-    conjuncts,
     filtering_calc,
     key_pairs,
-    may_move,
     moved,
 )
 from flowrun.plan.rewrites.traversal import with_inputs, with_sinks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from flowrun.plan.conditions import conjunction, conjuncts, may_move
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
@@ -43,11 +44,8 @@ from flowrun.plan.rewrites.conditions import (
     RIGHT_FILTERED,
     RIGHT_MATCHES_ONLY,
     TwoInputs,
-    conjunction,
-    conjuncts,
     filtering_calc,
     key_pairs,
-    may_move,
     moved,
 )
 from flowrun.plan.rewrites.traversal import reader_counts, with_inputs, with_sinks

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, columns_used, remap_columns, transform, walk
 from flowrun.plan.matching import MatchRecognize, PatternAggregate, PatternColumn
@@ -44,7 +45,7 @@ _PASSING = (
 """Nodes whose output begins with all columns of their input."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pruned:
     """A rebuilt node, and where each kept column of the old one is now."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from flowrun import __version__
 from flowrun.api.sink import Committable
 from flowrun.api.source import JsonValue
 from flowrun.core.elements import CheckpointOptions
+from flowrun.core.record import record
 from flowrun.graph.job_graph import ChainedOperator, JobGraph, JobVertex
 from flowrun.runtime.checkpoint.events import StoreCheckpoint
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
@@ -21,7 +22,7 @@ from flowrun.state.checkpoints import (
 from flowrun.state.committables import COMMITTABLES, committables_state, read_committables
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobIdentity:
     """What every checkpoint of a run says of its job; fields as in `CheckpointMetadata`."""
 
@@ -31,7 +32,7 @@ class JobIdentity:
     job_graph_json: JsonValue
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartedCheckpoint:
     """A checkpoint whose barriers are on their way.
 

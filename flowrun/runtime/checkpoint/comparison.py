@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from flowrun.core.record import record
 from flowrun.core.units import size_text
 from flowrun.errors import StateError
 from flowrun.graph.job_graph import JobGraph
@@ -21,7 +21,7 @@ class StateChange(Enum):
     STATELESS = "stateless"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Problem:
     """Why a pipeline cannot go on from a savepoint.
 
@@ -36,7 +36,7 @@ class Problem:
     loses_state: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layout:
     """How an operator is spread: subtasks, and key groups."""
 
@@ -44,7 +44,7 @@ class Layout:
     max_parallelism: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableFacts:
     """A piece of an operator's state. `rows` is None where only reading the files would tell; `size` in bytes, 0 if not in files."""
 
@@ -54,7 +54,7 @@ class TableFacts:
     rows: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OperatorComparison:
     """One operator of the pipeline, of the savepoint, or of both.
 
@@ -111,7 +111,7 @@ def _change(before: Layout | None, after: Layout | None, number: str) -> str:
     return " -> ".join(str(v) for v in values)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Comparison:
     """What would happen if a pipeline went on from a savepoint.
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from flowrun.core.elements import CheckpointKind, CheckpointOptions
+from flowrun.core.record import record
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.state.checkpoints import SubtaskSnapshot
 
 # ---- events
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobIsRunning:
     """Every subtask runs or has finished: checkpoints may begin.
 
@@ -26,7 +27,7 @@ class JobIsRunning:
     attempts: Mapping[ExecutionVertexId, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobIsInterrupted:
     """The job restarts or ends: everything under way is over. `reason` is for those who asked.
 
@@ -36,12 +37,12 @@ class JobIsInterrupted:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimePassed:
     """The time that `WakeAt` asked for has come; late and spurious ones are harmless."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotRequested:
     """The user wants a savepoint, or a checkpoint now (`directory` is for savepoints). Answered by `AnswerRequest`.
 
@@ -53,7 +54,7 @@ class SnapshotRequested:
     directory: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubtaskAcknowledged:
     """A subtask has written its snapshot."""
 
@@ -63,7 +64,7 @@ class SubtaskAcknowledged:
     snapshot: SubtaskSnapshot
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubtaskDeclined:
     """A subtask cannot take its snapshot, or could not write it."""
 
@@ -73,7 +74,7 @@ class SubtaskDeclined:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubtaskFinished:
     """A subtask came to its end. What it had not acknowledged needs nothing of it: its end of input counts as its barrier.
 
@@ -83,14 +84,14 @@ class SubtaskFinished:
     vertex: ExecutionVertexId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointStarted:
     """`StartCheckpoint` is carried out: hooks ran, enumerators were asked, barriers are on their way."""
 
     checkpoint_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartFailed:
     """`StartCheckpoint` could not be carried out."""
 
@@ -98,7 +99,7 @@ class StartFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointStored:
     """`StoreCheckpoint` is done: the checkpoint exists from now on. `path` is what to resume from."""
 
@@ -106,7 +107,7 @@ class CheckpointStored:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreFailed:
     """`StoreCheckpoint` failed: the checkpoint does not exist."""
 
@@ -131,14 +132,14 @@ CheckpointEvent = (
 # ---- commands
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WakeAt:
     """Send `TimePassed` at `time_ms`; replaces an earlier wish."""
 
     time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartCheckpoint:
     """Make its folder, run hooks, snapshot the enumerators, then have the running source subtasks (those without inputs) take their
     snapshots and send barriers. Answer with `CheckpointStarted` or `StartFailed`.
@@ -154,7 +155,7 @@ class StartCheckpoint:
     finished: frozenset[ExecutionVertexId]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreCheckpoint:
     """All subtasks have acknowledged or finished: write the metadata. Answer with `CheckpointStored` or `StoreFailed`."""
 
@@ -163,7 +164,7 @@ class StoreCheckpoint:
     finished: frozenset[ExecutionVertexId]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompleteCheckpoint:
     """It exists: tell all subtasks and hooks, commit. `retained` are the checkpoints to keep, this one included (savepoints are not)."""
 
@@ -181,7 +182,7 @@ class CompleteCheckpoint:
         return self.options.kind is CheckpointKind.CHECKPOINT or self.options.stop
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AbortCheckpoint:
     """It will never exist: tell all subtasks (also those that have not acknowledged), discard its folder and what was acknowledged.
 
@@ -194,7 +195,7 @@ class AbortCheckpoint:
     snapshots: tuple[SubtaskSnapshot, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DiscardSnapshot:
     """A late or foreign acknowledgement: delete what it wrote into the folder of that checkpoint; nothing names those files."""
 
@@ -202,7 +203,7 @@ class DiscardSnapshot:
     snapshot: SubtaskSnapshot
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AnswerRequest:
     """Tell who asked: the path of the finished snapshot, or why there is none."""
 
@@ -211,7 +212,7 @@ class AnswerRequest:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FailJob:
     """More checkpoints failed in a row than are tolerated."""
 
@@ -230,7 +231,7 @@ CheckpointCommand = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointFigures:
     """One completed checkpoint, for status and the user. Durations in ms."""
 
@@ -245,7 +246,7 @@ class CheckpointFigures:
     max_alignment_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CheckpointsStatus:
     """Checkpoints of a job at one moment."""
 

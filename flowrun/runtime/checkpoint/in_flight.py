@@ -8,11 +8,11 @@ out what is not its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from flowrun.core.elements import MIN_TIMESTAMP, Event, RecordBatch
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertex, InputGate
 from flowrun.runtime.messages import RestoredChannel
@@ -21,7 +21,7 @@ from flowrun.state.checkpoints import ChannelProgress, CheckpointMetadata, InFli
 from flowrun.state.key_groups import key_group_range
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Channel:
     """One channel of an old consumer subtask."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.graph.job_graph import JobEdge, JobGraph, JobVertex, OutputEdge
 from flowrun.runtime.checkpoint.comparison import Problem
 from flowrun.runtime.checkpoint.recorded_graph import RecordedExchange
@@ -19,7 +19,7 @@ _REMEDY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Exchange:
     """An exchange of the new pipeline."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from flowrun.core.elements import CheckpointKind, CheckpointOptions
+from flowrun.core.record import record
 from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.state.checkpoints import SubtaskSnapshot
@@ -26,7 +27,7 @@ class Phase(Enum):
     STORING = "storing"
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class PendingCheckpoint:
     """A checkpoint or savepoint between its `StartCheckpoint` and its end.
 
@@ -99,7 +100,7 @@ class PendingCheckpoint:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompletedCheckpoint:
     """What a restart goes back to."""
 

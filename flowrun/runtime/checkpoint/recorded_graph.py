@@ -6,13 +6,13 @@ Everything in it is a convenience: what is missing, as in a savepoint that anoth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from flowrun.api.source import JsonValue
+from flowrun.core.record import record
 from flowrun.operators.state_meanings import Meanings
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordedExchange:
     """An exchange of the old pipeline: the operators that sent and received, and the kind of its partitioner, such as HASH."""
 

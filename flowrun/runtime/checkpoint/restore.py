@@ -7,7 +7,7 @@ to who now owns their keys. The rules are those of Apache Flink's `StateAssignme
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot
 from flowrun.errors import StateError
@@ -107,12 +107,3 @@ def _check_key_groups(saved: OperatorMetadata, vertex: JobVertex) -> None:
         f"'{saved.name}' has {vertex.max_parallelism} key groups (max parallelism), its state has {saved.max_parallelism}",
         hint=f"set max_parallelism to {saved.max_parallelism}, or leave it out",
     )
-
-
-def restored_enumerators(metadata: CheckpointMetadata, finished: frozenset[str]) -> Mapping[str, OperatorMetadata]:
-    """Operator id → metadata of the sources whose enumerators go on; those of finished vertices are not needed any more."""
-    return {
-        operator_id: saved
-        for operator_id, saved in metadata.operators.items()
-        if saved.enumerator is not None and saved.vertex_id not in finished
-    }

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from flowrun.api.sink import Committable, Committer, OrphanDiscarding, Sink
+from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
@@ -21,7 +22,7 @@ from flowrun.runtime.messages import CommittablesReport
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _SinkCommits:
     """One sink of the job."""
 

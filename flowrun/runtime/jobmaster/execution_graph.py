@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.graph.job_graph import IntermediateDataSet, JobEdge, JobGraph, JobVertex, OutputEdge, ResultType
@@ -39,7 +40,7 @@ class PartitionId:
         return f"{self.data_set_id}#{self.subtask}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Channel:
     """One input channel: it reads exactly one subpartition. `producer` is the subtask that writes it."""
 
@@ -48,7 +49,7 @@ class Channel:
     producer: ExecutionVertexId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Consumer:
     """The reader of one subpartition: channel `channel` of gate `gate` (positions) of the consumer subtask."""
 
@@ -57,7 +58,7 @@ class Consumer:
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IntermediateResultPartition:
     """What one subtask produces for one job edge.
 
@@ -78,7 +79,7 @@ class IntermediateResultPartition:
         return len(self.consumers)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InputGate:
     """What one subtask reads through one job edge. Gates of one `input_index` form a union gate.
 
@@ -94,7 +95,7 @@ class InputGate:
     channels: tuple[Channel, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExecutionVertex:
     """One subtask: `partitions[i]` belongs to `job_vertex.results[i]`, `gates[i]` to `job_vertex.inputs[i]`."""
 
@@ -114,7 +115,7 @@ class ExecutionVertex:
         return f"{self.job_vertex.name} ({self.id.subtask + 1}/{self.job_vertex.parallelism})"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExecutionJobVertex:
     """All subtasks of one job vertex."""
 
@@ -127,7 +128,7 @@ class ExecutionJobVertex:
         return len(self.vertices)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ExecutionGraph:
     """The parallel job: job vertices in topological order, subtasks in index order."""
 

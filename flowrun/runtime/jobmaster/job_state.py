@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from flowrun.api.source import JsonValue
 from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointKind
+from flowrun.core.record import record
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.checkpoint.assembly import JobIdentity, pending_commits
 from flowrun.state.checkpoints import CheckpointMetadata, PipelineText
@@ -23,7 +24,7 @@ DEFAULT_STATE_DIRECTORY = ".flowrun/state"
 """Root of checkpoints, relative to the working directory, unless the pipeline or the caller names another."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobStateOptions:
     """Where a job keeps its checkpoints, what it goes on from, and what is stored beside its state.
 
@@ -42,7 +43,7 @@ class JobStateOptions:
     allow_non_restored_state: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RestorePoint:
     """A completed checkpoint or savepoint that the job can go back to. `root`: where the paths of its files start."""
 
@@ -50,7 +51,7 @@ class RestorePoint:
     root: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpenedState:
     """What was opened for one run.
 

@@ -6,13 +6,13 @@ After Apache Flink's `PipelinedRegionComputeUtil` and `RestartPipelinedRegionFai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
+from flowrun.core.record import record
 from flowrun.graph.job_graph import ResultType
 from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId, PartitionId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PipelinedRegion:
     """Subtasks connected by pipelined channels or co-location, in topological order.
 

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from flowrun.core.record import record
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
 
 # ---- events
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartJob:
     """Event: deploy everything."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CancelJob:
     """Event: the user cancels."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StopJob:
     """Event: the user stops: sources end early, results are committed. Amid a restart it is remembered for the new attempts."""
 
     drain: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StopSnapshotCompleted:
     """Event: the snapshot with which the job is stopped exists: subtasks end now, and nothing is restarted any more."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobBroke:
     """Event: something of the job that is no subtask failed: an enumerator, a committer, too many checkpoints, a restore.
 
@@ -43,12 +42,12 @@ class JobBroke:
     operator: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResultsCommitted:
     """Event: what `CommitResults` asked for is done."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CancelTimedOut:
     """Event: the subtasks of a `WatchCancellation` were given long enough to end; harmless if they have.
 
@@ -61,14 +60,14 @@ class CancelTimedOut:
     attempts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RestartDue:
     """Event: the time that `RestartAt` named has come."""
 
     round: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StateRestored:
     """Event: `RestoreState` is carried out; subtasks may be deployed. If it fails, send `JobBroke` instead.
 
@@ -99,7 +98,7 @@ Event = (
 # ---- commands
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeployTask:
     """Command: start a subtask. Ask `Scheduler.begin_deployment` first: the job may have failed meanwhile."""
 
@@ -107,19 +106,19 @@ class DeployTask:
     attempt_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AnnounceRunning:
     """Command: every subtask runs or has finished, for the first time since the start or a restart: checkpoints may begin."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CancelTask:
     """Command: make a subtask end."""
 
     attempt_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StopSource:
     """Command: make a source subtask end its input."""
 
@@ -127,14 +126,14 @@ class StopSource:
     drain: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WatchCancellation:
     """Command: send `CancelTimedOut` if any of these attempts is still alive after the time allowed."""
 
     attempts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InterruptJob:
     """Command: the job restarts or ends: give up checkpoints that are under way. `reason` is for those who asked for one.
 
@@ -144,7 +143,7 @@ class InterruptJob:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RestartAt:
     """Command: send `RestartDue` with this round at `time_ms`."""
 
@@ -152,7 +151,7 @@ class RestartAt:
     round: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RestoreState:
     """Command: go back to the last completed checkpoint for these subtasks, or to the beginning if there is none.
 
@@ -168,12 +167,12 @@ class RestoreState:
     vertices: tuple[ExecutionVertexId, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommitResults:
     """Command: every subtask finished; make what the sinks wrote visible, then send `ResultsCommitted`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EndJob:
     """Command: the job is over; `Scheduler.failures` says why, root cause first."""
 
@@ -194,7 +193,7 @@ Command = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LocatedFailure:
     """A failure and the subtask where it happened; None if it happened in the job master."""
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from flowrun.core.record import record
 from flowrun.graph.transformation import ResourceSpec
 from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SharedSlot:
     """Subtasks that run in one slot.
 

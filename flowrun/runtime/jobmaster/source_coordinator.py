@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from flowrun.api.source import JsonValue, Source, Split, SplitEnumerator
 from flowrun.core.clock import Clock
+from flowrun.core.record import record
 from flowrun.runtime.messages import SplitRequest
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SplitAnswer:
     """The answer to one split request; None: there will never be one again."""
 

@@ -6,29 +6,30 @@ A handler is told of every barrier and every end of a channel, in the order of a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from flowrun.core.clock import Clock
 from flowrun.core.elements import Alignment, CheckpointBarrier, CheckpointKind, CheckpointOptions
+from flowrun.core.record import record
 from flowrun.graph.partitioner import KeyGroupPartitioner, Partitioner
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Block:
     """Leave a channel unread until `Resume`: its barrier has come, others are awaited."""
 
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resume:
     """Read a blocked channel again."""
 
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TakeSnapshot:
     """Take the snapshot now and pass the barrier on.
 
@@ -43,7 +44,7 @@ class TakeSnapshot:
     since_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StopRecording:
     """The barrier of a recorded channel has come, or its end."""
 
@@ -51,7 +52,7 @@ class StopRecording:
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GiveUp:
     """No snapshot of this checkpoint (any more): what was recorded for it is void. `reason` goes into the decline; None: it was aborted."""
 
@@ -59,7 +60,7 @@ class GiveUp:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WakeAt:
     """Call `timed_out(checkpoint_id)` at `time_ms` (epoch)."""
 

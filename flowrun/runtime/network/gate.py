@@ -10,17 +10,17 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Protocol, TypeVar
 
 from flowrun.core.elements import EndOfInput, Event, RecordBatch, concat_batches
+from flowrun.core.record import record
 from flowrun.runtime.network.channel import InputChannel
 from flowrun.runtime.network.subpartition import Control
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GateEvent:
     """An event with the channel (position in the gate) that it came from."""
 
@@ -28,7 +28,7 @@ class GateEvent:
     event: Event
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GateRows:
     """Rows of one channel (position in the gate)."""
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
 from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.runtime.network.barriers import as_unaligned, overtakes, overtaking_time_ms
 from flowrun.runtime.network.buffer_pool import SLOT_BYTES
@@ -27,7 +27,7 @@ Settled = Callable[[Sequence[InFlightElement]], None]
 """Told once, by any thread and without any lock held, what a barrier overtook: nothing if it keeps its place."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Data:
     """Consecutive batches of one channel, at least one, with what is left behind them.
 
@@ -44,7 +44,7 @@ class Data:
     more: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Control:
     """One event of a channel; the fields are those of `Data`."""
 

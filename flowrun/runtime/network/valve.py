@@ -9,14 +9,14 @@ back beside a finished one does not find event time at its end; MAX itself passe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, MAX_WATERMARK, MIN_TIMESTAMP, Watermark, WatermarkStatus
+from flowrun.core.record import record
 
 Emission = Sequence[Watermark | WatermarkStatus]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChannelState:
     """What a valve knows of a channel. `aligned`: active, and caught up with the others since it was idle."""
 

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from flowrun.api.coordination import CoordinatedSource
 from flowrun.api.operator import OperatorContext, ProcessingTimeService, StreamOperator, TimerHandle
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import Clock
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.record import record
 from flowrun.errors import InternalError, JobCancelledError
 from flowrun.graph.job_graph import JobSettings, JobVertex
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
-from flowrun.runtime.network.writer import RecordWriter
-from flowrun.runtime.task.outputs import ChainTarget, CopyingChainTarget, OperatorOutput, Target, WriterTarget
+from flowrun.runtime.task.outputs import (
+    ChainTarget,
+    ChainWriter,
+    CopyingChainTarget,
+    OperatorOutput,
+    Target,
+    WriterTarget,
+)
 from flowrun.state.key_groups import key_group_range
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChainEnvironment:
     """What a chain needs beside its vertex."""
 
@@ -34,7 +40,7 @@ class ChainEnvironment:
     lineage: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OperatorFailure:
     """Which operator raised what, during which call of its life."""
 
@@ -84,7 +90,7 @@ class OperatorChain:
         Exception: whatever a factory raises; `failure` then names the operator, and `close` still closes those that exist.
     """
 
-    def __init__(self, vertex: JobVertex, writers: Sequence[RecordWriter], environment: ChainEnvironment) -> None:
+    def __init__(self, vertex: JobVertex, writers: Sequence[ChainWriter], environment: ChainEnvironment) -> None:
         self._vertex = vertex
         self._writers = tuple(writers)
         self._environment = environment

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from flowrun.core.elements import Event, RecordBatch, concat_batches
+from flowrun.core.record import record
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertex
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChannelPlace:
     """One input channel of a subtask: `gate` is a position in `ExecutionVertex.gates`, `producer` a subtask."""
 

@@ -83,12 +83,3 @@ class Mailbox:
             left = len(self._letters)
             self._letters.clear()
             return left
-
-
-class DefaultAction(IntEnum):
-    """What a default action asks of the loop that runs it."""
-
-    CONTINUE = 0
-    WAIT_FOR_INPUT = 1
-    WAIT_FOR_OUTPUT = 2
-    END = 3

@@ -13,7 +13,6 @@ from flowrun.api.operator import OutputTag, StreamOperator
 from flowrun.core.clock import Clock
 from flowrun.core.elements import MIN_TIMESTAMP, LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.runtime.metrics import ScopedMetrics
-from flowrun.runtime.network.writer import RecordWriter
 
 NoteFailure = Callable[[int, BaseException], None]
 
@@ -92,10 +91,24 @@ class CopyingChainTarget(ChainTarget):
         super().emit(RecordBatch(batch.columns, batch.timestamps, batch.row_kinds))
 
 
+class ChainWriter(Protocol):
+    """What takes the rows that leave a chain: a `RecordWriter`, or whatever another engine puts in its place."""
+
+    def emit(self, batch: RecordBatch) -> None:
+        """Rows, at least one."""
+        ...
+
+    def broadcast_event(self, event: Watermark | WatermarkStatus) -> None:
+        """An event for all who read."""
+        ...
+
+    def emit_latency_marker(self, marker: LatencyMarker) -> None: ...
+
+
 class WriterTarget:
     """The end of the chain: a record writer."""
 
-    def __init__(self, writer: RecordWriter) -> None:
+    def __init__(self, writer: ChainWriter) -> None:
         self._writer = writer
         self.emit = writer.emit
         self.emit_latency_marker = writer.emit_latency_marker

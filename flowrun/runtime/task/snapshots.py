@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import Clock
 from flowrun.core.elements import Alignment
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertex
@@ -44,7 +44,7 @@ from flowrun.state.key_groups import key_group_range
 from flowrun.state.storage.contract import SnapshotStorage, SnapshotWriter
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotEnvironment:
     """What the snapshots of a subtask need. `wake` makes its thread look around; `fail` makes it raise an error. Both: any thread."""
 

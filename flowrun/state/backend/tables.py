@@ -7,7 +7,6 @@ Columns: `__key_group`, the key columns, for maps `map_key`, then `value`, and w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from flowrun.api.state import (
     StateDescriptor,
     keyed_schema,
 )
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.key_groups import key_groups
 
@@ -28,7 +28,7 @@ MAP_KEY_COLUMN = "map_key"
 WRITTEN_COLUMN = "__written"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StateTable:
     """The shape of one table.
 

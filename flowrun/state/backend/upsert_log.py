@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, SegmentedTable, StateSegment
+from flowrun.core.record import record
 from flowrun.state.storage.key_order import key_ranks
 
 _MAX_SEGMENTS = 24
 _SLACK_ROWS = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Piece:
     segment: StateSegment
     rows: int

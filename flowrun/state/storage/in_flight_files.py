@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.core.elements import Event, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.state.checkpoints import FORMAT_VERSION, InFlight, StateFile
 from flowrun.state.storage.location import Location
@@ -24,7 +24,7 @@ _ROW_KIND = "__row_kind"
 _ROW = "row"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InFlightFile:
     """Rows in flight on one exchange, channel by channel and in order.
 

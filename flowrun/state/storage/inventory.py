@@ -8,8 +8,8 @@ until it is over.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.storage.alternatives import has_metadata
 from flowrun.state.storage.documents import document_at, named_paths
@@ -17,7 +17,7 @@ from flowrun.state.storage.location import TEMPORARY_SUFFIX, Location
 from flowrun.state.storage.names import METADATA_FILE, VIEWS_FILE, checkpoint_folder, checkpoint_number
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Complete:
     """A checkpoint that exists: its lineage, and the paths that it needs."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from flowrun.core.elements import CheckpointKind
+from flowrun.core.record import record
 from flowrun.errors import StateError, did_you_mean, near_matches
 from flowrun.state.checkpoints import CheckpointMetadata
 from flowrun.state.storage.alternatives import complete_numbers, has_metadata
@@ -14,7 +13,7 @@ from flowrun.state.storage.names import checkpoint_folder, checkpoint_number, jo
 from flowrun.state.storage.stop_note import read_stop_note
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotPath:
     """A complete checkpoint or savepoint.
 

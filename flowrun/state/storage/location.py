@@ -13,11 +13,11 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from flowrun.core.record import record
 from flowrun.errors import StateError
 
 TEMPORARY_SUFFIX = ".tmp"
@@ -36,7 +36,7 @@ _REMEDIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """One thing in a folder: its name, and its size in bytes (0 for folders)."""
 
@@ -45,7 +45,7 @@ class Entry:
     size: int = 0
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Location:
     """A file or folder. Picklable if its file system is.
 

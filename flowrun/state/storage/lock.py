@@ -12,16 +12,17 @@ import json
 import os
 import socket
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from flowrun.core.clock import Clock
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.storage.location import Location, failures
 from flowrun.state.storage.names import LOCK_FILE
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Owner:
     host: str
     pid: int

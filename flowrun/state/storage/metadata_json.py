@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,7 +78,7 @@ def write_document(folder: Location, prefix: str, metadata: CheckpointMetadata) 
         "in_flight_files": [
             {"data_set_id": f.data_set_id, "schema": schemas.position(f.schema), "file": _file(f.file)} for f in files
         ],
-        "progress": [{name: getattr(p, name) for name in ChannelProgress.__slots__} for p in metadata.progress],
+        "progress": [{f.name: getattr(p, f.name) for f in fields(p)} for p in metadata.progress],
         "schemas": schemas.listed,
         "hooks": dict(metadata.hooks),
         "job_graph": metadata.job_graph,

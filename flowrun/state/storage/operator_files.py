@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import OperatorState, Redistribution
+from flowrun.core.record import record
 from flowrun.state.checkpoints import FORMAT_VERSION, OperatorMetadata, StateFile
 from flowrun.state.storage.location import Location
 from flowrun.state.storage.names import state_file_name
@@ -20,7 +20,7 @@ SUBTASK_COLUMN = "__subtask"
 """Name of the int32 column, first in files of operator state: the old subtask that a row belongs to."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OperatorStateFile:
     """A piece of operator state.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from flowrun.api.state import KeyGroupRange
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import KeyedTableState
 from flowrun.state.storage.alternatives import offering_another
@@ -18,7 +18,7 @@ from flowrun.state.storage.parquet_read import DamagedFileError
 from flowrun.state.storage.writer import KeyedWriter
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ParquetStorage:
     """`SnapshotStorage` of the job whose folder is `root`; holds no state and no lock. Thread-safe."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import orjson
 
+from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.storage.location import Location
 
@@ -13,7 +12,7 @@ STOP_NOTE_FILE = "_stopped.json"
 """Name of the file; it counts until a checkpoint with a higher number is complete."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StopNote:
     """`checkpoint_id` is the number of the savepoint, `savepoint` its path or URI."""
 

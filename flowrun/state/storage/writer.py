@@ -8,12 +8,13 @@ are many of them. So the rows on disk are at most about twice those that count, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot, SegmentedTable, StateSegment
 from flowrun.core.elements import CheckpointKind
+from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.state.checkpoints import FORMAT_VERSION, FileReference, KeyedTableState, OperatorSubtaskState, StateFile
 from flowrun.state.storage.buffer_identity import Identity, identity_of
@@ -27,7 +28,7 @@ _MOST_FILES = 16
 _MERGED_FILES = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Placed:
     """Where a segment is: its number, and its file unless it has no rows."""
 
@@ -36,7 +37,7 @@ class _Placed:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Memory:
     """What one checkpoint wrote or referred to."""
 

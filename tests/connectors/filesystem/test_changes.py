@@ -1,4 +1,4 @@
-"""Files of changes: written in their order, read as updates that no batch and no split cuts in two."""
+"""Files of changes: written in their order, read as updates that no batch cuts in two."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import UnsupportedPlanError
 from flowrun.testing.connector_conformance import SourceDrive, check_source, writer_context
 
-from .tables import sink, source, visible_files
+from .tables import read, sink, source, visible_files
 
 SCHEMA = Schema.of(id=BIGINT, day=STRING)
 
@@ -50,11 +50,24 @@ def updates(count: int) -> str:
     )
 
 
+@pytest.mark.parametrize(
+    ("format", "change"),
+    [
+        ("debezium-json", '{{"op":"u","before":{{"id":1,"day":"{}"}},"after":{{"id":1,"day":"{}"}}}}\n'),
+        ("canal-json", '{{"type":"UPDATE","old":[{{"day":"{}"}}],"data":[{{"id":1,"day":"{}"}}]}}\n'),
+    ],
+)
+def test_one_reader_reads_all_changes_of_a_file_in_their_order(tmp_path: Path, format: str, change: str) -> None:
+    (tmp_path / "f.json").write_text("".join(change.format(i, i + 1) for i in range(20)))
+    changing = source(tmp_path, format, SCHEMA, {"source.split-size": "200 b"})
+    days = [day for _, day in read(changing, parallelism=2, batch_rows=2)]
+    assert days == [str(day) for i in range(20) for day in (i, i + 1)]
+
+
 @pytest.mark.parametrize("batch_rows", [1, 2, 3, 1000])
-@pytest.mark.parametrize("split", ["200 b", "8 mb"])
-def test_an_update_stays_together_whatever_the_batches(tmp_path: Path, batch_rows: int, split: str) -> None:
+def test_an_update_stays_together_whatever_the_batches(tmp_path: Path, batch_rows: int) -> None:
     (tmp_path / "f.json").write_text(updates(20))
-    changing = source(tmp_path, "debezium-json", SCHEMA, {"source.split-size": split})
+    changing = source(tmp_path, "debezium-json", SCHEMA)
     assert changing.changelog_mode is ChangelogMode.RETRACT
     drive = SourceDrive(changing, batch_rows=batch_rows)
     drive.run()
@@ -70,7 +83,7 @@ def test_an_update_stays_together_whatever_the_batches(tmp_path: Path, batch_row
 def test_a_source_of_changes_keeps_the_contract_of_sources(tmp_path: Path) -> None:
     (tmp_path / "f.json").write_text(updates(7))
     expected = [(i, day) for i in range(7) for day in "ab"]
-    check_source(source(tmp_path, "debezium-json", SCHEMA, {"source.split-size": "150 b"}), expected)
+    check_source(source(tmp_path, "debezium-json", SCHEMA), expected)
 
 
 def test_a_null_in_half_of_an_update_makes_the_whole_of_it_bad(tmp_path: Path) -> None:

@@ -150,3 +150,11 @@ def test_numbers_look_like_numbers() -> None:
     ]
     tiny = pa.array([Decimal("0E-18"), Decimal("1E-18"), Decimal(5)], pa.decimal128(38, 18))
     assert value_text(tiny, decimal(38, 18)).to_pylist() == ["0." + "0" * 18, "0." + "0" * 17 + "1", "5." + "0" * 18]
+
+
+@pytest.mark.parametrize("iso", [False, True])
+def test_repeated_moments_are_spelled_as_single_ones(iso: bool) -> None:
+    moments = [MOMENT, None, MOMENT + dt.timedelta(seconds=1)] * 3
+    repeated = pa.array(moments, pa.timestamp("ms"))
+    single = [value_text(repeated.slice(i, 1), timestamp(3), iso=iso)[0].as_py() for i in range(len(moments))]
+    assert value_text(repeated, timestamp(3), iso=iso).to_pylist() == single

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.frontend.sql.scripts import GENERATED, lines, plan_of, problems
@@ -61,6 +63,24 @@ def test_what_does_not_fit(statement: str, message: str, hint: str) -> None:
     shown = problems(SOURCE + SINK + "CREATE VIEW v AS SELECT i FROM s;\n" + statement)
     assert message in shown
     assert hint in shown
+
+
+@pytest.mark.parametrize(
+    ("query", "marked"),
+    [
+        ("SELECT b AS a, b + 1 AS n, ts FROM s", "b + 1"),
+        ("SELECT * FROM (SELECT b, b AS n, ts FROM s)", "*"),
+        ("SELECT n, q.* FROM (SELECT b AS n, ts FROM s) AS q", "q.*"),
+        ("VALUES (1, 2, NULL)", "2"),
+        ("WITH q AS (SELECT * FROM s) SELECT b, i, ts FROM q ORDER BY ts", "i"),
+        ("SELECT b, b, ts FROM s UNION ALL SELECT b, b, ts FROM s", "SELECT b, b, ts FROM s UNION ALL SELECT b, b, ts FROM s"),
+    ],
+)  # fmt: skip
+def test_the_expression_that_does_not_fit_is_marked(query: str, marked: str) -> None:
+    sink = "CREATE TABLE p (a BIGINT, n BOOLEAN, at TIMESTAMP(3)) WITH ('connector' = 'print');\n"
+    shown = problems(f"{SOURCE}{sink}INSERT INTO p (a, n, at)\n{query}")
+    line, caret = next((a, b) for a, b in pairwise(shown.splitlines()) if "^" in b)
+    assert line[caret.index("^") : caret.rindex("^") + 1] == marked
 
 
 def test_all_columns_that_do_not_fit_are_reported() -> None:

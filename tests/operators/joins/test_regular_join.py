@@ -245,16 +245,6 @@ def test_rows_that_can_never_match_are_not_remembered() -> None:
     assert snapshot.keyed["right"].num_rows == 0
 
 
-def test_a_unique_key_finds_the_row_to_remove_whatever_its_other_columns_say() -> None:
-    join = harness(factory(unique=((1,), None)))
-    push(join, 1, *add((10, 1)))
-    push(join, 0, *add((1, "a", 0)))
-    assert push(join, 0, ("-U", (1, "a", 99)), ("+U", (1, "a", 1))) == [
-        ("-U", (1, "a", 0, 10, 1)),
-        ("+U", (1, "a", 1, 10, 1)),
-    ]
-
-
 def test_an_update_before_without_its_after_is_a_removal() -> None:
     join = harness(factory())
     push(join, 1, *add((10, 1)))

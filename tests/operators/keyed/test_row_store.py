@@ -70,12 +70,6 @@ def test_begins_to_find_equal_rows_when_it_is_first_asked() -> None:
     assert store.find_equal(rows).tolist() == [0, 2, 4]
 
 
-def test_equality_may_be_that_of_some_columns() -> None:
-    store = RowStore(SCHEMA, KEYS, 16, row_columns=(1,))
-    store.append(_batch([("a", 1, 0.0), ("b", 2, 0.0)]))
-    assert store.find_equal(_batch([("x", 2, None), (None, 3, None)])).tolist() == [1, -1]
-
-
 def test_without_keys_all_rows_have_one_key() -> None:
     store = RowStore(SCHEMA, (), 16)
     store.append(_batch([("a", 1, 0.0), ("b", 2, 0.0)]))

@@ -17,6 +17,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN, STRING, timestamp
 from flowrun.functions.registry import scalar
 from flowrun.graph.transformation import OneInputTransformation, Transformation
+from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.matching import lower_match
 from flowrun.operators.matching.operator import MatchFactory
 from flowrun.plan.expressions import AggregateCall, And, Call, ColumnRef, Expression, Literal
@@ -89,7 +90,7 @@ def recognise(
 
 def harness(node: MatchRecognize, restored: OperatorSnapshot | None = None) -> OperatorHarness:
     source = Transformation(name="rows", schema=INPUT)
-    lowered = lower_match(node, (source,), Settings())
+    lowered = lower_match(node, Inputs((source,)), Settings())
     assert isinstance(lowered, OneInputTransformation)
     assert isinstance(lowered.factory, MatchFactory)
     return OperatorHarness(lowered.factory, schema=lowered.factory.input_schema, restored=restored)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import RecordBatch, RowKind
-from flowrun.operators.updating.changes import added, change_batch, only_adds, signs
+from flowrun.operators.updating.changes import added, change_batch, only_adds
 
 
 def kinds_of(batch: RecordBatch) -> list[str]:
@@ -24,14 +24,12 @@ def test_a_batch_without_kinds_only_adds() -> None:
     batch = RecordBatch(pa.record_batch({"n": [1, 2]}))
     assert only_adds(batch)
     assert added(batch).all()
-    assert signs(batch).tolist() == [1, 1]
 
 
 def test_each_kind_adds_or_removes() -> None:
     batch = RecordBatch(pa.record_batch({"n": [1, 2, 3, 4]}), row_kinds=pa.array([0, 1, 2, 3], pa.int8()))
     assert not only_adds(batch)
     assert added(batch).tolist() == [True, False, True, False]
-    assert signs(batch).tolist() == [1, -1, 1, -1]
 
 
 def test_new_results_are_plain_inserts() -> None:

@@ -21,7 +21,6 @@ from flowrun.operators.windows.general_factories import (
 from flowrun.operators.windows.trigger_contract import Trigger, TriggerContext, TriggerResult, TriggerRows, Window
 from flowrun.operators.windows.triggers import (
     AnyTrigger,
-    ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
     DeltaTrigger,
@@ -98,7 +97,7 @@ BUILT = st.sampled_from(
         CountTrigger(4),
         EarlyLateTrigger(3, 2),
         EarlyLateTrigger(None, 3),
-        ContinuousEventTimeTrigger(4),
+        EarlyLateTrigger(4),
         ContinuousProcessingTimeTrigger(4),
         DeltaTrigger(0, 2.5),
         PurgingTrigger(CountTrigger(2)),
@@ -121,7 +120,7 @@ def test_asking_once_for_many_rows_is_asking_for_each(trigger: Trigger, rows: An
 
 
 def test_continuous_firing_waits_for_intervals_with_new_rows() -> None:
-    timers, trigger = Timers(), ContinuousEventTimeTrigger(3)
+    timers, trigger = Timers(), EarlyLateTrigger(3)
     assert elements(trigger, timers, [(1, None), (5, None)]) == [CONTINUE, CONTINUE]
     assert timers.waiting == {(False, 3), (False, 9)}
     assert trigger.on_event_time(3, WINDOW, timers.context(3)) is FIRE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -18,14 +17,14 @@ from flowrun.api.source import (
     Split,
     SplitEnumerator,
 )
+from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 
-_SPLIT = "values"
 
-
-@dataclass(frozen=True, slots=True)
+@record
 class ValuesSource:
     """Gives `rows` once, in one subtask, and ends."""
 
@@ -44,47 +43,11 @@ class ValuesSource:
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
         """One split, which is not handed out again if it was before the snapshot."""
-        return _OneSplit(handed_out=restored is True)
+        return ListedSplitEnumerator([Split("values", {})], restored)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """A reader for one subtask; only one of them gets rows."""
         return _ValuesReader(self.rows, context)
-
-
-class _OneSplit:
-    def __init__(self, handed_out: bool) -> None:
-        self._splits = [] if handed_out else [Split(_SPLIT, {})]
-
-    def start(self) -> None:
-        """Nothing to look at."""
-
-    def next_split(self, subtask: int) -> Split | None:
-        """The split, to the first who asks."""
-        return self._splits.pop() if self._splits else None
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether it was handed out."""
-        return not self._splits
-
-    @property
-    def discovery_interval_ms(self) -> int | None:
-        """There is nothing to discover."""
-        return None
-
-    def discover(self) -> None:
-        """There is nothing to discover."""
-
-    def add_splits_back(self, splits: Sequence[Split]) -> None:
-        """Hand it out again."""
-        self._splits.extend(splits)
-
-    def snapshot(self) -> JsonValue:
-        """Whether it was handed out."""
-        return not self._splits
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 class _ValuesReader:

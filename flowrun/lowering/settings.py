@@ -1,0 +1,24 @@
+"""The settings of a pipeline as its graphs and its runtime take them."""
+
+from __future__ import annotations
+
+from flowrun.graph.job_graph import JobSettings
+from flowrun.graph.stream_graph import GraphSettings
+from flowrun.plan.nodes import Settings
+
+
+def graph_settings(settings: Settings) -> GraphSettings:
+    """The settings of a pipeline that shape its graphs and its runtime."""
+    return GraphSettings(
+        parallelism=settings.parallelism,
+        max_parallelism=settings.max_parallelism,
+        chaining=settings.chaining,
+        job=JobSettings(
+            buffer_timeout_ms=settings.buffer_timeout_ms,
+            object_reuse=settings.object_reuse,
+            batch_rows=settings.batch_rows,
+            latency_interval_ms=settings.latency_interval_ms,
+            checkpoint=settings.checkpoint,
+            restart=settings.restart,
+        ),
+    )
