@@ -7,7 +7,7 @@ import datetime
 import sys
 from pathlib import Path
 
-from benchmarks import back_pressure, checkpoints, files, joins, latency, nexmark, process, start_up, windows
+from benchmarks import back_pressure, checkpoints, files, joins, latency, nexmark, process, spark, start_up, windows
 from benchmarks.measuring import Figure, machine, table
 
 BENCHMARKS = {
@@ -20,6 +20,7 @@ BENCHMARKS = {
     "latency": latency.run,
     "back_pressure": back_pressure.run,
     "nexmark": nexmark.run,
+    "spark": spark.run,
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"

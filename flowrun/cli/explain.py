@@ -8,14 +8,17 @@ import click
 
 from flowrun.cli.arguments import all_overrides, parse_assignments, pipeline_arguments
 from flowrun.cli.console import show_diagnostics
+from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 
 STAGES = ("plan", "transformations", "stream", "job", "execution")
+SPARK = "spark"
 
 
 @click.command()
 @pipeline_arguments
-@click.option("--stage", type=click.Choice([*STAGES, "all"]), default="plan", show_default=True)
+@click.option("--stage", type=click.Choice([*STAGES, SPARK, "all"]), default="plan", show_default=True)
 @click.option("--format", "output", type=click.Choice(["text", "json", "mermaid"]), default="text", show_default=True)
+@spark_arguments
 def explain(
     file: Path,
     variables: tuple[str, ...],
@@ -23,19 +26,32 @@ def explain(
     parallelism: int | None,
     stage: str,
     output: str,
+    spark: SparkArguments,
 ) -> None:
-    """Show what a pipeline becomes, from plan to execution graph.
+    """Show what a pipeline becomes, from plan to execution graph, or on Spark.
 
-    The plan as text begins with what is promised of each sink after a failure.
+    The plan as text begins with what is promised of each sink after a failure. The stage spark starts Spark, and shows which steps are
+    native and which run the streaming operators, and Spark's own plans.
     """
     from flowrun.runners.compile import compile_pipeline
 
-    compiled = compile_pipeline(file, parse_assignments(variables, "--var"), all_overrides(overrides, parallelism))
+    values = all_overrides(overrides, parallelism)
+    if stage == SPARK:
+        values["settings.mode"] = "batch"
+    compiled = compile_pipeline(file, parse_assignments(variables, "--var"), values)
     show_diagnostics(compiled.warnings)
-    stages = STAGES if stage == "all" else (stage,)
+    if stage == "all":
+        stages: tuple[str, ...] = ("plan", SPARK) if compiled.is_batch else STAGES
+    else:
+        stages = (stage,)
     for number, name in enumerate(stages):
         if len(stages) > 1:
             click.echo(("\n" if number else "") + f"== {name} ==")
         if name == "plan" and output == "text":
             click.echo("\n".join([*(f"{g}" for g in compiled.guarantees), ""]))
-        click.echo(compiled.render(name, output))
+        if name == SPARK:
+            from flowrun.runners.spark import explain_batch
+
+            click.echo(explain_batch(compiled, spark.options(parallelism=parallelism), output))
+        else:
+            click.echo(compiled.render(name, output))

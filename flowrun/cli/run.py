@@ -1,4 +1,4 @@
-"""`flowrun run FILE`: run a pipeline in this process, with a live view on a terminal and plain lines elsewhere."""
+"""`flowrun run FILE`: run a pipeline in this process, or on Spark, with a live view on a terminal and plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from flowrun.cli.arguments import (
     pipeline_arguments,
     view_options,
 )
+from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 
 if TYPE_CHECKING:
     from flowrun.cli.changelog_table import ResultView
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @click.command()
 @pipeline_arguments
 @click.option("--mode", type=click.Choice(["streaming", "batch"]), help="batch runs on Spark.")
+@spark_arguments
 @click.option(
     "--from-savepoint", metavar="PATH", help="Go on from a savepoint, a checkpoint, or the newest of a folder of them."
 )
@@ -49,17 +51,25 @@ def run(
     form: str | None,
     allow_non_restored_state: bool,
     view: ViewOptions,
+    spark: SparkArguments,
 ) -> None:
     """Run a pipeline to its end, or until it is stopped.
+
+    In batch mode it runs on Spark: sources are read to their end, and what reaches the sinks is the final table, all of it or nothing.
 
     Ctrl-C stops it: with a last checkpoint and the command that goes on from there, or, if the pipeline takes no checkpoints, after what
     was read is processed and written. A second Ctrl-C cancels.
     """
     from flowrun.cli.console import EXIT_OK, show_diagnostics, show_outputs
     from flowrun.cli.job import JobRun, prepare, run_job
+    from flowrun.cli.user_code import may_run_user_code
+    from flowrun.core.optional_pandas import allow_pandas, forgo_pandas
     from flowrun.runners.compile import compile_pipeline
 
     prepare(view)
+    if not may_run_user_code(file, variables):
+        forgo_pandas()
+        ctx.call_on_close(allow_pandas)
     values = all_overrides(overrides, parallelism)
     if mode is not None:
         values["settings.mode"] = mode
@@ -68,6 +78,14 @@ def run(
     if not compiled.runs:
         show_diagnostics(() if view.quiet else compiled.warnings)
         ctx.exit(EXIT_OK)
+    if compiled.is_batch:
+        _refuse(("--from-savepoint", from_savepoint), ("--allow-non-restored-state", allow_non_restored_state))
+        from flowrun.cli.batch import run_batch_job
+
+        allow_pandas()  # Spark may want it
+        ctx.exit(run_batch_job(compiled, spark.options(view.log_level, parallelism), view, form))
+    if spark.are_given:
+        raise click.UsageError("--spark-master, --spark-remote and --conf go with --mode batch")
     restored = None
     if from_savepoint is not None:
         from flowrun.cli.restoring import locate_state
@@ -78,6 +96,13 @@ def run(
     with printing:
         code = run_job(job, show_traceback=ctx.obj["traceback"])
     ctx.exit(code)
+
+
+def _refuse(*given: tuple[str, object]) -> None:
+    """Raise UsageError for an option that a batch cannot have."""
+    for option, value in given:
+        if value:
+            raise click.UsageError(f"{option} goes with --mode streaming: a batch keeps no state")
 
 
 def _results(plan: Plan, form: str | None) -> tuple[ResultView | None, AbstractContextManager[None]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from flowrun.cli.console import EXIT_FAILED
+from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 
 _DEFAULT_DIRECTORY = ".flowrun/state"  # `DEFAULT_STATE_DIRECTORY` of the runtime, which `--help` need not import
 
@@ -85,7 +86,17 @@ def diff_command(first: str, second: str, sample: int, output: str) -> None:
     help="Default: by the name of the output file, else table.",
 )
 @click.option("-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write to a file.")
-def query_command(directory: str, sql: str, output: str | None, file: Path | None) -> None:
+@click.option(
+    "--engine",
+    type=click.Choice(["duckdb", "spark"]),
+    default="duckdb",
+    show_default=True,
+    help="What runs the SELECT: spark is for state that outgrows this machine.",
+)
+@spark_arguments
+def query_command(
+    directory: str, sql: str, output: str | None, file: Path | None, engine: str, spark: SparkArguments
+) -> None:
     """Run a SELECT over the state; each table of an operator is a view.
 
     \b
@@ -95,7 +106,16 @@ def query_command(directory: str, sql: str, output: str | None, file: Path | Non
     """  # noqa: D301
     from flowrun.cli.restoring import locate_state
     from flowrun.cli.state_query import query_format, write_result
-    from flowrun.runners.inspection_query import query_state
 
     form = query_format(output, file)
-    write_result(query_state(locate_state(directory, None), sql), form, file)
+    snapshot = locate_state(directory, None)
+    if engine == "spark":
+        from flowrun.runners.spark_state import query_state_on_spark
+
+        write_result(query_state_on_spark(snapshot, sql, spark.options()), form, file)
+        return
+    if spark.are_given:
+        raise click.UsageError("--spark-master, --spark-remote and --conf go with --engine spark")
+    from flowrun.runners.inspection_query import query_state
+
+    write_result(query_state(snapshot, sql), form, file)

@@ -1,0 +1,91 @@
+"""Running a compiled pipeline on Spark, as `run --mode batch` does: what is shown meanwhile and said at the end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType
+from typing import TYPE_CHECKING, TypeVar
+
+from flowrun.cli.arguments import ViewOptions
+from flowrun.cli.batch_view import BatchLines, BatchView, batch_summary
+from flowrun.cli.console import EXIT_INTERRUPTED, EXIT_OK, say, show_diagnostics
+from flowrun.runners.spark import BatchListener, BatchReport, SparkOptions, run_batch, run_interruptibly
+
+if TYPE_CHECKING:
+    from flowrun.plan.nodes import Plan
+    from flowrun.runners.compile import CompiledPipeline
+
+T = TypeVar("T")
+
+
+def run_batch_job(compiled: CompiledPipeline, options: SparkOptions, view: ViewOptions, form: str | None) -> int:
+    """Run a pipeline in batch mode to its end; gives the exit code.
+
+    Args:
+        compiled: the pipeline.
+        options: where to run.
+        view: what is shown.
+        form: `json` or `csv`: how the rows of a SELECT are printed; None: as text.
+    """
+    if not view.quiet:
+        show_diagnostics(compiled.warnings)
+    try:
+        with shown_results(compiled.optimised, form), shown(view) as listener:
+            report = until_stopped(lambda: run_batch(compiled, options, listener=listener))
+    except KeyboardInterrupt:
+        say("stopped: nothing was written")
+        return EXIT_INTERRUPTED
+    if view.report is not None:
+        view.report.write_text(json.dumps(_as_json(report)) + "\n", encoding="utf-8")
+    if not view.quiet:
+        for line in batch_summary(report):
+            say(line)
+    return EXIT_OK
+
+
+def shown_results(plan: Plan, form: str | None) -> AbstractContextManager[object]:
+    """What shows the rows of a SELECT, where it is not the plain lines that its sink prints."""
+    if form is None and not sys.stdout.isatty():
+        return nullcontext()
+    from flowrun.cli.changelog_table import final_results, printed_results
+
+    return printed_results(plan, form, final=True) if form is not None else final_results(plan)
+
+
+@contextmanager
+def shown(view: ViewOptions) -> Iterator[BatchListener | None]:
+    """What shows the progress of a run; None: nothing does."""
+    if view.quiet:
+        yield None
+    elif view.live or (view.live is None and sys.stderr.isatty()):
+        with BatchView() as live:
+            yield live.update
+    else:
+        yield BatchLines().update
+
+
+def until_stopped(call: Callable[[], T]) -> T:
+    """The result of a call that runs Spark. Ctrl-C and SIGTERM end it: it cleans up, and KeyboardInterrupt is raised."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return run_interruptibly(call)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _as_json(report: BatchReport) -> dict[str, object]:
+    return {
+        "name": report.name,
+        "state": "FINISHED",
+        "duration_ms": report.start_ms + report.running_ms,
+        "spark_start_ms": report.start_ms,
+        "sinks": [{"name": name, "rows": rows} for name, rows in report.rows.items()],
+    }

@@ -1,0 +1,81 @@
+"""How a run on Spark shows what it does: one line in place on a terminal, plain lines elsewhere, and a summary."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from flowrun.cli.console import say
+from flowrun.cli.figures import count_text, duration_text
+from flowrun.runners.spark import BatchReport, BatchStatus, StageProgress
+
+_EVERY_MS = 5_000
+
+
+class BatchView:
+    """A line on standard error that is kept up to date. `update` may be called by any thread."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._spinner = Spinner("dots", text=Text("starting"))
+        self._live = Live(self._spinner, console=console or Console(stderr=True), refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> BatchView:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def update(self, status: BatchStatus) -> None:
+        """Show the present status."""
+        self._spinner.update(text=Text(status_text(status)))
+
+
+class BatchLines:
+    """A line every five seconds."""
+
+    def __init__(self) -> None:
+        self._next_ms = float(_EVERY_MS)
+
+    def update(self, status: BatchStatus) -> None:
+        """Print a line if it is time for one."""
+        if status.running_ms >= self._next_ms:
+            self._next_ms += _EVERY_MS
+            say(status_text(status))
+
+
+def status_text(status: BatchStatus) -> str:
+    """A status in one line.
+
+    >>> status_text(BatchStatus("sink 'out'", 6200, (StageProgress(3, 8, 5),)))
+    "6.2 s  sink 'out': stage 3: 5 of 8 tasks"
+    """
+    stages = "; ".join(_stage_text(s) for s in status.stages)
+    return f"{duration_text(status.running_ms)}  {status.doing}" + (f": {stages}" if stages else "")
+
+
+def _stage_text(stage: StageProgress) -> str:
+    failed = f", {stage.failed} failed" if stage.failed else ""
+    return f"stage {stage.stage_id}: {stage.done} of {stage.tasks} tasks{failed}"
+
+
+def batch_summary(report: BatchReport) -> list[str]:
+    r"""What is said when a run is over.
+
+    >>> print("\n".join(batch_summary(BatchReport("orders", {"out": 12}, 3100, 2400))))
+    orders: finished on Spark in 5.5 s (Spark started in 3.1 s, ran for 2.4 s)
+      out: 12 rows
+    """
+    total, start, ran = (
+        duration_text(ms) for ms in (report.start_ms + report.running_ms, report.start_ms, report.running_ms)
+    )
+    return [
+        f"{report.name}: finished on Spark in {total} (Spark started in {start}, ran for {ran})",
+        *(f"  {sink}: {count_text(rows)} rows" for sink, rows in report.rows.items()),
+    ]

@@ -1,0 +1,70 @@
+"""Arguments of commands that run on Spark."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from flowrun.cli.arguments import parse_assignments
+from flowrun.core.record import record
+
+if TYPE_CHECKING:
+    from flowrun.spark.session import SparkOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LOG_LEVELS = {"debug": "INFO", "info": "WARN", "warning": "OFF", "error": "OFF"}
+"""Of Spark's log, by the level of flowrun's: Spark warns of much that is no concern of users."""
+
+
+@record
+class SparkArguments:
+    """Where to run, as given: `--spark-master`, `--spark-remote` and `--conf`."""
+
+    master: str | None
+    remote: str | None
+    conf: tuple[str, ...]
+
+    @property
+    def are_given(self) -> bool:
+        """Whether any was."""
+        return bool(self.master or self.remote or self.conf)
+
+    def options(self, log_level: str = "warning", parallelism: int | None = None) -> SparkOptions:
+        """The options of a session.
+
+        Args:
+            log_level: of flowrun's log; Spark's own is quieter.
+            parallelism: as many tasks at a time, where the master does not say.
+        """
+        from flowrun.spark.session import SparkOptions
+
+        conf = parse_assignments(self.conf, "--conf")
+        master = self.master
+        if master is None and self.remote is None and parallelism is not None and "spark.master" not in conf:
+            master = f"local[{parallelism}]"
+        return SparkOptions(master, self.remote, conf, _LOG_LEVELS[log_level])
+
+
+def spark_arguments(command: F) -> F:
+    """--spark-master, --spark-remote and --conf as one argument `spark` (a `SparkArguments`)."""
+
+    @functools.wraps(command)
+    def with_spark(
+        *args: Any, spark_master: str | None, spark_remote: str | None, conf: tuple[str, ...], **rest: Any
+    ) -> Any:
+        return command(*args, spark=SparkArguments(spark_master, spark_remote, conf), **rest)
+
+    decorated: Any = with_spark
+    for decorate in (
+        click.option("--conf", multiple=True, metavar="K=V", help="A setting of Spark."),
+        click.option("--spark-remote", metavar="URL", help="Spark Connect server to run on: sc://HOST:PORT."),
+        click.option(
+            "--spark-master", metavar="URL", help="Where Spark runs; by default local[*], all cores of this machine."
+        ),
+    ):
+        decorated = decorate(decorated)
+    return cast("F", decorated)

@@ -1,0 +1,200 @@
+"""Runs a pipeline as a stream and on Spark over the same bounded input, and compares what their sinks would get; writes to none of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from flowrun.core.clock import Clock, SystemClock
+from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
+from flowrun.core.schema import Schema
+from flowrun.core.types import TypeRoot
+from flowrun.errors import SetupError
+from flowrun.plan.nodes import Plan, Sink
+from flowrun.plan.rewrites.traversal import with_sinks
+from flowrun.runners.capture import CaptureFile, capture_stream, read_before
+from flowrun.runners.comparison import SinkComparison, compare
+from flowrun.runners.compile import CompiledPipeline
+from flowrun.runners.spark import check_bounded
+from flowrun.runtime.messages import JobResult
+from flowrun.spark.context import ALL_TIME, TimeRange
+from flowrun.spark.execution import execute
+from flowrun.spark.frame import SparkFrame, quoted
+from flowrun.spark.output.staging import OutputJob
+from flowrun.spark.ranges import READ_ALL, Reading, reading_for
+from flowrun.spark.session import SparkOptions, spark_session
+
+_LATE = "numLateRecordsDropped"
+Listener = Callable[[str], None]
+
+
+@record
+class Verification:
+    """What came of it.
+
+    Attributes:
+        sinks: in the pipeline's order.
+        late: rows that the stream dropped as too late, by operator: Spark, for which nothing is late, has them.
+        stream_ms: how long the stream ran.
+        start_ms: how long Spark took to start.
+        spark_ms: and to run.
+    """
+
+    sinks: tuple[SinkComparison, ...]
+    late: Mapping[str, int]
+    stream_ms: float
+    start_ms: float
+    spark_ms: float
+
+    @property
+    def equal(self) -> bool:
+        """Whether all sinks got the same rows."""
+        return all(s.equal for s in self.sinks)
+
+
+def verify(
+    compiled: CompiledPipeline,
+    options: SparkOptions,
+    *,
+    period: TimeRange = ALL_TIME,
+    sample: int = 10,
+    listener: Listener | None = None,
+    clock: Clock | None = None,
+) -> Verification:
+    """Run both engines and compare.
+
+    Args:
+        compiled: the pipeline.
+        options: where Spark runs.
+        period: event times of the rows to compare, as a backfill of this range would write them.
+        sample: rows that differ to give, a side and sink.
+        listener: told what is being done.
+        clock: processing time.
+
+    Raises:
+        PipelineError: a source has no end.
+        JobFailedError: an engine failed.
+    """
+    clock = SystemClock() if clock is None else clock
+    tell = listener or _nobody
+    plan = compiled.optimised
+    check_bounded(plan)
+    reading = READ_ALL if period == ALL_TIME else reading_for(plan, period)
+    with tempfile.TemporaryDirectory(prefix="flowrun-verify-") as folder:
+        scratch = Path(folder)
+        began = clock.monotonic_ns()
+        tell("running the stream")
+        results = _stream(plan, reading, period, scratch, clock)
+        streamed = clock.monotonic_ns()
+        tell("starting Spark")
+        with spark_session(options, plan.name) as session:
+            started = clock.monotonic_ns()
+            job = OutputJob(plan.name, "verify", scratch.name)
+            staging = _Staging(plan, scratch)
+            execute(plan, session, job, clock.now_ms(), readings=[reading], watcher=tell, staging=staging)
+            ended = clock.monotonic_ns()
+        tell("comparing")
+        compared = tuple(
+            compare(_name(s), s.schema, _file(scratch, "stream", i), _file(scratch, "spark", i), scratch, sample)
+            for i, s in enumerate(plan.sinks)
+        )
+    times = (streamed - began, started - streamed, ended - started)
+    return Verification(compared, _late_rows(results), *(t / 1e6 for t in times))
+
+
+def _stream(plan: Plan, reading: Reading, period: TimeRange, scratch: Path, clock: Clock) -> list[JobResult]:
+    """Run the stream; sinks that tell how things stand are run over what comes before the end of the range, the others over everything."""
+    final = [i for i, s in enumerate(plan.sinks) if period.stop is None or id(s) in reading.written]
+    others = [i for i in range(len(plan.sinks)) if i not in final]
+    results = []
+    for places, cut in ((final, False), (others, True)):
+        if places:
+            sinks = tuple(plan.sinks[i] for i in places)
+            part = with_sinks(plan, sinks)
+            if cut and period.stop is not None:
+                part = read_before(part, period.stop)
+            kept = {
+                id(s): reading.written[id(o)]
+                for s, o in zip(part.sinks, sinks, strict=True)
+                if id(o) in reading.written
+            }
+            results.append(capture_stream(part, [_file(scratch, "stream", i) for i in places], kept, clock))
+    return results
+
+
+class _Staging:
+    """Stages rows of sinks as files to compare."""
+
+    def __init__(self, plan: Plan, scratch: Path) -> None:
+        self._places = {id(s): i for i, s in enumerate(plan.sinks)}
+        self._scratch = scratch
+
+    def __call__(self, sink: Sink, frame: SparkFrame, job: OutputJob) -> _CapturedRows:
+        place = self._places[id(sink)]
+        folder = self._scratch / f"spark-{place}"
+        items = [
+            f"{'CAST(NULL AS INT)' if type.root is TypeRoot.NULL else column} AS {quoted(f'c{i}')}"
+            for i, (column, type) in enumerate(zip(frame.columns, frame.schema.types, strict=True))
+        ]
+        frame.data.selectExpr(*items, "true AS `row`").write.mode("overwrite").parquet(f"file://{folder}")
+        if not folder.joinpath("_SUCCESS").exists():
+            raise SetupError(
+                "Spark's workers have a file system of their own, from which rows cannot be compared here",
+                hint="leave --spark-master out, or give it local[*]",
+            )
+        return _CapturedRows(_name(sink), _converted(folder, sink.schema, _file(self._scratch, "spark", place)))
+
+
+@record
+class _CapturedRows:
+    """Rows of one sink in a file."""
+
+    name: str
+    rows: int
+    runs_on_commit = False
+
+    def commit(self) -> None:
+        """They are where they belong."""
+
+    def abort(self) -> None:
+        """The folder that they are in is removed."""
+
+
+def _converted(folder: Path, schema: Schema, file: Path) -> int:
+    """Write Spark's rows in the form in which they are compared; gives how many."""
+    rows = 0
+    with CaptureFile(file, schema) as capture:
+        for batch in ds.dataset(str(folder), format="parquet").to_batches():
+            columns = [
+                pa.nulls(batch.num_rows) if t.root is TypeRoot.NULL else batch.column(i).cast(t.arrow)
+                for i, t in enumerate(schema.types)
+            ]
+            capture.take(RecordBatch(pa.RecordBatch.from_arrays(columns, schema=schema.arrow)))
+            rows += batch.num_rows
+    return rows
+
+
+def _late_rows(results: list[JobResult]) -> Mapping[str, int]:
+    late: dict[str, int] = {}
+    for result in results:
+        for operator, counters in result.accumulators.items():
+            if counters.get(_LATE):
+                late[operator] = max(late.get(operator, 0), counters[_LATE])
+    return late
+
+
+def _file(scratch: Path, engine: str, place: int) -> Path:
+    return scratch / f"{engine}-{place}.arrow"
+
+
+def _name(sink: Sink) -> str:
+    return sink.hints.name or sink.table.name
+
+
+def _nobody(doing: str) -> None:
+    """Nobody listens."""

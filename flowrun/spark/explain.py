@@ -1,0 +1,119 @@
+"""What Spark makes of a plan, for people and programs: which steps are native and which hosted, and Spark's own plan of each sink."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Any
+
+from flowrun.core.record import record
+from flowrun.plan.explain import plan_json
+from flowrun.plan.nodes import Sink, walk_plan
+from flowrun.spark.frame import SparkFrame
+from flowrun.spark.translation import SparkPlan
+
+NATIVE = "native"
+
+
+@record
+class ExplainedStep:
+    """A node of a plan on Spark. `hosted`: why it runs the streaming operators; None: it is native."""
+
+    number: int
+    kind: str
+    name: str | None
+    inputs: tuple[int, ...]
+    hosted: str | None
+
+    @property
+    def title(self) -> str:
+        """Kind and name."""
+        return self.kind + (f" {self.name}" if self.name else "")
+
+    @property
+    def execution(self) -> str:
+        """`native`, or `hosted: ` and why."""
+        return NATIVE if self.hosted is None else f"hosted: {self.hosted}"
+
+
+def explain_on_spark(translated: SparkPlan, form: str = "text") -> str:
+    """The translated plan as `text`, `json` or `mermaid`; nothing is run.
+
+    Raises:
+        ValueError: another form was asked for.
+    """
+    match form:
+        case "text":
+            return _text(translated)
+        case "json":
+            return json.dumps(_json(translated), indent=2, ensure_ascii=False)
+        case "mermaid":
+            return _mermaid(translated)
+        case _:
+            raise ValueError(f"a plan can be shown as text, json or mermaid, not {form}")
+
+
+def explained_steps(translated: SparkPlan) -> tuple[ExplainedStep, ...]:
+    """Each node, inputs before those that read them."""
+    return tuple(
+        ExplainedStep(
+            shown["id"], shown["kind"], shown["name"], tuple(shown["inputs"]), translated.nodes[id(node)].hosted
+        )
+        for node, shown in zip(walk_plan(translated.plan), plan_json(translated.plan)["nodes"], strict=True)
+    )
+
+
+def _text(translated: SparkPlan) -> str:
+    steps = explained_steps(translated)
+    width = max((len(_numbered(s)) for s in steps), default=0)
+    lines = [f"{_numbered(step).ljust(width)}  {step.execution}{_reads(step)}" for step in steps]
+    for sink, frame in translated.outputs:
+        lines += ["", f"Spark's plan of sink '{sink.table.name}':", _spark_plan(frame)]
+    return "\n".join(lines)
+
+
+def _numbered(step: ExplainedStep) -> str:
+    return f"#{step.number} {step.title}"
+
+
+def _reads(step: ExplainedStep) -> str:
+    """What a step reads, unless it is just the one before it."""
+    if not step.inputs or step.inputs == (step.number - 1,):
+        return ""
+    return "  reads " + ", ".join(f"#{n}" for n in step.inputs)
+
+
+def _json(translated: SparkPlan) -> dict[str, Any]:
+    shown = plan_json(translated.plan)
+    for node, step in zip(shown["nodes"], explained_steps(translated), strict=True):
+        node["execution"] = NATIVE if step.hosted is None else "hosted"
+        node["reason"] = step.hosted
+    shown["sinks"] = [{"name": sink.table.name, "spark_plan": plan} for sink, plan in _spark_plans(translated)]
+    return shown
+
+
+def _mermaid(translated: SparkPlan) -> str:
+    lines = ["flowchart LR"]
+    for step in explained_steps(translated):
+        label = "<br/>".join(_escaped(t) for t in (step.title, step.execution))
+        lines.append(f'  n{step.number}["{label}"]' + ("" if step.hosted is None else ":::hosted"))
+        lines += [f"  n{number} --> n{step.number}" for number in step.inputs]
+    return "\n".join([*lines, "  classDef hosted stroke-dasharray: 4"])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _spark_plans(translated: SparkPlan) -> Iterator[tuple[Sink, str]]:
+    return ((sink, _spark_plan(frame)) for sink, frame in translated.outputs)
+
+
+def _spark_plan(frame: SparkFrame) -> str:
+    """Spark's physical plan; PySpark only prints it, also of a Connect session."""
+    printed = StringIO()
+    with redirect_stdout(printed):
+        frame.data.explain(mode="formatted")
+    return printed.getvalue().strip()

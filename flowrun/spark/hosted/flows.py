@@ -1,0 +1,197 @@
+"""Rows between stages as DataFrames: what leaves a stage, how it is dealt to the next, and in which order it arrives there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from flowrun.core.record import record
+from flowrun.core.schema import Schema
+from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted
+from flowrun.spark.hosted.task import Stage, stage_function
+from flowrun.spark.hosted.wire import (
+    EDGE,
+    INPUT,
+    KIND,
+    ORDER,
+    ROW,
+    SEQUENCE,
+    TARGET,
+    TIME,
+    field_names,
+    plain_type,
+    row_column,
+    row_type,
+    stage_type,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+@record(eq=False)
+class Flow:
+    """Rows on their way to a vertex: `TARGET`, `ORDER`, `SEQUENCE`, `TIME`, `KIND` and the struct `ROW` of `schema`.
+
+    Attributes:
+        numbered: `SEQUENCE` is the order in which rows were sent.
+        timed: `ORDER` may hold times.
+        arrived: `SEQUENCE` is the arrival of a native node's rows, an ARRAY<BIGINT>.
+    """
+
+    data: DataFrame
+    schema: Schema
+    numbered: bool
+    timed: bool
+    arrived: bool = False
+
+
+class Sorting(Enum):
+    """In which order rows come to a stage."""
+
+    NONE = "none"
+    TIME = "time"
+    """By event time, then in the order in which they were sent: nothing is late."""
+    SENT = "sent"
+    """In the order in which they were sent, or arrived."""
+
+
+@record
+class Exchange:
+    """How rows are dealt to the partitions of the next stage.
+
+    Attributes:
+        partitions: how many there are.
+        keys: of each input, the positions of its key columns; None: rows know their target.
+    """
+
+    partitions: int
+    keys: tuple[tuple[int, ...], ...] | None = None
+
+
+def flow_of(frame: SparkFrame) -> Flow:
+    """The rows of a native node."""
+    columns = ", ".join(f"'{n}', {c}" for n, c in zip(field_names(frame.schema), frame.columns, strict=True))
+    time = quoted(EVENT_TIME) if frame.event_time else "CAST(NULL AS BIGINT)"
+    arrival = frame.arrival_array if frame.arrival else "CAST(NULL AS BIGINT)"
+    data = frame.data.selectExpr(
+        f"CAST(NULL AS INT) AS {TARGET}",
+        f"{time} AS {ORDER}",
+        f"{arrival} AS {SEQUENCE}",
+        f"{time} AS {TIME}",
+        f"CAST(NULL AS TINYINT) AS {KIND}",
+        f"named_struct({columns}) AS {ROW}",
+    )
+    return Flow(data, frame.schema, frame.arrival, frame.event_time, frame.arrival)
+
+
+def place_flow(stage: DataFrame, place: int, schema: Schema, *, only: bool) -> Flow:
+    """What a stage sends to one of its places; `only`: it has no other."""
+    rows = stage if only else stage.where(f"{EDGE} = {place}")
+    data = rows.selectExpr(TARGET, ORDER, SEQUENCE, TIME, KIND, f"{row_column(place)} AS {ROW}")
+    return Flow(data, schema, numbered=True, timed=True)
+
+
+def stage_input(flows: Sequence[tuple[int, Flow]], exchange: Exchange | None, sorting: Sorting) -> DataFrame:
+    """The rows of all inputs (by their numbers) as a stage takes them.
+
+    Args:
+        flows: of one input there may be several, whose columns are the same.
+        exchange: None: rows stay in their partitions.
+        sorting: of each partition.
+    """
+    from pyspark.sql import functions as f
+
+    schemas = input_schemas(flows)
+    arrived = any(flow.arrived for _, flow in flows)
+    parts = [_as_input(number, flow, schemas, exchange, arrived=arrived) for number, flow in flows]
+    data = reduce(lambda left, right: left.unionByName(right), parts)
+    if exchange is not None:
+        data = data.repartition(1) if exchange.partitions == 1 else data.repartitionById(exchange.partitions, TARGET)
+    if sorting is not Sorting.NONE:
+        keys: list[Column] = []
+        if sorting is Sorting.TIME and any(flow.timed for _, flow in flows):
+            keys.append(f.col(ORDER).asc_nulls_first())
+        if any(flow.numbered for _, flow in flows):
+            keys += [f.col(SEQUENCE), f.col(INPUT)]
+        if keys:
+            data = data.sortWithinPartitions(*keys)
+    rows = [row_column(i) for i in range(len(schemas))]
+    return data.select(INPUT, ORDER, TIME, KIND, *rows)
+
+
+def input_schemas(flows: Sequence[tuple[int, Flow]]) -> tuple[Schema, ...]:
+    """The columns of each input."""
+    by_number = {number: flow.schema for number, flow in flows}
+    return tuple(by_number[i] for i in sorted(by_number))
+
+
+def run_on(data: DataFrame, stage: Stage) -> DataFrame:
+    """What a stage gives for its input."""
+    places = [place.schema for place in stage.places]
+    return data.mapInArrow(stage_function(stage), stage_type(places))
+
+
+def run_plainly(frame: SparkFrame, stage: Stage, *, event_time: bool) -> SparkFrame:
+    """What a plain stage (see `Stage.plain`) gives for a native node's rows, which stay in their partitions."""
+    names = field_names(frame.schema)
+    columns = [f"{c} AS {n}" for n, c in zip(names, frame.columns, strict=True)]
+    time = quoted(EVENT_TIME) if frame.event_time else "CAST(NULL AS BIGINT)"
+    schema = stage.places[0].schema
+    ran = frame.data.selectExpr(*columns, f"{time} AS {TIME}").mapInArrow(stage_function(stage), plain_type(schema))
+    named = [f"{c} AS {quoted(n)}" for c, n in zip(field_names(schema), schema.names, strict=True)]
+    hidden = [f"{TIME} AS {quoted(EVENT_TIME)}"] if event_time else []
+    return SparkFrame(ran.selectExpr(*named, *hidden), schema, event_time)
+
+
+def frame_of(flow: Flow, *, event_time: bool, arrival: bool) -> SparkFrame:
+    """Rows that are final as a frame; with `arrival` in the order in which they were sent."""
+    named = [f"{ROW}.{c} AS {quoted(n)}" for c, n in zip(field_names(flow.schema), flow.schema.names, strict=True)]
+    hidden = [f"{TIME} AS {quoted(EVENT_TIME)}"] if event_time else []
+    if arrival:
+        hidden.append(f"{SEQUENCE} AS {quoted(ARRIVAL)}")
+    return SparkFrame(flow.data.selectExpr(*named, *hidden), flow.schema, event_time, arrival)
+
+
+def in_order_of_arrival(flow: Flow, partitions: int) -> Flow:
+    """The same rows in partitions that follow one another, and sorted in each: what numbers them keeps their order."""
+    data = flow.data.repartitionByRange(partitions, SEQUENCE).sortWithinPartitions(SEQUENCE)
+    return replace(flow, data=data)
+
+
+def renumbered_by_time(flow: Flow, partitions: int) -> Flow:
+    """The same rows, numbered in the order of their event times, then in that in which they were sent."""
+    from pyspark.sql import functions as f
+
+    ranged = flow.data.repartitionByRange(partitions, TIME, SEQUENCE).sortWithinPartitions(TIME, SEQUENCE)
+    return replace(flow, data=ranged.withColumn(SEQUENCE, f.monotonically_increasing_id()))
+
+
+def _as_input(
+    number: int, flow: Flow, schemas: Sequence[Schema], exchange: Exchange | None, *, arrived: bool
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    target, sequence = f.col(TARGET), f.col(SEQUENCE)
+    if arrived and not flow.arrived:
+        sequence = f.array(sequence) if flow.numbered else f.lit(None).cast("array<bigint>")
+    if exchange is not None and exchange.keys is not None and exchange.partitions > 1:
+        names = field_names(flow.schema)
+        hashed = f.hash(*(f.col(f"{ROW}.{names[k]}") for k in exchange.keys[number]))
+        target = f.pmod(hashed, f.lit(exchange.partitions))
+    rows = [
+        (f.col(ROW) if i == number else f.lit(None).cast(row_type(schema))).alias(row_column(i))
+        for i, schema in enumerate(schemas)
+    ]
+    return flow.data.select(
+        f.lit(number).alias(INPUT),
+        target.cast("int").alias(TARGET),
+        ORDER,
+        sequence.alias(SEQUENCE),
+        TIME,
+        KIND,
+        *rows,
+    )

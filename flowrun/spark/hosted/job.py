@@ -1,0 +1,116 @@
+"""The vertices of a job graph as stages: which places their rows go to, and how they are dealt to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from flowrun.api.sink import Sink
+from flowrun.core.record import record
+from flowrun.graph.job_graph import ChainedOperator, IntermediateDataSet, JobVertex, OutputEdge, ResultType
+from flowrun.graph.partitioner import ForwardPartitioner, KeyGroupPartitioner
+from flowrun.operators.calc import CalcFactory
+from flowrun.operators.joins.lookup import LookupJoinFactory
+from flowrun.operators.python_function import PythonFunctionFactory
+from flowrun.operators.rows.assign_time import AssignTimeFactory
+from flowrun.operators.rows.expand import ExpandFactory
+from flowrun.operators.rows.table_function import TableFunctionFactory
+from flowrun.operators.rows.unnest import UnnestFactory
+from flowrun.operators.split import SplitFactory
+from flowrun.spark.hosted.flows import Exchange, Flow
+from flowrun.spark.hosted.passing import PassFactory
+
+_ROW_BY_ROW = (
+    PassFactory, CalcFactory, SplitFactory, PythonFunctionFactory, ExpandFactory, UnnestFactory, TableFunctionFactory,
+    AssignTimeFactory, LookupJoinFactory,
+)  # fmt: skip
+"""Factories of operators for which the order of rows means nothing."""
+
+
+@record(eq=False)
+class SinkPlace:
+    """A sink of a vertex whose rows are taken instead of written.
+
+    Attributes:
+        position: of its operator in the chain.
+        operator: as it was.
+        sink: to which rows would go.
+        result: number of the vertex's result that they go to.
+    """
+
+    position: int
+    operator: ChainedOperator
+    sink: Sink
+    result: int
+
+
+@record(eq=False)
+class OpenVertex:
+    """A vertex whose chain begins and ends with rows: its source gets them, its sinks give them away."""
+
+    vertex: JobVertex
+    sinks: tuple[SinkPlace, ...]
+
+    @property
+    def goes_row_by_row(self) -> bool:
+        """Whether the order of rows means nothing to any of its operators."""
+        return all(isinstance(o.factory, _ROW_BY_ROW) for o in self.vertex.operators)
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether it does nothing at all."""
+        return all(isinstance(o.factory, PassFactory) for o in self.vertex.operators)
+
+
+def open_vertex(vertex: JobVertex, *, checked: bool) -> OpenVertex:
+    """A vertex with operators that only pass rows on in the places of its source and sinks.
+
+    Args:
+        vertex: of the job.
+        checked: whether the columns of sinks that may not be NULL are checked.
+    """
+    operators, edges, results = list(vertex.operators), list(vertex.output_edges), list(vertex.results)
+    sinks = []
+    for position, operator in enumerate(vertex.operators):
+        if operator.source is not None:
+            operators[position] = replace(operator, factory=PassFactory(), source=None)
+        elif operator.sink is not None:
+            place = f"sink '{operator.name.removeprefix('Sink: ')}'"
+            schema = operator.sink.schema if checked else None
+            operators[position] = replace(operator, factory=PassFactory(schema, place), sink=None)
+            sinks.append(SinkPlace(position, operator, operator.sink, len(results)))
+            edges.append(OutputEdge(position, len(results), ForwardPartitioner(), operator.schema))
+            results.append(
+                IntermediateDataSet(
+                    f"rows of {operator.operator_id}", vertex.vertex_id, ResultType.BLOCKING, ForwardPartitioner()
+                )
+            )
+    opened = replace(vertex, operators=tuple(operators), output_edges=tuple(edges), results=tuple(results))
+    return OpenVertex(opened, tuple(sinks))
+
+
+def edges_by_result(vertex: JobVertex) -> list[OutputEdge]:
+    """The edges out of a vertex, in the order of its results."""
+    return sorted(vertex.output_edges, key=lambda e: e.result)
+
+
+def input_flows(vertex: JobVertex, flows: Mapping[str, Flow]) -> list[tuple[int, Flow]]:
+    """What a vertex reads, by the number of the input."""
+    return [(edge.input_index, flows[edge.data_set_id]) for edge in vertex.inputs]
+
+
+def exchange_by_hash(vertex: JobVertex, partitions: int) -> Exchange | None:
+    """How rows reach a vertex of which each partition is run on its own: equal keys only have to meet.
+
+    None: rows stay where they are. `partitions`: of the run; a vertex of parallelism 1 has one.
+    """
+    if vertex.parallelism == 1:
+        return Exchange(1)
+    if not vertex.inputs:
+        return None
+    keys: dict[int, tuple[int, ...]] = {}
+    for edge in vertex.inputs:
+        if not isinstance(edge.partitioner, KeyGroupPartitioner):
+            return None
+        keys[edge.input_index] = edge.partitioner.keys
+    return Exchange(partitions, tuple(keys[i] for i in sorted(keys)))

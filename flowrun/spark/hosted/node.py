@@ -1,0 +1,230 @@
+"""One node of a plan on the streaming operators: lowered over rows that are there, run as stages, folded to its final table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flowrun.api.changelog import ChangelogMode
+from flowrun.api.source import Source
+from flowrun.core.clock import ManualClock
+from flowrun.core.schema import Schema
+from flowrun.graph.job_graph import JobGraph, JobVertex
+from flowrun.graph.job_graph_generator import build_job_graph
+from flowrun.graph.stream_graph_generator import build_stream_graph
+from flowrun.lowering import lower
+from flowrun.lowering.settings import graph_settings
+from flowrun.plan.changelog import changelog_modes
+from flowrun.plan.nodes import (
+    NodeHints,
+    Plan,
+    PlanNode,
+    Process,
+    SideOutput,
+    Sink,
+    Split,
+    TableReference,
+    WindowAggregate,
+)
+from flowrun.plan.rewrites.traversal import with_inputs
+from flowrun.spark.arrival import goes_by_count
+from flowrun.spark.context import Context
+from flowrun.spark.frame import SparkFrame
+from flowrun.spark.hosted.flows import (
+    Flow,
+    Sorting,
+    flow_of,
+    frame_of,
+    in_order_of_arrival,
+    input_schemas,
+    place_flow,
+    renumbered_by_time,
+    run_on,
+    run_plainly,
+    stage_input,
+)
+from flowrun.spark.hosted.given import GivenSource, given_scan
+from flowrun.spark.hosted.job import OpenVertex, edges_by_result, exchange_by_hash, input_flows, open_vertex
+from flowrun.spark.hosted.places import Form, Place
+from flowrun.spark.hosted.sources import SourceRun, find_splits, read_splits
+from flowrun.spark.hosted.task import EndOfInput, Stage
+from flowrun.spark.translation import Translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_MAIN = "main"
+
+
+def host_node(node: PlanNode, frames: tuple[SparkFrame, ...], context: Context, reason: str) -> Translated:
+    """Run the streaming operators of a node over its inputs.
+
+    Rows come to the operators in the order of event time, in big batches, each followed by the watermark that its last row allows;
+    then the input ends. What the node's changes come to is its table. Each partition runs as if it were the operators' only
+    subtask. Processing time stands still at `context.now_ms`.
+
+    Args:
+        node: of any kind but scans and sinks.
+        frames: one an input.
+        context: of the translation.
+        reason: why it is hosted.
+
+    Raises:
+        UnsupportedPlanError: the stream cannot do it either.
+    """
+    return _HostedNode(node, frames, context).run(reason)
+
+
+class _HostedNode:
+    def __init__(self, node: PlanNode, frames: tuple[SparkFrame, ...], context: Context) -> None:
+        self._node = node
+        self._frames = frames
+        self._context = context
+        configured = context.session.conf.get("spark.sql.shuffle.partitions") or "200"
+        self._partitions = int(configured)
+        self._graph, self._changing, self._sides = self._lowered()
+
+    def run(self, reason: str) -> Translated:
+        plain = self._plain()
+        if plain is not None:
+            return Translated(plain, {}, reason)
+        flows: dict[str, Flow] = {}
+        taken: dict[str, Flow] = {}
+        for vertex in self._graph.vertices:
+            opened = open_vertex(vertex, checked=False)
+            source = vertex.operators[0].source
+            if isinstance(source, GivenSource):
+                given = self._given(source)
+                if opened.is_passing and not opened.sinks:
+                    flows.update({r.data_set_id: given for r in vertex.results})
+                    continue
+                stage = self._run(opened, [(0, given)])
+            elif source is not None:
+                stage = self._run(opened, [(0, self._read(vertex, source))])
+            else:
+                stage = self._run(opened, input_flows(vertex, flows))
+            self._collect(opened, stage, flows, taken)
+        return self._translated(taken, reason)
+
+    def _lowered(self) -> tuple[JobGraph, bool, dict[str, Schema]]:
+        """(the job graph, whether the node's rows change, columns of its side outputs by tag)."""
+        node = self._node
+        settings = replace(self._context.settings, parallelism=self._partitions, checkpoint=None, restart=None)
+        modes = changelog_modes(Plan("hosted", (_sink(_MAIN, node),)))
+        scans = tuple(given_scan(n, i) for i, n in enumerate(node.inputs))
+        sources = {
+            id(scan): GivenSource(i, scan.schema, modes[id(n)])
+            for i, (scan, n) in enumerate(zip(scans, node.inputs, strict=True))
+        }
+        inner = with_inputs(node, scans)
+        inner = replace(inner, hints=replace(inner.hints, uid=None, place=None, slot_sharing_group=None))
+        sides = _side_schemas(node)
+        sinks = [_sink(_MAIN, inner)]
+        for tag, schema in sides.items():
+            sinks.append(_sink(f"side {tag}", SideOutput(schema, NodeHints(), inner, tag)))
+        plan = Plan(self._node.hints.name or "hosted", tuple(sinks), settings)
+        lowered = lower(plan, sources)
+        graph = build_job_graph(build_stream_graph(plan.name, lowered, graph_settings(settings)))
+        return graph, modes[id(node)] is not ChangelogMode.APPEND, sides
+
+    def _given(self, source: GivenSource) -> Flow:
+        return flow_of(self._frames[source.number])
+
+    def _read(self, vertex: JobVertex, source: Source) -> Flow:
+        """The rows of a source that the node itself is."""
+        found = find_splits(source, 1, ManualClock(self._context.now_ms))
+        run = SourceRun(vertex, self._graph.settings, self._context.now_ms, splits=found.splits)
+        return place_flow(read_splits(self._context.session, run), 0, vertex.operators[0].schema, only=False)
+
+    def _run(self, opened: OpenVertex, inputs: list[tuple[int, Flow]]) -> DataFrame:
+        exchange = exchange_by_hash(opened.vertex, self._partitions)
+        if exchange is None:  # what comes out is numbered partition by partition
+            inputs = [(n, in_order_of_arrival(f, self._partitions) if f.arrived else f) for n, f in inputs]
+        sorting = self._sorting(opened)
+        data = stage_input(inputs, exchange, sorting)
+        return run_on(data, self._stage(opened, input_schemas(inputs), ordered=sorting is Sorting.TIME))
+
+    def _sorting(self, opened: OpenVertex) -> Sorting:
+        """By event time where something happens between two rows because time passes. Else, where the node wants to know the arrival
+        of rows, that is their order, and event time stands still until they end.
+        """
+        if opened.goes_row_by_row:
+            return Sorting.NONE
+        if isinstance(self._node, Process) or (
+            isinstance(self._node, WindowAggregate) and not goes_by_count(self._node)
+        ):
+            return Sorting.TIME
+        return Sorting.SENT if any(f.arrival for f in self._frames) else Sorting.TIME
+
+    def _stage(self, opened: OpenVertex, inputs: tuple[Schema, ...], *, ordered: bool) -> Stage:
+        return Stage(
+            vertex=opened.vertex,
+            inputs=inputs,
+            places=tuple(
+                Place(edge.schema, Form.FINAL if self._folds(opened, result) else Form.CHANGES)
+                for result, edge in enumerate(edges_by_result(opened.vertex))
+            ),
+            settings=self._graph.settings,
+            now_ms=self._context.now_ms,
+            ending=EndOfInput(),
+            ordered=ordered,
+            lags=(0,) * len(inputs),
+            alone=True,
+        )
+
+    def _plain(self) -> SparkFrame | None:
+        """The rows of a node that does something with each row by itself; None if there is more to it."""
+        if len(self._graph.vertices) > 1 or self._changing or self._wants_arrival:
+            return None
+        vertex = self._graph.vertices[0]
+        opened = open_vertex(vertex, checked=False)
+        source = vertex.operators[0].source
+        one_place = len(opened.vertex.results) == 1 and vertex.parallelism == self._partitions
+        if not isinstance(source, GivenSource) or not opened.goes_row_by_row or not one_place:
+            return None
+        frame = self._frames[source.number]
+        stage = replace(self._stage(opened, (frame.schema,), ordered=False), plain=True)
+        return run_plainly(frame, stage, event_time=self._node.event_time)
+
+    def _folds(self, opened: OpenVertex, result: int) -> bool:
+        return self._changing and any(s.result == result for s in opened.sinks)
+
+    def _collect(self, opened: OpenVertex, stage: DataFrame, flows: dict[str, Flow], taken: dict[str, Flow]) -> None:
+        vertex: JobVertex = opened.vertex
+        edges = edges_by_result(vertex)
+        if len(edges) > 1:
+            stage = stage.persist()
+        sinks = {s.result: s.operator.name.removeprefix("Sink: ") for s in opened.sinks}
+        for edge in edges:
+            flow = place_flow(stage, edge.result, edge.schema, only=len(edges) == 1)
+            if edge.result in sinks:
+                taken[sinks[edge.result]] = flow
+            else:
+                flows[vertex.results[edge.result].data_set_id] = flow
+
+    @property
+    def _wants_arrival(self) -> bool:
+        return self._context.needs_arrival(self._node)
+
+    def _translated(self, taken: dict[str, Flow], reason: str) -> Translated:
+        sides = {tag: self._frame(taken[f"side {tag}"]) for tag in self._sides}
+        return Translated(self._frame(taken[_MAIN]), sides, reason)
+
+    def _frame(self, flow: Flow) -> SparkFrame:
+        timed = self._node.event_time
+        if self._wants_arrival and timed and any(f.event_time for f in self._frames):
+            flow = renumbered_by_time(flow, self._partitions)
+        return frame_of(flow, event_time=timed, arrival=self._wants_arrival)
+
+
+def _sink(name: str, node: PlanNode) -> Sink:
+    return Sink(node.schema, NodeHints(name=name), node, TableReference(name, "blackhole", {}))
+
+
+def _side_schemas(node: PlanNode) -> dict[str, Schema]:
+    """Columns of the side outputs that have rows in a batch, in which nothing is late."""
+    if isinstance(node, Process):
+        return dict(node.side_outputs)
+    if isinstance(node, Split):
+        return {tag: node.schema for tag, _ in node.branches}
+    return {}

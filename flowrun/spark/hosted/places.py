@@ -1,0 +1,156 @@
+"""Where the rows of a stage go: what stands in for the record writers of a chain."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from flowrun.connectors.newest_rows import NewestRows
+from flowrun.core.elements import (
+    MIN_TIMESTAMP,
+    LatencyMarker,
+    RecordBatch,
+    RowKind,
+    Watermark,
+    WatermarkStatus,
+    concat_batches,
+)
+from flowrun.core.record import record
+from flowrun.core.schema import Schema
+from flowrun.graph.partitioner import ForwardPartitioner, Partitioner
+from flowrun.runtime.network.selectors import ChannelSelector, create_selector
+from flowrun.spark.hosted.folding import FoldedRows
+from flowrun.spark.hosted.wire import Sent
+
+_FIRST_OF_PARTITION = 44
+"""Bits of a sequence number that count the rows of one partition."""
+
+
+class Form(Enum):
+    """What is made of the rows that go to a place."""
+
+    CHANGES = "changes"
+    """They go on as they come."""
+    FINAL = "final"
+    """What the changes come to."""
+    NEWEST = "newest"
+    """The newest row of each key."""
+
+
+@record
+class Place:
+    """One that rows go to.
+
+    Attributes:
+        schema: of the rows.
+        form: of what is sent.
+        partitioner: how rows choose their subtask; None: whoever reads them decides.
+        channels: number of subtasks to choose from.
+        max_parallelism: of these.
+        keys: positions of the key columns, for `NEWEST`.
+    """
+
+    schema: Schema
+    form: Form = Form.CHANGES
+    partitioner: Partitioner | None = None
+    channels: int = 1
+    max_parallelism: int = 1
+    keys: tuple[int, ...] = ()
+
+
+class PlaceWriter:
+    """Takes what a chain sends to one place; `take` gives it to the stage."""
+
+    def __init__(self, place: Place, subtask: int) -> None:
+        self._place = place
+        self._subtask = subtask
+        self._selector = _selector(place, subtask)
+        self._forward = isinstance(place.partitioner, ForwardPartitioner)
+        self._waiting: list[tuple[int, RecordBatch]] = []
+        self._next = subtask << _FIRST_OF_PARTITION
+        self._greatest = MIN_TIMESTAMP
+        self._folded = FoldedRows() if place.form is Form.FINAL else None
+        self._newest = NewestRows(place.schema.arrow, place.keys) if place.form is Form.NEWEST else None
+        self._rows = 0
+        self.watermark = MIN_TIMESTAMP
+        """The last that was sent, ms."""
+
+    @property
+    def rows(self) -> int:
+        """How many can be taken."""
+        return self._rows
+
+    def emit(self, batch: RecordBatch) -> None:
+        """Rows of the chain."""
+        if self._folded is not None:
+            self._folded.add(batch)
+        elif self._newest is not None:
+            self._newest.add(batch.columns, _removes(batch))
+        else:
+            self._send(batch)
+
+    def broadcast_event(self, event: Watermark | WatermarkStatus) -> None:
+        """Remember how far event time is."""
+        if isinstance(event, Watermark):
+            self.watermark = max(self.watermark, event.timestamp)
+
+    def emit_latency_marker(self, marker: LatencyMarker) -> None:
+        """Nobody measures here."""
+
+    def kept(self) -> pa.RecordBatch | None:
+        """What a sink that keeps rows by key would keep; None of other places."""
+        return None if self._newest is None else self._newest.alive()
+
+    def finish(self) -> None:
+        """Nothing more will be emitted: send what the changes came to."""
+        if self._folded is not None:
+            rows = self._folded.rows()
+        elif self._newest is not None:
+            rows = RecordBatch(self._newest.newest())
+        else:
+            return
+        if rows is not None and rows.num_rows:
+            self._send(rows)
+
+    def take(self) -> Sent | None:
+        """All rows that wait, as one batch; None if there are none."""
+        if not self._waiting:
+            return None
+        waiting, self._waiting, self._rows = self._waiting, [], 0
+        batch = concat_batches([b for _, b in waiting])
+        targets = None
+        if self._selector is not None or self._forward:
+            targets = np.repeat(np.array([c for c, _ in waiting], np.int32), [b.num_rows for _, b in waiting])
+        first, self._next = self._next, self._next + batch.num_rows
+        return Sent(batch, first, self._order(batch), targets)
+
+    def _send(self, batch: RecordBatch) -> None:
+        self._rows += batch.num_rows
+        if self._selector is None:
+            self._waiting.append((self._subtask % self._place.channels, batch))
+        else:
+            self._waiting += self._selector.deal(batch)
+
+    def _order(self, batch: RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+        if batch.timestamps is None:
+            return None
+        times = batch.timestamps_numpy()
+        if batch.row_kinds is not None:  # what takes a row back must not overtake what added it
+            times = np.maximum(np.maximum.accumulate(times), self._greatest)
+        self._greatest = max(self._greatest, int(times.max()))
+        return times
+
+
+def _selector(place: Place, subtask: int) -> ChannelSelector | None:
+    partitioner = place.partitioner
+    if partitioner is None or isinstance(partitioner, ForwardPartitioner):
+        return None
+    return create_selector(partitioner, place.channels, subtask, place.max_parallelism)
+
+
+def _removes(batch: RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+    if batch.row_kinds is None:
+        return None
+    return np.isin(batch.row_kinds.to_numpy(), (RowKind.UPDATE_BEFORE, RowKind.DELETE))

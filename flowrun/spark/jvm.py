@@ -1,0 +1,179 @@
+"""Starts the Java side of Spark, and keeps what it says off the terminal unless it is wanted."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import flowrun
+from flowrun.errors import SetupError
+from flowrun.spark.class_archive import class_archive
+from flowrun.spark.java import find_java
+from flowrun.spark.java_launcher import java_home
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+_LOG4J = Path(__file__).parent / "log4j2.properties"
+_KEPT_LINES = 200
+
+
+class Jvm:
+    """The Java process of this Python process: there is one, which later sessions use again.
+
+    Attributes:
+        gateway: through which PySpark talks to it.
+        scratch: a folder for files that live as long as the process.
+    """
+
+    def __init__(self, gateway: JavaGateway, output: _Output, scratch: Path) -> None:
+        self.gateway = gateway
+        self.scratch = scratch
+        self._output = output
+
+    def forward_output(self) -> None:
+        """From now on show what it says: prints of Python functions, and its log if there is one."""
+        self._output.forward()
+
+    def last_words(self) -> str:
+        """The line of what it said that tells most about a failed start."""
+        return self._output.telling_line()
+
+
+def start_jvm(conf: Mapping[str, str], log_level: str, *, ships_python: bool) -> Jvm:
+    """Start the process.
+
+    Args:
+        conf: settings of Spark.
+        log_level: of Spark's log: OFF, WARN, INFO, …
+        ships_python: whether workers run on other machines, with Pythons of their own.
+
+    Raises:
+        SetupError: there is no Java, or the process ends at once.
+    """
+    java = find_java()
+    scratch = scratch_folder()
+    variables = {
+        "JAVA_HOME": str(java_home(java, None if ships_python else class_archive(java, conf), scratch)),
+        "SPARK_SUBMIT_OPTS": " ".join(
+            [
+                os.environ.get("SPARK_SUBMIT_OPTS", ""),
+                f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
+                f"-Dflowrun.spark.log={log_level}",
+            ]
+        ).strip(),
+        "PYTHONPATH": _python_path(),
+    }
+    if not ships_python:
+        variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    output = _Output(forwards=log_level != "OFF")
+    with _environment(variables):
+        return Jvm(_launch(conf, output), output, scratch)
+
+
+def scratch_folder() -> Path:
+    """A folder that is there as long as this process."""
+    folder = Path(tempfile.mkdtemp(prefix="flowrun-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _launch(conf: Mapping[str, str], output: _Output) -> JavaGateway:
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    settings = SparkConf(loadDefaults=False)
+    for key, value in conf.items():
+        settings.set(key, value)
+    with output.pipe() as end:
+        try:
+            return launch_gateway(settings, {"stdout": end, "stderr": subprocess.STDOUT})
+        except PySparkRuntimeError as error:
+            end.close()
+            output.wait()
+            raise SetupError(
+                f"Spark does not start: {output.telling_line() or 'its Java process ended at once'}",
+                hint="`--log-level info` shows its log",
+            ) from error
+
+
+class _Output:
+    """Reads what the process prints, on a thread of its own. Thread-safe."""
+
+    def __init__(self, *, forwards: bool) -> None:
+        self._forwards = forwards
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._reader: threading.Thread | None = None
+
+    @contextmanager
+    def pipe(self) -> Iterator[IO[bytes]]:
+        """The end for the process; closed here when the process has it."""
+        read, write = os.pipe()
+        self._reader = threading.Thread(target=self._read, args=(read,), name="flowrun-spark-output", daemon=True)
+        self._reader.start()
+        with os.fdopen(write, "wb") as end:
+            yield end
+
+    def wait(self) -> None:
+        """Until the process has closed its end."""
+        if self._reader is not None:
+            self._reader.join(5)
+
+    def forward(self) -> None:
+        self._forwards = True
+
+    def telling_line(self) -> str:
+        """The last line that names an exception or an error, else the last line."""
+        lines = [line.strip() for line in self._lines if line.strip()]
+        telling = [s for s in lines if not s.startswith(("at ", "WARNING:", "\tat"))]
+        named = [s for s in telling if "Exception" in s or "rror" in s]
+        return re.sub(
+            r'^(Exception in thread "[^"]*" |Caused by: )?([\w.$]+(Exception|Error): )',
+            "",
+            (named or telling or [""])[-1],
+        )
+
+    def _read(self, descriptor: int) -> None:
+        with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                self._lines.append(line)
+                if self._forwards:
+                    sys.stderr.write(line)
+                    sys.stderr.flush()
+
+
+def _python_path() -> str:
+    """`PYTHONPATH` of workers on this machine: they can import flowrun also where it is not installed."""
+    folder = Path(flowrun.__file__).resolve().parent.parent
+    given = os.environ.get("PYTHONPATH", "")
+    if str(folder) in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *given.split(os.pathsep)):
+        return given
+    return os.pathsep.join(filter(None, (given, str(folder))))
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for as long as the process is started: it takes them from here."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

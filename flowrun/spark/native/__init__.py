@@ -1,0 +1,1 @@
+"""Plan nodes with a native form, one module a family: node → DataFrame."""

@@ -1,0 +1,88 @@
+# ruff: noqa: ARG001 - all translations have one signature
+"""OVER as window functions."""
+
+from __future__ import annotations
+
+from flowrun.plan.expressions import AggregateCall
+from flowrun.plan.nodes import PlanNode, TimeDomain
+from flowrun.plan.relational import FrameUnit, OverAggregate
+from flowrun.spark.aggregates import PLACES, over_text
+from flowrun.spark.context import Context
+from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted
+from flowrun.spark.native.ranking import order_text, order_texts, window_text
+from flowrun.spark.times import millis_of
+from flowrun.spark.translation import Inputs
+
+_TIES = frozenset({"RANK", "DENSE_RANK", "PERCENT_RANK", "CUME_DIST"})
+"""Functions that give rows of equal order the same."""
+
+
+def translate_over(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
+    """Input columns, then a window function a call. Rows come in order of time: that is how they arrive at what reads them."""
+    assert isinstance(node, OverAggregate)
+    frame = inputs.only
+    window = _Window(node, frame)
+    texts = [*frame.columns, *(window.call(c) for c in node.calls)]
+    items = [f"{text} AS {quoted(name)}" for text, name in zip(texts, node.schema.names, strict=True)]
+    if frame.event_time:
+        items.append(f"{window.time or quoted(EVENT_TIME)} AS {quoted(EVENT_TIME)}")
+    if frame.arrival:
+        arrival = quoted(ARRIVAL) if window.time is None else f"concat(array({window.time}), {frame.arrival_array})"
+        items.append(f"{arrival} AS {quoted(ARRIVAL)}")
+    return SparkFrame(frame.data.selectExpr(*items), node.schema, frame.event_time, frame.arrival)
+
+
+class _Window:
+    """Order and frame of one node's calls as Spark SQL.
+
+    Rows that only come are ordered by event time, in ms as in the stream. By processing time they are in order of arrival, each an
+    instant of its own. Rows that change, which have no event time, are ordered by any columns.
+
+    Attributes:
+        time: BIGINT, ms: the order of rows that only come, by event time; else None.
+    """
+
+    def __init__(self, node: OverAggregate, frame: SparkFrame) -> None:
+        self._columns = frame.columns
+        self._partition = [frame.columns[k] for k in node.keys]
+        self._arrival = quoted(ARRIVAL) if frame.arrival else None
+        self._order: list[str] = []
+        self._unit, self._preceding = node.frame.unit, node.frame.preceding
+        self.time: str | None = None
+        if node.domain is TimeDomain.PROCESSING:
+            if self._unit is FrameUnit.RANGE:  # all rows come at one time
+                self._unit, self._preceding = FrameUnit.ROWS, None
+            return
+        self._order = order_texts(frame, node.order)
+        if frame.event_time and _is_time(node):
+            self.time = _millis(node, frame)
+            self._order = [self.time]
+        elif self._unit is FrameUnit.RANGE and self._preceding is not None:
+            self._order = [order_text(_millis(node, frame), node.order[0])]
+
+    def call(self, call: AggregateCall) -> str:
+        """A call over the window. Rows of equal order come as they arrived, unless they count together."""
+        whole = self._order if self._arrival is None else [*self._order, self._arrival]
+        if call.function in PLACES:
+            order = self._order if call.function in _TIES else whole
+            return over_text(call, self._columns, window_text(self._partition, order))
+        if self._unit is FrameUnit.ROWS or not self._order:
+            first = "UNBOUNDED" if self._preceding is None else str(self._preceding)
+            bounds = f"ROWS BETWEEN {first} PRECEDING AND CURRENT ROW"
+            return over_text(call, self._columns, window_text(self._partition, whole, bounds))
+        first = "UNBOUNDED" if self._preceding is None else f"{self._preceding}L"
+        bounds = f"RANGE BETWEEN {first} PRECEDING AND CURRENT ROW"
+        ties = None if self.time is None or self._arrival is None else f"{self.time}, {self._arrival}"
+        return over_text(call, self._columns, window_text(self._partition, self._order, bounds), ties)
+
+
+def _is_time(node: OverAggregate) -> bool:
+    """Whether rows are ordered by time alone."""
+    (key, *more) = node.order
+    return not more and not key.descending and node.input.schema.types[key.column].is_timestamp
+
+
+def _millis(node: OverAggregate, frame: SparkFrame) -> str:
+    """BIGINT, ms: the first column of the order."""
+    column = node.order[0].column
+    return millis_of(frame.columns[column], frame.schema.types[column])

@@ -1,0 +1,114 @@
+"""Replacing the files of an output in one step that a crash cannot cut in two.
+
+What is to be done is first written down (the journal, a hidden file that appears whole). From then on the commit is decided: whoever
+finds the journal does what it says, as often as it takes. Before that nothing is visible, and the next run clears what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import orjson
+
+from flowrun.api.source import JsonValue
+from flowrun.connectors.filesystem.locations import Location
+from flowrun.connectors.filesystem.output_files import OutputFolder
+from flowrun.core.record import record
+from flowrun.errors import StateError
+from flowrun.spark.output.names import OutputName
+
+
+@record
+class Replacement:
+    """What a commit does.
+
+    Attributes:
+        publish: renames, (hidden name, visible name).
+        remove: visible files of the run before.
+        marks: empty files that say that a partition is complete.
+        scratch: hidden folder to remove in the end; empty: none.
+        mark: name of the files that mark partitions; empty: none do.
+    """
+
+    publish: tuple[tuple[str, str], ...]
+    remove: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    scratch: str = ""
+    mark: str = ""
+
+
+class CommitFolder:
+    """The folder of one output. Every method blocks on I/O and raises ConnectorError."""
+
+    def __init__(self, location: Location, name: OutputName) -> None:
+        self._name = name
+        self.files = OutputFolder(location)
+        self._journal = self.files.path(name.journal)
+
+    def prepare(self) -> None:
+        """Create the folder; finish the commit of a run that was killed in it, and clear what killed runs left before theirs."""
+        self.files.prepare()
+        journal = self.files.read(self._journal)
+        if journal is not None:
+            self._apply(_replacement(journal, self._journal))
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove everything of this output that is not visible."""
+        for path in self.files.hidden_files(f".{self._name.owner}.inprogress"):
+            self.files.discard(path)
+        for path in self.files.hidden_folders(self._name.scratch_prefix):
+            self.files.discard_folder(path)
+
+    def replacement(
+        self, publish: Sequence[tuple[str, str]], marks: Sequence[str] = (), scratch: str = "", mark: str = ""
+    ) -> Replacement:
+        """What makes the files of this run visible in place of those of the run before."""
+        remove = tuple(p for p in self.files.visible_files() if self._name.is_replaced(p.rpartition("/")[2]))
+        return Replacement(tuple(publish), remove, tuple(marks), scratch, mark)
+
+    def commit(self, replacement: Replacement) -> None:
+        """Do it."""
+        self.files.write_whole(self._journal, orjson.dumps(_document(replacement)))
+        self._apply(replacement)
+
+    def _apply(self, replacement: Replacement) -> None:
+        for path in replacement.remove:
+            self.files.discard(path)
+        self.files.make_folders(final for _, final in replacement.publish)
+        self.files.publish(replacement.publish)
+        for folder in sorted({p.rpartition("/")[0] for p in replacement.remove}, reverse=True):
+            self.files.discard_empty(folder, replacement.mark)
+        for path in replacement.marks:
+            self.files.finish(self.files.create(path), path)
+        if replacement.scratch:
+            self.files.discard_folder(replacement.scratch)
+        self.files.discard(self._journal)
+
+
+def _document(replacement: Replacement) -> Mapping[str, JsonValue]:
+    return {
+        "publish": [list(pair) for pair in replacement.publish],
+        "remove": list(replacement.remove),
+        "marks": list(replacement.marks),
+        "scratch": replacement.scratch,
+        "mark": replacement.mark,
+    }
+
+
+def _replacement(text: bytes, path: str) -> Replacement:
+    try:
+        document = orjson.loads(text)
+        publish = tuple((str(before), str(after)) for before, after in document["publish"])
+        return Replacement(
+            publish,
+            tuple(document["remove"]),
+            tuple(document["marks"]),
+            str(document["scratch"]),
+            str(document["mark"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(
+            f"{path} says how a former run is to be finished, but cannot be understood",
+            hint="if its output is whole, remove the file",
+        ) from error

@@ -1,0 +1,105 @@
+"""The two steps of every output on Spark: rows are staged where nobody sees them, then all outputs of the run appear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from flowrun.api.changelog import ChangelogMode, ChangesTaken, changes_taken_by
+from flowrun.api.sink import Sink as SinkDescription
+from flowrun.connectors.filesystem.sink import FileSink
+from flowrun.core.types import DataType, TypeRoot
+from flowrun.errors import Diagnostic, OptionError, PipelineError
+from flowrun.functions.spark_text import quote_text, quoted
+from flowrun.plan.changelog import sink_mode
+from flowrun.plan.nodes import Plan, Sink
+from flowrun.plan.tables import create_sink
+from flowrun.plan.unique_keys import unique_keys
+from flowrun.spark.frame import EVENT_TIME, SparkFrame
+from flowrun.spark.output.job import OutputJob, StagedOutput, place
+
+_PLACE = "flowrun$place"
+__all__ = ["OutputJob", "StagedOutput", "commit_all", "stage"]
+
+
+def stage(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutput:
+    """Write the rows of a sink where nobody sees them; this is where Spark runs.
+
+    Raises:
+        PipelineError: the table's options do not fit.
+        ConnectorError: the sink cannot be written.
+    """
+    described = _sink_of(sink, updating=False)  # it gets the rows of the final table: none of them is an update
+    checked = _without_missing_values(sink, _one_row_a_key(sink, frame))
+    # Imported here: each family is imported when a plan has it.
+    if isinstance(described, FileSink):
+        from flowrun.spark.output.files import stage_files
+
+        return stage_files(sink, described, checked.without_time(), job)
+    from flowrun.spark.output.connectors import stage_rows
+
+    return stage_rows(sink, described, checked, job)
+
+
+def commit_all(staged: Sequence[StagedOutput]) -> None:
+    """Make all outputs visible, in order, except that those which may fail come first: then nothing appears if one does."""
+    first = [s for s in staged if s.runs_on_commit]
+    rest = [s for s in staged if not s.runs_on_commit]
+    try:
+        for output in first:
+            output.commit()
+    except BaseException:
+        for output in (*first, *rest):
+            output.abort()
+        raise
+    for output in rest:
+        output.commit()
+
+
+def _sink_of(sink: Sink, *, updating: bool) -> SinkDescription:
+    """The connector's sink."""
+    try:
+        return create_sink(sink.table, sink.schema, unbounded=False, updating=updating)
+    except OptionError as error:
+        problem = Diagnostic(f"{place(sink)}: {error.message}", location=sink.hints.location, hint=error.hint)
+        raise PipelineError([problem]) from error
+
+
+def _one_row_a_key(sink: Sink, frame: SparkFrame) -> SparkFrame:
+    """The rows, of each primary key one, if that is how the stream keeps them and nothing says that it is so.
+
+    There the one that came last wins. Here it is the one with the greatest event time, if rows have any, then the greatest values.
+    """
+    keys = [sink.schema.index(k) for k in sink.table.primary_key]
+    if not keys or any(key <= set(keys) for key in unique_keys(sink.input)):
+        return frame
+    if sink_mode(Plan(sink.table.name, (sink,)), sink) is ChangelogMode.APPEND:
+        return frame
+    if changes_taken_by(_sink_of(sink, updating=True)) is not ChangesTaken.UPSERT:
+        return frame
+    columns = zip(frame.columns, frame.schema.types, strict=True)
+    order = [*frame.hidden, *(c for c, type in columns if not _has_map(type))]
+    place_in_key = (
+        f"row_number() OVER (PARTITION BY {', '.join(frame.columns[k] for k in keys)} "
+        f"ORDER BY {', '.join(f'{c} DESC NULLS LAST' for c in order)})"
+    )
+    numbered = frame.data.selectExpr("*", f"{place_in_key} AS {quoted(_PLACE)}")
+    return replace(frame, data=numbered.where(f"{quoted(_PLACE)} = 1").drop(_PLACE))
+
+
+def _has_map(type: DataType) -> bool:
+    return type.root is TypeRoot.MAP or any(map(_has_map, type.children))
+
+
+def _without_missing_values(sink: Sink, frame: SparkFrame) -> SparkFrame:
+    """The rows under the names of the sink's columns; NULL in a NOT NULL column is an error."""
+    texts = []
+    for column, field in zip(frame.columns, sink.schema, strict=True):
+        message = (
+            f"{place(sink)}: column '{field.name}' is NOT NULL, but a row has no value; drop such rows with a filter "
+            f"({field.name} IS NOT NULL), give them a value (COALESCE), or declare the column without NOT NULL"
+        )
+        text = column if field.nullable else f"coalesce({column}, raise_error({quote_text(message)}))"
+        texts.append(f"{text} AS {quoted(field.name)}")
+    hidden = [quoted(EVENT_TIME)] if frame.event_time else []
+    return replace(frame, data=frame.data.selectExpr(*texts, *hidden), schema=sink.schema, arrival=False)

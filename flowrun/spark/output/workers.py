@@ -1,0 +1,127 @@
+"""The writers of a connector's sink in Spark's Python workers: each task writes its rows and hands back what is to be committed."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from flowrun.api.sink import Committable, Sink, WriterContext
+from flowrun.core.clock import SystemClock
+from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
+from flowrun.operators.outside import named
+from flowrun.runtime.metrics import ScopedMetrics
+from flowrun.spark.arrow import fit
+from flowrun.spark.input.reading import ProcessingTimers
+
+if TYPE_CHECKING:
+    from flowrun.spark.frame import SparkFrame
+
+_ANSWER = "rows BIGINT, committables BINARY"
+_ANSWER_ARROW = pa.schema([("rows", pa.int64()), ("committables", pa.binary())])
+
+
+@record
+class WriteTask:
+    """How to write one sink.
+
+    Attributes:
+        sink: whose writers write.
+        place: names it in messages.
+        attempt: begins what temporary and final names are made of.
+        owner: in temporary names, the same for all runs.
+        parallelism: subtasks.
+    """
+
+    sink: Sink
+    place: str
+    attempt: str
+    owner: str
+    parallelism: int = 1
+
+
+@record
+class Written:
+    """What writers wrote: how many rows, and what makes them visible, in the order of subtasks."""
+
+    rows: int
+    committables: tuple[Committable, ...]
+
+
+def write_in_workers(task: WriteTask, frame: SparkFrame) -> Written:
+    """Write the rows of a frame, one writer a partition."""
+    answers = frame.data.mapInArrow(_in_worker(task), _ANSWER).toArrow()
+    found: list[Committable] = []
+    for blob in answers.column("committables").to_pylist():
+        found += pickle.loads(blob)
+    return Written(sum(answers.column("rows").to_pylist()), tuple(found))
+
+
+def _in_worker(task: WriteTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    return partial(_write_partition, task)
+
+
+def _write_partition(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    subtask, attempt = (0, "0") if context is None else (context.partitionId(), str(context.taskAttemptId()))
+    fitted = (RecordBatch(fit(b, task.sink.schema)) for b in batches if b.num_rows)
+    written = write_rows(task, fitted, subtask, f"{task.attempt}_{attempt}")
+    if written.rows or written.committables:
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([written.rows]), pa.array([pickle.dumps(list(written.committables))])], schema=_ANSWER_ARROW
+        )
+
+
+def write_rows(task: WriteTask, batches: Iterable[RecordBatch], subtask: int, attempt: str) -> Written:
+    """Write rows with one writer, to their end. Blocking.
+
+    Raises:
+        ConnectorError: the outside refuses them; nothing is left of them.
+        DataError: a value cannot be written.
+    """
+    timers = ProcessingTimers(SystemClock())
+    rows = 0
+    first = next(iterator := iter(batches), None)
+    if first is None:  # no writer, no empty files
+        return Written(0, ())
+    context = WriterContext(
+        subtask=subtask,
+        parallelism=task.parallelism,
+        attempt=attempt,
+        clock=timers.clock,
+        processing_time=timers,
+        metrics=ScopedMetrics((task.place,)),
+        pause=_pause,
+        owner=task.owner,
+        operator_id=task.owner,
+    )
+    with named(task.place):
+        writer = task.sink.create_writer(context)
+    try:
+        with named(task.place):
+            writer.open()
+            for batch in _behind(first, iterator):
+                writer.write(batch)
+                rows += batch.num_rows
+            writer.flush(end_of_input=True)
+            committables: Sequence[Committable] = writer.prepare_commit()
+    finally:
+        with named(task.place):
+            writer.close()
+    return Written(rows, tuple(committables))
+
+
+def _behind(first: RecordBatch, rest: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _pause(ms: float) -> None:
+    time.sleep(max(ms, 0) / 1000)

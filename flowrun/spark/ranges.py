@@ -1,0 +1,292 @@
+"""Which event times a backfill must read so that the rows of a range come out exactly.
+
+A backfill of [from, to) writes the final rows whose event time lies in the range; the event time of a window's result is the end of the
+window less 1 ms, so windows that end in (from, to] are written, each once over all backfills of neighbouring ranges. What a node must
+read for that follows from what it remembers: a filter the same range, a window of an hour also the hour before, an outer interval join
+also what may still match after the range, and whatever remembers without bound (GROUP BY, regular joins, top-N, sessions, …) everything
+before `to`. Results that tell how things stand rather than what happened (updated ones, and those without event time) are those at `to`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flowrun.api.changelog import ChangelogMode
+from flowrun.core.record import record
+from flowrun.errors import InternalError
+from flowrun.plan.changelog import node_mode
+from flowrun.plan.matching import MatchRecognize
+from flowrun.plan.nodes import (
+    Calc,
+    CountWindow,
+    CumulativeWindow,
+    GlobalWindow,
+    Plan,
+    PlanNode,
+    Process,
+    PythonMap,
+    Scan,
+    SessionWindow,
+    SideOutput,
+    Sink,
+    SlidingWindow,
+    Split,
+    TimeDomain,
+    TumblingWindow,
+    Union,
+    WindowAggregate,
+    WindowSpec,
+    walk_plan,
+)
+from flowrun.plan.relational import (
+    AssignTime,
+    Deduplicate,
+    Expand,
+    FrameUnit,
+    GroupAggregate,
+    IntervalJoin,
+    Join,
+    Keep,
+    LookupJoin,
+    OverAggregate,
+    Rank,
+    TableFunctionCall,
+    TemporalJoin,
+    TemporalSort,
+    Unnest,
+    Values,
+    WindowJoin,
+    WindowRank,
+    WindowTableFunction,
+)
+from flowrun.plan.traits import TraitIndex
+from flowrun.spark.context import ALL_TIME, TimeRange
+from flowrun.spark.time_spread import Spread, spread, window_function
+
+_SAME = (
+    Sink,
+    Calc,
+    Union,
+    Split,
+    SideOutput,
+    PythonMap,
+    TableFunctionCall,
+    Unnest,
+    Expand,
+    WindowTableFunction,
+    LookupJoin,
+    TemporalSort,
+)
+"""Nodes whose rows have the event time of the row that they come from."""
+_WITHOUT_BOUND = (GroupAggregate, Join, Rank, Process)
+_ANY_RANGE = TimeRange(0, 1)
+
+
+@record
+class Reading:
+    """What a backfill reads and writes.
+
+    Attributes:
+        bounds: by `id` of each scan with event time, the event times to read; all other scans are read whole.
+        stops: by `id` of each node that would tell of later rows too: of what it reads, only rows before this time count.
+        written: by `id` of each sink whose rows are final: the event times of those that it gets. Others get all their rows.
+        remembering: nodes that need everything before the range: why little can be left out.
+    """
+
+    bounds: Mapping[int, TimeRange]
+    stops: Mapping[int, int]
+    written: Mapping[int, TimeRange]
+    remembering: tuple[PlanNode, ...]
+
+
+READ_ALL = Reading({}, {}, {}, ())
+"""Of a run that is no backfill."""
+
+
+def reading_for(plan: Plan, emitted: TimeRange) -> Reading:
+    """What the scans of a plan must give for the rows of a range of event times."""
+    nodes = list(walk_plan(plan))
+    traits = TraitIndex()
+    states = _states(nodes)
+    wanted: dict[int, TimeRange] = {}
+    stops: dict[int, int] = {}
+    for node in reversed(nodes):  # readers before what they read
+        asked = wanted.get(id(node), TimeRange(None, emitted.stop) if id(node) in states else emitted)
+        if asked.stop is not None and id(node) in states and any(id(i) not in states for i in node.inputs):
+            stops[id(node)] = asked.stop
+        for read, period in zip(node.inputs, _needed(node, asked, traits), strict=True):
+            known = wanted.get(id(read))
+            wanted[id(read)] = period if known is None else _both(known, period)
+    bounds: dict[int, TimeRange] = {}
+    for node in nodes:
+        if isinstance(node, Scan) and node.event_time:
+            period = wanted.get(id(node), ALL_TIME)
+            bounds[id(node)] = TimeRange(None, period.stop) if id(node) in states else period
+    written = {id(s): emitted for s in plan.sinks if id(s) not in states}
+    remembering = () if emitted.start is None else tuple(n for n in nodes if _remembers(n, states, traits))
+    return Reading(bounds, stops, written, remembering)
+
+
+def tells_state(plan: Plan) -> frozenset[int]:
+    """`id` of each node whose rows tell how things stand (at the end of what is read): they are updated, or have no event time."""
+    return _states(list(walk_plan(plan)))
+
+
+def _states(nodes: list[PlanNode]) -> frozenset[int]:
+    found: set[int] = set()
+    for node in nodes:
+        # a temporal join gives rows of its left side; the other one only changes how they look
+        passed = node.inputs[:1] if isinstance(node, TemporalJoin) else node.inputs
+        if any(id(i) in found for i in passed) or not node.event_time or _ends_open(node):
+            found.add(id(node))
+    return frozenset(found)
+
+
+def _ends_open(node: PlanNode) -> bool:
+    """Whether later rows would change what the node has given."""
+    match node:
+        case Scan():
+            return node_mode(node, ()) is not ChangelogMode.APPEND
+        case Deduplicate(keep=keep):
+            return keep is Keep.LAST
+        case WindowAggregate(window=GlobalWindow(), trigger=None):
+            return True
+        case _:
+            return False
+
+
+def _remembers(node: PlanNode, states: frozenset[int], traits: TraitIndex) -> bool:
+    if isinstance(node, Scan):
+        return node.event_time and id(node) in states
+    needed = zip(node.inputs, _needed(node, _ANY_RANGE, traits), strict=True)
+    return any(period.start is None and read.event_time for read, period in needed)
+
+
+def _both(one: TimeRange, other: TimeRange) -> TimeRange:
+    starts, stops = (one.start, other.start), (one.stop, other.stop)
+    return TimeRange(
+        None if None in starts else min(s for s in starts if s is not None),
+        None if None in stops else max(s for s in stops if s is not None),
+    )
+
+
+def _needed(node: PlanNode, wanted: TimeRange, traits: TraitIndex) -> tuple[TimeRange, ...]:
+    """What each input must give so that the node gives the rows wanted of it."""
+    match node:
+        case Scan() | Values():
+            return ()
+        case WindowTableFunction(window=SessionWindow()) | WindowAggregate(window=SessionWindow()):
+            # a row just at the end of a session joins it: so one that ends at `to` must see whether there is one
+            return (TimeRange(None, None if wanted.stop is None else wanted.stop + 1),)
+        case WindowAggregate():
+            return (_rows_of_windows(node.window, wanted),)
+        case WindowRank() | WindowJoin():
+            return tuple(_window_needs(i, wanted, traits) for i in node.inputs)
+        case AssignTime():
+            return (_by_column(wanted, spread(node.input, node.column, traits)),)
+        case OverAggregate():
+            return (_over_needs(node, wanted, traits),)
+        case Deduplicate() | MatchRecognize():
+            column = node.time if isinstance(node, Deduplicate) else node.order[0].column
+            return (_earlier(_by_column(wanted, spread(node.input, column, traits)), None),)
+        case IntervalJoin():
+            return _interval_needs(node, wanted, traits)
+        case TemporalJoin():
+            return _temporal_needs(node, wanted, traits)
+        case _ if isinstance(node, _SAME):
+            return tuple(wanted for _ in node.inputs)
+        case _ if isinstance(node, _WITHOUT_BOUND):
+            return tuple(_earlier(wanted, None) for _ in node.inputs)
+        case _:
+            raise InternalError(f"there is no rule for what {type(node).__name__} reads of a range")
+
+
+def _earlier(wanted: TimeRange, memory_ms: int | None) -> TimeRange:
+    """The range and what lies up to `memory_ms` before it; None: everything before."""
+    if memory_ms is None or wanted.start is None:
+        return TimeRange(None, wanted.stop)
+    return TimeRange(wanted.start - memory_ms, wanted.stop)
+
+
+def _by_column(wanted: TimeRange, spread: Spread | None) -> TimeRange:
+    """The event times of rows that have a value of the range in a time column."""
+    if spread is None:
+        return ALL_TIME
+    return TimeRange(
+        None if wanted.start is None else wanted.start - spread.after_ms,
+        None if wanted.stop is None else wanted.stop + spread.before_ms,
+    )
+
+
+def _rows_of_windows(window: WindowSpec, wanted: TimeRange) -> TimeRange:
+    """Where the rows of all windows lie that end in a range."""
+    start = None if wanted.start is None else _first_row(window, wanted.start)
+    return TimeRange(start, wanted.stop)
+
+
+def _first_row(window: WindowSpec, after: int) -> int | None:
+    """The beginning of the first window that ends after a time; None: that may be anywhere."""
+    match window:
+        case TumblingWindow(size_ms=size, offset_ms=offset):
+            return _next(after, size, offset) - size
+        case SlidingWindow(size_ms=size, slide_ms=slide, offset_ms=offset):
+            return _next(after, slide, offset + size) - size
+        case CumulativeWindow(size_ms=size, step_ms=step, offset_ms=offset):
+            return _next(_next(after, step, offset) - 1, size, offset) - size
+        case SessionWindow() | CountWindow() | GlobalWindow():
+            return None
+
+
+def _next(after: int, step: int, offset: int) -> int:
+    """The first multiple of `step`, plus `offset`, after a time.
+
+    >>> _next(9, 10, 0), _next(10, 10, 0), _next(10, 10, 3)
+    (10, 20, 13)
+    """
+    return after + step - (after - offset) % step
+
+
+def _window_needs(input: PlanNode, wanted: TimeRange, traits: TraitIndex) -> TimeRange:
+    """What closing a window reads of rows that carry it: results of windows are at its end already, others anywhere in it."""
+    if traits[input].at_window_time:
+        return wanted
+    function = window_function(input)
+    if function is None:
+        return ALL_TIME
+    return _by_column(_rows_of_windows(function.window, wanted), spread(function.input, function.time, traits))
+
+
+def _over_needs(node: OverAggregate, wanted: TimeRange, traits: TraitIndex) -> TimeRange:
+    """Rows that only come carry the time that they are ordered by; those that are updated, their own."""
+    bounded = node.frame.unit is FrameUnit.RANGE and node.frame.preceding is not None
+    needed = _earlier(wanted, node.frame.preceding if bounded else None)
+    if not node.order or traits[node.input].attribute(node.order[0].column) is not TimeDomain.EVENT:
+        return _earlier(wanted, None)
+    return _by_column(needed, spread(node.input, node.order[0].column, traits))
+
+
+def _interval_needs(node: IntervalJoin, wanted: TimeRange, traits: TraitIndex) -> tuple[TimeRange, TimeRange]:
+    """What each side needs before, and for rows that may stay without a match also after the range.
+
+    A pair has left + lower ≤ right ≤ left + upper and counts at the later of the two.
+    """
+    left_before, right_before = max(node.upper_ms, 0), max(-node.lower_ms, 0)
+    left, right = _earlier(wanted, left_before), _earlier(wanted, right_before)
+    if wanted.stop is not None:
+        if node.kind.keeps_left:
+            right = TimeRange(right.start, wanted.stop + left_before)
+        if node.kind.keeps_right:
+            left = TimeRange(left.start, wanted.stop + right_before)
+    return (
+        _by_column(left, spread(node.left, node.left_time, traits)),
+        _by_column(right, spread(node.right, node.right_time, traits)),
+    )
+
+
+def _temporal_needs(node: TemporalJoin, wanted: TimeRange, traits: TraitIndex) -> tuple[TimeRange, TimeRange]:
+    """The rows themselves, and all versions before the end of the range."""
+    history = _earlier(wanted, None)
+    if node.right_time is None:
+        return wanted, history
+    left = _by_column(wanted, spread(node.left, node.left_time, traits))
+    return left, _by_column(history, spread(node.right, node.right_time, traits))

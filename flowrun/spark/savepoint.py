@@ -1,0 +1,353 @@
+"""The hand-over from a backfill to the stream: the whole job runs up to a point in event time, and leaves its state as a savepoint."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import orjson
+
+from flowrun.api.changelog import ChangelogMode
+from flowrun.api.source import Boundedness, JsonValue, Split
+from flowrun.core.clock import SystemClock
+from flowrun.core.elements import CheckpointKind, CheckpointOptions
+from flowrun.core.record import record
+from flowrun.errors import UnsupportedPlanError
+from flowrun.graph.explain import Format, render_job_graph
+from flowrun.graph.job_graph import JobGraph, JobVertex
+from flowrun.graph.transformation import SinkTransformation, Transformation
+from flowrun.operators.source import SourceOperatorFactory, backfilled_state
+from flowrun.plan.changelog import changelog_modes
+from flowrun.plan.nodes import Plan, Sink
+from flowrun.runtime.checkpoint.assembly import JobIdentity, StartedCheckpoint, assemble
+from flowrun.runtime.checkpoint.events import StoreCheckpoint
+from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
+from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+from flowrun.spark.frame import SparkFrame
+from flowrun.spark.hosted.flows import Exchange, Flow, Sorting, frame_of, input_schemas, place_flow, run_on, stage_input
+from flowrun.spark.hosted.job import OpenVertex, SinkPlace, edges_by_result, input_flows, open_vertex
+from flowrun.spark.hosted.places import Form, Place
+from flowrun.spark.hosted.snapshotting import LeaveSnapshot, SubtaskNote
+from flowrun.spark.hosted.sources import ReadSplit, SourceRun, find_splits, read_splits
+from flowrun.spark.hosted.task import Stage
+from flowrun.spark.hosted.wire import CONTENT, EDGE, NOTE
+from flowrun.state.checkpoints import OperatorSubtaskState, PipelineText, SnapshotFigures, SubtaskSnapshot
+from flowrun.state.storage.location import resolve
+from flowrun.state.storage.names import job_slug
+from flowrun.state.storage.parquet_storage import ParquetStorage
+from flowrun.state.storage.savepoints import Savepoints
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Note = TypeVar("Note")
+
+_NUMBER = 1
+"""Of the savepoint: it begins the history of its job."""
+
+
+class CompiledJob(Protocol):
+    """A pipeline in the forms that a hand-over needs (`flowrun.runners.compile.CompiledPipeline`)."""
+
+    @property
+    def optimised(self) -> Plan:
+        """The plan that was lowered."""
+        ...
+
+    @property
+    def transformations(self) -> tuple[Transformation, ...]:
+        """Its sinks, in its order."""
+        ...
+
+    @property
+    def job_graph(self) -> JobGraph:
+        """What streams."""
+        ...
+
+    @property
+    def text(self) -> PipelineText:
+        """For resuming without its file."""
+        ...
+
+
+@record
+class SavepointWritten:
+    """A savepoint that exists: where, bytes of state, operators that have any, and seconds from the first row to the last file."""
+
+    path: str
+    bytes: int
+    operators: int
+    seconds: float
+
+
+class HandOver:
+    """A job that ran up to the end of a backfill: what its sinks got, and its state, which is no savepoint before `finish`.
+
+    Attributes:
+        outputs: each sink, in the plan's order, with the final table of its rows. To be staged before `finish`, then made visible.
+    """
+
+    def __init__(
+        self, outputs: Sequence[tuple[Sink, SparkFrame]], state: _State, started: float, kept: Sequence[DataFrame]
+    ) -> None:
+        self.outputs = tuple(outputs)
+        self._state = state
+        self._started = started
+        self._kept = tuple(kept)
+
+    def finish(self) -> SavepointWritten:
+        """Let the savepoint exist.
+
+        Raises:
+            StateError: its metadata cannot be written.
+        """
+        written = self._state.finish(self._started)
+        self._release()
+        return written
+
+    def discard(self) -> None:
+        """Remove what was written. Idempotent."""
+        self._state.discard()
+        self._release()
+
+    def _release(self) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+        self._kept = ()
+
+
+def leave_savepoint(
+    compiled: CompiledJob,
+    session: SparkSession,
+    until_ms: int,
+    directory: str,
+    *,
+    now_ms: int,
+    pipeline: PipelineText | None = None,
+) -> HandOver:
+    """Run a whole job up to a point in event time, and write the state of its operators into a savepoint.
+
+    Every vertex is a stage with as many partitions as it has subtasks: compile with the parallelism that Spark is to have
+    (`settings.parallelism`); whoever resumes may have another. Sources read what there is now. Rows whose event time is `until_ms` or
+    later are left to the stream; sources without event time are read to their end.
+
+    Args:
+        compiled: the pipeline.
+        session: with flowrun's semantics; its workers must reach `directory`.
+        until_ms: ms since the epoch.
+        directory: in which the savepoint gets a folder.
+        now_ms: processing time.
+        pipeline: what the savepoint keeps of the pipeline's text; None: `compiled.text`.
+
+    Raises:
+        UnsupportedPlanError: nothing says which rows of a source are before `until_ms`.
+        StateError: the folder cannot be made.
+        Exception: Spark's, if a task fails; nothing is left of the savepoint then.
+    """
+    for vertex in compiled.job_graph.vertices:
+        _check_source(vertex)
+    run = _Run(compiled, session, until_ms, now_ms, _State(compiled, directory, now_ms, pipeline or compiled.text))
+    try:
+        return run.to_its_end()
+    except BaseException:
+        run.discard()
+        raise
+
+
+def _check_source(vertex: JobVertex) -> None:
+    head = vertex.operators[0]
+    if head.source is None or head.source.boundedness is Boundedness.BOUNDED:
+        return
+    factory = head.factory
+    if isinstance(factory, SourceOperatorFactory) and factory.strategy is None:
+        raise UnsupportedPlanError(
+            f"'{head.name}' has no end and no event time: nothing says which of its rows belong to the backfill",
+            hint="declare a watermark for it, or bound it",
+        )
+
+
+class _State:
+    """What becomes the savepoint's metadata."""
+
+    def __init__(self, compiled: CompiledJob, directory: str, now_ms: int, pipeline: PipelineText) -> None:
+        self._graph = compiled.job_graph
+        checkpoint = self._graph.settings.checkpoint
+        root = (None if checkpoint is None else checkpoint.directory) or DEFAULT_STATE_DIRECTORY
+        self._storage = Savepoints(root, self._graph.name)
+        self._folder = "" if checkpoint is None else (resolve(root) / job_slug(self._graph.name)).uri
+        self._pipeline = pipeline
+        self._now_ms = now_ms
+        self.target = self._storage.begin(_NUMBER, CheckpointKind.SAVEPOINT, directory)
+        self.writing = ParquetStorage(resolve(self.target))
+        self.enumerators: dict[str, JsonValue] = {}
+        self._subtasks: dict[ExecutionVertexId, list[OperatorSubtaskState]] = {
+            ExecutionVertexId(v.vertex_id, i): [] for v in self._graph.vertices for i in range(v.parallelism)
+        }
+
+    def add(self, vertex_id: str, subtask: int, states: Sequence[OperatorSubtaskState]) -> None:
+        """What operators of a subtask remember."""
+        self._subtasks[ExecutionVertexId(vertex_id, subtask)] += states
+
+    def finish(self, started: float) -> SavepointWritten:
+        shown: JsonValue = orjson.loads(render_job_graph(self._graph, Format.JSON))
+        identity = JobIdentity(uuid.uuid4().hex, self._folder, self._pipeline, shown)
+        snapshots = {}
+        for subtask, states in self._subtasks.items():
+            snapshot = SubtaskSnapshot(tuple(states))
+            size = sum(f.size for f in snapshot.files)
+            snapshots[subtask] = SubtaskSnapshot(tuple(states), figures=SnapshotFigures(written_bytes=size))
+        options = CheckpointOptions(kind=CheckpointKind.SAVEPOINT, target=self.target)
+        metadata = assemble(
+            self._graph,
+            identity,
+            StartedCheckpoint(self._now_ms, options, self.enumerators),
+            StoreCheckpoint(_NUMBER, snapshots, frozenset()),
+            {},
+            SystemClock().now_ms(),
+        )
+        path = self._storage.finish(self.target, metadata)
+        operators = sum(1 for o in metadata.operators.values() if o.subtasks)
+        return SavepointWritten(path, metadata.state_bytes, operators, time.monotonic() - started)
+
+    def discard(self) -> None:
+        self._storage.discard(self.target, ())
+
+
+class _Run:
+    def __init__(self, compiled: CompiledJob, session: SparkSession, until_ms: int, now_ms: int, state: _State) -> None:
+        self._compiled = compiled
+        self._session = session
+        self._until_ms = until_ms
+        self._now_ms = now_ms
+        self._state = state
+        self._graph = compiled.job_graph
+        self._started = time.monotonic()
+        self._flows: dict[str, Flow] = {}
+        self._reached: dict[str, int | None] = {}
+        """Of each data set how far event time has come."""
+        self._taken: list[tuple[SinkPlace, Flow]] = []
+        self._kept: list[DataFrame] = []
+        modes = changelog_modes(compiled.optimised)
+        pairs = zip(compiled.transformations, compiled.optimised.sinks, strict=True)
+        self._sinks = [(t.sink, node, modes[id(node)]) for t, node in pairs if isinstance(t, SinkTransformation)]
+
+    def to_its_end(self) -> HandOver:
+        for vertex in self._graph.vertices:
+            opened = open_vertex(vertex, checked=True)
+            if vertex.operators[0].source is None:
+                self._run(opened, input_flows(vertex, self._flows), self._reached_by(vertex))
+            else:
+                rows, reached = self._read(vertex)
+                self._run(opened, [(0, rows)], (reached,))
+        outputs = []
+        for sink, node, _ in self._sinks:
+            place, flow = next((p, f) for p, f in self._taken if p.sink is sink)
+            timed = node.event_time and not place.operator.state_keys  # of a table by key nobody asks for event times
+            outputs.append((node, frame_of(flow, event_time=timed, arrival=False)))
+        return HandOver(outputs, self._state, self._started, self._kept)
+
+    def discard(self) -> None:
+        self._state.discard()
+        for frame in self._kept:
+            frame.unpersist()
+
+    def _read(self, vertex: JobVertex) -> tuple[Flow, int | None]:
+        """(a source's rows, the event time that they have reached)."""
+        head = vertex.operators[0]
+        assert head.source is not None
+        found = find_splits(head.source, vertex.parallelism, SystemClock())
+        run = SourceRun(vertex, self._graph.settings, self._now_ms, self._until_ms, found.splits)
+        stage = self._keep(read_splits(self._session, run))
+        notes = sorted(self._notes(stage, ReadSplit), key=lambda n: n.number)
+        has_strategy = isinstance(head.factory, SourceOperatorFactory) and head.factory.strategy is not None
+        until = self._until_ms if has_strategy or any(n.timed for n in notes) else None
+        left = [split for note in notes for split in note.left]
+        self._state.enumerators[head.operator_id] = found.enumerator
+        for subtask in range(vertex.parallelism):
+            own: list[Split] = left[subtask :: vertex.parallelism]
+            state = OperatorSubtaskState(head.operator_id, operator=backfilled_state(own, until))
+            self._state.add(vertex.vertex_id, subtask, [state])
+        flow = place_flow(stage, 0, head.schema, only=False)
+        return flow, None if until is None else until - 1
+
+    def _reached_by(self, vertex: JobVertex) -> tuple[int | None, ...]:
+        by_input: dict[int, list[int | None]] = {}
+        for edge in vertex.inputs:
+            by_input.setdefault(edge.input_index, []).append(self._reached[edge.data_set_id])
+        return tuple(_least(by_input[i]) for i in sorted(by_input))
+
+    def _run(self, opened: OpenVertex, inputs: list[tuple[int, Flow]], reached: tuple[int | None, ...]) -> None:
+        vertex = opened.vertex
+        data = stage_input(inputs, Exchange(vertex.parallelism), Sorting.TIME)
+        stage = Stage(
+            vertex=vertex,
+            inputs=input_schemas(inputs),
+            places=self._places(opened),
+            settings=self._graph.settings,
+            now_ms=self._now_ms,
+            ending=LeaveSnapshot(vertex, opened.sinks, reached, _NUMBER, self._state.target, self._state.writing),
+            ordered=True,
+            lags=tuple(None if r is None else max(self._until_ms - 1 - r, 0) for r in reached),
+            alone=False,
+        )
+        ran = self._keep(run_on(data, stage))
+        notes = self._notes(ran, SubtaskNote)
+        for note in notes:
+            self._state.add(vertex.vertex_id, note.subtask, note.states)
+        sinks = {place.result: place for place in opened.sinks}
+        for edge in edges_by_result(vertex):
+            flow = place_flow(ran, edge.result, edge.schema, only=False)
+            if edge.result in sinks:
+                self._taken.append((sinks[edge.result], flow))
+            else:
+                data_set = vertex.results[edge.result].data_set_id
+                self._flows[data_set] = flow
+                self._reached[data_set] = _least([note.watermarks[edge.result] for note in notes])
+
+    def _places(self, opened: OpenVertex) -> tuple[Place, ...]:
+        vertex = opened.vertex
+        sinks = {place.result: place for place in opened.sinks}
+        readers = {e.data_set_id: v for v in self._graph.vertices for e in v.inputs}
+        places = []
+        for edge in edges_by_result(vertex):
+            if edge.result in sinks:
+                places.append(self._sink_place(sinks[edge.result]))
+                continue
+            reader = readers[vertex.results[edge.result].data_set_id]
+            places.append(
+                Place(
+                    edge.schema,
+                    partitioner=edge.partitioner,
+                    channels=reader.parallelism,
+                    max_parallelism=reader.max_parallelism,
+                )
+            )
+        return tuple(places)
+
+    def _sink_place(self, place: SinkPlace) -> Place:
+        mode = next(mode for sink, _, mode in self._sinks if sink is place.sink)
+        keys = place.operator.state_keys
+        if keys is not None and keys[0]:
+            return Place(place.operator.schema, Form.NEWEST, keys=keys[0])
+        form = Form.CHANGES if mode is ChangelogMode.APPEND else Form.FINAL
+        return Place(place.operator.schema, form)
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist()
+        self._kept.append(kept)
+        return kept
+
+    def _notes(self, stage: DataFrame, kind: type[Note]) -> list[Note]:
+        """What the tasks of a stage say; this is where Spark runs it."""
+        rows = stage.where(f"{EDGE} = {NOTE}").select(CONTENT).collect()
+        notes = [pickle.loads(row[0]) for row in rows]
+        return [note for note in notes if isinstance(note, kind)]
+
+
+def _least(reached: Sequence[int | None]) -> int | None:
+    """Where event time is behind several producers; None: one of them has said nothing."""
+    known = [r for r in reached if r is not None]
+    return min(known) if known and len(known) == len(reached) else None

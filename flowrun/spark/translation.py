@@ -1,0 +1,184 @@
+"""Plan → DataFrames, node by node: natively where Spark has the node and all its functions, else by hosting the streaming operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from importlib import import_module
+from typing import TypeAlias
+
+from flowrun.core.clock import ManualClock
+from flowrun.core.record import record
+from flowrun.functions.current_time import use_clock
+from flowrun.plan.matching import MatchRecognize
+from flowrun.plan.nodes import (
+    Calc,
+    Plan,
+    PlanNode,
+    Process,
+    PythonMap,
+    Scan,
+    SideOutput,
+    Sink,
+    Split,
+    Union,
+    WindowAggregate,
+    walk_plan,
+)
+from flowrun.plan.relational import (
+    AssignTime,
+    Deduplicate,
+    Expand,
+    GroupAggregate,
+    IntervalJoin,
+    Join,
+    LookupJoin,
+    OverAggregate,
+    Rank,
+    TableFunctionCall,
+    TemporalJoin,
+    TemporalSort,
+    Unnest,
+    Values,
+    WindowJoin,
+    WindowRank,
+    WindowTableFunction,
+)
+from flowrun.spark.context import Context
+from flowrun.spark.frame import EVENT_TIME, NotNative, SparkFrame, quoted
+
+
+@record(eq=False, slots=False)
+class Translated:
+    """What a node became.
+
+    Attributes:
+        main: its rows.
+        sides: rows of its side outputs, by tag; a tag that is not in it has none (nothing is late in a batch).
+        hosted: why it runs the streaming operators; None: it is native.
+    """
+
+    main: SparkFrame
+    sides: Mapping[str, SparkFrame] = field(default_factory=dict)
+    hosted: str | None = None
+
+
+Native: TypeAlias = Callable[[PlanNode, "Inputs", Context], SparkFrame | Translated]
+"""(node, what it reads, context) → its rows. Raises `NotNative`: the node is hosted then."""
+
+# Module and function by name, below `flowrun.spark`: each family is imported when a plan has it.
+NATIVE: Mapping[type[PlanNode], str] = {
+    Scan: "input.scan:read_scan",
+    Values: "native.rows:translate_values",
+    Calc: "native.rows:translate_calc",
+    Union: "native.rows:translate_union",
+    Split: "native.rows:translate_split",
+    AssignTime: "native.rows:translate_assign_time",
+    Expand: "native.rows:translate_expand",
+    Unnest: "native.rows:translate_unnest",
+    WindowTableFunction: "native.windows:translate_window_function",
+    WindowAggregate: "native.windows:translate_window_aggregate",
+    GroupAggregate: "native.groups:translate_group_aggregate",
+    OverAggregate: "native.over:translate_over",
+    Rank: "native.ranking:translate_rank",
+    Deduplicate: "native.ranking:translate_deduplicate",
+    WindowRank: "native.ranking:translate_window_rank",
+    TemporalSort: "native.ranking:translate_temporal_sort",
+    Join: "native.joins:translate_join",
+    WindowJoin: "native.joins:translate_window_join",
+    IntervalJoin: "native.joins:translate_interval_join",
+    TemporalJoin: "native.temporal:translate_temporal_join",
+    LookupJoin: "native.lookup:translate_lookup_join",
+}
+HOSTED: Mapping[type[PlanNode], str] = {
+    PythonMap: "a Python function",
+    Process: "a Python process function",
+    TableFunctionCall: "a Python table function",
+    MatchRecognize: "Spark has no row patterns",
+}
+"""Kinds of nodes that are always hosted, and why."""
+
+
+class Inputs:
+    """What a node reads: frames in order, and the nodes behind them for those who must look further."""
+
+    def __init__(self, node: PlanNode, done: Mapping[int, Translated], stop: int | None = None) -> None:
+        self._node = node
+        self._done = done
+        self._stop = stop
+
+    @property
+    def frames(self) -> tuple[SparkFrame, ...]:
+        """One an input."""
+        return tuple(self._cut(self._done[id(i)].main) for i in self._node.inputs)
+
+    @property
+    def only(self) -> SparkFrame:
+        """That of a node with one input."""
+        (frame,) = self.frames
+        return frame
+
+    def of(self, node: PlanNode) -> Translated:
+        """What any node further up became."""
+        return self._done[id(node)]
+
+    def _cut(self, frame: SparkFrame) -> SparkFrame:
+        if self._stop is None or not frame.event_time:
+            return frame
+        return frame.where(f"{quoted(EVENT_TIME)} < {self._stop}")
+
+
+@record(eq=False, slots=False)
+class SparkPlan:
+    """A translated plan: what each node became, by `id`, and the frames of its sinks, in the plan's order."""
+
+    plan: Plan
+    nodes: Mapping[int, Translated]
+
+    @property
+    def outputs(self) -> tuple[tuple[Sink, SparkFrame], ...]:
+        """Each sink with the rows that it gets."""
+        return tuple((sink, self.nodes[id(sink)].main) for sink in self.plan.sinks)
+
+
+def translate(plan: Plan, context: Context) -> SparkPlan:
+    """The DataFrames of a plan; nothing is read or run beyond what Spark's analysis needs.
+
+    Raises:
+        UnsupportedPlanError: a node cannot run on Spark in any way; names it and what does work.
+        ConnectorError: a file or folder that a scan reads is not there.
+    """
+    done: dict[int, Translated] = {}
+    with use_clock(ManualClock(context.now_ms)):  # the time that CURRENT_TIMESTAMP and its kin are rendered with
+        for node in walk_plan(plan):
+            done[id(node)] = _translate_node(node, Inputs(node, done, context.stops.get(id(node))), context)
+    return SparkPlan(plan, done)
+
+
+def _translate_node(node: PlanNode, inputs: Inputs, context: Context) -> Translated:
+    if isinstance(node, Sink):
+        return Translated(inputs.only)
+    if isinstance(node, SideOutput):
+        return _side_output(node, inputs, context)
+    reason = HOSTED.get(type(node))
+    if reason is None:
+        module, _, function = NATIVE[type(node)].partition(":")
+        native: Native = getattr(import_module(f"flowrun.spark.{module}"), function)
+        try:
+            made = native(node, inputs, context)
+        except NotNative as missing:
+            reason = missing.reason
+        else:
+            return made if isinstance(made, Translated) else Translated(made)
+    from flowrun.spark.hosted.node import host_node  # imported here: most pipelines host nothing
+
+    return host_node(node, inputs.frames, context, reason)
+
+
+def _side_output(node: SideOutput, inputs: Inputs, context: Context) -> Translated:
+    frame = inputs.of(node.input).sides.get(node.tag)
+    if frame is None:
+        from flowrun.spark.native.rows import no_rows
+
+        frame = no_rows(node.schema, node.event_time, context)
+    return Translated(frame)

@@ -1,0 +1,110 @@
+"""Every scalar function on Spark gives what its kernel gives, row by row, or is listed as hosted."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flowrun.core.clock import ManualClock
+from flowrun.functions.current_time import use_clock
+from flowrun.functions.registry import scalar, scalar_functions
+from flowrun.plan.expressions import Call, Expression
+from flowrun.spark.expressions import spark_text
+from flowrun.spark.frame import NotNative, quoted
+from tests.spark.calls import CALLS, calls
+from tests.spark.differential import differences
+from tests.spark.grids import SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.spark.grid_fixture import Grid
+
+COLUMNS = [quoted(name) for name in SCHEMA.names]
+HOSTED = {
+    "CONVERT_TZ": "local times that a zone skips or repeats are resolved differently",
+    "FROM_BASE64": "Spark reads much that is no Base64",
+    "INITCAP": "Spark's words end at spaces only",
+    "IS_JSON": "Spark's parser accepts other texts",
+    "JSON_ARRAY": "numbers are spelled differently",
+    "JSON_ELEMENTS": "numbers are spelled differently",
+    "JSON_EXISTS": "Spark has no strict paths",
+    "JSON_LENGTH": "Spark's parser accepts other texts",
+    "JSON_OBJECT": "numbers are spelled differently",
+    "JSON_OBJECT_OF": "numbers are spelled differently",
+    "JSON_QUERY": "Spark has neither wrappers nor strict paths",
+    "JSON_QUOTE": "Spark escapes other characters",
+    "JSON_STRING": "numbers are spelled differently",
+    "JSON_TYPE": "Spark has no such function",
+    "JSON_UNQUOTE": "Spark has no such function",
+    "JSON_VALUE": "Spark gives objects as values and has no strict paths",
+    "OVERLAY": "Spark's counts positions outside of the text",
+    "PARSE_URL": "Spark refuses URLs that have parts all the same",
+    "PRINTF": "an unfit format is an error in Spark",
+    "RAND_INTEGER": "Spark has no generator with a seed a row",
+    "REGEXP_INSTR": "Spark counts UTF-16 units",
+    "STR_TO_MAP": "Spark splits empty texts",
+}
+"""Functions without a native form for any arguments, and why."""
+RANDOM = ("RAND", "UUID")
+NATIVE_CALLS = 900
+"""At least so many calls must be native, so that none falls back to hosting unnoticed."""
+
+
+def native(cases: list[tuple[str, Expression]]) -> list[tuple[str, Expression]]:
+    return [(title, expression) for title, expression in cases if is_native(expression)]
+
+
+def is_native(expression: Expression) -> bool:
+    try:
+        spark_text(expression, COLUMNS)
+    except NotNative:
+        return False
+    return True
+
+
+def test_every_function_is_called():
+    assert sorted(CALLS) == sorted(f.name for f in scalar_functions())
+
+
+@pytest.mark.parametrize("function", scalar_functions(), ids=lambda f: f.name)
+def test_every_function_is_native_or_listed_as_hosted(function):
+    made = list(calls(function))
+    found = [title for title, expression in made if is_native(expression)]
+    if function.name in HOSTED:
+        assert not found, f"{function.name} is listed as hosted"
+    elif function.name == "RAND":
+        assert scalar("RAND").spark([], [], made[0][1].type) == "rand()"
+    else:
+        assert found, f"{function.name} has no native call, and no reason in HOSTED: {[t for t, _ in made]}"
+
+
+def test_functions_give_what_their_kernels_give(grid: Grid) -> None:
+    with use_clock(ManualClock(1_709_287_110_640)):
+        cases = native([c for f in scalar_functions() if f.name not in RANDOM for c in calls(f)])
+        assert len(cases) > NATIVE_CALLS
+        assert differences(cases, grid.frame, grid.batch, SCHEMA, close=True, chunk=150) == []
+
+
+def test_generated_code_gives_the_same(grid: Grid, spark: SparkSession) -> None:
+    """Spark has two implementations of each function: one that it compiles, and one that it interprets, as the other tests do."""
+    chosen = [native(list(calls(f)))[:2] for f in scalar_functions() if f.name not in RANDOM]
+    small = grid.frame.where("place < 120").coalesce(1)
+    few = grid.batch.slice(0, 120)
+    spark.conf.set("spark.sql.codegen.factoryMode", "CODEGEN_ONLY")
+    with use_clock(ManualClock(1_709_287_110_640)):
+        cases = [case for pair in chosen for case in pair]
+        assert differences(cases, small, few, SCHEMA, close=True, chunk=40) == []
+
+
+def test_random_functions_are_random(spark: SparkSession) -> None:
+    rand, uuid = (
+        spark_text(Call(f.type_rule([]).result, f.name, ()), ()) for f in map(scalar, RANDOM) if f is not None
+    )
+    rows = spark.range(50).selectExpr(f"{rand} AS r", f"{uuid} AS u").toArrow().to_pylist()
+    assert len({row["r"] for row in rows}) == len({row["u"] for row in rows}) == 50
+    assert all(0 <= row["r"] < 1 for row in rows)
+    form = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+    assert all(form.fullmatch(row["u"]) for row in rows)

@@ -1,0 +1,142 @@
+"""Nodes on the streaming operators inside Spark tasks: each kind gives what the stream gives, whatever the order of its input."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flowrun.errors import JobFailedError
+from flowrun.plan.nodes import Plan, Scan, Sink, walk_plan
+from flowrun.spark import translation
+from flowrun.spark.failures import job_failure
+from tests.spark.plans import EVENTS, Table, spark_results, sql_plan, stream_results, yaml_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OTHERS = Table(
+    "others",
+    "k STRING, w INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND",
+    [("a", 1, "2024-01-01 00:00:31"), ("b", 2, "2024-01-01 00:00:36"), ("a", 3, "2024-01-01 00:00:34"),
+     (None, 4, "2024-01-01 00:00:40"), ("c", 5, "2024-01-01 00:00:44"), ("c", None, "2024-01-01 00:00:50")],
+)  # fmt: skip
+RATES = Table(
+    "rates",
+    "k STRING, r INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, PRIMARY KEY (k) NOT ENFORCED",
+    [("a", 10, "2024-01-01 00:00:20"), ("b", 20, "2024-01-01 00:00:20"), ("a", 11, "2024-01-01 00:00:40")],
+)
+
+QUERIES = {
+    "Calc": "SELECT k, v + 1 AS v FROM events WHERE v > 2",
+    "Union": "SELECT k, v FROM events UNION ALL SELECT k, w FROM others",
+    "Values": "SELECT * FROM (VALUES (1, 'x'), (2, 'y')) AS t (a, b)",
+    "Unnest": "SELECT v, e FROM events CROSS JOIN UNNEST(ARRAY[v, 7]) AS t (e)",
+    "Expand": "SELECT k, s, COUNT(*) AS n FROM events GROUP BY GROUPING SETS ((k), (s), ())",
+    "GroupAggregate": "SELECT k, COUNT(*) AS n, SUM(v) AS t, COUNT(DISTINCT s) AS d FROM events GROUP BY k",
+    "everything": "SELECT COUNT(*) AS n, MAX(v) AS m FROM events",
+    "distinct": "SELECT DISTINCT k, v FROM events",
+    "updating twice": "SELECT n, COUNT(*) AS c FROM (SELECT k, COUNT(*) AS n FROM events GROUP BY k) GROUP BY n",
+    "WindowAggregate": "SELECT k, window_start, COUNT(*) AS n FROM TABLE(HOP(TABLE events, DESCRIPTOR(ts), INTERVAL '5' SECOND,"
+    " INTERVAL '10' SECOND)) GROUP BY k, window_start, window_end",
+    "session": "SELECT k, window_end, SUM(v) AS n FROM TABLE(SESSION(TABLE events PARTITION BY k, DESCRIPTOR(ts),"
+    " INTERVAL '3' SECOND)) GROUP BY k, window_start, window_end",
+    "WindowTableFunction": "SELECT k, v, window_end FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '10' SECOND))",
+    "WindowRank": "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, k ORDER BY v DESC, s, d, ts) AS n"
+    " FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '10' SECOND))) WHERE n <= 2",
+    "OverAggregate": "SELECT k, v, SUM(v) OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '5' SECOND PRECEDING AND"
+    " CURRENT ROW) AS t FROM events",
+    "Rank": "SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC, s, d, ts) AS n FROM events) WHERE n <= 2",
+    "first": "SELECT k, v, s FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS n FROM events) WHERE n = 1",
+    "last": "SELECT k, v, s FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM events) WHERE n = 1",
+    "TemporalSort": "SELECT k, v FROM events ORDER BY ts",
+    "Join": "SELECT e.k, e.v, o.w FROM events AS e FULL JOIN others AS o ON e.k = o.k AND e.v > o.w",
+    "WindowJoin": "SELECT e.k, e.v, o.w FROM (SELECT * FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '10' SECOND))) AS e"
+    " LEFT JOIN (SELECT * FROM TABLE(TUMBLE(TABLE others, DESCRIPTOR(ts), INTERVAL '10' SECOND))) AS o"
+    " ON e.k = o.k AND e.window_start = o.window_start AND e.window_end = o.window_end",
+    "IntervalJoin": "SELECT e.k, e.v, o.w FROM events AS e LEFT JOIN others AS o ON e.k = o.k"
+    " AND o.ts BETWEEN e.ts - INTERVAL '2' SECOND AND e.ts + INTERVAL '4' SECOND",
+    "TemporalJoin": "SELECT e.k, e.v, r.r FROM events AS e LEFT JOIN rates FOR SYSTEM_TIME AS OF e.ts AS r ON e.k = r.k",
+    "MatchRecognize": "SELECT * FROM others MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.w AS a, B.w AS b"
+    " ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (A B) DEFINE B AS B.w > A.w)",
+}  # fmt: skip
+
+PROCESS = """
+name: buckets
+sources:
+  events:
+    connector: memory
+    table: events
+    schema: {k: STRING, v: INT, d: DOUBLE, s: STRING, ts: TIMESTAMP(3)}
+    watermark: {column: ts, delay: 5s}
+steps:
+  doubled:
+    from: events
+    map: {function: tests.spark.hosted_functions:doubled, schema: {k: STRING, v: INT, d: DOUBLE, s: STRING, ts: TIMESTAMP(3)}}
+  counted:
+    from: doubled
+    key_by: [k]
+    null_keys: drop
+    process:
+      function: tests.spark.hosted_functions:Buckets
+      with: {size_ms: 4000}
+      schema: {k: STRING, until: BIGINT, n: BIGINT}
+      side_outputs: {great: {k: STRING, until: BIGINT, n: BIGINT}}
+sinks:
+  out: {from: counted, connector: blackhole}
+  great: {from: great, connector: blackhole}
+"""
+
+
+@pytest.fixture
+def all_hosted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but scans is native."""
+    kinds = {kind: "a test" for kind in translation.NATIVE if kind is not Scan}
+    monkeypatch.setattr(translation, "HOSTED", {**kinds, **translation.HOSTED})
+
+
+def differences(spark: SparkSession, plan: Plan) -> dict[str, object]:
+    """Sink → what is missing on Spark and what is only there."""
+    found: dict[str, object] = {}
+    for sink, wanted, got in zip(plan.sinks, stream_results(plan), spark_results(spark, plan), strict=True):
+        assert wanted.rows, f"the stream gives nothing: {sink.hints.name}"
+        missing, extra = wanted.rows - got.rows, got.rows - wanted.rows
+        if (missing, extra) != (Counter(), Counter()):
+            found[f"{sink.hints.name} {type(sink.input).__name__}"] = (missing, extra)
+    return found
+
+
+@pytest.mark.usefixtures("all_hosted")
+def test_every_kind_of_node_gives_what_the_stream_gives(spark: SparkSession) -> None:
+    plan = sql_plan([EVENTS, OTHERS, RATES], ";\n".join(QUERIES.values()))
+    kinds = {type(node) for node in walk_plan(plan)} - {Scan, Sink}
+    assert not differences(spark, plan)
+    assert {k.__name__ for k in kinds} >= {name for name in QUERIES if name[0].isupper()}
+
+
+@pytest.mark.usefixtures("all_hosted")
+def test_rows_that_an_order_does_not_tell_apart_come_as_they_arrived(spark: SparkSession) -> None:
+    queries = [
+        "SELECT k, FIRST_VALUE(v) AS f, LAST_VALUE(s) AS l FROM events GROUP BY k",
+        "SELECT k, v, s FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS n FROM events WHERE v > 0) WHERE n <= 2",
+        "SELECT k, v, COUNT(*) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS n FROM events",
+    ]
+    assert not differences(spark, sql_plan([EVENTS], ";\n".join(queries)))
+
+
+def test_python_functions_with_state_timers_and_side_outputs(spark: SparkSession) -> None:
+    plan = yaml_plan(PROCESS, {"events": EVENTS.rows})
+    assert not differences(spark, plan)
+
+
+def test_a_function_that_raises_is_named_with_what_it_said(spark: SparkSession) -> None:
+    plan = yaml_plan(
+        PROCESS, {"events": [("a", 1, None, None, "2024-01-01 00:00:31"), ("b", -1, None, None, "2024-01-01 00:00:32")]}
+    )
+    with pytest.raises(Exception, match="operator 'counted'") as caught:
+        spark_results(spark, plan)
+    error = job_failure(caught.value, "sink 'out'")
+    assert isinstance(error, JobFailedError)
+    assert "operator 'counted'" in error.message
+    assert "-2 is negative" in error.message
