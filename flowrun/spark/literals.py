@@ -23,7 +23,7 @@ def literal_text(value: Any, type: DataType) -> str:
 
     >>> from flowrun.core.types import BIGINT, STRING, decimal
     >>> literal_text(5, BIGINT), literal_text(None, STRING), literal_text(1, decimal(5, 2))
-    ('5L', 'CAST(NULL AS STRING)', 'CAST(1BD AS DECIMAL(5, 2))')
+    ('5L', 'CAST(NULL AS STRING)', 'CAST(1.00BD AS DECIMAL(5, 2))')
     """
     if value is None or type.root is TypeRoot.NULL:
         return "NULL" if type.root is TypeRoot.NULL else f"CAST(NULL AS {spark_type(type)})"
