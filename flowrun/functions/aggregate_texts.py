@@ -145,12 +145,16 @@ class Variance:
 
 @record
 class Extreme:
-    """MIN or MAX."""
+    """MIN or MAX. Of a group NaN is the result only if there is nothing else; to Spark it is the greatest number."""
 
     function: str
 
     def __call__(self, rows: SparkRows, texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-        return rows.call(self.function, rows.kept(texts[0]))
+        greatest_or_least = rows.call(self.function, rows.kept(texts[0]))
+        if self.function == "min" or rows.window is not None or not types[0].is_approximate:
+            return greatest_or_least
+        number = rows.call("max", rows.kept(f"CASE WHEN NOT isnan({texts[0]}) THEN {texts[0]} END"))
+        return f"coalesce({number}, {greatest_or_least})"
 
 
 @record

@@ -9,6 +9,7 @@ import datetime as dt
 import json
 import random
 from collections import Counter
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,45 @@ def test_more_of_them(seed: int, tmp_path: Path) -> None:
 
 def check(seed: int, folder: Path) -> None:
     """One seed: make tables and a query, run both, compare."""
+    asked = ask(seed, folder)
+    chance = asked.chance
+    overrides = {
+        "settings.parallelism": str(chance.choice([1, 2, 3])),
+        "settings.batch_rows": str(chance.choice([1, 7, 64, 10_000])),
+    }
+    run_embedded(compile_pipeline(asked.pipeline, {}, overrides).job_graph)
+    asked.check_answer(str(overrides))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A random query over random tables.
+
+    Attributes:
+        query: in both dialects.
+        pipeline: the script with the query; its tables are beside it.
+        output: the folder that it writes to.
+        wanted: what a database answers.
+        chance: for what else is random.
+    """
+
+    query: Query
+    pipeline: Path
+    output: Path
+    wanted: Counter[tuple[Any, ...]]
+    chance: random.Random
+
+    def check_answer(self, settings: str) -> None:
+        """What was written adds up to what is wanted; else `settings` are shown."""
+        got = folded(self.output, self.query)
+        extra, missing = got - self.wanted, self.wanted - got
+        negative = {r: n for r, n in got.items() if n < 0}
+        shown = f"{settings}\n{self.query.flink}\n{self.query.duck}"
+        assert (extra, missing, negative) == (Counter(), Counter(), {}), shown
+
+
+def ask(seed: int, folder: Path) -> Asked:
+    """Make tables and a query into a folder."""
     chance = random.Random(seed)
     tables = random_tables(chance)
     query = Generator(chance).query()
@@ -46,20 +86,12 @@ def check(seed: int, folder: Path) -> None:
     for table in tables:
         table.write(folder)
         table.load(database)
-    form = "json" if query.append else "debezium-json"
-    sink = f"'connector'='filesystem', 'path'='{folder}/out', 'format'='{form}'"
+    output = folder / "out"
+    sink = f"'connector'='filesystem', 'path'='{output}', 'format'='{'json' if query.append else 'debezium-json'}'"
     pipeline = folder / "query.sql"
     pipeline.write_text(script(query, "\n".join(t.ddl(folder) for t in tables), sink))
-    overrides = {
-        "settings.parallelism": str(chance.choice([1, 2, 3])),
-        "settings.batch_rows": str(chance.choice([1, 7, 64, 10_000])),
-    }
     wanted = Counter(tuple(map(plain, row)) for row in database.execute(query.duck).fetchall())
-    run_embedded(compile_pipeline(pipeline, {}, overrides).job_graph)
-    got = folded(folder / "out", query)
-    extra, missing = got - wanted, wanted - got
-    negative = {r: n for r, n in got.items() if n < 0}
-    assert (extra, missing, negative) == (Counter(), Counter(), {}), f"{overrides}\n{query.flink}\n{query.duck}"
+    return Asked(query, pipeline, output, wanted, chance)
 
 
 def folded(folder: Path, query: Query) -> Counter[tuple[Any, ...]]:

@@ -1,0 +1,40 @@
+"""Random queries over random data on Spark, with shuffled sources: the answer is what DuckDB answers over the finished tables.
+
+The queries are those that the stream answers in `tests/sql/test_random_queries.py`. All run in one session.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.shuffled import run_on_spark, shuffled  # noqa: F401 - a fixture
+from tests.sql.test_random_queries import ask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEEDS = (1, 3, 4, 6, 7, 8, 9, 10, 12, 13, 14, 16, 18, 21, 24)
+SOAK_SEEDS = 4000
+
+
+@pytest.mark.usefixtures("shuffled")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_spark_answers_what_a_database_answers(seed: int, spark: SparkSession, tmp_path: Path) -> None:
+    check(seed, spark, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("shuffled")
+@pytest.mark.parametrize("seed", range(SOAK_SEEDS))
+def test_more_of_them(seed: int, spark: SparkSession, tmp_path: Path) -> None:
+    check(seed, spark, tmp_path)
+
+
+def check(seed: int, spark: SparkSession, folder: Path) -> None:
+    """One seed: make tables and a query, run both, compare."""
+    asked = ask(seed, folder)
+    run_on_spark(spark, asked.pipeline, {})
+    asked.check_answer("on Spark")
