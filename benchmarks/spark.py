@@ -21,7 +21,7 @@ from benchmarks.measuring import DATA, ENVIRONMENT, FLOWRUN, Figure
 from benchmarks.nexmark import GENERATOR, ROOT
 
 EVENTS = 10_000_000
-RUNS = 2
+RUNS = 1
 MOST = 1.2
 """How much longer than the query written by hand it may take."""
 SPARK = ["--spark-master", "local[2]", "--conf", "spark.driver.memory=4g"]

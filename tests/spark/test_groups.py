@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.spark.plans import EVENTS, NONE, ONE, assert_same
+from tests.spark.plans import EVENTS, NONE, ONE, Table, assert_same
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,3 +61,19 @@ def test_without_keys_there_is_one_group_once_there_is_a_row(spark: SparkSession
     assert all_rows.total() == one.total() == 1
     assert not filtered
     assert not nothing
+
+
+def test_nan_is_the_greatest_of_a_group_only_if_there_is_nothing_else(spark: SparkSession) -> None:
+    nan = float("nan")
+    rows = [("a", nan, 1), ("a", 1.5, 2), ("a", -2.0, 3), ("b", nan, 4), ("b", None, 5), ("c", None, 6)]
+    plain, filtered, narrow = assert_same(
+        spark,
+        [Table("numbers", "k STRING, d DOUBLE, v INT", rows)],
+        """
+        SELECT k, MIN(d), MAX(d) FROM numbers GROUP BY k;
+        SELECT MAX(d) FILTER (WHERE v > 3) FROM numbers;
+        SELECT MIN(CAST(d AS FLOAT)), MAX(CAST(d AS FLOAT)) FROM numbers;
+        """,
+    )
+    assert set(plain) == {("a", "-2", "1.5"), ("b", "NaN", "NaN"), ("c", None, None)}
+    assert (set(filtered), set(narrow)) == ({("NaN",)}, {("-2", "1.5")})

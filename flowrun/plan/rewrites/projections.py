@@ -183,7 +183,9 @@ def _prune_union(union: Union, kept: list[int], positions: dict[int, int], done:
             continue
         fields = child.node.schema.fields
         columns = tuple(ColumnRef(fields[w].type, w, fields[w].name) for w in wanted)
-        members.append(Calc(schema=schema, hints=replace(union.hints, uid=None), input=child.node, projections=columns))
+        members.append(
+            Calc(schema=schema, hints=replace(union.hints, uid=None, place=None), input=child.node, projections=columns)
+        )
     return Pruned(replace(union, schema=schema, members=tuple(members)), positions)
 
 

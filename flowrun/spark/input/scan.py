@@ -117,7 +117,9 @@ def _rows(node: Scan, physical: Physical, context: Context, *, ordered: bool) ->
         columns = [quoted(name) for name in fields]
         for text in late:
             data = data.where(text)
-    return _projected(node, data, columns, ordered=ordered, changes=physical.changes)
+    pinned = {} if physical.changes else _pinned(node, fields)
+    texts = [pinned.get(name, text) for name, text in zip(fields, columns, strict=True)]
+    return _projected(node, data, texts, ordered=ordered, changes=physical.changes)
 
 
 def _projected(node: Scan, data: DataFrame, columns: list[str], *, ordered: bool, changes: bool) -> SparkFrame:
@@ -171,6 +173,24 @@ def _conditions(node: Scan, fields: dict[str, tuple[Field, str]]) -> Iterable[_C
             text = _condition(pushed, fields[pushed.column][0].type)
             if text is not None:
                 yield _Condition(pushed.column, text, pushed.comparison in (Comparison.GE, Comparison.LT))
+
+
+def _pinned(node: Scan, fields: dict[str, tuple[Field, str]]) -> dict[str, str]:
+    """Columns of which the filters leave one value, with that value: Spark then drops the branches of computed columns, and does not
+    read what only those need.
+    """
+    pinned = {}
+    for pushed in node.filters:
+        type = fields[pushed.column][0].type if pushed.column in fields else None
+        if (
+            type is not None
+            and pushed.comparison is Comparison.EQ
+            and (type.is_integer or type.root is TypeRoot.VARCHAR)
+        ):
+            value = _value(pushed, type)
+            if value is not None:
+                pinned[pushed.column] = literal_text(value, type)
+    return pinned
 
 
 def _condition(pushed: PushedFilter, type: DataType) -> str | None:
