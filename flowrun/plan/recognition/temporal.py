@@ -107,9 +107,9 @@ def _versions(node: TemporalJoin, right: _Below, context: Context) -> _Versions:
     base = right.base
     match base:
         case Deduplicate(keep=Keep.LAST, domain=TimeDomain.EVENT) if len(base.schema) == len(base.input.schema):
-            # All rows are versions: the join needs no deduplication, which would correct instead of append. A filter above must
-            # see it, though: there a version that does not pass still ends the one before.
-            rows = base.input if not right.filters and context.appends(base.input) else base
+            # All rows are versions: the join needs no deduplication, which would correct instead of append. A version that does not
+            # pass a filter above still ends the one before: such filters are asked of the version that the join has found.
+            rows = base.input if context.appends(base.input) else base
             return _Versions(rows, right.columns, right.filters, base.keys, base.time)
         case Rank(function=RankFunction.ROW_NUMBER, first=1, last=1, rank_column=False, order=(order,)) if (
             order.descending and context.traits(base.input).attribute(order.column) is TimeDomain.EVENT
@@ -141,22 +141,36 @@ def _version_at(node: TemporalJoin, versions: _Versions, parts: Sequence[Express
     time = next(
         (i for i, c in enumerate(versions.columns) if isinstance(c, ColumnRef) and c.index == versions.time), None
     )
-    if versions.rows is not _below_calcs(right).base or time is None:
+    if versions.rows is not _below_calcs(right).base:
+        right, time, passes = _judged(node, versions)
+        rest += [] if passes is None else [passes]
+    elif time is None:
         right, time = _rebuilt(node, versions)
     sides = Sides.of(node, node.left, right)
     return _joined(node, sides, keys, rest, time, TimeDomain.EVENT)
 
 
-def _rebuilt(node: TemporalJoin, versions: _Versions) -> tuple[PlanNode, int]:
-    """The right side's columns over the versions themselves, with the position of their time."""
+def _judged(node: TemporalJoin, versions: _Versions) -> tuple[PlanNode, int, Expression | None]:
+    """The right side's columns over all versions, the position of their time, and the filters as a condition of the join."""
+    condition = conjunction(versions.filters)
+    right, time = _rebuilt(node, replace(versions, filters=()), *([] if condition is None else [condition]))
+    if condition is None:
+        return right, time, None
+    last = len(right.schema) - 1
+    return right, time, ColumnRef(condition.type, len(node.left.schema) + last, right.schema.names[last])
+
+
+def _rebuilt(node: TemporalJoin, versions: _Versions, *more: Expression) -> tuple[PlanNode, int]:
+    """The right side's columns, and at the end `more`, over the versions themselves, with the position of their time."""
     extension = Extension.of(versions.rows, auxiliary(node.hints, "versions"))
     positions = [extension.position(c) for c in versions.columns]
+    behind = [extension.position(c) for c in more]
     time = versions.time
     below = extension.build()
-    if positions == list(range(len(below.schema))) and not versions.filters:
+    if [*positions, *behind] == list(range(len(below.schema))) and not versions.filters and time in positions:
         return below, time
     names = node.right.schema.names
-    wanted = [*positions, *([] if time in positions else [time])]
+    wanted = [*positions, *([] if time in positions else [time]), *behind]
     fields = [replace(below.schema.fields[p], name=f"${i}") for i, p in enumerate(wanted)]
     fields[: len(names)] = [replace(f, name=n) for f, n in zip(fields, names, strict=False)]
     schema = type(below.schema)(tuple(fields))

@@ -34,13 +34,11 @@ def test_the_time_of_versions_need_not_be_a_column_of_the_view() -> None:
     assert plan.sinks[0].input.schema.names == ("id", "rate")
 
 
-def test_a_filter_above_the_last_rows_ends_versions() -> None:
+def test_a_filter_above_the_last_rows_is_asked_of_the_version_that_is_found() -> None:
+    """A version that does not pass ends the one before: it must be among those that the join knows."""
     view = VERSIONS.format(more="", where=" AND rate > 2")
-    assert shape(planned(view + JOINED.format(right="v", time="ts"))) == [
-        "Deduplicate last by (currency) event",
-        "Filter (rate > 2.0)",
-        "TemporalJoin left on (currency = currency) at t event",
-    ]
+    (line,) = shape(planned(view + JOINED.format(right="v", time="ts")))
+    assert line == "TemporalJoin left on (currency = currency) at ts event if $3"
 
 
 def test_other_conditions_are_tested_on_the_version() -> None:
