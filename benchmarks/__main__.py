@@ -23,25 +23,32 @@ BENCHMARKS = {
     "spark": spark.run,
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
+END = "<!-- end of figures -->"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which ones; all if none is named")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put their tables into docs/benchmarks.md")
     arguments = parser.parse_args()
-    figures: list[Figure] = []
+    all_cleared = True
     for name in arguments.names or BENCHMARKS:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
-        figures += BENCHMARKS[name]()
-    text = f"{datetime.date.today().isoformat()}, {machine()}\n\n{table(figures)}"
-    print(text)
-    if arguments.write:
-        page = PAGE.read_text()
-        start, stop = page.index(BEGIN) + len(BEGIN), page.index(END)
-        PAGE.write_text(page[:start] + "\n" + text + "\n" + page[stop:])
-    return 0 if all(f.cleared is not False for f in figures) else 1
+        figures: list[Figure] = BENCHMARKS[name]()
+        all_cleared &= all(f.cleared is not False for f in figures)
+        text = f"{datetime.date.today().isoformat()}, {machine()}\n\n{table(figures)}"
+        print(text, flush=True)
+        if arguments.write:
+            _write(name, text)
+    return 0 if all_cleared else 1
+
+
+def _write(name: str, text: str) -> None:
+    """Put a benchmark's table between its marker and the next end."""
+    page = PAGE.read_text()
+    start = page.index(f"<!-- figures: {name} -->") + len(f"<!-- figures: {name} -->")
+    stop = page.index(END, start)
+    PAGE.write_text(page[:start] + "\n" + text + "\n" + page[stop:])
 
 
 if __name__ == "__main__":

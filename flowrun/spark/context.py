@@ -10,7 +10,7 @@ from flowrun.core.record import record
 from flowrun.plan.nodes import PlanNode, Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @record
@@ -39,6 +39,7 @@ class Context:
         bounds: by `id` of a scan: the event times to read; a scan that is not in it is read whole.
         stops: by `id` of a node: only rows with an event time before this count of what it reads (see `flowrun.spark.ranges`).
         exact: whether scans leave Spark's own readers alone (see `flowrun.spark.input.exactness`).
+        kept: rows that the translation had Spark keep; who runs the plan releases them at the end.
     """
 
     session: SparkSession
@@ -48,6 +49,7 @@ class Context:
     bounds: Mapping[int, TimeRange] = field(default_factory=dict)
     stops: Mapping[int, int] = field(default_factory=dict)
     exact: bool = False
+    kept: list[DataFrame] = field(default_factory=list)
 
     def needs_arrival(self, node: PlanNode) -> bool:
         """Whether the node's rows must carry the order in which they were read."""

@@ -157,6 +157,8 @@ def _kept_rows(translated: Sequence[SparkPlan]) -> Iterator[Callable[[int], None
         yield release
     finally:
         release(len(translated[0].plan.sinks))
+        for rows in (r for each in translated for r in each.kept):
+            rows.unpersist()
 
 
 def _keep(translated: SparkPlan) -> list[tuple[int, DataFrame]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from importlib import import_module
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from flowrun.core.clock import ManualClock
 from flowrun.core.record import record
@@ -46,6 +46,9 @@ from flowrun.plan.relational import (
 )
 from flowrun.spark.context import Context
 from flowrun.spark.frame import EVENT_TIME, NotNative, SparkFrame, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @record(eq=False, slots=False)
@@ -130,10 +133,17 @@ class Inputs:
 
 @record(eq=False, slots=False)
 class SparkPlan:
-    """A translated plan: what each node became, by `id`, and the frames of its sinks, in the plan's order."""
+    """A translated plan.
+
+    Attributes:
+        plan: that was translated.
+        nodes: what each node became, by `id`.
+        kept: rows that Spark keeps for it until they are released.
+    """
 
     plan: Plan
     nodes: Mapping[int, Translated]
+    kept: Sequence[DataFrame] = ()
 
     @property
     def outputs(self) -> tuple[tuple[Sink, SparkFrame], ...]:
@@ -152,7 +162,7 @@ def translate(plan: Plan, context: Context) -> SparkPlan:
     with use_clock(ManualClock(context.now_ms)):  # the time that CURRENT_TIMESTAMP and its kin are rendered with
         for node in walk_plan(plan):
             done[id(node)] = _translate_node(node, Inputs(node, done, context.stops.get(id(node))), context)
-    return SparkPlan(plan, done)
+    return SparkPlan(plan, done, context.kept)
 
 
 def _translate_node(node: PlanNode, inputs: Inputs, context: Context) -> Translated:

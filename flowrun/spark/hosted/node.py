@@ -194,6 +194,7 @@ class _HostedNode:
         edges = edges_by_result(vertex)
         if len(edges) > 1:
             stage = stage.persist()
+            self._context.kept.append(stage)
         sinks = {s.result: s.operator.name.removeprefix("Sink: ") for s in opened.sinks}
         for edge in edges:
             flow = place_flow(stage, edge.result, edge.schema, only=len(edges) == 1)
