@@ -21,6 +21,7 @@ BENCHMARKS = {
     "back_pressure": back_pressure.run,
     "nexmark": nexmark.run,
     "spark": spark.run,
+    "spark_nexmark": spark.run_nexmark,
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 END = "<!-- end of figures -->"

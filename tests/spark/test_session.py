@@ -38,7 +38,10 @@ if TYPE_CHECKING:
         (SparkOptions(conf={"spark.sql.legacy.timeParserPolicy": "LEGACY"}), "it changes what SQL means"),
     ],
 )
-def test_wrong_options_are_errors_before_anything_starts(options: SparkOptions, says: str) -> None:
+def test_wrong_options_are_errors_before_anything_starts(
+    options: SparkOptions, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowrun.spark.session._running_context", lambda: None)  # whatever other tests have started
     with pytest.raises(OptionError) as raised:
         open_session(options)
     assert says in str(raised.value)

@@ -124,11 +124,14 @@ def test_a_range_of_a_table_of_changes_is_what_they_come_to_at_its_end(shop: Pat
     def version(user: str, limit: int, second: float) -> dict[str, Any]:
         return {"user": user, "limit": limit, "ts": moment(second)}
 
-    changes: list[dict[str, Any]] = [{"op": "c", "before": None, "after": version(u, 1, 5)} for u in "abc"]
-    for i, user in enumerate("abcab"):
-        before = version(user, i // 3 + 1, 5 if i < 3 else 100 * (i - 2))
-        changes.append({"op": "u", "before": before, "after": version(user, i // 3 + 2, 100 * (i + 1))})
-    changes.append({"op": "d", "before": version("c", 2, 300), "after": None})
+    current = {user: version(user, 1, 5) for user in "abc"}
+    changes: list[dict[str, Any]] = [{"op": "c", "before": None, "after": row} for row in current.values()]
+    for i, user in enumerate("ababc"):
+        changed = version(user, current[user]["limit"] + 1, 100 * (i + 1))
+        changes.append({"op": "u", "before": current[user], "after": changed})
+        current[user] = changed
+    # its time is the newest one: a deletion behind the watermark would meet the orders in any order
+    changes.append({"op": "d", "before": current["c"], "after": None})
     shop.joinpath("limits.json").write_text("".join(json.dumps(c) + "\n" for c in changes))
     table = """CREATE TABLE limits (`user` STRING, `limit` INT, ts TIMESTAMP(3), PRIMARY KEY (`user`) NOT ENFORCED, WATERMARK FOR ts AS ts)
       WITH ('connector'='filesystem', 'path'='${SHOP}/limits.json', 'format'='debezium-json');"""
