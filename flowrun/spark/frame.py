@@ -68,8 +68,7 @@ class SparkFrame:
 
     def project(self, texts: Sequence[str], schema: Schema) -> SparkFrame:
         """The same rows with one column of `schema` a Spark SQL expression; hidden columns stay."""
-        named = [f"{text} AS {quoted(name)}" for text, name in zip(texts, schema.names, strict=True)]
-        return replace(self, data=self.data.selectExpr(*named, *self.hidden), schema=schema)
+        return replace(self, data=self.data.selectExpr(*named(texts, schema.names), *self.hidden), schema=schema)
 
     def where(self, text: str) -> SparkFrame:
         """The rows for which a Spark SQL expression is true."""
@@ -86,6 +85,15 @@ class SparkFrame:
         plain = self.without_time()
         kept = [*plain.columns, f"{text} AS {quoted(EVENT_TIME)}", *plain.hidden]
         return replace(plain, data=plain.data.selectExpr(*kept), event_time=True)
+
+
+def named(texts: Iterable[str], names: Iterable[str]) -> list[str]:
+    """`SELECT` items that give each Spark SQL text its name.
+
+    >>> named(["1"], ["a"])
+    ['1 AS `a`']
+    """
+    return [f"{text} AS {quoted(name)}" for text, name in zip(texts, names, strict=True)]
 
 
 def renamed(names: Iterable[str], prefix: str) -> list[str]:

@@ -10,7 +10,7 @@ from flowrun.plan.relational import LookupJoin
 from flowrun.plan.tables import TableRole, usable_connector
 from flowrun.spark.context import Context
 from flowrun.spark.expressions import spark_text
-from flowrun.spark.frame import NotNative, SparkFrame, quoted
+from flowrun.spark.frame import NotNative, SparkFrame, named, quoted
 from flowrun.spark.input.scan import read_scan
 from flowrun.spark.native.sides import HOW, LEFT, RIGHT, Side, all_of
 from flowrun.spark.translation import Inputs
@@ -31,10 +31,8 @@ def translate_lookup_join(node: PlanNode, inputs: Inputs, context: Context) -> S
     left = Side(inputs.only, LEFT)
     right_names = [f"{RIGHT}{i}" for i in range(len(node.projections))]
     key_names = [f"{RIGHT}key{i}" for i in range(len(node.keys))]
-    projected = [
-        f"{spark_text(p, table.columns)} AS {quoted(n)}" for p, n in zip(node.projections, right_names, strict=True)
-    ]
-    keyed = [f"{quoted(column)} AS {quoted(n)}" for (_, column), n in zip(node.keys, key_names, strict=True)]
+    projected = named((spark_text(p, table.columns) for p in node.projections), right_names)
+    keyed = named((quoted(column) for _, column in node.keys), key_names)
     right = table.data.selectExpr(*projected, *keyed)
     conditions = [
         f"{spark_text(expression, left.columns)} = {quoted(n)}"
@@ -47,7 +45,7 @@ def translate_lookup_join(node: PlanNode, inputs: Inputs, context: Context) -> S
     rows = left.frame.data.selectExpr(*left.selected(*left.frame.hidden))
     joined = rows.join(right, functions.expr(all_of(conditions)), HOW[node.kind])
     texts = (*left.columns, *map(quoted, right_names))
-    columns = [f"{text} AS {quoted(name)}" for text, name in zip(texts, node.schema.names, strict=True)]
+    columns = named(texts, node.schema.names)
     return SparkFrame(
         joined.selectExpr(*columns, *left.frame.hidden), node.schema, left.frame.event_time, left.frame.arrival
     )

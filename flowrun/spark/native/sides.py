@@ -9,7 +9,7 @@ from flowrun.core.schema import Schema
 from flowrun.plan.expressions import Expression
 from flowrun.plan.relational import JoinKind
 from flowrun.spark.expressions import spark_text
-from flowrun.spark.frame import SparkFrame, quoted, renamed
+from flowrun.spark.frame import SparkFrame, named, quoted, renamed
 
 LEFT, RIGHT = "l$", "r$"
 
@@ -67,7 +67,7 @@ def residual(condition: Expression | None, left: Side, right: Side) -> list[str]
 def output_columns(left: Side, right: Side, kind: JoinKind, schema: Schema) -> list[str]:
     """`SELECT` items that give the columns of the join under the names of its schema."""
     columns = left.columns if kind.left_only else (*left.columns, *right.columns)
-    return [f"{text} AS {quoted(name)}" for text, name in zip(columns, schema.names, strict=True)]
+    return named(columns, schema.names)
 
 
 def all_of(conditions: Sequence[str]) -> str:

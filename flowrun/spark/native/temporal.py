@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowrun.api.changelog import ChangelogMode
+from flowrun.core.elements import RowKind
 from flowrun.core.record import record
 from flowrun.errors import UnsupportedPlanError
 from flowrun.plan.changelog import node_mode
@@ -16,7 +17,7 @@ from flowrun.plan.nodes import Calc, PlanNode, Scan, TimeDomain
 from flowrun.plan.relational import Deduplicate, Join, JoinKind, Keep, TemporalJoin
 from flowrun.spark.context import Context
 from flowrun.spark.expressions import spark_text
-from flowrun.spark.frame import ARRIVAL, EVENT_TIME, KIND, SparkFrame, quoted
+from flowrun.spark.frame import ARRIVAL, EVENT_TIME, KIND, SparkFrame, named, quoted
 from flowrun.spark.input.scan import read_changes
 from flowrun.spark.native.joins import translate_join
 from flowrun.spark.native.sides import LEFT, RIGHT, Side, residual, sides
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 _VALID = "$valid"
 """BOOLEAN: whether the version is a row, or says that the key has none from now on."""
-_DELETE = 3
-_UPDATE_BEFORE = 1
 
 
 @record(eq=False, slots=False)
@@ -60,8 +59,7 @@ def translate_temporal_join(node: PlanNode, inputs: Inputs, context: Context) ->
         theirs: list[str] = list(right.columns)
     else:
         theirs = [f"CASE WHEN {fits} THEN {column} END" for column in right.columns]
-    texts = [*left.columns, *theirs]
-    columns = [f"{text} AS {quoted(name)}" for text, name in zip(texts, node.schema.names, strict=True)]
+    columns = named([*left.columns, *theirs], node.schema.names)
     hidden = [f"coalesce(`$at`, {h}) AS {h}" if h == quoted(EVENT_TIME) else h for h in left.frame.hidden]
     return SparkFrame(joined.selectExpr(*columns, *hidden), node.schema, left.frame.event_time, left.frame.arrival)
 
@@ -86,8 +84,8 @@ def _as_of(node: TemporalJoin, left: Side, right: Side, versions: _Versions) -> 
 
     assert node.right_time is not None
     keys = [f"{LEFT}key{i}" for i in range(len(node.left_keys))]
-    left_key = [f"{left.columns[k]} AS {quoted(n)}" for k, n in zip(node.left_keys, keys, strict=True)]
-    right_key = [f"{right.columns[k]} AS {quoted(n)}" for k, n in zip(node.right_keys, keys, strict=True)]
+    left_key = named((left.columns[k] for k in node.left_keys), keys)
+    right_key = named((right.columns[k] for k in node.right_keys), keys)
     row_names, version_names = left.frame.schema.names, right.frame.schema.names
     row = ", ".join(left.columns) + "".join(f", {h}" for h in left.frame.hidden)
     version = ", ".join((*right.columns, quoted(_VALID)))
@@ -151,8 +149,8 @@ def _all_valid(frame: SparkFrame) -> _Versions:
 
 def _changes(frame: SparkFrame) -> _Versions:
     kind = quoted(KIND)
-    kept = frame.data.where(f"{kind} <> {_UPDATE_BEFORE}")
-    items = Side(frame, RIGHT).selected(quoted(ARRIVAL), f"({kind} <> {_DELETE}) AS {quoted(_VALID)}")
+    kept = frame.data.where(f"{kind} <> {RowKind.UPDATE_BEFORE.value}")
+    items = Side(frame, RIGHT).selected(quoted(ARRIVAL), f"({kind} <> {RowKind.DELETE.value}) AS {quoted(_VALID)}")
     return _Versions(frame, kept.selectExpr(*items), (quoted(ARRIVAL),))
 
 
@@ -163,7 +161,7 @@ def _calculated(node: Calc, versions: _Versions) -> _Versions:
     valid = quoted(_VALID)
     if node.condition is not None:
         valid = f"({valid} AND coalesce({spark_text(node.condition, side.columns)}, false))"
-    texts = [spark_text(p, side.columns) for p in node.projections]
-    items = [f"{t} AS {quoted(RIGHT + n)}" for t, n in zip(texts, node.schema.names, strict=True)]
+    texts = (spark_text(p, side.columns) for p in node.projections)
+    items = named(texts, (RIGHT + n for n in node.schema.names))
     data = versions.data.selectExpr(*items, *versions.newer, f"{valid} AS {quoted(_VALID)}")
     return _Versions(frame, data, versions.newer)
