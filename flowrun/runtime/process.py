@@ -6,6 +6,8 @@ with the first; with the second, handing a plain Python number to a kernel (`pc.
 
 * Arrow's jemalloc instead of its mimalloc, which asks for huge pages and keeps more of what is freed: q0 1.4 instead of 1.9, q9 3.0
   instead of 3.9, q16 3.5 instead of 3.9, q18 2.1 instead of 2.5, q20 2.3 instead of 3.0; 10 to 20 % less memory;
+* NumPy does not ask for huge pages, which the kernel must find and clear when the first byte of them is written: a join that remembers
+  10 M rows then spends 20 to 60 ns a row in the kernel instead of 100 to 190;
 * OpenBLAS's threads, which nothing here uses, spin 0.1 s before they sleep: everything takes 0.1 s less.
 """
 
@@ -26,6 +28,7 @@ _KEPT_FREE_BYTES = 256 << 20
 def prepare_environment(variables: MutableMapping[str, str] = os.environ) -> None:
     """Choose how native libraries allocate and wait, where the user has not. To be called before pyarrow and NumPy are imported."""
     variables.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # as a power of two, in cycles; 4 is the least
+    variables.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
     if _runs_on_glibc():  # builds of pyarrow for other systems may lack jemalloc
         variables.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
 

@@ -12,10 +12,11 @@ def test_native_libraries_are_told_how_to_allocate_and_wait() -> None:
     variables: dict[str, str] = {}
     prepare_environment(variables)
     assert variables["OPENBLAS_THREAD_TIMEOUT"] == "4"
+    assert variables["NUMPY_MADVISE_HUGEPAGE"] == "0"
 
 
 def test_what_the_user_chose_stays() -> None:
-    chosen = {"OPENBLAS_THREAD_TIMEOUT": "10", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    chosen = {"NUMPY_MADVISE_HUGEPAGE": "1", "OPENBLAS_THREAD_TIMEOUT": "10", "ARROW_DEFAULT_MEMORY_POOL": "system"}
     variables = dict(chosen)
     prepare_environment(variables)
     assert variables == chosen

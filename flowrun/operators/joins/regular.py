@@ -30,6 +30,7 @@ from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.joins.regular_pairs import JoinedPairs, MatchCounts, Matching, count_matches, pair_schema
 from flowrun.operators.joins.regular_side import RegularSide, SideChanges, SideSpec
+from flowrun.operators.keyed.hash_lists import SortedTags
 
 LEFT, RIGHT = 0, 1
 TABLES = ("left", "right")
@@ -148,18 +149,22 @@ class RegularJoinOperator(AbstractOperator):
             other.expire(self._now)
         changes = own.changes(batch, self._now)
         if len(changes):
-            counts = self._join(changes, own, other, input_index)
-            own.apply(changes, counts.own, self._now)
+            tags = own.tags(changes)
+            counts = self._join(changes, tags, own, other, input_index)
+            own.apply(changes, tags, counts.own, self._now)
             if counts.numbers is not None and counts.more is not None:
                 other.add_matches(counts.numbers, counts.more, self._now)
         own.compact()
         other.compact()
 
-    def _join(self, changes: SideChanges, own: RegularSide, other: RegularSide, index: int) -> MatchCounts:
+    def _join(
+        self, changes: SideChanges, tags: SortedTags, own: RegularSide, other: RegularSide, index: int
+    ) -> MatchCounts:
         """Send what changes; gives how the numbers of matches change."""
         kind = self._kind
         matching = Matching(
             changes,
+            tags,
             own,
             other,
             self._condition,

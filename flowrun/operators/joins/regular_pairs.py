@@ -11,7 +11,7 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.condition import MAX_PAIRS, Mask, PairCondition, paired
 from flowrun.operators.joins.regular_side import RegularSide, SideChanges
-from flowrun.operators.keyed.hash_lists import Pairs
+from flowrun.operators.keyed.hash_lists import Pairs, SortedTags
 from flowrun.operators.keyed.integers import Integers
 
 MAX_FOUND = 1024 * 1024
@@ -47,6 +47,7 @@ class Matching:
 
     Args:
         changes: of the side `own`.
+        tags: of the changed rows.
         schema: of the pairs.
         swapped: `own` is the right side.
         added_only: leave out the pairs of rows that go away.
@@ -56,6 +57,7 @@ class Matching:
     def __init__(
         self,
         changes: SideChanges,
+        tags: SortedTags,
         own: RegularSide,
         other: RegularSide,
         condition: PairCondition,
@@ -66,6 +68,7 @@ class Matching:
         makes_rows: bool,
     ) -> None:
         self.changes = changes
+        self._tags = tags
         self._own = own
         self._other = other
         self._condition = condition
@@ -98,12 +101,12 @@ class Matching:
         """The pairs, in parts."""
         return self._pairs() if self._found is None else iter(self._found)
 
-    def _probing(self, added_only: bool) -> Integers | None:
-        """Positions of the changed rows that are looked up; None: all."""
+    def _probing(self, added_only: bool) -> Mask | None:
+        """For each changed row whether it is looked up; None: all are."""
         chosen = self.changes.matchable
         if added_only and self.changes.adds is not None:
             chosen = self.changes.adds if chosen is None else chosen & self.changes.adds
-        return None if chosen is None or chosen.all() else np.flatnonzero(chosen)
+        return None if chosen is None or chosen.all() else chosen
 
     def _leading(self, follows: Mask) -> Integers | None:
         """For each changed row itself or, if it is the new form of a row with the same key, that row."""
@@ -111,41 +114,49 @@ class Matching:
         return np.arange(len(self.changes)) - follows if follows.any() else None
 
     def _pairs(self) -> Iterator[JoinedPairs]:
-        chosen, rows = self._chosen, self.changes.rows
-        keys = [rows.column(k) for k in self._own.spec.keys]
-        count = len(self.changes)
-        if chosen is not None:
-            keys = [k.take(pa.array(chosen)) for k in keys]
-            count = len(chosen)
+        chosen, tags = self._chosen, self._tags
+        keys = [self.changes.rows.column(k) for k in self._own.spec.keys]
         together = None
         if self._leaders is not None:
             together = self._leaders != np.arange(len(self.changes))
-            together = together if chosen is None else together[chosen]
-        for found in self._other.store.find_in_parts(keys, count, MAX_FOUND, together):
-            pairs = found if chosen is None else Pairs(chosen[found.probe], found.numbers)
-            yield from self._joined(pairs)
+        if chosen is not None:
+            keys = [k.filter(pa.array(chosen)) for k in keys]
+            tags = tags.where(chosen)
+            together = None if together is None else together[chosen]
+        positions = None if chosen is None else np.flatnonzero(chosen)
+        for found in self._other.store.find_in_parts(
+            keys, tags, MAX_FOUND, together=together, with_rows=self._makes_rows
+        ):
+            pairs = found.pairs
+            yield from self._joined(
+                pairs if positions is None else Pairs(positions[pairs.probe], pairs.numbers), found.rows
+            )
 
-    def _joined(self, pairs: Pairs) -> Iterator[JoinedPairs]:
+    def _joined(self, pairs: Pairs, theirs: pa.RecordBatch | None) -> Iterator[JoinedPairs]:
+        """Some pairs; `theirs` are their rows of the other side, if they have been read."""
         leaders = None
         if self._leaders is not None:
             leaders = self._leaders[pairs.probe]
             order = np.lexsort((pairs.numbers, leaders))  # of equals the old pair is before the new one
             pairs, leaders = Pairs(pairs.probe[order], pairs.numbers[order]), leaders[order]
+            theirs = None if theirs is None else theirs.take(pa.array(order))
         start = 0
         while start < len(pairs):
             stop = min(start + MAX_PAIRS, len(pairs))
             if leaders is not None and stop < len(pairs) and _follow(leaders[stop - 1 : stop + 1], pairs, stop - 1)[1]:
                 stop += 1
             part = Pairs(pairs.probe[start:stop], pairs.numbers[start:stop])
-            joined = self._part(part, None if leaders is None else leaders[start:stop])
+            rows = None if theirs is None else theirs.slice(start, stop - start)
+            joined = self._part(part, rows, None if leaders is None else leaders[start:stop])
             if len(joined):
                 yield joined
             start = stop
 
-    def _part(self, pairs: Pairs, leaders: Integers | None) -> JoinedPairs:
+    def _part(self, pairs: Pairs, theirs: pa.RecordBatch | None, leaders: Integers | None) -> JoinedPairs:
         rows = None
         if self._makes_rows:
-            mine, theirs = self.changes.rows.take(pa.array(pairs.probe)), self._other.store.take(pairs.numbers)
+            mine = self.changes.rows.take(pa.array(pairs.probe))
+            theirs = self._other.store.take(pairs.numbers) if theirs is None else theirs
             left, right = (theirs, mine) if self._swapped else (mine, theirs)
             rows = paired(left, right, self._schema)
             passed = self._condition.mask(rows)

@@ -14,6 +14,7 @@ from flowrun.core.schema import Schema
 from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.regular_fold import cancelled, fold
 from flowrun.operators.keyed.equality import rows_equal
+from flowrun.operators.keyed.hash_lists import SortedTags
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
 from flowrun.operators.updating.changes import added, only_adds
@@ -175,14 +176,18 @@ class RegularSide:
             same[1:] = rows_equal([k[:-1] for k in keys], [k[1:] for k in keys], len(changes) - 1)
         return same
 
-    def apply(self, changes: SideChanges, matches: Integers | None, now: int) -> None:
+    def tags(self, changes: SideChanges) -> SortedTags:
+        """What the changed rows are found by, on both sides."""
+        return self._store.key_tags([changes.rows.column(k) for k in self.spec.keys], len(changes))
+
+    def apply(self, changes: SideChanges, tags: SortedTags, matches: Integers | None, now: int) -> None:
         """Remember what was added, with the number of `matches` of each changed row, and forget what was taken away."""
         rows = changes.rows
         if changes.adds is not None:
             assert changes.numbers is not None
             self._store.remove(changes.numbers[~changes.adds])
             if not changes.adds.all():
-                rows = rows.filter(pa.array(changes.adds))
+                rows, tags = rows.filter(pa.array(changes.adds)), tags.where(changes.adds)
                 matches = None if matches is None else matches[changes.adds]
         counters: dict[str, Integers | int] = {}
         if self.spec.counts:
@@ -190,7 +195,7 @@ class RegularSide:
             counters[MATCHES_COLUMN] = matches
         if self.spec.ttl_ms:
             counters[WRITTEN_COLUMN] = now
-        numbers = self._store.append(rows, **counters)
+        numbers = self._store.append_tagged(rows, tags, counters)
         if self.spec.ttl_ms and len(numbers):
             self._writes.append((now, numbers))
 

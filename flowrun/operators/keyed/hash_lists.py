@@ -1,22 +1,29 @@
-"""Lists of row numbers by hash: growing ranges of one array, so that a key with a million rows costs no more a row than one with two.
+"""Lists of row numbers by hash, for all hashes of a batch at once, with few accesses of memory a row.
 
-Each hash owns a block of the array with room to spare; a block that is full moves to the end with twice the room. Everything is done
-for all hashes of a batch at once.
+What a batch looks up is sorted first: it then goes through memory in one direction. A hash with one number, the usual case with unique
+keys, costs the access of one cell (see `hash_cells`). The numbers of another one are a block of an array: their count, then they
+themselves, with room to spare; a block that is full moves to the end with twice the room, so that a key with a million rows costs no
+more a row than one with two.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.core.record import record
-from flowrun.operators.keyed.hash_index import HashIndex
+from flowrun.operators.keyed.hash_cells import TAG_BITS, Cells, GrowingCells
 from flowrun.operators.keyed.integers import Integers, extended, ranges
+from flowrun.state.key_groups import hash_columns
 
-Bools = npt.NDArray[np.bool_]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+_LEAST_WORDS = 4
+"""Of a block: a count and three numbers."""
 
 
 @record
@@ -34,133 +41,177 @@ class Pairs:
         return self if keep.all() else Pairs(self.probe[keep], self.numbers[keep])
 
 
-class HashLists:
-    """Hash (int64) → the numbers added under it, in the order in which they were added.
+@record
+class SortedTags:
+    """What a batch looks up.
 
-    A hash with one number, the usual case with unique keys, has no list: its number is in the index.
+    Attributes:
+        tags: hashes of `TAG_BITS` bits, ascending.
+        rows: the row of each; ascending where tags are equal.
     """
 
-    def __init__(self) -> None:
-        self._index = HashIndex()  # hash → 2 · its only number, or 1 + 2 · the slot of its list
-        self._slots = 0
-        self._start: Integers = np.zeros(0, np.int64)
-        self._length: npt.NDArray[np.int32] = np.zeros(0, np.int32)
-        self._numbers: Integers = np.zeros(0, np.int64)
-        self._used = 0
+    tags: Integers
+    rows: Integers
 
-    def add(self, hashes: Integers, numbers: Integers, alive: Bools) -> None:
-        """Add a number under each hash. `alive` says, by number, which of the numbers are still meant: others may be dropped."""
-        if not len(hashes):
-            return
-        local, distinct = _distinct(hashes)
-        ordered = firsts = numbers
-        counts = np.ones(len(distinct), np.int64)
-        if len(distinct) < len(hashes):
-            ordered, counts = numbers[np.argsort(local, kind="stable")], np.bincount(local, minlength=len(distinct))
-            firsts = ordered[np.cumsum(counts) - counts]
-        found = self._index.find_or_insert(distinct, 2 * firsts)
-        old = found >= 0
-        if not old.any() and len(distinct) == len(hashes):
-            return
-        single = old & (found & 1 == 0)
-        begins = single.copy()
-        begins[single] = alive[found[single] >> 1]  # a number that is not meant any more gives way
-        changed = single & ~begins & (counts == 1)
-        if changed.any():
-            self._index.replace(distinct[changed], 2 * firsts[changed])
-        listed = (counts > 1) | (old & ~changed)
-        if listed.any():
-            chosen = np.repeat(listed, counts)
-            self._add_to_lists(distinct[listed], counts[listed], ordered[chosen], found[listed], begins[listed], alive)
+    @classmethod
+    def of(cls, tags: Integers) -> SortedTags:
+        """The tags of rows 0, 1, …, which should be spread evenly over the range of tags."""
+        both = tags << 32
+        both |= np.arange(len(tags))
+        both.sort()  # takes half of the time that an argsort takes
+        return cls(both >> 32, both & 0xFFFFFFFF)
 
-    def _add_to_lists(
-        self, hashes: Integers, counts: Integers, numbers: Integers, found: Integers, begins: Bools, alive: Bools
-    ) -> None:
-        """Add the next `counts[i]` of the numbers to the list of hash i.
+    @classmethod
+    def of_columns(cls, columns: Sequence[pa.Array]) -> SortedTags:
+        """Those of rows: hashes over some columns, at least one.
 
-        `found` is what the index had for each, `begins` whether that is a number with which its list begins.
+        Raises:
+            DataError: a column's type cannot be a key.
         """
-        slots = found >> 1
-        fresh = (found < 0) | (found & 1 == 0)
-        if fresh.any():
-            slots[fresh] = np.arange(self._slots, self._slots + np.count_nonzero(fresh))
-            self._index.replace(hashes[fresh], 2 * slots[fresh] + 1)
-            self._slots += int(np.count_nonzero(fresh))
-            self._start = extended(self._start, self._slots, 0)
-            if len(self._length) < self._slots:
-                self._length = np.concatenate([self._length, np.zeros(len(self._start) - len(self._length), np.int32)])
+        return cls.of((hash_columns(columns) >> np.uint64(64 - TAG_BITS)).view(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.tags)
+
+    def where(self, keep: Bools) -> SortedTags:
+        """Those of some of the rows, which are numbered anew.
+
+        >>> SortedTags.of(np.array([7, 3, 7])).where(np.array([False, True, True])).rows.tolist()
+        [0, 1]
+        """
+        if keep.all():
+            return self
+        kept = keep[self.rows]
+        return SortedTags(self.tags[kept], (np.cumsum(keep) - 1)[self.rows[kept]])
+
+
+class HashLists:
+    """Tag → the numbers (below 2³¹) that were added under it, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._cells = GrowingCells()  # tag → 1 + 2 · its only number, or 2 · the word where its block begins
+        self._words: npt.NDArray[np.int32] = np.zeros(1024, np.int32)
+        self._used = 1  # the first word is the count of those without a block: 0
+
+    def add(self, tags: SortedTags, numbers: Integers, alive: Bools | None = None) -> None:
+        """Add the number of each row under its tag.
+
+        `alive` says, by number, which of all numbers are still meant: others may be dropped; None: all are.
+        """
+        if not len(tags):
+            return
+        ends = np.flatnonzero(np.append(tags.tags[1:] != tags.tags[:-1], True)) + 1
+        distinct, numbers = tags.tags[ends - 1], numbers[tags.rows]
+        self._cells.make_room(len(ends))
+        for cells, start, stop in self._cells.split(distinct):
+            before = int(ends[start - 1]) if start else 0
+            counts = np.diff(ends[start:stop], prepend=before)
+            self._add(cells, distinct[start:stop], counts, numbers[before : ends[stop - 1]], alive)
+
+    def _add(self, cells: Cells, tags: Integers, counts: Integers, numbers: Integers, alive: Bools | None) -> None:
+        """Add the next `counts[i]` of the numbers under the i-th of some distinct tags."""
+        at, found = cells.locate(tags)
+        firsts = numbers if len(numbers) == len(tags) else numbers[np.cumsum(counts) - counts]
+        references = 2 * firsts + 1
+        old = found != 0
+        single = (found & 1).astype(np.bool_)
+        if alive is not None:
+            singles = np.flatnonzero(single)
+            forgotten = singles[~alive[found[singles] >> 1]]
+            single[forgotten] = False  # a number that is not meant any more gives way
+            found[forgotten] = 0
+        listed = np.flatnonzero((counts > 1) | (found != 0))
+        if len(listed):
+            chosen = single[listed]
+            has, counts_of = found[listed] >> 1, counts[listed]
+            blocks, joining = np.where(chosen, 0, has), np.where(chosen, has, -1)
+            added = numbers
+            if len(listed) < len(tags):
+                kept = np.zeros(len(tags), np.bool_)
+                kept[listed] = True
+                added = numbers[np.repeat(kept, counts)]
+            references[listed] = 2 * self._extended(blocks, joining, counts_of, added, alive)
+        if not old.any():
+            cells.place(at, tags, references)
+            return
+        cells.replace(at[old], tags[old], references[old])
+        new = ~old
+        cells.place(at[new], tags[new], references[new])
+
+    def _extended(
+        self, blocks: Integers, joining: Integers, counts: Integers, numbers: Integers, alive: Bools | None
+    ) -> Integers:
+        """Add the next `counts[i]` of the numbers to a block, after the one that is `joining` (−1: none); where each is then.
+
+        Blocks that begin at 0 are not there yet; only they have numbers that join.
+        """
+        begins = joining >= 0
         needed = counts + begins
-        lengths = self._length[slots]
-        full = lengths + needed > _room(lengths)
-        if full.any():
-            self._grow(slots[full], needed[full], alive)
-        if begins.any():
-            first = slots[begins]
-            self._numbers[self._start[first]] = found[begins] >> 1
-            self._length[first] = 1
-        self._numbers[ranges(self._start[slots] + self._length[slots], counts)] = numbers
-        self._length[slots] += counts
+        lengths = self._words[blocks].astype(np.int64)
+        full = np.flatnonzero(lengths + needed >= _room(lengths))
+        if len(full):
+            blocks[full], lengths[full] = self._moved(blocks[full], lengths[full], needed[full], alive)
+        self._words[blocks[begins] + 1] = joining[begins]
+        lengths += begins
+        self._words[ranges(blocks + 1 + lengths, counts)] = numbers
+        self._words[blocks] = lengths + counts
+        return blocks
 
-    def find(self, hashes: Integers) -> Pairs:
-        """What was added under each hash."""
-        return self.listed(*self.located(hashes))
+    def _moved(
+        self, blocks: Integers, lengths: Integers, more: Integers, alive: Bools | None
+    ) -> tuple[Integers, Integers]:
+        """Move blocks to the end, without what is not alive, with room for `more`; (where each is, how many numbers it has)."""
+        held = self._words[ranges(blocks + 1, lengths)]
+        if alive is not None:
+            kept = alive[held]
+            owners = np.repeat(np.arange(len(blocks)), lengths)[kept]
+            held, lengths = held[kept], np.bincount(owners, minlength=len(blocks))
+        rooms = _room(lengths + more)
+        starts = self._used + np.cumsum(rooms) - rooms
+        self._used += int(rooms.sum())
+        self._words = extended(self._words, self._used, 0)
+        self._words[ranges(starts + 1, lengths)] = held
+        return starts, lengths
 
-    def located(self, hashes: Integers) -> tuple[Integers, Integers]:
-        """(where the list of each hash begins, its length), to be passed to `listed` before anything is added."""
-        found = self._index.find(hashes)
-        places = found >> 1
-        lengths = (found >= 0).astype(np.int64)
-        starts = -1 - places  # of what has no list: found below 0
-        if self._slots:
-            lists = np.flatnonzero((found >= 0) & (found & 1 == 1))
-            starts[lists] = self._start[places[lists]]
-            lengths[lists] = self._length[places[lists]]
+    def find(self, tags: SortedTags) -> Pairs:
+        """What was added under the tag of each row."""
+        return self.listed(*self.located(tags))
+
+    def located(self, tags: SortedTags) -> tuple[Integers, Integers]:
+        """(where the numbers of each row begin, how many they are), to be passed to `listed` before anything is added."""
+        every = np.empty(len(tags), np.int64)
+        for cells, start, stop in self._cells.split(tags.tags):
+            every[start:stop] = cells.locate(tags.tags[start:stop])[1]
+        found = np.empty(len(tags), np.int64)
+        found[tags.rows] = every
+        starts = -1 - (found >> 1)  # a number itself, or nothing
+        lengths = found & 1
+        if self._used > 1:
+            lists = np.flatnonzero((found != 0) & (lengths == 0))
+            blocks = found[lists] >> 1
+            starts[lists], lengths[lists] = blocks + 1, self._words[blocks]
         return starts, lengths
 
     def listed(self, starts: Integers, lengths: Integers) -> Pairs:
         """The numbers in some lists; `probe` is the position of a list among them."""
-        probe = np.repeat(np.arange(len(starts)), lengths)
-        at = ranges(starts, lengths)
+        if len(lengths) and lengths.max() <= 1:
+            probe = np.flatnonzero(lengths)
+            at = starts[probe]
+        else:
+            probe = np.repeat(np.arange(len(starts)), lengths)
+            at = ranges(starts, lengths)
         numbers = -1 - at
         lists = np.flatnonzero(at >= 0)
-        numbers[lists] = self._numbers[at[lists]]
+        numbers[lists] = self._words[at[lists]]
         return Pairs(probe, numbers)
-
-    def _grow(self, slots: Integers, more: Integers, alive: Bools) -> None:
-        """Move the lists of some slots to the end, without what is not alive, with room for `more` and as much again."""
-        had = self._length[slots].astype(np.int64)
-        old = self._numbers[ranges(self._start[slots], had)]
-        owner = np.repeat(np.arange(len(slots)), had)
-        kept = alive[old]
-        old, owner = old[kept], owner[kept]
-        lengths = np.bincount(owner, minlength=len(slots))
-        room = _room(lengths + more)
-        starts = self._used + np.cumsum(room) - room
-        self._used += int(room.sum())
-        self._numbers = extended(self._numbers, self._used, 0)
-        self._numbers[ranges(starts, lengths)] = old
-        self._start[slots], self._length[slots] = starts, lengths
 
 
 def _room(lengths: npt.NDArray[np.integer[Any]]) -> Integers:
-    """For how many numbers a block that has so many of them was made: the next power of two.
+    """Words of a block with so many numbers: the next power of two that holds their count, too; 0 if there are none.
 
-    A block is made for one more than half of its room at least, and never holds less.
-
-    >>> _room(np.array([0, 1, 2, 3, 4, 5])).tolist()
-    [0, 1, 2, 4, 4, 8]
+    >>> _room(np.array([0, 1, 2, 3, 4, 7, 8])).tolist()
+    [0, 4, 4, 4, 8, 8, 16]
     """
-    _, bits = np.frexp(np.maximum(lengths, 1) - 0.5)
+    _, bits = np.frexp(np.maximum(lengths + 1, _LEAST_WORDS) - 0.5)
     room: Integers = np.where(lengths > 0, 1 << bits.astype(np.int64), 0)
     return room
-
-
-def _distinct(hashes: Integers) -> tuple[Integers, Integers]:
-    """(for each hash its number among the distinct ones, the distinct ones in order of appearance)."""
-    ordered = np.sort(hashes)
-    if not (ordered[1:] == ordered[:-1]).any():  # costs a tenth of what is saved
-        return np.arange(len(hashes)), hashes
-    encoded = pa.array(hashes).dictionary_encode()
-    local: Integers = encoded.indices.to_numpy().astype(np.int64)
-    distinct: Integers = encoded.dictionary.to_numpy()
-    return local, distinct

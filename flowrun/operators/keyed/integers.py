@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 Integers: TypeAlias = npt.NDArray[np.int64]
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 
-def extended(values: Integers, size: int, fill: int) -> Integers:
+def extended(values: Array, size: int, fill: int) -> Array:
     """The array with room for at least `size` entries, new ones being `fill`; grows by doubling."""
     if len(values) >= size:
         return values
     room = max(size, 2 * len(values), 64)
-    grown = (
-        np.full(room, fill, np.int64) if fill else np.zeros(room, np.int64)
-    )  # zeros cost nothing until they are written
+    # zeros cost nothing until they are written
+    grown = np.full(room, fill, values.dtype) if fill else np.zeros(room, values.dtype)
     grown[: len(values)] = values
-    return grown
+    return cast(Array, grown)
 
 
 def ranges(starts: Integers, lengths: Integers) -> Integers:

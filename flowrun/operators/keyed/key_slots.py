@@ -6,7 +6,6 @@ A slot is the number of a key: state of a key is an entry of a NumPy array at it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +16,9 @@ from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.aggregation.numbering import by_appearance, first_rows
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.hash_index import HashIndex
-from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.hash_lists import HashLists, SortedTags
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_log import RowLog
-from flowrun.state.key_groups import hash_columns
 
 
 @record
@@ -45,16 +43,14 @@ class LocatedKeys:
 class KeySlots:
     """Numbers keys 0, 1, …; looks up one entry for each distinct key of a batch, never all keys.
 
-    Keys are found by their 64-bit hash and then compared; the rare keys whose hash another key has are kept in a dict.
+    Keys are found by their hash and then compared.
     """
 
     def __init__(self, codec: KeyCodec) -> None:
         self._codec = codec
         self._types = codec.types
-        self._index = HashIndex()
+        self._index = HashLists()
         self._log = RowLog()
-        self._hashes: Integers = np.zeros(0, np.int64)
-        self._collided: dict[Any, int] = {}
         self._count = 0
 
     @classmethod
@@ -83,45 +79,21 @@ class KeySlots:
         return LocatedKeys(ids, self._slots_of(pa.RecordBatch.from_arrays(encoded, names=_names(encoded)), add))
 
     def _slots_of(self, distinct: pa.RecordBatch, add: bool) -> Integers:
-        hashes = hash_columns(distinct.columns).view(np.int64)
-        found = self._index.find(hashes)
-        hits = np.flatnonzero(found >= 0)
-        clash = False
-        if len(hits):
-            stored = self._log.take(found[hits])
-            same = rows_equal(stored.columns, _rows(distinct, hits).columns, len(hits))
-            clash = not same.all()
-            found[hits[~same]] = -1
-        missing = np.flatnonzero(found < 0)
-        if len(missing) and self._collided:
-            values = _comparable(distinct.take(pa.array(missing)))
-            found[missing] = [self._collided.get(v, -1) for v in values]
-            missing = missing[found[missing] < 0]
-        if len(missing) and add:
-            found[missing] = np.arange(self._count, self._count + len(missing))
-            self._add(
-                distinct.take(pa.array(missing)), hashes[missing], clash
-            )  # a copy: it keeps no larger buffers alive
+        tags = SortedTags.of_columns(distinct.columns)
+        found = np.full(distinct.num_rows, -1, np.int64)
+        pairs = self._index.find(tags)
+        if len(pairs):
+            same = rows_equal(self._log.take(pairs.numbers).columns, _rows(distinct, pairs.probe).columns, len(pairs))
+            pairs = pairs.where(same)
+            found[pairs.probe] = pairs.numbers
+        missing = found < 0
+        if add and missing.any():
+            new = np.arange(self._count, self._count + np.count_nonzero(missing))
+            found[missing] = new
+            self._count += len(new)
+            self._log.append(distinct.filter(pa.array(missing)))  # a copy: it keeps no larger buffers alive
+            self._index.add(tags.where(missing), new)
         return found
-
-    def _add(self, keys: pa.RecordBatch, hashes: Integers, clash: bool) -> None:
-        """Keys get the next slots. `clash`: other keys may have hashes of theirs."""
-        slots = np.arange(self._count, self._count + keys.num_rows)
-        self._log.append(keys)
-        self._count += keys.num_rows
-        self._hashes = extended(self._hashes, self._count, 0)
-        self._hashes[slots] = hashes
-        ordered = np.sort(hashes)
-        if not clash and (ordered[1:] != ordered[:-1]).all():
-            self._index.insert(hashes, slots)
-            return
-        _, firsts = np.unique(hashes, return_index=True)
-        free = firsts[self._index.find(hashes[firsts]) < 0]
-        self._index.insert(hashes[free], slots[free])
-        if len(free) < len(hashes):
-            others = np.setdiff1d(np.arange(len(hashes)), free)
-            values = _comparable(keys.take(pa.array(others)))
-            self._collided.update(zip(values, slots[others].tolist(), strict=True))
 
     def keys_of(self, slots: Integers) -> list[pa.Array]:
         """Key columns of some slots."""
@@ -136,14 +108,10 @@ class KeySlots:
         kept = np.flatnonzero(keep)
         self._count = len(kept)
         if self._types:
-            renumbered = np.cumsum(keep) - 1
-            indexed = np.ones(len(keep), np.bool_)
-            indexed[list(self._collided.values())] = False
-            self._index = HashIndex()
-            self._index.insert(self._hashes[np.flatnonzero(keep & indexed)], renumbered[keep & indexed])
-            self._collided = {k: int(renumbered[s]) for k, s in self._collided.items() if keep[s]}
-            self._hashes = self._hashes[kept]
             self._log.keep(kept)
+            self._index = HashLists()
+        if self._types and len(kept):
+            self._index.add(SortedTags.of_columns(self._log.take(np.arange(len(kept))).columns), np.arange(len(kept)))
         return kept
 
 
@@ -170,20 +138,10 @@ def _keys_at(codec: KeyCodec, log: RowLog, slots: Integers) -> list[pa.Array]:
 
 
 def _rows(keys: pa.RecordBatch, positions: Integers) -> pa.RecordBatch:
-    """Rows at ascending positions."""
-    return keys if len(positions) == keys.num_rows else keys.take(pa.array(positions))
+    """Rows at some positions."""
+    every = len(positions) == keys.num_rows and np.array_equal(positions, np.arange(len(positions)))
+    return keys if every else keys.take(pa.array(positions))
 
 
 def _names(columns: Sequence[pa.Array]) -> list[str]:
     return [f"k{i}" for i in range(len(columns))]
-
-
-def _as_bits(column: pa.Array) -> pa.Array:
-    """Floats (canonical ones) as the integers of their bits, so that NaN equals itself."""
-    if pa.types.is_float64(column.type):
-        return column.view(pa.int64())
-    return column.view(pa.int32()) if pa.types.is_float32(column.type) else column
-
-
-def _comparable(keys: pa.RecordBatch) -> list[Any]:
-    return list(zip(*(_as_bits(c).to_pylist() for c in keys.columns), strict=True))

@@ -9,9 +9,14 @@ import pyarrow as pa
 
 from flowrun.operators.keyed.integers import Integers
 
-_LITTLE = 1024
-_LARGEST_BYTES = 16 << 20
-"""Chunks of a log do not grow beyond that: one that is merged holds up all other work. (Offsets of texts are 32 bits wide anyway.)"""
+_FAN_BITS = 3
+_FAN = 1 << _FAN_BITS
+"""So many chunks of about one size become one."""
+
+_SMALLEST_FULL_BYTES, _LARGEST_FULL_BYTES = 2 << 20, 16 << 20
+_MANY = 32
+"""Chunks do not grow beyond one part in so many of the log, within bounds: copies of much data cost more than chunks do, and hold up
+all other work. (Offsets of texts are 32 bits wide anyway.)"""
 
 
 class RowLog:
@@ -24,6 +29,7 @@ class RowLog:
         self._chunks: list[pa.RecordBatch] = []
         self._starts: list[int] = []
         self._rows = 0
+        self._bytes = 0
 
     def __len__(self) -> int:
         return self._rows
@@ -36,19 +42,27 @@ class RowLog:
         self._chunks.append(rows)
         self._starts.append(first)
         self._rows += rows.num_rows
-        merged = len(self._chunks)
-        size = rows.num_rows
-        size_bytes = rows.nbytes
-        while merged > 1 and self._chunks[merged - 2].num_rows <= 2 * size + _LITTLE:
-            size_bytes += self._chunks[merged - 2].nbytes
-            if size_bytes > _LARGEST_BYTES:
-                break
-            merged -= 1
-            size += self._chunks[merged - 1].num_rows
-        if merged < len(self._chunks):
-            self._chunks[merged - 1 :] = [pa.concat_batches(self._chunks[merged - 1 :])]
-            del self._starts[merged:]
+        self._bytes += rows.nbytes
+        merged = self._mergeable()
+        if merged > 1:
+            self._chunks[-merged:] = [pa.concat_batches(self._chunks[-merged:])]
+            del self._starts[len(self._chunks) :]
         return first
+
+    def _mergeable(self) -> int:
+        """How many of the last chunks are to become one: little ones at once, others when there are many of one tier."""
+        sizes = [c.num_rows for c in self._chunks[-_FAN:]]
+        tier = _tier(sizes[-1])
+        if tier == 0:
+            return 2 if len(sizes) > 1 and _tier(sizes[-2]) == 0 else 1
+        if len(sizes) < _FAN or any(_tier(s) > tier for s in sizes):
+            return 1
+        size_bytes = np.cumsum([c.nbytes for c in reversed(self._chunks[-_FAN:])])
+        return int(np.count_nonzero(size_bytes <= self._full_bytes))
+
+    @property
+    def _full_bytes(self) -> int:
+        return min(max(self._bytes // _MANY, _SMALLEST_FULL_BYTES), _LARGEST_FULL_BYTES)
 
     def view(self) -> RowLog:
         """The log as it is now; it shares the rows and never changes by itself."""
@@ -60,20 +74,22 @@ class RowLog:
         """The rows at some positions, in that order; something must have been appended before."""
         if len(self._chunks) == 1:
             return self._chunks[0].take(pa.array(positions))
-        chunk_of = np.searchsorted(np.array(self._starts), positions, side="right") - 1
-        if len(self._chunks) <= np.iinfo(np.uint16).max:
-            chunk_of = chunk_of.astype(np.uint16)  # sorted in linear time
-        order = np.argsort(chunk_of, kind="stable")
-        bounds = np.searchsorted(chunk_of[order], np.arange(len(self._chunks) + 1))
+        order = None
+        if (positions[1:] < positions[:-1]).any():
+            both = positions << 32
+            both |= np.arange(len(positions))
+            both.sort()  # takes half of the time that an argsort takes
+            positions, order = both >> 32, both & 0xFFFFFFFF
+        bounds = np.searchsorted(positions, [*self._starts, self._rows])
         parts = [
-            chunk.take(pa.array(positions[order[bounds[i] : bounds[i + 1]]] - start))
-            for i, (chunk, start) in enumerate(zip(self._chunks, self._starts, strict=True))
-            if bounds[i] < bounds[i + 1]
+            chunk.take(pa.array(positions[a:b] - start))
+            for chunk, start, a, b in zip(self._chunks, self._starts, bounds[:-1], bounds[1:], strict=True)
+            if a < b
         ]
         if not parts:
             return self._chunks[0].slice(0, 0)
         taken = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-        if (order[1:] > order[:-1]).all():
+        if order is None:
             return taken
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
@@ -91,4 +107,9 @@ class RowLog:
         if not self._chunks:
             return
         kept = self.take(positions)
-        self._chunks, self._starts, self._rows = [kept], [0], kept.num_rows
+        self._chunks, self._starts, self._rows, self._bytes = [kept], [0], kept.num_rows, kept.nbytes
+
+
+def _tier(rows: int) -> int:
+    """0 for less than 1024 rows, 1 for less than 8 times as many, and so on."""
+    return ((rows >> 10).bit_length() + _FAN_BITS - 1) // _FAN_BITS

@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, SegmentedTable, keyed_schema
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.hash_lists import Bools, HashLists, Pairs
+from flowrun.operators.keyed.hash_lists import Bools, HashLists, Pairs, SortedTags
 from flowrun.operators.keyed.integers import Integers, extended
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.state.backend.upsert_log import UpsertLog
-from flowrun.state.key_groups import hash_columns, hashable_columns, key_groups_or_zero
+from flowrun.state.key_groups import hashable_columns, key_groups_or_zero
 
 ROW_COLUMN = "__row"
 """Name of the BIGINT state column that tells rows of one key apart and orders them by arrival."""
@@ -27,6 +28,7 @@ ROW_COLUMN = "__row"
 _SPARE = 64 * 1024
 _INDEXED_AT_A_TIME = 1024 * 1024
 _COPIED_AT_ONCE = 256 * 1024
+_ROWS_AT_ONCE = 128 * 1024
 _ALIVE = "alive"
 
 
@@ -53,6 +55,14 @@ def state_names(names: Sequence[str], counters: Sequence[str] = ()) -> list[str]
             called += "_"
         free.append(called)
     return free
+
+
+@record
+class Found:
+    """Pairs of probing and remembered rows, and the remembered row of each unless that was not asked for, or they are many."""
+
+    pairs: Pairs
+    rows: pa.RecordBatch | None = None
 
 
 class RowStore:
@@ -112,8 +122,21 @@ class RowStore:
 
     # ---- rows
 
+    def key_tags(self, keys: Sequence[pa.Array], rows: int) -> SortedTags:
+        """What `rows` rows with these key columns are found by: for `append` and `find_in_parts`, here and in a store with equal keys."""
+        return _tags(keys, rows)
+
     def append(self, rows: pa.RecordBatch, **counters: Integers | int) -> Integers:
         """Remember rows; gives their numbers, which are consecutive. Counters that are not given are 0."""
+        tags = None
+        if self._indexes_keys and rows.num_rows:
+            tags = self.key_tags([rows.column(k) for k in self._keys], rows.num_rows)
+        return self.append_tagged(rows, tags, counters)
+
+    def append_tagged(
+        self, rows: pa.RecordBatch, tags: SortedTags | None, counters: Mapping[str, Integers | int]
+    ) -> Integers:
+        """Remember rows as `append` does, whose `key_tags` are known; None: they are not found by keys."""
         added = rows.num_rows
         numbers = np.arange(self._count, self._count + added)
         if not added:
@@ -128,54 +151,77 @@ class RowStore:
         self._dirty[numbers] = True
         for name, values in counters.items():
             self._values[name][numbers] = values
-        if self._indexes_keys:
-            self._by_key.add(_hashes([rows.column(k) for k in self._keys], added), numbers, self._alive)
-        if self._by_row is not None:
-            self._by_row.add(_hashes([rows.column(i) for i in self._hashed_columns], added), numbers, self._alive)
         self._live += added
+        if tags is not None:
+            self._by_key.add(tags, numbers, self._forgetting)
+        if self._by_row is not None:
+            whole = _tags([rows.column(i) for i in self._hashed_columns], added)
+            self._by_row.add(whole, numbers, self._forgetting)
         return numbers
 
     def find(self, keys: Sequence[pa.Array], rows: int) -> Pairs:
         """The remembered rows of the same key as each of `rows` probing rows, oldest first. `keys` are their key columns."""
-        return self._verified(self._by_key.find(_hashes(keys, rows)), keys)
+        return self._verified(self._by_key.find(self.key_tags(keys, rows)), keys, False).pairs
 
     def find_in_parts(
-        self, keys: Sequence[pa.Array], rows: int, most: int, together: Bools | None = None
-    ) -> Iterator[Pairs]:
+        self,
+        keys: Sequence[pa.Array],
+        tags: SortedTags,
+        most: int,
+        *,
+        together: Bools | None = None,
+        with_rows: bool = False,
+    ) -> Iterator[Found]:
         """What `find` gives, for some probing rows at a time; the store must not change meanwhile.
 
         Args:
             keys: key columns of the probing rows.
-            rows: how many there are.
+            tags: their `key_tags`.
             most: about as many pairs are made at a time, unless one row alone finds more.
             together: for each probing row whether it must be in one part with the row before it.
+            with_rows: give the rows, too, where they are few.
         """
-        starts, lengths = self._by_key.located(_hashes(keys, rows))
+        starts, lengths = self._by_key.located(tags)
         ends = np.cumsum(lengths)
         start = 0
-        while start < rows:
+        while start < len(tags):
             before = int(ends[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
-            while together is not None and stop < rows and together[stop]:
+            while together is not None and stop < len(tags) and together[stop]:
                 stop += 1
             if int(ends[stop - 1]) > before:
                 pairs = self._by_key.listed(starts[start:stop], lengths[start:stop])
-                pairs = self._verified(Pairs(pairs.probe + start if start else pairs.probe, pairs.numbers), keys)
-                if len(pairs):
-                    yield pairs
+                pairs = Pairs(pairs.probe + start if start else pairs.probe, pairs.numbers)
+                found = self._verified(pairs, keys, with_rows and len(pairs) <= _ROWS_AT_ONCE)
+                if len(found.pairs):
+                    yield found
             start = stop
 
-    def _verified(self, pairs: Pairs, keys: Sequence[pa.Array]) -> Pairs:
-        """The pairs whose rows are remembered and whose keys are equal, not only their hashes."""
-        pairs = pairs.where(self._alive[pairs.numbers])
-        if not self._keys or not len(pairs):
-            return pairs
+    def _verified(self, pairs: Pairs, keys: Sequence[pa.Array], with_rows: bool) -> Found:
+        """The pairs whose rows are remembered and whose keys are equal, not only their tags."""
+        pairs = self._remembered(pairs)
         for key, null_safe in zip(keys, self._null_safe, strict=True):
             if key.null_count and not null_safe:
                 pairs = pairs.where(key.is_valid().to_numpy(zero_copy_only=False)[pairs.probe])
-        stored = self._rows.take_columns(pairs.numbers, self._keys)
+        if not len(pairs):
+            return Found(pairs)
+        rows = self._rows.take(pairs.numbers) if with_rows else None
+        stored = self._rows.take_columns(pairs.numbers, self._keys) if rows is None else rows.select(self._keys).columns
         probing = [k.take(pa.array(pairs.probe)) for k in keys]
-        return pairs.where(rows_equal(stored, probing, len(pairs)))
+        same = rows_equal(stored, probing, len(pairs))
+        if not same.all():
+            pairs = pairs.where(same)
+            rows = None if rows is None else rows.filter(pa.array(same))
+        return Found(pairs, rows)
+
+    def _remembered(self, pairs: Pairs) -> Pairs:
+        """The pairs whose rows are not forgotten."""
+        return pairs if self._forgetting is None else pairs.where(self._alive[pairs.numbers])
+
+    @property
+    def _forgetting(self) -> Bools | None:
+        """By number, which rows are remembered; None: all are."""
+        return None if self._live == self._count else self._alive
 
     def find_equal(self, rows: pa.RecordBatch) -> Integers:
         """For each row the number of a remembered row that equals it, −1 if there is none (left); each is given once.
@@ -185,8 +231,8 @@ class RowStore:
         if self._by_row is None:
             self._by_row = self._indexed(self._hashed_columns)
         found = np.full(rows.num_rows, -1, np.int64)
-        pairs = self._by_row.find(_hashes([rows.column(i) for i in self._hashed_columns], rows.num_rows))
-        pairs = pairs.where(self._alive[pairs.numbers])
+        pairs = self._by_row.find(_tags([rows.column(i) for i in self._hashed_columns], rows.num_rows))
+        pairs = self._remembered(pairs)
         if not len(pairs):
             return found
         stored = self._rows.take(pairs.numbers).columns
@@ -261,7 +307,7 @@ class RowStore:
         live = self.live()
         for start in range(0, len(live), _INDEXED_AT_A_TIME):
             numbers = live[start : start + _INDEXED_AT_A_TIME]
-            index.add(_hashes(self._rows.take_columns(numbers, columns), len(numbers)), numbers, self._alive)
+            index.add(_tags(self._rows.take_columns(numbers, columns), len(numbers)), numbers)
         return index
 
     # ---- snapshots
@@ -387,9 +433,9 @@ class _Capture:
         return self._read
 
 
-def _hashes(columns: Sequence[pa.Array], rows: int) -> Integers:
-    """A hash of each of `rows` rows over some columns; one for all without columns."""
-    return hash_columns(columns).view(np.int64) if columns else np.zeros(rows, np.int64)
+def _tags(columns: Sequence[pa.Array], rows: int) -> SortedTags:
+    """Tags of `rows` rows over some columns; one for all without columns."""
+    return SortedTags.of_columns(columns) if columns else SortedTags(np.zeros(rows, np.int64), np.arange(rows))
 
 
 def _each_once(pairs: Pairs, found: Integers) -> Integers:

@@ -16,7 +16,8 @@ from flowrun.core.record import record
 from flowrun.operators.aggregation.inputs import ArgumentReader
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.aggregation.numbering import first_rows
-from flowrun.operators.keyed.hash_lists import HashLists
+from flowrun.operators.keyed.hash_cells import TAG_BITS
+from flowrun.operators.keyed.hash_lists import HashLists, SortedTags
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.updating.group_feeds import SetRows, summed_by
@@ -25,6 +26,8 @@ from flowrun.operators.updating.slot_words import Bools, Words
 from flowrun.state.key_groups import key_groups_or_zero
 
 _OWNER = 0
+_SPREADING = 0x9E3779B1
+"""Odd, so that multiplied by it different numbers stay different modulo 2³¹: the golden ratio spreads them evenly (Knuth)."""
 
 
 @record
@@ -90,7 +93,6 @@ class ValueSetTable:
         names = [*schema.names[1 : 1 + key_count], schema.names[1 + key_count]]
         self._table = SlotTable(KeySlots(codec), (0,) * (1 + counters), schema, names)
         self._by_group = HashLists() if searchable else None
-        self._always = np.zeros(0, np.bool_)
 
     def __len__(self) -> int:
         return self._table.live
@@ -142,9 +144,7 @@ class ValueSetTable:
     def _index(self, entries: Integers, owners: Integers, known: int) -> None:
         assert self._by_group is not None
         new = entries >= known
-        if len(self._always) < len(self._table):
-            self._always = np.ones(2 * len(self._table), np.bool_)
-        self._by_group.add(owners[new], entries[new], self._always)
+        self._by_group.add(_tags(owners[new]), entries[new])
 
     def _put(self, entries: Integers, before: Words, counts: Words, changed: Bools) -> None:
         if not changed.all():
@@ -159,14 +159,14 @@ class ValueSetTable:
     def of_groups(self, groups: Integers, counter: int) -> tuple[Integers, pa.Array]:
         """(position of the group, value) for each value of some groups that a counter counts. Reads all entries of the groups."""
         assert self._by_group is not None
-        pairs = self._by_group.find(groups)
+        pairs = self._by_group.find(_tags(groups))
         pairs = pairs.where(self._table.words.get(pairs.numbers)[:, 1 + counter] > 0)
         return pairs.probe, self._values(self._table.keys.view(), pairs.numbers)
 
     def purge(self, groups: Integers) -> None:
         """Forget all values of some groups."""
         assert self._by_group is not None
-        pairs = self._by_group.find(groups)
+        pairs = self._by_group.find(_tags(groups))
         pairs = pairs.where(self._table.is_alive(pairs.numbers))
         if len(pairs):
             before = self._table.words.get(pairs.numbers)
@@ -269,3 +269,8 @@ def _state_rows(
     numbers = key_groups_or_zero(columns, len(owners), max_parallelism)
     counts = [pa.array(np.ascontiguousarray(words[:, 1 + i])) for i in range(words.shape[1] - 1)]
     return [pa.array(numbers), *columns, keys.keys_of(entries)[1], *counts]
+
+
+def _tags(groups: Integers) -> SortedTags:
+    """Tags of slots of groups, each of which has one of its own."""
+    return SortedTags.of(groups * _SPREADING & (1 << TAG_BITS) - 1)

@@ -164,7 +164,12 @@ def _check(store: RowStore, numbers: np.ndarray[Any, Any], model: list[list[Any]
     found = _rows(store.take(pairs.numbers))
     assert [[f for f, p in zip(found, pairs.probe, strict=True) if p == i] for i in range(4)] == wanted
     together = np.array([False, False, True, False])
-    parts = list(store.find_in_parts([pa.array(keys, pa.int64())], 4, 2, together))
+    columns = [pa.array(keys, pa.int64())]
+    found_in_parts = list(
+        store.find_in_parts(columns, store.key_tags(columns, 4), 2, together=together, with_rows=True)
+    )
+    parts = [f.pairs for f in found_in_parts]
+    assert [_rows(f.rows) for f in found_in_parts] == [_rows(store.take(p.numbers)) for p in parts]
     assert np.concatenate([[], *(p.probe for p in parts)]).tolist() == pairs.probe.tolist()
     assert np.concatenate([[], *(p.numbers for p in parts)]).tolist() == pairs.numbers.tolist()
     assert sum(1 in p.probe or 2 in p.probe for p in parts) <= 1
