@@ -14,18 +14,17 @@ import pyarrow as pa
 
 from flowrun.api.changelog import ChangelogMode, ChangesTaken
 from flowrun.api.connector import Connector, TableDefinition
-from flowrun.api.operator import InputStatus
 from flowrun.api.sink import SinkWriter, WriterContext
 from flowrun.api.source import (
     Boundedness,
     Delivery,
     JsonValue,
     ReaderContext,
-    SourceOutput,
     SourceReader,
     Split,
     SplitEnumerator,
 )
+from flowrun.connectors.held_rows import HeldRowsReader
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.clock import Clock
@@ -93,61 +92,15 @@ class MemorySource:
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
         """One split a partition."""
-        splits = [Split(f"{self.table}-{i}", {"partition": i, "batch": 0}) for i in range(len(_inputs[self.table]))]
+        splits = [Split(f"{self.table}-{i}", {"partition": i}) for i in range(len(_inputs[self.table]))]
         return ListedSplitEnumerator(splits, restored)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Emits the batches as they were put."""
-        return _MemoryReader(self, context)
+        """Emits the batches as they were put, cut where they are larger than asked for."""
+        return HeldRowsReader(self.schema, self._batches, context)
 
-
-class _MemoryReader:
-    def __init__(self, source: MemorySource, context: ReaderContext) -> None:
-        self._source = source
-        self._context = context
-        self._splits: list[Split] = []
-        self._no_more = False
-
-    def start(self) -> None:
-        """Ask for a partition unless one was restored."""
-        if not self._splits:
-            self._context.request_split()
-
-    def poll(self, output: SourceOutput) -> InputStatus:
-        """Emit one batch."""
-        if not self._splits:
-            return InputStatus.END_OF_INPUT if self._no_more else InputStatus.NOTHING_AVAILABLE
-        split = self._splits[0]
-        position = cast(dict[str, int], dict(split.position))
-        batches = _inputs[self._source.table][position["partition"]]
-        if position["batch"] < len(batches):
-            batch = batches[position["batch"]]
-            columns = batch.columns.select(self._source.schema.names).cast(self._source.schema.arrow)
-            output.emit(batch.with_columns(columns), split.split_id)
-            self._splits[0] = Split(split.split_id, {**position, "batch": position["batch"] + 1})
-        if position["batch"] + 1 >= len(batches):
-            self._splits.pop(0)
-            if not self._splits:
-                self._context.request_split()
-        return InputStatus.MORE_AVAILABLE
-
-    def add_splits(self, splits: Sequence[Split]) -> None:
-        """More partitions to read."""
-        self._splits.extend(splits)
-
-    def notify_no_more_splits(self) -> None:
-        """All partitions were dealt out."""
-        self._no_more = True
-
-    def snapshot(self) -> Sequence[Split]:
-        """Partitions not read to their end, with the next batch."""
-        return tuple(self._splits)
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Nothing outside to tell."""
-
-    def close(self) -> None:
-        """Nothing to release."""
+    def _batches(self, split: Split) -> tuple[RecordBatch, ...]:
+        return _inputs[self.table][cast(int, split.position["partition"])]
 
 
 @record

@@ -145,13 +145,13 @@ class Variance:
 
 @record
 class Extreme:
-    """MIN or MAX. Of a group NaN is the result only if there is nothing else; to Spark it is the greatest number."""
+    """MIN or MAX. NaN is the result only if there is nothing else; to Spark it is the greatest number."""
 
     function: str
 
     def __call__(self, rows: SparkRows, texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
         greatest_or_least = rows.call(self.function, rows.kept(texts[0]))
-        if self.function == "min" or rows.window is not None or not types[0].is_approximate:
+        if self.function == "min" or not types[0].is_approximate:
             return greatest_or_least
         number = rows.call("max", rows.kept(f"CASE WHEN NOT isnan({texts[0]}) THEN {texts[0]} END"))
         return f"coalesce({number}, {greatest_or_least})"
@@ -167,7 +167,7 @@ class End:
         self, rows: SparkRows, texts: Sequence[str], types: Sequence[DataType], result: DataType
     ) -> str | None:
         value = texts[0]
-        if self.last and rows.distinct:  # equal values count where they come first; in a frame, where they still are
+        if self.last and rows.distinct:  # equal values count where they come first
             hosted = rows.window is not None or _holds_map(types[0])
             return None if hosted else f"try_element_at({rows.values(value)}, -1)"
         if rows.order is None:

@@ -18,6 +18,7 @@ from flowrun.errors import ExpressionError
 from flowrun.functions import aggregate_kernels as kernels
 from flowrun.functions import aggregate_texts as texts
 from flowrun.functions.contract import AggregateFunction, AggregateText, Argument
+from flowrun.functions.percentiles import PERCENTILES
 
 Resolved = tuple[tuple[DataType, ...], AggregateKernel]
 Resolve = Callable[[str, DataType], AggregateKernel]
@@ -210,5 +211,6 @@ AGGREGATES = (
     _one("SINGLE_VALUE", _anything, "a value", _single,
          "The only value; an error if there are several. What a subquery used as a value must give.",
          texts.single_text),
+    *PERCENTILES,
 )  # fmt: skip
 """All aggregates."""

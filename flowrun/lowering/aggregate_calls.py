@@ -7,10 +7,10 @@ from dataclasses import replace
 from flowrun.api.aggregate import AggregateKernel, BoundAggregate, UserAggregate
 from flowrun.core.types import TypeRoot
 from flowrun.errors import InternalError
-from flowrun.functions.contract import Argument
 from flowrun.functions.registry import aggregate
 from flowrun.operators.aggregation.user_aggregates import user_kernel
-from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, Literal
+from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression
+from flowrun.plan.folding import argument_of
 
 
 def bound_aggregate(call: AggregateCall) -> BoundAggregate:
@@ -33,8 +33,7 @@ def aggregate_kernel(call: AggregateCall) -> AggregateKernel:
     function = aggregate(call.function)
     if function is None:
         raise InternalError(f"the aggregate {call.function} is not registered")
-    arguments = [Argument(a.type, getattr(a, "value", None), isinstance(a, Literal)) for a in call.arguments]
-    _, kernel = function.type_rule(arguments)
+    _, kernel = function.type_rule([argument_of(a) for a in call.arguments])
     # the call may be of a type that does not follow from its cast arguments: a variance of integers is an integer
     return kernel if kernel.result == call.type else replace(kernel, result=call.type)
 

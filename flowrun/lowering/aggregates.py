@@ -8,6 +8,7 @@ from flowrun.lowering.aggregate_calls import bound_aggregate
 from flowrun.lowering.change_order import keep_changes_in_order
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed, producing_parallelism
+from flowrun.lowering.settings import state_ttl_ms
 from flowrun.operators.updating.group_factories import GroupAggregateFactory, LocalGroupAggregateFactory
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import GroupAggregate
@@ -36,7 +37,7 @@ def lower_group_aggregate(node: PlanNode, inputs: Inputs, settings: Settings) ->
         node.schema,
         retracting=retracting,
         partial_input=merges,
-        ttl_ms=settings.state_ttl_ms,
+        ttl_ms=state_ttl_ms(node.hints, settings),
     )
     return keyed(node, factory, source, keys, _NAME)
 

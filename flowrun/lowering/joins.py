@@ -6,6 +6,7 @@ from flowrun.errors import InternalError
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed_pair
+from flowrun.lowering.settings import state_ttl_ms
 from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.regular import RegularJoinFactory
 from flowrun.operators.joins.window import WindowJoinFactory
@@ -25,7 +26,7 @@ def lower_join(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
         kind=JoinKind(node.kind.value),
         null_safe=node.null_safe,
         condition=predicate_of(node.condition),
-        ttl_ms=settings.state_ttl_ms,
+        ttl_ms=(state_ttl_ms(node.hints, settings, 0), state_ttl_ms(node.hints, settings, 1)),
         name=node.hints.name or "join",
     )
     return keyed_pair(node, factory, inputs.transformations, (node.left_keys, node.right_keys), "join")

@@ -28,7 +28,7 @@ def lower_over(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
     assert isinstance(node, OverAggregate)
     calls = tuple(_call(c) for c in node.calls)
     unit = FrameUnit(node.frame.unit.value)
-    if inputs.changing:
+    if inputs.changing or node.corrects:
         order = order_keys(node, node.input.schema, node.order)
         preceding = node.frame.preceding
         if unit is FrameUnit.RANGE and preceding is not None:

@@ -10,6 +10,7 @@ from flowrun.errors import InternalError, UnsupportedPlanError
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed
+from flowrun.lowering.settings import state_ttl_ms
 from flowrun.operators.ranking.factories import (
     GREATEST_RANK,
     DeduplicateFactory,
@@ -42,7 +43,7 @@ def lower_rank(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
         last=min(node.last, GREATEST_RANK),
         rank_column=node.rank_column,
         retracting=inputs.changing,
-        ttl_ms=settings.state_ttl_ms,
+        ttl_ms=state_ttl_ms(node.hints, settings),
     )
     return keyed(node, factory, inputs.only, node.partition, "rank")
 
@@ -59,7 +60,7 @@ def lower_deduplicate(node: PlanNode, inputs: Inputs, settings: Settings) -> Tra
         time=node.time if node.domain is TimeDomain.EVENT else None,
         keep_last=node.keep is Keep.LAST,
         rank_column=node.rank_column,
-        ttl_ms=settings.state_ttl_ms,
+        ttl_ms=state_ttl_ms(node.hints, settings),
     )
     return keyed(node, factory, inputs.only, node.keys, "deduplicate")
 

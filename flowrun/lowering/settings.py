@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowrun.graph.job_graph import JobSettings
 from flowrun.graph.stream_graph import GraphSettings
-from flowrun.plan.nodes import Settings
+from flowrun.plan.nodes import NodeHints, Settings
 
 
 def graph_settings(settings: Settings) -> GraphSettings:
@@ -22,3 +22,13 @@ def graph_settings(settings: Settings) -> GraphSettings:
             restart=settings.restart,
         ),
     )
+
+
+def state_ttl_ms(hints: NodeHints, settings: Settings, input: int = 0) -> int:
+    """How long what a node keeps of one of its inputs lives, ms; 0: for ever. What the user said of the node comes before the settings.
+
+    >>> state_ttl_ms(NodeHints(state_ttl_ms=(None, 5)), Settings(state_ttl_ms=9), 1)
+    5
+    """
+    own = hints.state_ttl_ms[input] if hints.state_ttl_ms else None
+    return settings.state_ttl_ms if own is None else own

@@ -8,6 +8,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BOOLEAN, row
 from flowrun.plan.expressions import AggregateCall, Call, ColumnRef, Expression, Literal
 from flowrun.plan.fallibility import is_deterministic
+from flowrun.plan.folding import argument_of
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, SideOutput, WindowAggregate, walk_plan
 from flowrun.plan.relational import GroupAggregate, OverAggregate
 from flowrun.plan.rewrites.calcs import merge_calcs, remove_identity_calcs
@@ -139,7 +140,7 @@ def _over_columns(call: AggregateCall, columns: _Columns) -> AggregateCall:
         call,
         arguments=(
             *(_reference(a, columns) for a in first),
-            *(a if isinstance(a, Literal) else _reference(a, columns) for a in rest),
+            *(a if argument_of(a).is_literal else _reference(a, columns) for a in rest),
         ),
         filter=_reference(call.filter, columns) if call.filter is not None else None,
         argument_text=", ".join(map(str, call.arguments if call.reference is not None else first)),

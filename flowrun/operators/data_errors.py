@@ -8,6 +8,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.elements import timestamps_from_column
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError
 
@@ -83,6 +84,24 @@ def first_null(column: pa.Array) -> int:
     """Position of the first NULL of a column that has one."""
     position: int = pc.index(column.is_null(), True).as_py()
     return position
+
+
+def required_times(rows: pa.RecordBatch, position: int, name: str) -> pa.Int64Array:
+    """The event times in a column (TIMESTAMP or TIMESTAMP_LTZ) of rows that operator `name` gets, ms.
+
+    Raises:
+        DataError: one is NULL; names the row.
+    """
+    times = timestamps_from_column(rows.column(position))
+    if times.null_count:
+        row = first_null(times)
+        column = rows.schema.names[position]
+        raise DataError(
+            f"'{name}': the time attribute '{column}' must not be NULL, but it is in row {row} {describe_row(rows, row)}",
+            row=row,
+            hint=f"drop such rows before: WHERE {column} IS NOT NULL",
+        )
+    return times
 
 
 class NotNullCheck:

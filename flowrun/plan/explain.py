@@ -139,6 +139,9 @@ def _title(node: PlanNode) -> str:
     marks += [f"parallelism={node.hints.parallelism}"] if node.hints.parallelism else []
     marks += [f"slot_sharing_group={node.hints.slot_sharing_group}"] if node.hints.slot_sharing_group else []
     marks += [] if node.hints.chaining else ["chaining=off"]
+    if node.hints.state_ttl_ms:
+        times = ("default" if t is None else format_duration(t) for t in node.hints.state_ttl_ms)
+        marks.append(f"state_ttl={'/'.join(times)}")
     return f"{_kind(node)}{name}" + (f" [{', '.join(marks)}]" if marks else "")
 
 

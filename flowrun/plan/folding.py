@@ -10,6 +10,7 @@ import pyarrow as pa
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError
 from flowrun.functions.casts import cast_datum
+from flowrun.functions.contract import Argument
 from flowrun.functions.registry import scalar
 from flowrun.plan.expressions import (
     And,
@@ -24,7 +25,7 @@ from flowrun.plan.expressions import (
 )
 from flowrun.plan.fallibility import is_constant, is_deterministic, may_fail
 
-__all__ = ["fold_constants", "is_constant", "literal_value"]
+__all__ = ["argument_of", "fold_constants", "is_constant", "literal_value"]
 
 
 def fold_constants(expression: Expression) -> Expression:
@@ -37,6 +38,17 @@ def fold_constants(expression: Expression) -> Expression:
     '3'
     """
     return transform(expression, _fold_node)
+
+
+def argument_of(expression: Expression) -> Argument:
+    """What a type rule may know of an aggregate's argument: its type, and its value if it is a constant or an ARRAY of constants."""
+    match expression:
+        case Literal(type=type, value=value):
+            return Argument(type, value, True)
+        case Call(function="ARRAY", type=type, arguments=elements) if all(isinstance(e, Literal) for e in elements):
+            return Argument(type, tuple(e.value for e in elements if isinstance(e, Literal)), True)
+        case _:
+            return Argument(expression.type)
 
 
 def literal_value(value: pa.Scalar, type: DataType) -> Any:

@@ -27,6 +27,7 @@ class NodeHints:
     """What the user said about a node besides its meaning; `name` is the step's or source's name.
 
     `place` is where the node stands in the user's text, if that tells it from all others: state is found by it unless there is a uid.
+    `state_ttl_ms` is how long what is kept of each input lives, 0: for ever, None: as the settings say; empty: all as the settings say.
     """
 
     name: str | None = None
@@ -36,6 +37,7 @@ class NodeHints:
     chaining: bool = True
     location: Location | None = field(default=None, compare=False)
     place: str | None = None
+    state_ttl_ms: tuple[int | None, ...] = ()
 
     @property
     def stable_id(self) -> str | None:

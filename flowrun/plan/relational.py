@@ -201,6 +201,10 @@ class OverAggregate(PlanNode):
     With an append-only input `order` is one time attribute, rows come out when the watermark passes them (event time) or at once
     (processing time), and late rows are dropped and counted, as in Flink. Over a changelog the operator corrects what it sent;
     `order` may then be any columns. Rows with equal order come in arrival order (ROWS) or count together (RANGE).
+
+    Attributes:
+        corrects: later rows change what was computed, by the order or by what is called, so that it is corrected even if the input
+            has come to be append-only, as a GROUP BY whose aggregates nobody reads does.
     """
 
     input: PlanNode
@@ -209,6 +213,7 @@ class OverAggregate(PlanNode):
     domain: TimeDomain
     frame: Frame
     calls: tuple[AggregateCall, ...]
+    corrects: bool = False
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:

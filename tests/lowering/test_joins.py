@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -159,12 +160,18 @@ def lowered_inputs(node: Join) -> Iterator[Any]:
         yield sinks[0].inputs[0]
 
 
-def test_the_time_to_live_is_that_of_the_settings() -> None:
-    node = join(JoinKind.INNER, null_safe=(True,))
+@pytest.mark.parametrize(
+    ("said", "ttl_ms"),
+    [((), (60_000, 60_000)), ((None, 90_000), (60_000, 90_000)), ((5, 7), (5, 7)), ((0, 7), (0, 7))],
+)
+def test_the_time_to_live_of_each_side_is_what_was_said_of_it_or_that_of_the_settings(
+    said: tuple[int | None, ...], ttl_ms: tuple[int, int]
+) -> None:
+    node = replace(join(JoinKind.INNER, null_safe=(True,)), hints=NodeHints(name="join", state_ttl_ms=said))
     lowered = lower_relational(node, Inputs(tuple(lowered_inputs(node))), Settings(state_ttl_ms=60_000))
     assert isinstance(lowered, TwoInputTransformation)
     assert isinstance(lowered.factory, RegularJoinFactory)
-    assert lowered.factory.ttl_ms == 60_000
+    assert lowered.factory.ttl_ms == ttl_ms
     assert lowered.factory.null_safe == (True,)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from flowrun.plan.expressions import AggregateCall, ColumnRef
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Scan, Sink, TableReference, TimeDomain, Union
 from flowrun.plan.relational import (
     Deduplicate,
+    Frame,
+    FrameUnit,
     GroupAggregate,
     IntervalJoin,
     Join,
@@ -22,6 +25,7 @@ from flowrun.plan.relational import (
     Keep,
     LookupJoin,
     NullOrder,
+    OverAggregate,
     Rank,
     RankFunction,
     SortKey,
@@ -84,6 +88,15 @@ def test_aggregates_update_and_delete_over_what_changes() -> None:
     assert mode(grouped(once, (0,))) is RETRACT
     assert mode(grouped(scan(), distinct=True)) is APPEND
     assert mode(grouped(once, (1,), distinct=True)) is RETRACT
+
+
+def test_running_aggregates_that_are_corrected_change_over_inserts_too() -> None:
+    call = AggregateCall("LEAD", (ColumnRef(BIGINT, 0, "id"),), BIGINT, "following")
+    schema = Schema((*ORDERS, Field("following", BIGINT)))
+    order = (SortKey(0, False, NullOrder.LAST),)
+    over = OverAggregate(schema, HINTS, scan(), (), order, TimeDomain.EVENT, Frame(FrameUnit.ROWS), (call,))
+    assert mode(over) is APPEND
+    assert mode(replace(over, corrects=True)) is RETRACT
 
 
 def test_a_filter_over_updates_deletes_a_projection_does_not() -> None:

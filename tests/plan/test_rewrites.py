@@ -26,6 +26,7 @@ from flowrun.plan.rewrites.filters import push_filter_hints
 from flowrun.plan.rewrites.projections import prune_columns
 from flowrun.plan.rewrites.traversal import with_inputs
 from tests.plan.plans import ORDERS, calc, plan, scan, sink, window
+from tests.plan.recognition.queries import planned
 
 
 def shown(before: Plan) -> str:
@@ -160,6 +161,12 @@ def test_counting_rows_reads_the_cheapest_column() -> None:
     (read, *_) = walk_plan(prune_columns(plan(window(scan(schema), "COUNT(*) AS n"))))
     assert isinstance(read, Scan)
     assert read.physical.names == ("flag",)
+
+
+def test_rows_of_over_can_be_counted_without_its_results() -> None:
+    summed = "SELECT user_id, SUM(amount) OVER (PARTITION BY user_id ORDER BY ts) AS s FROM orders"
+    query = f"SELECT user_id, COUNT(*) AS n FROM ({summed}) AS o GROUP BY user_id"
+    assert optimise(planned(query)).sinks[0].schema.names == ("user_id", "n")
 
 
 def test_nested_columns_are_read_whole() -> None:

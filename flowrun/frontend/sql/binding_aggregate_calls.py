@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
+from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.binding_core import BinderCore, as_argument
+from flowrun.frontend.sql.binding_core import BinderCore
 from flowrun.functions.contract import AggregateFunction
-from flowrun.plan.expressions import AggregateCall, Expression
+from flowrun.plan.expressions import AggregateCall, Call, Expression
+from flowrun.plan.folding import argument_of
 
 
 def written_arguments(node: exp.Expression) -> tuple[list[exp.Expression], bool]:
@@ -60,8 +62,17 @@ def typed_call(
         ExpressionError: it does not take values of these types; marks `node`.
     """
     try:
-        casts, kernel = function.type_rule([as_argument(b) for b in bound])
+        casts, kernel = function.type_rule([argument_of(b) for b in bound])
     except ExpressionError as error:
         binder.fail(error.message, node, error.hint)
     cast = tuple(binder.cast(b, t, n) for b, t, n in zip(bound, casts, nodes, strict=True))
+    column = kernel.argument
+    if column is not None and column.root is TypeRoot.ROW and cast[0].type != column:
+        cast = _packed(cast, column)
     return AggregateCall(function.name, cast, kernel.result, "", distinct, filter)
+
+
+def _packed(arguments: Sequence[Expression], row: DataType) -> tuple[Expression, ...]:
+    """An aggregate of two columns takes them as one ROW: PERCENTILE(value, percentage, frequency)."""
+    value, parameter, weight = arguments
+    return Call(row, "ROW", (value, weight)), parameter

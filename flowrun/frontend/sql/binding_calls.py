@@ -1,11 +1,20 @@
-"""Functions that are not functions: COALESCE, IF, IFNULL and NULLIF bind to CASE, so that what they guard is not evaluated."""
+"""Functions that are not functions.
+
+COALESCE, IF, IFNULL and NULLIF bind to CASE, so that what they guard is not evaluated; TYPEOF and CURRENT_DATABASE to constants.
+"""
 
 from __future__ import annotations
 
 from sqlglot import exp
 
+from flowrun.core.types import BOOLEAN, STRING, DataType, TypeRoot
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder
-from flowrun.plan.expressions import Expression, Literal
+from flowrun.frontend.sql.catalog import DEFAULT_DATABASE
+from flowrun.frontend.sql.query_nodes import may_be_null
+from flowrun.plan.expressions import ColumnRef, Expression, Literal
+
+_LONGEST = 2**31 - 1
+_WITHOUT_LENGTH = {TypeRoot.VARCHAR: f"VARCHAR({_LONGEST})", TypeRoot.VARBINARY: f"VARBINARY({_LONGEST})"}
 
 
 def _count(
@@ -49,4 +58,68 @@ def _nullif(binder: ExpressionBinder, node: exp.Expression) -> Expression:
     return binder.choice([same], [Literal(bound.type, None), bound], [value, value], "the arguments of NULLIF")
 
 
-ExpressionBinder.special_calls.update({"COALESCE": _coalesce, "IFNULL": _ifnull, "IF": _if, "NULLIF": _nullif})
+def _typeof(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+    usage = "TYPEOF(value[, force_serializable])"
+    value, *more = _count(binder, node, 1, 2, usage)
+    bound = binder.bind(value)
+    full = binder.bind(more[0]) if more else Literal(BOOLEAN, False)
+    if not isinstance(full, Literal) or not isinstance(full.value, bool):
+        binder.fail("argument 2 of TYPEOF must be TRUE or FALSE", more[0], f"usage: {usage}")
+    text = _full_name(bound.type) if full.value else str(bound.type)
+    if bound.type.root is not TypeRoot.NULL and not may_be_null(bound, binder.scope.schema):
+        text += " NOT NULL"
+    named = Literal(STRING, text)
+    if isinstance(bound, ColumnRef | Literal):
+        return named
+    # the value stays in the expression, as an aggregate in it groups the rows
+    return binder.choice([binder.apply("IS NULL", (bound,), (value,), node)], [named, named], [node, node], "TYPEOF")
+
+
+def _full_name(type: DataType) -> str:
+    """The type as a catalog would keep it.
+
+    >>> _full_name(DataType(TypeRoot.ARRAY, children=(STRING,)))
+    'ARRAY<VARCHAR(2147483647)>'
+    """
+    match type.root:
+        case TypeRoot.TIMESTAMP_LTZ:
+            return f"TIMESTAMP({type.precision}) WITH LOCAL TIME ZONE"
+        case TypeRoot.ARRAY | TypeRoot.MAP:
+            return f"{type.root.value}<{', '.join(_full_name(c) for c in type.children)}>"
+        case TypeRoot.ROW:
+            fields = (f"{_quoted(n)} {_full_name(c)}" for n, c in zip(type.names, type.children, strict=True))
+            return f"ROW<{', '.join(fields)}>"
+        case root if root in _WITHOUT_LENGTH and type.length is None:
+            return _WITHOUT_LENGTH[root]
+        case _:
+            return str(type)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _current_database(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+    _count(binder, node, 0, 0, "CURRENT_DATABASE()")
+    return Literal(STRING, DEFAULT_DATABASE)
+
+
+def _current_watermark(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+    binder.fail(
+        "CURRENT_WATERMARK is not supported: expressions do not see the watermark of the step that they run in",
+        node,
+        "leave it out: windows, interval joins and temporal joins drop late rows themselves",
+    )
+
+
+ExpressionBinder.special_calls.update(
+    {
+        "COALESCE": _coalesce,
+        "IFNULL": _ifnull,
+        "IF": _if,
+        "NULLIF": _nullif,
+        "TYPEOF": _typeof,
+        "CURRENT_DATABASE": _current_database,
+        "CURRENT_WATERMARK": _current_watermark,
+    }
+)

@@ -105,6 +105,10 @@ class ExpressionBinder(BinderCore):
             self.fail("expected one position or key between the brackets", node)
         return self.operator("ITEM", (node.this, indices[0]), node)
 
+    def adjacent_texts(self, node: exp.Expression) -> Expression:
+        """One text that is written in several pieces: 'a' 'b'."""
+        return literals.text("".join(part.this for part in node.expressions))
+
     def literal(self, node: exp.Expression) -> Expression:
         """A number or text."""
         if node.is_string:
@@ -344,6 +348,7 @@ _METHODS: dict[type[exp.Expression], Callable[[ExpressionBinder, exp.Expression]
     exp.Bracket: ExpressionBinder.bracket,
     exp.Paren: lambda binder, node: binder.bind(node.this),
     exp.Literal: ExpressionBinder.literal,
+    exp.Concat: ExpressionBinder.adjacent_texts,
     exp.Null: lambda *_: Literal(NULL, None),
     exp.Boolean: lambda _, node: Literal(BOOLEAN, bool(node.this)),
     exp.HexString: ExpressionBinder.bytes_literal,

@@ -11,6 +11,9 @@ from flowrun.core.types import DataType
 from flowrun.errors import Location
 from flowrun.plan.nodes import PlanNode, Scan, TableReference
 
+DEFAULT_CATALOG = "default_catalog"
+DEFAULT_DATABASE = "default_database"
+
 
 class FunctionKind(Enum):
     """What a user's Python function takes and gives."""

@@ -327,15 +327,16 @@ class FlinkParser(Parser):
         return node
 
     def case(self) -> exp.Expression:
-        """CASE [x] WHEN … THEN … [ELSE …] END, after the word CASE."""
+        """CASE [x] WHEN … THEN … [ELSE …] END, after the word CASE; with x, several values may stand behind one WHEN."""
         start = self._prev
         subject = None if self._match(TokenType.WHEN, advance=False) else self.operand()
         branches = []
         while self._match(TokenType.WHEN):
-            condition = self.operand()
+            conditions = [self.operand()] if subject is None else self.arguments()
             if not self._match(TokenType.THEN):
                 self.raise_error(f"expected THEN, got {self.shown()}")
-            branches.append(exp.If(this=condition, true=self.operand()))
+            result = self.operand()
+            branches += [exp.If(this=condition, true=result.copy()) for condition in conditions]
         default = self.operand() if self._match(TokenType.ELSE) else None
         if not branches:
             self.raise_error(f"expected WHEN, got {self.shown()}")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from flowrun.core.schema import Schema
-from flowrun.frontend.sql.catalog import Catalog, CatalogView, UserFunction
-from flowrun.frontend.sql.statements import ColumnKind, ColumnSyntax, Listing
+from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE, Catalog, CatalogView
+from flowrun.frontend.sql.statements import ColumnKind, ColumnSyntax, Listing, NameFilter
 from flowrun.frontend.sql.tables import DeclaredTable
 from flowrun.functions.registry import aggregate_functions, scalar_functions
 
 _DEFAULTS = {
-    Listing.CATALOGS: ("catalog name", "default_catalog"),
-    Listing.CURRENT_CATALOG: ("current catalog name", "default_catalog"),
-    Listing.DATABASES: ("database name", "default_database"),
-    Listing.CURRENT_DATABASE: ("current database name", "default_database"),
+    Listing.CATALOGS: ("catalog name", DEFAULT_CATALOG),
+    Listing.CURRENT_CATALOG: ("current catalog name", DEFAULT_CATALOG),
+    Listing.DATABASES: ("database name", DEFAULT_DATABASE),
+    Listing.CURRENT_DATABASE: ("current database name", DEFAULT_DATABASE),
+    Listing.MODULES: ("module name", "core"),
 }
 
 
@@ -42,13 +44,13 @@ def text_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join((rule, lines[0], rule, *lines[1:], rule, count))
 
 
-def described_table(made: DeclaredTable) -> str:
+def described_table(made: DeclaredTable, chosen: NameFilter | None = None) -> str:
     """The columns of a table: name, type, whether NULL may occur, key, extras, watermark."""
     syntax = {c.name.text: c for c in made.syntax.columns}
     mark = made.syntax.watermark
     rows = []
     key = ", ".join(made.table.primary_key)
-    for field in made.table.schema:
+    for field in (f for f in made.table.schema if _is_chosen(f.name, chosen)):
         column = syntax.get(field.name)
         is_time = mark is not None and mark.column[0].text == field.name
         rows.append(
@@ -64,29 +66,43 @@ def described_table(made: DeclaredTable) -> str:
     return text_table(["name", "type", "null", "key", "extras", "watermark"], rows)
 
 
-def described_view(schema: Schema) -> str:
+def described_view(schema: Schema, chosen: NameFilter | None = None) -> str:
     """The columns of a view."""
-    rows = [[f.name, str(f.type), "TRUE" if f.nullable else "FALSE", "", "", ""] for f in schema]
+    fields = [f for f in schema if _is_chosen(f.name, chosen)]
+    rows = [[f.name, str(f.type), "TRUE" if f.nullable else "FALSE", "", "", ""] for f in fields]
     return text_table(["name", "type", "null", "key", "extras", "watermark"], rows)
 
 
-def listed(listing: Listing, catalog: Catalog) -> str:
+def listed(listing: Listing, catalog: Catalog, chosen: NameFilter | None = None) -> str:
     """What SHOW answers."""
+    header, names = _names(listing, catalog)
+    return text_table([header], [[n] for n in names if _is_chosen(n, chosen)])
+
+
+def _names(listing: Listing, catalog: Catalog) -> tuple[str, list[str]]:
     match listing:
         case Listing.TABLES:
-            return text_table(["table name"], [[n] for n in sorted(catalog.relations)])
+            return "table name", sorted(catalog.relations)
         case Listing.VIEWS:
-            views = sorted(n for n, r in catalog.relations.items() if isinstance(r, CatalogView))
-            return text_table(["view name"], [[n] for n in views])
+            return "view name", sorted(n for n, r in catalog.relations.items() if isinstance(r, CatalogView))
         case Listing.FUNCTIONS:
             own = {f.name for f in catalog.functions.values()}
             built_in = {f.name for f in scalar_functions()} | {f.name for f in aggregate_functions()}
-            return text_table(["function name"], [[n] for n in sorted(own | {b for b in built_in if b.isidentifier()})])
+            return "function name", sorted(own | {b for b in built_in if b.isidentifier()})
         case Listing.USER_FUNCTIONS:
-            return text_table(["function name"], [[f.name] for f in _sorted(catalog.functions.values())])
+            return "function name", sorted(f.name for f in catalog.functions.values())
+        case Listing.JARS:
+            return "jars", []
         case _:
             header, value = _DEFAULTS[listing]
-            return text_table([header], [[value]])
+            return header, [value]
+
+
+def _is_chosen(name: str, chosen: NameFilter | None) -> bool:
+    if chosen is None:
+        return True
+    pattern = "".join({"%": ".*", "_": "."}.get(c, re.escape(c)) for c in chosen.pattern)
+    return (re.fullmatch(pattern, name, re.IGNORECASE if chosen.any_case else 0) is not None) != chosen.negated
 
 
 def created_table(made: DeclaredTable) -> str:
@@ -97,7 +113,7 @@ def created_table(made: DeclaredTable) -> str:
         lines.append(f"  WATERMARK FOR `{syntax.watermark.column[0].text}` AS {syntax.watermark.expression.text}")
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({', '.join(f'`{k}`' for k in table.primary_key)}) NOT ENFORCED")
-    text = f"CREATE TABLE `{table.name}` (\n" + ",\n".join(lines) + "\n)"
+    text = f"CREATE TABLE `{table.name}` (\n" + ",\n".join(lines) + "\n)" + _comment(syntax.comment, "\n")
     if made.columns.partitions:
         text += f"\nPARTITIONED BY ({', '.join(f'`{k}`' for k in made.columns.partitions)})"
     secret = table.reference.secret_options
@@ -109,10 +125,6 @@ def created_view(view: CatalogView) -> str:
     """The CREATE VIEW statement of a view."""
     columns = ", ".join(f"`{n}`" for n in view.node.schema.names)
     return f"CREATE VIEW `{view.name}` ({columns})\nAS {view.text}"
-
-
-def _sorted(functions: Iterable[UserFunction]) -> list[UserFunction]:
-    return sorted(functions, key=lambda f: f.name)
 
 
 def _extras(column: ColumnSyntax) -> str:
@@ -128,12 +140,16 @@ def _from(column: ColumnSyntax) -> str:
 
 
 def _column(column: ColumnSyntax) -> str:
-    name = f"`{column.name.text}`"
+    name, comment = f"`{column.name.text}`", _comment(column.comment)
     if column.kind is ColumnKind.COMPUTED and column.expression is not None:
-        return f"{name} AS {column.expression.text}"
+        return f"{name} AS {column.expression.text}{comment}"
     type = column.type.text if column.type is not None else ""
     extras = f" {_extras(column)}" if column.kind is ColumnKind.METADATA else ""
-    return f"{name} {type}{'' if column.nullable else ' NOT NULL'}{extras}"
+    return f"{name} {type}{'' if column.nullable else ' NOT NULL'}{extras}{comment}"
+
+
+def _comment(comment: str | None, before: str = " ") -> str:
+    return "" if comment is None else f"{before}COMMENT '{_quoted(comment)}'"
 
 
 def _quoted(text: str) -> str:

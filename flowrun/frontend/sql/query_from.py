@@ -11,6 +11,7 @@ from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.dialect import FlinkSyntaxError
 from flowrun.frontend.sql.match_recognize import bind_match
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
+from flowrun.frontend.sql.query_hints import Lifetimes
 from flowrun.frontend.sql.query_joins import JoinBinder
 from flowrun.frontend.sql.query_nodes import fail
 from flowrun.frontend.sql.query_relations import OuterScope, QueryScope, Relation, Source, unique_names
@@ -41,12 +42,19 @@ if TYPE_CHECKING:
 
 
 class FromBinder:
-    """Binds the tables of one FROM."""
+    """Binds the tables of one FROM; `lifetimes` is what hints say of their state."""
 
-    def __init__(self, binder: QueryBinder, environment: Environment, outer: OuterScope | None) -> None:
+    def __init__(
+        self,
+        binder: QueryBinder,
+        environment: Environment,
+        outer: OuterScope | None,
+        lifetimes: Lifetimes | None = None,
+    ) -> None:
         self.binder = binder
         self.environment = environment
         self.outer = outer
+        self.lifetimes: Lifetimes = lifetimes or {}
 
     def expressions(self, relation: Relation, clause: Clause = Clause.FROM) -> QueryExpressionBinder:
         """A binder of expressions over a relation."""

@@ -15,7 +15,7 @@ from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.binding_scope import UnknownNameError
 from flowrun.frontend.sql.query_expressions import GROUP_WINDOWS, QueryExpressionBinder
-from flowrun.frontend.sql.query_nodes import fail, identity
+from flowrun.frontend.sql.query_nodes import fail, identity, with_lifetimes
 from flowrun.frontend.sql.query_pending import (
     PendingAggregate,
     PendingGrouping,
@@ -145,6 +145,7 @@ class GroupingPlanner:
             node, positions = self._expanded(node, positions, len(extra_keys))
         names = [self._name_of(a) for a in aggregates]
         grouped = self._nodes.group(node, positions, calls, span, names)
+        grouped = with_lifetimes(grouped, self._parts.lifetimes)
         self._record(grouped, keys, aggregates, len(positions))
         return grouped
 

@@ -10,7 +10,8 @@ from sqlglot import exp
 
 from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.query_expressions import Clause, conjuncts
-from flowrun.frontend.sql.query_nodes import compare, fail, joined_schema, shifted, test
+from flowrun.frontend.sql.query_hints import joined_lifetimes
+from flowrun.frontend.sql.query_nodes import compare, fail, joined_schema, shifted, test, with_lifetimes
 from flowrun.frontend.sql.query_pending import PendingSubquery, has
 from flowrun.frontend.sql.query_relations import Named, Relation, Source
 from flowrun.frontend.sql.query_results import FailedError
@@ -68,7 +69,7 @@ class JoinBinder:
             return self._using(left, right, table)
         conditions, subqueries = self.conditions(left, right, table)
         condition = conjunction(conditions)
-        node = self._nodes.join(left.node, right.node, table.kind, condition, table.span)
+        node = self._join(left, right, table, condition)
         if subqueries:
             assert table.on is not None
             if table.kind is not JoinKind.INNER:
@@ -79,6 +80,10 @@ class JoinBinder:
                 )
             node = SubqueryPlanner(self._binder).filtered(node, subqueries, span_of(table.on))
         return side_by_side(left, right, node)
+
+    def _join(self, left: Relation, right: Relation, table: JoinTable, condition: Expression | None) -> PlanNode:
+        node = self._nodes.join(left.node, right.node, table.kind, condition, table.span)
+        return with_lifetimes(node, joined_lifetimes(left, right, self._tables.lifetimes))
 
     def conditions(
         self, left: Relation, right: Relation, table: JoinTable
@@ -117,7 +122,7 @@ class JoinBinder:
             conditions.append(compare("=", a, b))
             merged.append((name.text, _merged(table.kind, a, b)))
         condition = conjunction(conditions)
-        node = self._nodes.join(left.node, right.node, table.kind, condition, table.span)
+        node = self._join(left, right, table, condition)
         assert node.schema == schema
         relation = side_by_side(left, right, node)
         kept: list[Named] = [m for m in relation.merged if m[0] not in {n for n, _ in merged}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BOOLEAN, INT
@@ -40,6 +41,9 @@ _NEVER_NULL = frozenset((
 _STRICT = frozenset(
     ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "NOT", "NEGATE", "||", "LIKE", "UPPER", "LOWER")
 )
+
+
+_Node = TypeVar("_Node", bound=PlanNode)
 
 
 class NodeMaker:
@@ -146,6 +150,11 @@ class NodeMaker:
         named = tuple(replace(c, name=n) for c, n in zip(calls, unique[len(keys) :], strict=True))
         schema = Schema((*fields, *(Field(c.name, c.type, c.function != "COUNT") for c in named)))
         return GroupAggregate(schema, self.hints("aggregate", span), input, keys, named)
+
+
+def with_lifetimes(node: _Node, state_ttl_ms: tuple[int | None, ...]) -> _Node:
+    """The node with how long what it keeps of each input lives; empty: as the settings say."""
+    return replace(node, hints=replace(node.hints, state_ttl_ms=state_ttl_ms)) if state_ttl_ms else node
 
 
 def joined_schema(left: Schema, right: Schema, kind: JoinKind) -> Schema:

@@ -73,6 +73,7 @@ class SelectParts:
         correlated: conditions that read columns of the query around too.
         items: name and expression of each output column, over `relation`.
         spans: of the items.
+        lifetime_ms: what a hint says of how long groups of the relation's rows are kept; None: nothing.
     """
 
     syntax: Select
@@ -84,6 +85,12 @@ class SelectParts:
     having: tuple[Expression, ...]
     qualify: tuple[Expression, ...]
     order: tuple[SortItem, ...] = field(default=())
+    lifetime_ms: int | None = None
+
+    @property
+    def lifetimes(self) -> tuple[int | None, ...]:
+        """The same as hints of a node take it."""
+        return () if self.lifetime_ms is None else (self.lifetime_ms,)
 
     @property
     def outputs(self) -> tuple[Expression, ...]:

@@ -15,8 +15,9 @@ from flowrun.frontend.sql.binding_expressions import dotted_parts
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder, conjuncts
 from flowrun.frontend.sql.query_from import FromBinder
 from flowrun.frontend.sql.query_grouping import GroupingBinder, GroupingPlanner
+from flowrun.frontend.sql.query_hints import check_names, lifetime_of, lifetimes
 from flowrun.frontend.sql.query_joins import absorbed
-from flowrun.frontend.sql.query_nodes import NodeMaker, fail
+from flowrun.frontend.sql.query_nodes import NodeMaker, fail, with_lifetimes
 from flowrun.frontend.sql.query_over import null_order
 from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver, find, has, rewrite
 from flowrun.frontend.sql.query_relations import (
@@ -57,7 +58,7 @@ class SelectBinder:
         """
         select, attempt = self._select, self._binder.attempt
         before = len(self._binder.errors)
-        relation = self._relation()
+        relation, lifetime_ms = self._relation()
         scope = QueryScope(relation=relation, outer=self._outer)
         windows = self._windows()
         outputs = frozenset(i.alias.text for i in select.items if i.alias is not None)
@@ -80,12 +81,19 @@ class SelectBinder:
             if local:
                 node = SubqueryPlanner(self._binder).filtered(node, local, span)
             relation = replace(relation, node=node)
-        return SelectParts(select, relation, correlated, tuple(items), tuple(spans), groups, having, qualify, sort)
+        parts = (tuple(items), tuple(spans), groups, having, qualify, sort, lifetime_ms)
+        return SelectParts(select, relation, correlated, *parts)
 
-    def _relation(self) -> Relation:
-        if self._select.source is None:
-            return Relation(self._binder.nodes.one_row(self._select.span), ())
-        return FromBinder(self._binder, self._environment, self._outer).relation(self._select.source)
+    def _relation(self) -> tuple[Relation, int | None]:
+        """(FROM; what a hint says of how long groups of its rows are kept)."""
+        select = self._select
+        given = lifetimes(self._binder, select.hints)
+        if select.source is None:
+            relation = Relation(self._binder.nodes.one_row(select.span), ())
+        else:
+            relation = FromBinder(self._binder, self._environment, self._outer, given).relation(select.source)
+        check_names(given, relation, select.hints)
+        return relation, lifetime_of(relation, given)
 
     def _windows(self) -> dict[str, OverClause]:
         known: dict[str, OverClause] = {}
@@ -249,7 +257,7 @@ class SelectPlanner:
             keys.append(SortKey(position, item.descending, item.nulls))
         node = self._nodes.calc(node, columns, parts.syntax.span)
         if parts.syntax.distinct:
-            node = self._nodes.distinct(node, parts.syntax.span)
+            node = with_lifetimes(self._nodes.distinct(node, parts.syntax.span), parts.lifetimes)
         return Planned(node, names, tuple(keys))
 
     def _over(self, node: PlanNode, outputs: list[Expression]) -> tuple[PlanNode, list[Expression]]:

@@ -43,17 +43,31 @@ class SubqueryPlanner:
         plan = bound_subquery(self._binder, query, environment, outer, span)
         return plan, outer.captured
 
-    def lateral(self, query: QuerySyntax, environment: Environment, outer: OuterScope, span: Span) -> SubqueryRows:
+    def rows(self, plan: SubqueryPlan) -> SubqueryRows:
         """The rows of LATERAL (query).
 
         Raises:
             ExpressionError: a query that cannot be joined instead.
         """
-        plan = bound_subquery(self._binder, query, environment, outer, span)
-        if plan.is_one_group and outer.captured:
-            hint = "write it as a value in the select list: (SELECT … FROM … WHERE …), or LEFT JOIN a GROUP BY query"
-            raise fail("LATERAL of an aggregate without GROUP BY is not supported", span, hint)
         return Decorrelation(self._binder, plan).rows()
+
+    def one_group(
+        self, node: PlanNode, plan: SubqueryPlan, outer: Sequence[Expression]
+    ) -> tuple[PlanNode, list[Expression], Expression | None]:
+        """The node with what an aggregate without GROUP BY gives for each of its rows: its select list, and its HAVING.
+
+        Args:
+            node: the rows around.
+            plan: the aggregate, which reads them.
+            outer: what it reads, over the columns of the node.
+
+        Raises:
+            ExpressionError: a query that cannot be joined instead.
+        """
+        values = _Values(self, node)
+        use = PendingSubquery(plan.types[0], SubqueryKind.SCALAR, (), tuple(outer), plan, plan.span)
+        outputs, condition = values.group_outputs(use)
+        return values.node, outputs, condition
 
     # -- conditions ----------------------------------------------------------------------------------------------------------
 
@@ -206,11 +220,20 @@ class _Values:
         return ColumnRef(entry.type, position, entry.name)
 
     def _one_group(self, use: PendingSubquery) -> Expression:
-        """The value of an aggregate over the rows that belong to a row: COUNT of none is 0, all else is NULL."""
+        """The value of an aggregate over the rows that belong to a row."""
+        (value, *_), condition = self.group_outputs(use)
+        return value if condition is None else Case(value.type, ((condition, value),), Literal(value.type, None))
+
+    def group_outputs(self, use: PendingSubquery) -> tuple[list[Expression], Expression | None]:
+        """Select list and HAVING of an aggregate over the rows that belong to a row: COUNT of none is 0, all else is NULL.
+
+        One value for all rows is NULL until it is known, COUNT too, as in Apache Flink: rows would else be computed with a 0 before the
+        first row of the subquery has come.
+        """
         plan, parts = use.plan, use.plan.parts
         assert parts is not None
         inner, outer = Decorrelation(self._binder, plan).keys()
-        outputs = (parts.items[0][1], *parts.having)
+        outputs = (*(e for _, e in parts.items), *parts.having)
         aggregates: list[PendingAggregate] = []
         for output in outputs:
             aggregates += [a for a in find(output, PendingAggregate) if a not in aggregates]
@@ -221,16 +244,17 @@ class _Values:
             for i, (e, o) in enumerate(zip(inner, outer, strict=True))
         )
         start = self._join(SubqueryRows(node, len(inner), (), conditions), use)
-        zero = {start + len(inner) + i for i, a in enumerate(aggregates) if a.call.function in _ZERO_OF_NOTHING}
+        counts = [i for i, a in enumerate(aggregates) if inner and a.call.function in _ZERO_OF_NOTHING]
+        zero = {start + len(inner) + i for i in counts}
 
         def filled(e: Expression) -> Expression:
             if isinstance(e, ColumnRef) and e.index in zero:
                 return Case(e.type, ((test("IS NOT NULL", e), e),), Literal(BIGINT, 0))
             return map_children(e, filled)
 
-        value, *having = (filled(joined(grouping.over_groups(o, i), use.outer, start)) for i, o in enumerate(outputs))
-        condition = conjunction(having)
-        return value if condition is None else Case(value.type, ((condition, value),), Literal(value.type, None))
+        values = [filled(joined(grouping.over_groups(o, i), use.outer, start)) for i, o in enumerate(outputs)]
+        count = len(parts.items)
+        return values[:count], conjunction(values[count:])
 
     def _single(self, use: PendingSubquery) -> Expression:
         """The value of the only row that belongs to a row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from flowrun.core.types import INT, DataType, TypeRoot
 from flowrun.errors import did_you_mean, near_matches
 from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.catalog import FunctionKind
+from flowrun.frontend.sql.query_decorrelation import SubqueryPlan
 from flowrun.frontend.sql.query_expressions import Clause
 from flowrun.frontend.sql.query_joins import JoinBinder, is_true, side_by_side
 from flowrun.frontend.sql.query_nodes import fail
@@ -25,6 +27,7 @@ from flowrun.frontend.sql.syntax import (
     without_alias,
 )
 from flowrun.plan.conditions import conjunction
+from flowrun.plan.expressions import Case, Expression, Literal
 from flowrun.plan.relational import JoinKind, TableFunctionCall, Unnest
 
 if TYPE_CHECKING:
@@ -156,7 +159,10 @@ class LateralTables:
             raise fail("LATERAL goes only with CROSS JOIN, JOIN or LEFT JOIN … ON", table.span)
         scope = OuterScope(QueryScope(relation=left))
         planner = SubqueryPlanner(self._tables.binder)
-        rows = planner.lateral(right.query, self._tables.environment, scope, right.span)
+        plan, outer = planner.bound(right.query, self._tables.environment, scope, right.span)
+        if plan.is_one_group and outer:
+            return self._one_group(left, table, plan, outer)
+        rows = planner.rows(plan)
         node = self._nodes.join(
             left.node, rows.node, table.kind, rows.condition(scope.captured, len(left.schema)), table.span
         )
@@ -175,6 +181,33 @@ class LateralTables:
                 node = self._nodes.filter(relation.node, [condition], span_of(table.on))
             relation = replace(relation, node=node)
         return relation
+
+    def _one_group(self, left: Relation, table: JoinTable, plan: SubqueryPlan, outer: Sequence[Expression]) -> Relation:
+        """The left rows, each with the one row of an aggregate that reads it: of no rows, too."""
+        _, alias, columns = without_alias(table.right)
+        assert plan.parts is not None
+        planner = SubqueryPlanner(self._tables.binder)
+        node, values, having = planner.one_group(left.node, plan, outer)
+        node, positions = self._nodes.extended(node, values, table.span)
+        own = Relation(node, (Source(None, tuple(n for n, _ in plan.parts.items), positions),))
+        if alias is not None:
+            own = self._tables.with_alias(own, alias, columns)
+        JoinBinder(self._tables).check_aliases(left, own, table)
+        relation = Relation(node, (*left.sources, own.sources[0]), left.merged)
+        conditions = [] if having is None else [having]
+        if table.on is not None and not is_true(table.on):
+            conditions.append(self._tables.expressions(relation, Clause.ON).boolean(table.on, "the condition of ON"))
+        if not conditions:
+            return relation
+        if table.kind is JoinKind.INNER:
+            return replace(relation, node=planner.filtered(node, conditions, table.span))
+        node, conditions = planner.applied(node, conditions)
+        met = conjunction(conditions)
+        assert met is not None
+        given = [relation.column(p) for p in positions]
+        kept = [Case(v.type, ((met, v),), Literal(v.type, None)) for v in given]
+        node, positions = self._nodes.extended(node, kept, table.span)
+        return Relation(node, (*left.sources, replace(own.sources[0], columns=positions)), left.merged)
 
 
 def element_columns(type: DataType) -> list[tuple[str, DataType]] | None:

@@ -50,8 +50,9 @@ STATEMENTS = (
     ("SET 'key' = 'value'", "Sets a setting of the job. SET alone shows what is set."),
     ("RESET 'key'", "Back to the default; RESET alone: all of them."),
     ("{DESCRIBE, DESC} t", "Prints columns, types, key and watermark."),
-    ("SHOW {TABLES, VIEWS, FUNCTIONS, USER FUNCTIONS, CREATE TABLE t, CREATE VIEW v}", "Lists."),
-    ("SHOW {CATALOGS, DATABASES, CURRENT CATALOG, CURRENT DATABASE}", "Lists the only ones there are."),
+    ("SHOW {TABLES, VIEWS, FUNCTIONS, USER FUNCTIONS, COLUMNS FROM t} [[NOT] {LIKE, ILIKE} 'pattern']", "Lists."),
+    ("SHOW CREATE {TABLE t, VIEW v}", "The statement that makes it."),
+    ("SHOW {CATALOGS, DATABASES, CURRENT CATALOG, CURRENT DATABASE, MODULES, JARS}", "Lists the only ones there are."),
     ("USE [CATALOG] name", "Does nothing: there is only default_catalog.default_database."),
     ("ADD JAR '…'", "Does nothing but warn: connectors are built in, functions are Python."),
 )

@@ -15,7 +15,7 @@ from flowrun.errors import ExpressionError, PipelineError, UnsupportedPlanError,
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.sql.catalog import Catalog, CatalogTable, CatalogView
+from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE, Catalog, CatalogTable, CatalogView
 from flowrun.frontend.sql.column_expressions import ColumnExpressions
 from flowrun.frontend.sql.functions import user_function
 from flowrun.frontend.sql.inserts import insert_sink, print_sink
@@ -26,7 +26,7 @@ from flowrun.frontend.sql.script_overrides import ScriptOverrides, read_override
 from flowrun.frontend.sql.script_problems import problem, report
 from flowrun.frontend.sql.script_text import ScriptText, fill_script
 from flowrun.frontend.sql.settings import IDLE_TIMEOUT, NAME, ScriptSettings
-from flowrun.frontend.sql.statement_parser import DEFAULT_CATALOG, DEFAULT_DATABASE, FailedStatement, read_statements
+from flowrun.frontend.sql.statement_parser import FailedStatement, read_statements
 from flowrun.frontend.sql.statement_tokens import Slice, TokenKind, tokenize
 from flowrun.frontend.sql.statements import (
     AddJar,
@@ -44,6 +44,7 @@ from flowrun.frontend.sql.statements import (
     Select,
     SetOption,
     Show,
+    ShowColumns,
     ShowCreate,
     Statement,
     UseDefault,
@@ -157,7 +158,7 @@ class _Script:
                 self._set(statement)
             case Drop():
                 self._drop(statement)
-            case Describe() | Show() | ShowCreate():
+            case Describe() | Show() | ShowColumns() | ShowCreate():
                 self._outputs.append(self._answer(statement))
             case AddJar(span=span):
                 hint = "formats and connectors are built in; functions are Python modules beside the script"
@@ -404,21 +405,20 @@ class _Script:
         else:
             self._settings.set(statement.option)
 
-    def _answer(self, statement: Describe | Show | ShowCreate) -> str:
+    def _answer(self, statement: Describe | Show | ShowColumns | ShowCreate) -> str:
         if isinstance(statement, Show):
-            return listed(statement.listing, self._catalog)
+            return listed(statement.listing, self._catalog, statement.chosen)
         name = self._local(statement.name)
         self._reject_poisoned(name)
         relation, made = self._catalog.relations.get(name), self._tables.declared(name)
         if relation is None:
             hint = did_you_mean(name, self._catalog.relations)
             raise problem(f"table '{name}' does not exist", statement.name[-1].span, hint)
-        if isinstance(statement, Describe):
-            return (
-                described_view(relation.node.schema)
-                if isinstance(relation, CatalogView)
-                else described_table(_known(made))
-            )
+        if isinstance(statement, Describe | ShowColumns):
+            chosen = statement.chosen if isinstance(statement, ShowColumns) else None
+            if isinstance(relation, CatalogView):
+                return described_view(relation.node.schema, chosen)
+            return described_table(_known(made), chosen)
         is_view = isinstance(relation, CatalogView)
         if is_view != (statement.kind is ObjectKind.VIEW):
             other = "VIEW" if is_view else "TABLE"

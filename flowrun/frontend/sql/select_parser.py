@@ -75,6 +75,8 @@ class QueryParser(TableGrammar, ExpressionGrammar):
         """What may be meant by a word that cannot follow a query."""
         if self._curr.token_type is TokenType.STRING:
             return None
+        if self._curr.token_type is TokenType.HINT:
+            return "hints stand directly behind SELECT, or behind a table's name before its alias"
         written = self._curr.text.upper()
         if written in _STATEMENTS:
             return "end the statement before it with ;"
@@ -197,7 +199,7 @@ class QueryParser(TableGrammar, ExpressionGrammar):
     def _select(self) -> Select:
         start = self._curr.start
         self.expect("SELECT")
-        self.hints()
+        hints = self.hints()
         distinct = self.matches("DISTINCT")
         if not distinct:
             self.matches("ALL")
@@ -213,7 +215,9 @@ class QueryParser(TableGrammar, ExpressionGrammar):
         windows = self._windows() if self.matches("WINDOW") else ()
         qualify = self.operand() if self.matches("QUALIFY") else None
         self._reject_foreign()
-        return Select(self.since(start), tuple(items), distinct, source, where, grouping, having, windows, qualify)
+        return Select(
+            self.since(start), tuple(items), distinct, source, where, grouping, having, windows, qualify, hints
+        )
 
     def _reject_foreign(self) -> None:
         known = _NOT_FLINK.get(self._curr.text.upper()) if self._curr else None

@@ -12,6 +12,7 @@ from flowrun.frontend.sql.syntax import (
     Descriptor,
     FunctionArgument,
     FunctionTable,
+    HintText,
     JoinTable,
     MatchTable,
     Name,
@@ -124,7 +125,7 @@ class TableGrammar(ExpressionGrammar):
                 "FOR SYSTEM_TIME AS OF follows only the name of a table or view",
                 "give the query a name with WITH or CREATE VIEW",
             )
-        return NamedTable(self.since(start), table.parts, time, (*table.hints, *self.hints()))
+        return NamedTable(self.since(start), table.parts, time, (*table.hints, *self._table_hints()))
 
     def _match_recognize(self, start: int, table: TableSyntax) -> TableSyntax:
         self._advance()
@@ -163,7 +164,7 @@ class TableGrammar(ExpressionGrammar):
         if self.at("TABLE"):
             self._advance()
         name = self.table_name()
-        return NamedTable(self.since(start), name, hints=self.hints())
+        return NamedTable(self.since(start), name, hints=self._table_hints())
 
     def _parenthesised(self, start: int, lateral: bool) -> TableSyntax:
         if self._at_query():
@@ -206,12 +207,16 @@ class TableGrammar(ExpressionGrammar):
         # a keyword that names a table, e.g. `FROM range`; not one that begins the next clause
         return self._curr.token_type in (TokenType.RANGE, TokenType.ROWS, TokenType.SET, TokenType.OFFSET)
 
-    def hints(self) -> tuple[str, ...]:
-        """The texts of table and query hints: /*+ NAME(…) */."""
+    def hints(self) -> tuple[HintText, ...]:
+        """Hints of tables and queries: /*+ NAME(…) */."""
         found = []
         while self._match(TokenType.HINT):
-            found.append(self._prev.text.removeprefix("/*+").removesuffix("*/").strip())
+            text = self._prev.text.removeprefix("/*+").removesuffix("*/").strip()
+            found.append(HintText((self._prev.start, self._prev.end + 1), text))
         return tuple(found)
+
+    def _table_hints(self) -> tuple[str, ...]:
+        return tuple(h.text for h in self.hints())
 
     # -- table functions -----------------------------------------------------------------------------------------------------
 
@@ -262,7 +267,7 @@ class TableGrammar(ExpressionGrammar):
             function = self._function(inner, lateral=False)
             table = function
         else:
-            table = NamedTable(self.since(inner), self.table_name(), hints=self.hints())
+            table = NamedTable(self.since(inner), self.table_name(), hints=self._table_hints())
         partition: tuple[exp.Expression, ...] = ()
         order: tuple[OrderItem, ...] = ()
         if self.phrase("PARTITION", "BY"):

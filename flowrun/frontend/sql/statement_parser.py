@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from flowrun.core.record import record
 from flowrun.errors import ExpressionError, did_you_mean, near_matches
+from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
 from flowrun.frontend.sql.ddl_syntax import create_table
 from flowrun.frontend.sql.script_splitting import split_script
 from flowrun.frontend.sql.statement_tokens import Cursor, Token, TokenKind, tokenize
@@ -18,6 +19,7 @@ from flowrun.frontend.sql.statements import (
     Explain,
     Insert,
     Listing,
+    NameFilter,
     ObjectKind,
     OptionSyntax,
     ReadStatement,
@@ -25,14 +27,13 @@ from flowrun.frontend.sql.statements import (
     Select,
     SetOption,
     Show,
+    ShowColumns,
     ShowCreate,
     Statement,
     UseDefault,
 )
 from flowrun.frontend.sql.syntax import Name, Span
 
-DEFAULT_CATALOG = "default_catalog"
-DEFAULT_DATABASE = "default_database"
 _QUERY_WORDS = ("SELECT", "WITH", "VALUES", "TABLE")
 _EXPLAIN_DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
 UNSUPPORTED = {
@@ -347,13 +348,33 @@ def _show(cursor: Cursor) -> Statement:
         name = cursor.take_path()
         cursor.expect_end()
         return ShowCreate(kind, name)
+    if cursor.accept("COLUMNS"):
+        if not cursor.accept("FROM"):
+            cursor.expect("IN")
+        name = cursor.take_path("a table's name")
+        chosen = _name_filter(cursor)
+        cursor.expect_end()
+        return ShowColumns(name, chosen)
     for listing in Listing:
         if cursor.accept(*listing.value.split()):
+            if cursor.accept("FROM") or cursor.accept("IN"):
+                _only_database(cursor, cursor.take_path(), catalog=listing is Listing.DATABASES)
+            chosen = _name_filter(cursor)
             cursor.expect_end()
-            return Show(listing)
-    known = [item.value for item in Listing] + ["CREATE TABLE", "CREATE VIEW"]
+            return Show(listing, chosen)
+    known = [item.value for item in Listing] + ["COLUMNS FROM", "CREATE TABLE", "CREATE VIEW"]
     hint = did_you_mean(cursor.token.text.upper(), known)
     raise cursor.error(f"expected what to show, got {cursor.token.shown}", hint=hint)
+
+
+def _name_filter(cursor: Cursor) -> NameFilter | None:
+    negated = cursor.accept("NOT")
+    any_case = cursor.accept("ILIKE")
+    if not any_case:
+        if not negated and not cursor.at_words("LIKE"):
+            return None
+        cursor.expect("LIKE")
+    return NameFilter(cursor.take_text("a pattern").text, negated, any_case)
 
 
 def _use(cursor: Cursor) -> UseDefault:
@@ -362,6 +383,12 @@ def _use(cursor: Cursor) -> UseDefault:
     catalog = cursor.accept("CATALOG")
     path = cursor.take_path()
     cursor.expect_end()
+    _only_database(cursor, path, catalog=catalog)
+    return UseDefault()
+
+
+def _only_database(cursor: Cursor, path: tuple[Name, ...], *, catalog: bool) -> None:
+    """Fail if a path is not that of the only catalog, or database, there is."""
     names = [p.text for p in path]
     allowed = [[DEFAULT_CATALOG]] if catalog else [[DEFAULT_DATABASE], [DEFAULT_CATALOG, DEFAULT_DATABASE]]
     if names not in allowed:
@@ -370,7 +397,6 @@ def _use(cursor: Cursor) -> UseDefault:
             f"there is no {what} '{'.'.join(names)}': flowrun keeps no catalogs", cursor.previous,
             f"all tables of a script are in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}: leave the statement out",
         )  # fmt: skip
-    return UseDefault()
 
 
 def _add(cursor: Cursor) -> AddJar:

@@ -222,6 +222,17 @@ class Listing(Enum):
     DATABASES = "DATABASES"
     CURRENT_CATALOG = "CURRENT CATALOG"
     CURRENT_DATABASE = "CURRENT DATABASE"
+    MODULES = "MODULES"
+    JARS = "JARS"
+
+
+@record
+class NameFilter:
+    """[NOT] LIKE | ILIKE 'pattern' behind SHOW."""
+
+    pattern: str
+    negated: bool = False
+    any_case: bool = False
 
 
 @record
@@ -229,6 +240,15 @@ class Show:
     """SHOW TABLES and the like."""
 
     listing: Listing
+    chosen: NameFilter | None = None
+
+
+@record
+class ShowColumns:
+    """SHOW COLUMNS FROM table."""
+
+    name: tuple[Name, ...]
+    chosen: NameFilter | None = None
 
 
 @record
@@ -253,7 +273,7 @@ class AddJar:
 
 Statement: TypeAlias = (
     CreateTable | CreateView | CreateFunction | Insert | Select | Explain | SetOption | ResetOption | Drop | Describe
-    | Show | ShowCreate | UseDefault | AddJar
+    | Show | ShowColumns | ShowCreate | UseDefault | AddJar
 )  # fmt: skip
 
 

@@ -105,6 +105,14 @@ class GroupingElement:
 
 
 @record
+class HintText:
+    """What a comment `/*+ … */` holds."""
+
+    span: Span
+    text: str
+
+
+@record
 class Select:
     """SELECT … FROM … WHERE … GROUP BY … HAVING … WINDOW …"""
 
@@ -117,6 +125,7 @@ class Select:
     having: exp.Expression | None = None
     windows: tuple[tuple[Name, OverClause], ...] = ()
     qualify: exp.Expression | None = None
+    hints: tuple[HintText, ...] = ()
 
 
 @record

@@ -38,4 +38,4 @@ def part_hints(hints: NodeHints, part: str) -> NodeHints:
     'totals.filter'
     """
     uid, place = (f"{stem}:{part}" if stem else None for stem in (hints.uid, hints.place))
-    return replace(hints, name=f"{hints.name}.{part}", uid=uid, place=place)
+    return replace(hints, name=f"{hints.name}.{part}", uid=uid, place=place, state_ttl_ms=())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowrun.frontend.yaml.spec import (
     BooleanValue,
     ChoiceValue,
+    DurationValue,
     IntegerValue,
     KeySpec,
     ListValue,
@@ -45,6 +46,12 @@ JOIN = RecordSpec(
             "How it must be done. flowrun finds it by itself from `on` and `as_of`; if given, it is checked. `lookup`: the right side is a "
             "source that is asked for the rows of each key as they are now.",
             default="what is found",
+        ),
+        KeySpec(
+            "state_ttl",
+            DurationValue(zero=True),
+            "How long a regular join keeps rows of the second input.",
+            default="the step's `state_ttl`",
         ),
     ),
 )
@@ -129,6 +136,13 @@ RELATIONAL_KEYS = (
     ),
     KeySpec("limit", IntegerValue(1), "Keep so many rows: the first by `order_by`, else any."),
     KeySpec("offset", IntegerValue(0), "Leave out so many rows before those of `limit`.", default="0"),
+    KeySpec(
+        "state_ttl",
+        DurationValue(zero=True),
+        "How long a regular join, `aggregate` without window, `distinct`, `deduplicate` or `top_n` keeps the state of a key that gets no "
+        "rows; 0: for ever.",
+        default="`settings.state_ttl`",
+    ),
 )
 SET_KEYS = tuple(
     KeySpec(name, ListValue(REFERENCE, minimum=2, single=False), doc)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flowrun.frontend.yaml.hints import part_hints
 from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.step_queries import SET_PARTS
@@ -20,6 +22,8 @@ _STATEFUL = (
     "join",
     *SET_PARTS,
 )
+WITH_LIFETIME = ("join", "aggregate", "distinct", "deduplicate", "top_n")
+"""Parts whose state may have a time to live of its own."""
 _OTHERS = (
     ("limit", "order_by"),
     ("order_by", "order_by"),
@@ -42,12 +46,18 @@ class Stages:
     def __init__(self, name: str, section: Section, hints: NodeHints) -> None:
         self.name = name
         self.input = section.text("from") or name
-        self._hints = hints
         self._main = _main_part(section)
+        self._hints = hints
+        own, join = section.integer("state_ttl"), section.section("join")
+        second = join.integer("state_ttl") if join is not None and join.has("state_ttl") else own
+        self._lifetimes = (own, second)
 
     def hints(self, part: str) -> NodeHints:
         """Hints of the node that does `part` of the step."""
-        return self._hints if part == self._main else part_hints(self._hints, part)
+        hints = self._hints if part == self._main else part_hints(self._hints, part)
+        if part not in WITH_LIFETIME or self._lifetimes == (None, None):
+            return hints
+        return replace(hints, state_ttl_ms=self._lifetimes if part == "join" else self._lifetimes[:1])
 
 
 def _main_part(section: Section) -> str:

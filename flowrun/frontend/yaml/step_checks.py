@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.yaml.spec import Section
+from flowrun.frontend.yaml.stages import WITH_LIFETIME
 from flowrun.frontend.yaml.step_queries import SET_PARTS
 
 INPUTS = ("from", "union", "sql", *SET_PARTS)
@@ -22,6 +23,7 @@ def check_parts(section: Section, diagnostics: Diagnostics) -> bool:
 
 
 _Problem = tuple[str, str, str]
+_IN_QUERIES = "remove it; in 'sql' write SELECT /*+ STATE_TTL('table' = '1 d') */"
 
 
 def _inputs(section: Section) -> Iterator[_Problem]:
@@ -84,6 +86,10 @@ def _keys(section: Section) -> Iterator[_Problem]:
 def _rows(section: Section) -> Iterator[_Problem]:
     if section.has("offset") and not section.has("limit"):
         yield "offset", "'offset' needs 'limit'", "a stream's rows cannot be kept for ever: limit: 10"
+    if section.has("state_ttl") and (section.has("window") or not any(section.has(k) for k in WITH_LIFETIME)):
+        named = ", ".join(f"'{k}'" for k in WITH_LIFETIME)
+        hint = "windows forget their state themselves: remove it" if section.has("window") else _IN_QUERIES
+        yield "state_ttl", f"'state_ttl' is for steps with {named} and no window", hint
 
 
 def _check_window(section: Section, diagnostics: Diagnostics) -> bool:

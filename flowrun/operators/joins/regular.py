@@ -6,8 +6,9 @@ joins) the number of matches of each row is kept, never a mere flag, and a chang
 batch. Nothing is taken back that was not sent. Changes come out in an order that keeps every prefix of them valid, for readers by any
 key of the result as well: rows padded with NULLs go first when they give way, and come last when they take a place.
 
-An update that leaves a row's key as it is gives −U/+U pairs, one for each match; all other changes are +I and −D. With a time to live
-a row is forgotten so long after it, or its number of matches, was written; what was sent for it stays.
+An update that leaves a row's key as it is gives −U/+U pairs, one for each match; all other changes are +I and −D. With a time to
+live, which each side has for itself, a row is forgotten so long after it, or its number of matches, was written; what was sent for it
+stays.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class RegularJoinFactory:
         output_schema: left columns, then right columns; of semi and anti joins left columns only.
         null_safe: for each key whether NULL equals NULL; empty: for none.
         condition: what must hold besides, over left columns, then right columns.
-        ttl_ms: rows are forgotten so long after they were written; 0: never.
+        ttl_ms: rows of the left and of the right side are forgotten so long after they were written; 0: never.
     """
 
     schemas: tuple[Schema, Schema]
@@ -55,7 +56,7 @@ class RegularJoinFactory:
     kind: JoinKind = JoinKind.INNER
     null_safe: tuple[bool, ...] = ()
     condition: PredicateFunction | None = None
-    ttl_ms: int = 0
+    ttl_ms: tuple[int, int] = (0, 0)
     name: str = "join"
 
     @property
@@ -75,7 +76,7 @@ class RegularJoinFactory:
                 null_safe=self.null_safe or (False,) * len(self.keys[i]),
                 counts=self.kind.counts[i],
                 keeps=keeps[i],
-                ttl_ms=self.ttl_ms,
+                ttl_ms=self.ttl_ms[i],
             )
             for i in (LEFT, RIGHT)
         )
@@ -143,7 +144,7 @@ class RegularJoinOperator(AbstractOperator):
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Join what the rows amount to with what the other side remembers, then remember it."""
         own, other = self._sides[input_index], self._sides[1 - input_index]
-        if self._factory.ttl_ms:
+        if any(self._factory.ttl_ms):
             self._now = max(self._now, self.context.processing_time.now_ms())
             own.expire(self._now)
             other.expire(self._now)

@@ -22,9 +22,10 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
-from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.elements import RecordBatch
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.data_errors import required_times
 from flowrun.operators.keyed.integers import Integers, extended
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore
@@ -125,7 +126,7 @@ class AppendOverOperator(AbstractOperator):
             rows = self._remember(batch.columns, slots, times)
             self._fire(rows)
             return
-        times = timestamps_from_column(batch.columns.column(factory.time)).to_numpy()
+        times = required_times(batch.columns, factory.time, self.context.name).to_numpy()
         past = self._last[slots] if factory.frame.preceding is not None else self.current_watermark
         late = times <= past
         columns = batch.columns

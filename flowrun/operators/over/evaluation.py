@@ -22,6 +22,7 @@ from flowrun.operators.over.exact_numbers import number_column, whole_numbers
 from flowrun.operators.over.frames import (
     Bools,
     Frames,
+    covering_greatest,
     covering_sums,
     exact_sums,
     extremes,
@@ -185,7 +186,7 @@ class AggregateEvaluator:
         self, accumulator: Accumulator, aggregate: BoundAggregate, values: pa.Array, passing: Bools
     ) -> pa.Array:
         partial, kind = accumulator.partial, accumulator.type.arrow
-        if partial not in ("count_all", "count", "sum", "sum_of_squares"):
+        if partial in ("first", "min", "max"):  # how often a value occurs makes no difference
             return self._over_frames(accumulator, aggregate, values, passing, None)
         assert aggregate.argument is not None
         counted = passing & _valid(values)
@@ -195,6 +196,9 @@ class AggregateEvaluator:
                 _floats(values, counted, squared=partial == "sum_of_squares"), counted, previous
             )
         start, stop = first_occurrences(np.where(counted, previous, len(values)), self._frames)
+        if partial == "last":
+            found = covering_greatest(start, stop, len(self._frames))
+            return _as_type(values.take(pa.array(found, mask=found < 0)), kind)
         if partial == "sum":
             numbers = whole_numbers(_summands(values, counted, accumulator), 2 * len(values))
             place = f"{aggregate.kernel.function} AS {aggregate.name}"
@@ -273,24 +277,34 @@ def _extreme_rows(values: pa.Array, counted: Bools, frames: Frames, *, greatest:
     if not counted.any():
         return np.full(len(frames), -1, np.int64)
     rows = np.flatnonzero(counted)
-    ranks = np.full(len(values), -1 if greatest else len(values), np.int64)
-    own = key_ranks([values.take(pa.array(rows))])
+    none = -1 if greatest else len(values)
+    ranks = np.full(len(values), none, np.int64)
+    own = _ranks(values.take(pa.array(rows)), greatest=greatest)
     ranks[rows] = own
     holder = np.full(int(own.max()) + 2, -1, np.int64)
     holder[own] = rows
     best = extremes(ranks, frames, greatest=greatest)
-    known = (best >= 0) & (best < len(values)) & (frames.lengths > 0)
+    known = (best != none) & (frames.lengths > 0)
     return np.where(known, holder[np.where(known, best, 0)], -1)
+
+
+def _ranks(values: pa.Array, *, greatest: bool) -> Integers:
+    """A number for each value that orders like it; any number wins over NaN, as in `updating.accumulators`."""
+    ranks = key_ranks([values])
+    if greatest and pa.types.is_floating(values.type):
+        nan = pc.fill_null(pc.is_nan(values), False).to_numpy(zero_copy_only=False)
+        ranks = np.where(nan, 0, ranks + 1)
+    return ranks
 
 
 def _better(left: pa.Array, right: pa.Array, *, greatest: bool) -> pa.Array:
     """Of two columns the lesser, or greater, value of each row; NULL only where both are."""
-    ranks = key_ranks([pa.concat_arrays([left, right])])
+    both = pa.concat_arrays([left, right])
+    ranks = _ranks(both, greatest=greatest)
     first, second = ranks[: len(left)], ranks[len(left) :]
     take_right = second > first if greatest else second < first
     no_left, no_right = ~_valid(left), ~_valid(right)
     take_right = (take_right | no_left) & ~no_right
-    both = pa.concat_arrays([left, right])
     return both.take(pa.array(np.arange(len(left)) + np.where(take_right, len(left), 0)))
 
 

@@ -168,6 +168,29 @@ def covering_sums(values: npt.NDArray[Any], start: Integers, stop: Integers, fra
     return sums
 
 
+def covering_greatest(start: Integers, stop: Integers, frames: int) -> Integers:
+    """For each frame the last position whose range of frames it is in; −1 if there is none.
+
+    A range is two overlapping blocks of power-of-two length, which are halved down to single frames: `extremes` the other way round.
+
+    >>> covering_greatest(np.array([0, 1, 3]), np.array([4, 3, 3]), 5).tolist()
+    [0, 1, 1, 0, -1]
+    """
+    positions = np.flatnonzero(stop > start)
+    first, lengths = start[positions], (stop - start)[positions]
+    levels = np.frexp(lengths.astype(np.float64))[1] - 1  # floor(log2)
+    found = np.full(frames, -1, np.int64)
+    highest = int(levels.max(initial=0))
+    for level in range(highest, -1, -1):
+        size = 1 << level
+        if level < highest:
+            found[size:] = np.maximum(found[size:], found[:-size])
+        here = levels == level
+        np.maximum.at(found, first[here], positions[here])
+        np.maximum.at(found, first[here] + lengths[here] - size, positions[here])
+    return found
+
+
 def members(frames: Frames) -> tuple[Integers, Integers]:
     """(frame, position) of every row of every frame: as long as all frames together."""
     lengths = frames.lengths

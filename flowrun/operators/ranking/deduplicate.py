@@ -25,6 +25,7 @@ from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.data_errors import required_times
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.integers import Integers, extended
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
@@ -121,7 +122,8 @@ class DeduplicateOperator(AbstractOperator):
     def _in_time(self, batch: RecordBatch) -> RecordBatch:
         """The rows that are not late."""
         assert self._factory.time is not None
-        late = timestamps_from_column(batch.columns.column(self._factory.time)).to_numpy() < self.current_watermark
+        times = required_times(batch.columns, self._factory.time, self.context.name)
+        late = times.to_numpy() < self.current_watermark
         if not late.any():
             return batch
         self._late.inc(int(np.count_nonzero(late)))

@@ -16,6 +16,7 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch, timestamps_from_column
 from flowrun.errors import InternalError
+from flowrun.operators.data_errors import required_times
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, concat_runs
@@ -91,7 +92,7 @@ class TemporalSortOperator(TimeDrivenOperator):
             if self._next_firing is None:
                 self._next_firing = self.context.processing_time.now_ms() + 1
         else:
-            late = self._times(run) <= self._sent
+            late = required_times(batch.columns, self._time, self.context.name).to_numpy() <= self._sent
             if late.any():
                 self._late.inc(int(np.count_nonzero(late)))
                 run = run.take(np.flatnonzero(~late))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from flowrun.api.operator import ChainingStrategy
-from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
-from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.data_errors import describe_row, first_null
+from flowrun.operators.data_errors import required_times
 
 
 @record
@@ -33,14 +32,5 @@ class _AssignTime(AbstractOperator):
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Send the rows with their new event times."""
-        times = timestamps_from_column(batch.columns.column(self._factory.column))
-        if times.null_count:
-            row = first_null(times)
-            column = batch.columns.schema.names[self._factory.column]
-            raise DataError(
-                f"'{self._factory.name}': the time attribute '{column}' must not be NULL, but it is in row {row} "
-                f"{describe_row(batch.columns, row)}",
-                row=row,
-                hint=f"drop such rows before: WHERE {column} IS NOT NULL",
-            )
+        times = required_times(batch.columns, self._factory.column, self._factory.name)
         self.output.emit(RecordBatch(batch.columns, times, batch.row_kinds))

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.operator import ChainingStrategy
-from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.data_errors import describe_row, first_null
+from flowrun.operators.data_errors import required_times
 from flowrun.operators.rows.children import pieces, with_columns_of
 from flowrun.operators.windows.assigners import AlignedSlices, Times
 from flowrun.operators.windows.window_assignment import assign_aligned
@@ -69,16 +68,7 @@ class _WindowFunction(AbstractOperator):
     def _times(self, batch: RecordBatch) -> Times:
         if self._factory.time is None:
             return np.full(batch.num_rows, self.context.processing_time.now_ms(), np.int64)
-        times = timestamps_from_column(batch.columns.column(self._factory.time))
-        if times.null_count:
-            row = first_null(times)
-            column = batch.columns.schema.names[self._factory.time]
-            raise DataError(
-                f"'{self._factory.name}': the time attribute '{column}' must not be NULL, but it is in row {row} "
-                f"{describe_row(batch.columns, row)}",
-                row=row,
-                hint=f"drop such rows before: WHERE {column} IS NOT NULL",
-            )
+        times = required_times(batch.columns, self._factory.time, self._factory.name)
         values: Times = times.to_numpy()
         return values
 

@@ -53,7 +53,9 @@ def aggregates_only(node: Over, calls: Sequence[OverCall], context: Context) -> 
         hints = node.hints if number == len(groups) else stateful_part(node.hints, f"over{number}")
         for member in members:
             _check_looks_back(node, calls[member], below, context)
-        domain = _domain(node, calls[members[0]], below, context)
+        by_time = _ordering_attribute(order, below, context)
+        domain = by_time or _domain(node, calls[members[0]], below, context)
+        corrects = by_time is None or any(calls[m].call.function in _LOOKING_AHEAD for m in members)
         width = len(below.schema)
         fields = list(below.schema.fields)
         named = []
@@ -62,7 +64,8 @@ def aggregates_only(node: Over, calls: Sequence[OverCall], context: Context) -> 
             running = replace(running, name=unique_name(running.name, (f.name for f in fields)))
             fields.append(Field(running.name, running.type))
             named.append(running)
-        below = OverAggregate(Schema(tuple(fields)), hints, below, partition, order, domain, frame, tuple(named))
+        schema = Schema(tuple(fields))
+        below = OverAggregate(schema, hints, below, partition, order, domain, frame, tuple(named), corrects)
         places |= {member: width + i for i, member in enumerate(members)}
     width = len(node.input.schema)
     positions = [*range(width), *(places[i] for i in range(len(calls)))]
@@ -92,12 +95,15 @@ def _check_looks_back(node: Over, call: OverCall, input: PlanNode, context: Cont
         )
 
 
+def _ordering_attribute(order: Sequence[SortKey], input: PlanNode, context: Context) -> TimeDomain | None:
+    """The clock of the order if it is one time attribute ascending."""
+    if len(order) != 1 or order[0].descending:
+        return None
+    return context.traits(input).attribute(order[0].column)
+
+
 def _domain(node: Over, call: OverCall, input: PlanNode, context: Context) -> TimeDomain:
-    """The clock of the order. Over rows that change any order will do: results are corrected."""
-    attribute = context.traits(input).attribute(call.order[0].column) if call.order else None
-    ordered_by_time = attribute is not None and len(call.order) == 1 and not call.order[0].descending
-    if ordered_by_time and attribute is not None:
-        return attribute
+    """The clock of an order that is no time attribute: over rows that change any will do, as results are corrected."""
     if not context.appends(input):
         return TimeDomain.EVENT
     name = call.call.function

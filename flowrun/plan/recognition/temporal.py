@@ -94,31 +94,43 @@ def _below_calcs(node: PlanNode) -> _Below:
 
 @record
 class _Versions:
-    """The right side as versions: rows, the columns over them that the join sees, and which base columns are key and time."""
+    """The right side as versions.
+
+    Attributes:
+        rows: each is a version from its time on; a deletion ends the last one of its key.
+        columns: what the join sees, over the columns of the rows.
+        filters: of the right side, over the columns of the rows.
+        key: columns of the rows.
+        time: column of the rows.
+        judged: whether a version that does not pass the filters still ends the one before: then they are asked of the version that the
+            join has found.
+    """
 
     rows: PlanNode
     columns: tuple[Expression, ...]
     filters: tuple[Expression, ...]
     key: tuple[int, ...]
     time: int
+    judged: bool
 
 
 def _versions(node: TemporalJoin, right: _Below, context: Context) -> _Versions:
     base = right.base
     match base:
         case Deduplicate(keep=Keep.LAST, domain=TimeDomain.EVENT) if len(base.schema) == len(base.input.schema):
-            # All rows are versions: the join needs no deduplication, which would correct instead of append. A version that does not
-            # pass a filter above still ends the one before: such filters are asked of the version that the join has found.
-            rows = base.input if context.appends(base.input) else base
-            return _Versions(rows, right.columns, right.filters, base.keys, base.time)
+            # all rows are versions: the join needs no deduplication, which would correct instead of append
+            return _Versions(base.input, right.columns, right.filters, base.keys, base.time, judged=True)
         case Rank(function=RankFunction.ROW_NUMBER, first=1, last=1, rank_column=False, order=(order,)) if (
             order.descending and context.traits(base.input).attribute(order.column) is TimeDomain.EVENT
         ):
-            return _Versions(base, right.columns, right.filters, base.partition, order.column)
+            # the last rows of a table that changes: which of them a top-N would show depends on how rows come in batches
+            return _Versions(base.input, right.columns, right.filters, base.partition, order.column, judged=True)
         case Scan() if base.table.primary_key and base.watermark is not None and base.watermark.column is not None:
             if set(base.table.primary_key) <= set(base.schema.names):
                 key = tuple(base.schema.index(k) for k in base.table.primary_key)
-                return _Versions(base, right.columns, right.filters, key, base.schema.index(base.watermark.column))
+                time = base.schema.index(base.watermark.column)
+                judged = bool(right.filters) and not context.appends(base)
+                return _Versions(base, right.columns, right.filters, key, time, judged)
     at = node.left.schema.names[node.left_time]
     lookup = "" if not isinstance(base, Scan) else "; or look the row up as of processing time: a column AS PROCTIME()"
     raise RecognitionError(
@@ -141,7 +153,7 @@ def _version_at(node: TemporalJoin, versions: _Versions, parts: Sequence[Express
     time = next(
         (i for i, c in enumerate(versions.columns) if isinstance(c, ColumnRef) and c.index == versions.time), None
     )
-    if versions.rows is not _below_calcs(right).base:
+    if versions.judged:
         right, time, passes = _judged(node, versions)
         rest += [] if passes is None else [passes]
     elif time is None:

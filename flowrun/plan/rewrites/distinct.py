@@ -112,6 +112,7 @@ class _Split:
             slot_sharing_group=hints.slot_sharing_group,
             chaining=hints.chaining,
             location=hints.location,
+            state_ttl_ms=hints.state_ttl_ms,
         )
 
     def _parts(self, call: AggregateCall) -> _Parts:

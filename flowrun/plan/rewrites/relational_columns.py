@@ -181,8 +181,7 @@ def _used_by_passing(node: PlanNode, own: set[int]) -> set[int]:
         case Unnest():
             return {node.collection}
         case OverAggregate():
-            width = len(node.input.schema)
-            calls = [c for i, c in enumerate(node.calls) if i + width in own]
+            calls = [node.calls[i] for i in _kept_calls(node, own)]
             return set(node.keys) | _order_columns(node.order) | _columns_of_calls(calls)
         case LookupJoin():
             width = len(node.input.schema)
@@ -190,6 +189,12 @@ def _used_by_passing(node: PlanNode, own: set[int]) -> set[int]:
             return used | {c for c in (columns_used(node.condition) if node.condition is not None else ()) if c < width}
         case _:
             return set()
+
+
+def _kept_calls(node: OverAggregate, own: set[int]) -> list[int]:
+    """Positions of the calls that are used: the first one if none is, as there must be one."""
+    width = len(node.input.schema)
+    return [i for i in range(len(node.calls)) if i + width in own] or [0]
 
 
 def _pruned_passing(node: PlanNode, own: set[int], child: Pruned) -> Pruned:
@@ -200,7 +205,7 @@ def _pruned_passing(node: PlanNode, own: set[int], child: Pruned) -> Pruned:
     moved, new_width = child.positions, len(child.node.schema)
     kept_calls_list = list(range(len(node.schema) - width))
     if isinstance(node, OverAggregate):
-        kept_calls_list = [i for i in kept_calls_list if i + width in own] or [0]
+        kept_calls_list = _kept_calls(node, own)
     elif isinstance(node, LookupJoin):
         asked = own | (columns_used(node.condition) if node.condition is not None else frozenset())
         kept_calls_list = [i for i in kept_calls_list if i + width in asked]

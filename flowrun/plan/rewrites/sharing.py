@@ -69,7 +69,8 @@ def _renamed(node: PlanNode, schema: Schema) -> PlanNode:
 
 def _is_plain(hints: NodeHints) -> bool:
     """Whether the user said nothing special about the step."""
-    return hints.uid is None and hints.parallelism is None and hints.slot_sharing_group is None and hints.chaining
+    placed = hints.uid is not None or hints.parallelism is not None or hints.slot_sharing_group is not None
+    return not placed and hints.chaining and not hints.state_ttl_ms
 
 
 def _repeats(node: PlanNode) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowrun.errors import UnsupportedPlanError
-from flowrun.plan.nodes import PlanNode, TimeDomain
+from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import IntervalJoin, Join, JoinKind, WindowJoin
 from flowrun.spark.context import Context
 from flowrun.spark.frame import EVENT_TIME, SparkFrame, quoted
+from flowrun.spark.native.rows import check_event_time
 from flowrun.spark.native.sides import HOW, Side, all_of, equalities, output_columns, residual, sides
 from flowrun.spark.times import millis_of
 from flowrun.spark.translation import Inputs
@@ -38,7 +38,7 @@ def translate_join(node: PlanNode, inputs: Inputs, context: Context) -> SparkFra
 def translate_window_join(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
     """A join of rows of equal windows and keys; a result's event time is the end of its window − 1 ms."""
     assert isinstance(node, WindowJoin)
-    check_event_time(node, node.domain)
+    check_event_time(node, node.domain, "joins", "join by an event-time column")
     left, right = sides(inputs.frames)
     conditions = [
         *equalities(left, right, (*node.left_keys, *node.left_window), (*node.right_keys, *node.right_window)),
@@ -59,7 +59,7 @@ def translate_interval_join(node: PlanNode, inputs: Inputs, context: Context) ->
     Outer joins must see that a row has no match at all, and compare all rows of a key.
     """
     assert isinstance(node, IntervalJoin)
-    check_event_time(node, node.domain)
+    check_event_time(node, node.domain, "joins", "join by an event-time column")
     left, right = sides(inputs.frames)
     times = [
         millis_of(quoted(side.frame.schema.names[at]), side.frame.schema.types[at])
@@ -87,16 +87,6 @@ def translate_interval_join(node: PlanNode, inputs: Inputs, context: Context) ->
     time = f"greatest({left_time}, {right_time}) AS {quoted(EVENT_TIME)}"
     columns = output_columns(left, right, node.kind, node.schema)
     return SparkFrame(joined.selectExpr(*columns, time), node.schema, event_time=True)
-
-
-def check_event_time(node: PlanNode, domain: TimeDomain) -> None:
-    """Raise UnsupportedPlanError for a join that goes by the clock of the machine: a batch has no such time."""
-    if domain is TimeDomain.PROCESSING:
-        name = node.hints.name or type(node).__name__
-        raise UnsupportedPlanError(
-            f"'{name}' joins by processing time, which a batch does not have",
-            hint="join by an event-time column, or run it with --mode streaming",
-        )
 
 
 def _joined(

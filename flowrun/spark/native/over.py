@@ -54,7 +54,7 @@ class _Window:
                 self._unit, self._preceding = FrameUnit.ROWS, None
             return
         self._order = order_texts(frame, node.order)
-        if frame.event_time and _is_time(node):
+        if frame.event_time and _is_time(node) and not node.corrects:
             self.time = _millis(node, frame)
             self._order = [self.time]
         elif self._unit is FrameUnit.RANGE and self._preceding is not None:

@@ -8,9 +8,10 @@ from functools import reduce
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
+from flowrun.errors import UnsupportedPlanError
 from flowrun.functions.spark_text import quote_text, spark_type
 from flowrun.plan.expressions import Expression
-from flowrun.plan.nodes import Calc, PlanNode, Split, Union
+from flowrun.plan.nodes import Calc, PlanNode, Split, TimeDomain, Union
 from flowrun.plan.relational import AssignTime, Expand, Unnest, Values
 from flowrun.spark.context import Context
 from flowrun.spark.expressions import spark_text
@@ -103,6 +104,26 @@ def time_attribute(node: PlanNode, frame: SparkFrame, column: int) -> str:
     )
     millis = millis_of(frame.columns[column], frame.schema.types[column])
     return f"coalesce({millis}, raise_error({quote_text(message)}))"
+
+
+def check_event_time(node: PlanNode, domain: TimeDomain, does: str, instead: str) -> None:
+    """Refuse a node that goes by the clock of the machine: a batch has no such time.
+
+    Args:
+        node: what is translated.
+        domain: the time that it goes by.
+        does: what the node does by time, a verb with its object.
+        instead: what to do with event time.
+
+    Raises:
+        UnsupportedPlanError: it does so by processing time.
+    """
+    if domain is TimeDomain.PROCESSING:
+        place = f"{node.hints.location}: " if node.hints.location is not None else ""
+        raise UnsupportedPlanError(
+            f"{place}'{node.hints.name or type(node).__name__}' {does} by processing time, which a batch does not have",
+            hint=f"{instead}, or run it with --mode streaming",
+        )
 
 
 def translate_expand(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.core.types import timestamp
-from flowrun.errors import InternalError, UnsupportedPlanError
+from flowrun.errors import InternalError
 from flowrun.functions.spark_text import quote_text
 from flowrun.plan.nodes import (
     CountWindow,
@@ -22,7 +22,6 @@ from flowrun.plan.nodes import (
     PlanNode,
     SessionWindow,
     SlidingWindow,
-    TimeDomain,
     TumblingWindow,
     WindowAggregate,
     WindowSpec,
@@ -31,7 +30,7 @@ from flowrun.plan.relational import WindowTableFunction
 from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, NotNative, SparkFrame, quoted
 from flowrun.spark.native.groups import aggregate_items, grouped
-from flowrun.spark.native.rows import time_attribute
+from flowrun.spark.native.rows import check_event_time, time_attribute
 from flowrun.spark.times import timestamp_of
 from flowrun.spark.translation import Inputs
 
@@ -42,6 +41,7 @@ _TIME, _AT, _EACH, _WINDOW, _END = (
     quoted(n) for n in (EVENT_TIME, "flowrun$at", "flowrun$each", "flowrun$window", "flowrun$end")
 )
 _BOUND = timestamp(3)
+_BY_EVENT_TIME = "declare a watermark and use windows by event time"
 
 
 @record
@@ -66,7 +66,7 @@ class _Aligned:
 def translate_window_function(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
     """Every row once a window. Rows keep their event time, but for those of sessions, whose event time is the end of theirs − 1 ms."""
     assert isinstance(node, WindowTableFunction)
-    _check_event_time(node, node.domain)
+    check_event_time(node, node.domain, "cuts windows", _BY_EVENT_TIME)
     frame = inputs.only
     time = time_attribute(node, frame, node.time)
     hidden = list(frame.hidden)
@@ -99,7 +99,7 @@ def translate_window_aggregate(node: PlanNode, inputs: Inputs, context: Context)
         raise NotNative("Spark has no triggers and evictors")
     if isinstance(node.window, CountWindow | GlobalWindow):
         raise NotNative("Spark has no windows that count rows")
-    _check_event_time(node, node.domain)
+    check_event_time(node, node.domain, "cuts windows", _BY_EVENT_TIME)
     frame = _without_null_keys(node, inputs.only)
     keys = [frame.columns[k] for k in node.keys]
     names = [quoted(n) for n in node.schema.names]
@@ -115,15 +115,6 @@ def translate_window_aggregate(node: PlanNode, inputs: Inputs, context: Context)
     bounds = [f"{timestamp_of(t, _BOUND)} AS {n}" for t, n in zip((start, end), names[len(keys) :], strict=False)]
     items = [*names[: len(keys)], *bounds, *names[len(keys) + 2 :], f"{end} - 1L AS {_TIME}"]
     return SparkFrame(result.selectExpr(*items), node.schema, event_time=True)
-
-
-def _check_event_time(node: PlanNode, domain: TimeDomain) -> None:
-    if domain is TimeDomain.PROCESSING:
-        place = f"{node.hints.location}: " if node.hints.location is not None else ""
-        raise UnsupportedPlanError(
-            f"{place}'{node.hints.name or 'window'}' cuts windows by processing time, which a batch does not have",
-            hint="declare a watermark and use windows by event time, or run it with --mode streaming",
-        )
 
 
 def _without_null_keys(node: WindowAggregate, frame: SparkFrame) -> SparkFrame:

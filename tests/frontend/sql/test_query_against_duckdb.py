@@ -55,7 +55,7 @@ SELECT id FROM sales s WHERE price = (SELECT MAX(price) FROM sales i WHERE i.sho
 SELECT city, (SELECT COUNT(*) FROM sales s WHERE s.shop = t.shop) AS n FROM shops t
 SELECT city, (SELECT COUNT(*) + 10 FROM sales s WHERE s.shop = t.shop AND s.pieces > 1) + 1 AS n FROM shops t
 SELECT city, (SELECT SUM(pieces) FROM sales s WHERE s.shop = t.shop) AS n FROM shops t
-SELECT city, (SELECT COUNT(*) FROM sales WHERE id > 1000) AS n FROM shops t
+SELECT city, (SELECT COUNT(*) FROM sales WHERE id > 0) AS n FROM shops t
 SELECT city, (SELECT MAX(pieces) FROM sales s WHERE s.shop = t.shop HAVING COUNT(*) > 8) AS n FROM shops t
 SELECT v.visit, (SELECT price FROM sales s WHERE s.id = v.visit) FROM visits v
 SELECT (SELECT city FROM shops WHERE opened = 7), id FROM sales
@@ -95,6 +95,9 @@ SELECT x, y FROM (VALUES (1, 'a'), (2, NULL), (3, 'c')) AS t(x, y) WHERE x > 1
 SELECT 1 + 1, 'x'
 SELECT visit, page FROM visits CROSS JOIN UNNEST(pages) AS t(page)
 SELECT t.shop, x.item FROM shops t, LATERAL (SELECT item, price FROM sales s WHERE s.shop = t.shop ORDER BY price DESC NULLS LAST, id LIMIT 2) AS x
+SELECT t.city, x.n, x.m FROM shops t, LATERAL (SELECT COUNT(*) AS n, MAX(pieces) + t.opened AS m FROM sales s WHERE s.shop = t.shop AND s.pieces > 1) AS x
+SELECT t.city, x.n FROM shops t CROSS JOIN LATERAL (SELECT COUNT(*) AS n FROM sales s WHERE s.shop = t.shop HAVING COUNT(*) > 8) AS x
+SELECT t.city, n, m FROM shops t LEFT JOIN LATERAL (SELECT COUNT(*), MIN(id) FROM sales s WHERE s.shop = t.shop) AS x (n, m) ON t.opened > 1995 AND n > 0
 SELECT t.city, x.id FROM shops t LEFT JOIN LATERAL (SELECT id FROM sales s WHERE s.shop = t.shop AND s.pieces > t.opened - 2000) AS x ON TRUE
 SELECT client.os, client.release.major + 1 AS m FROM visits
 SELECT COUNT(*) FROM (SELECT id, id FROM sales) t
@@ -119,3 +122,9 @@ def test_a_query_gives_the_rows_that_duckdb_gives(query: str, connection: duckdb
     got = Interpreter(data()).rows(plan(query))
     expected = connection.execute(query).fetchall()
     assert comparable(got) == comparable(expected)
+
+
+def test_one_count_for_all_rows_is_unknown_over_no_rows() -> None:
+    """As in a Flink stream; a 0 would also stand there before the first row has come, and be divided by."""
+    query = "SELECT city, 100 / (SELECT COUNT(*) FROM sales WHERE id > 1000) AS share FROM shops"
+    assert {share for _, share in Interpreter(data()).rows(plan(query))} == {None}

@@ -99,6 +99,11 @@ class TestColumns:
         outer = plan("SELECT s.id, v.visit FROM sales s LEFT JOIN visits v ON s.id = v.visit").schema
         assert [f.nullable for f in outer] == [False, True]
 
+    def test_typeof_an_aggregate_still_groups(self) -> None:
+        bound = plan("SELECT TYPEOF(MAX(id)) AS t FROM sales")
+        assert only(bound, GroupAggregate).keys == ()
+        assert bound.schema.types == (STRING,)
+
 
 class TestNamesOfNodes:
     def test_every_node_has_a_name_a_place_and_a_location(self) -> None:

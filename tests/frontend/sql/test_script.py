@@ -108,6 +108,36 @@ def test_answers_of_describe_show_and_explain() -> None:
     assert not loaded.plan.sinks
 
 
+def test_show_create_keeps_comments() -> None:
+    columns = "id BIGINT NOT NULL COMMENT 'the order''s', next AS id + 1 COMMENT 'and one', "
+    columns += "at STRING METADATA FROM 'file.path' VIRTUAL COMMENT 'm'"
+    options = "'connector' = 'filesystem', 'path' = 'x', 'format' = 'json'"
+    table = f"CREATE TABLE noted ({columns}) COMMENT 'all of it' WITH ({options});"
+    created, like = load(table + "CREATE TABLE c LIKE noted; SHOW CREATE TABLE noted; SHOW CREATE TABLE c;").outputs
+    assert "`id` BIGINT NOT NULL COMMENT 'the order''s',\n  `next` AS id + 1 COMMENT 'and one',\n" in created
+    assert "`at` STRING METADATA FROM 'file.path' VIRTUAL COMMENT 'm'\n)\nCOMMENT 'all of it'\nWITH (" in created
+    assert like == created.replace("`noted`", "`c`")
+
+
+@pytest.mark.parametrize(
+    ("statement", "names"),
+    [
+        ("SHOW TABLES LIKE 'or%'", ["orders"]),
+        ("SHOW TABLES FROM default_database NOT LIKE 'or%'", ["out", "v"]),
+        ("SHOW VIEWS IN default_catalog.default_database", ["v"]),
+        ("SHOW FUNCTIONS ILIKE 'url_e_code'", ["URL_ENCODE"]),
+        ("SHOW MODULES", ["core"]),
+        ("SHOW DATABASES FROM default_catalog", ["default_database"]),
+        ("SHOW COLUMNS FROM orders LIKE '%r%'", ["buyer", "price"]),
+        ("SHOW COLUMNS IN v", ["id"]),
+        ("SHOW JARS", []),
+    ],
+)
+def test_show_lists_names(statement: str, names: list[str]) -> None:
+    (shown,) = load(ORDERS + PRINTED + "CREATE VIEW v AS SELECT id FROM orders;" + statement).outputs
+    assert [line.split()[1] for line in shown.splitlines()[3:-2]] == names
+
+
 def test_explain_of_a_statement_set_shows_one_plan() -> None:
     loaded = load(
         ORDERS + PRINTED + "EXPLAIN STATEMENT SET BEGIN INSERT INTO out SELECT id, buyer FROM orders;"

@@ -162,6 +162,30 @@ def test_the_state_of_updating_steps_lives_as_long_as_the_settings_say() -> None
     assert load_text(SourceText("p.yaml", text), Path(), {}, {}, {}).plan.settings.state_ttl_ms == 36 * 3_600_000
 
 
+def test_the_state_of_a_step_lives_as_long_as_it_says() -> None:
+    plan = plan_of(
+        """
+        steps:
+          j: {from: orders, state_ttl: 1h, join: {with: orders, as: o, on: orders.id = o.id, state_ttl: 0}, filter: o.amount > 2,
+              select: [orders.id, o.user, o.ts]}
+          f: {from: orders, join: {with: j, on: orders.id = j.id, state_ttl: 2h}, select: [j.id, j.user, j.ts]}
+          d: {from: f, key_by: id, deduplicate: {keep: last}, state_ttl: 3h}
+          t: {from: d, top_n: {n: 3, order_by: id, partition_by: user}, state_ttl: 4h}
+          g: {from: t, key_by: user, aggregate: COUNT(*) AS n, having: n > 1, state_ttl: 5h}
+          s: {from: g, distinct: true, state_ttl: 6h}
+        """
+    )
+    hour = 3_600_000
+    assert {n.hints.name: n.hints.state_ttl_ms for n in walk_plan(plan) if n.hints.state_ttl_ms} == {
+        "j": (hour, 0),
+        "f": (None, 2 * hour),
+        "d": (3 * hour,),
+        "t": (4 * hour,),
+        "g": (5 * hour,),
+        "s": (6 * hour,),
+    }
+
+
 FUNCTIONS = """
 import flowrun
 

@@ -69,7 +69,7 @@ def test_goes_on_at_another_parallelism(kind: JoinKind, parallelism: int) -> Non
 
 def test_state_has_the_declared_columns() -> None:
     for kind in KINDS:
-        for ttl_ms in (0, 1000):
+        for ttl_ms in ((0, 0), (1000, 1000), (0, 1000)):
             recipe = factory(kind, ttl_ms=ttl_ms)
             join = harness(recipe)
             push(join, 0, *add((1, "a", 0)))
@@ -78,7 +78,7 @@ def test_state_has_the_declared_columns() -> None:
 
 
 def test_rows_are_forgotten_after_their_time_to_live() -> None:
-    join = harness(factory(ttl_ms=100))
+    join = harness(factory(ttl_ms=(100, 100)))
     push(join, 0, *add((1, "a", 0)))
     join.advance_processing_time(60)
     push(join, 0, *add((1, "b", 0)))
@@ -88,7 +88,7 @@ def test_rows_are_forgotten_after_their_time_to_live() -> None:
 
 
 def test_writing_a_row_again_or_its_matches_lets_it_live_on() -> None:
-    join = harness(factory(JoinKind.LEFT, ttl_ms=100))
+    join = harness(factory(JoinKind.LEFT, ttl_ms=(100, 100)))
     push(join, 0, *add((1, "a", 0), (2, "b", 0)))
     join.advance_processing_time(60)
     push(join, 1, *add((10, 1)))
@@ -100,8 +100,23 @@ def test_writing_a_row_again_or_its_matches_lets_it_live_on() -> None:
     ]
 
 
+def test_each_side_has_its_own_time_to_live() -> None:
+    recipe = factory(JoinKind.FULL, ttl_ms=(0, 100))
+    join = harness(recipe)
+    push(join, 0, *add((1, "a", 0)))
+    assert push(join, 1, *add((10, 1))) == [("-D", (1, "a", 0, None, None)), *add((1, "a", 0, 10, 1))]
+    join.advance_processing_time(100)
+    assert push(join, 0, *add((1, "b", 0))) == add((1, "b", 0, None, None))  # the right row is forgotten
+    join = OperatorHarness.restore(recipe, [stored(taken(join))], schema=SCHEMAS, inputs=2, clock=join.clock)
+    join.advance_processing_time(100_000)
+    assert push(join, 1, *add((11, 1))) == [  # both left rows are there; "a" was never shown without match again
+        ("-D", (1, "b", 0, None, None)),
+        *add((1, "a", 0, 11, 1), (1, "b", 0, 11, 1)),
+    ]
+
+
 def test_the_time_to_live_goes_on_after_a_restore() -> None:
-    recipe = factory(ttl_ms=100)
+    recipe = factory(ttl_ms=(100, 100))
     join = harness(recipe)
     push(join, 0, *add((1, "a", 0)))
     join.advance_processing_time(50)
@@ -122,6 +137,6 @@ def test_sides_without_columns_are_joined_by_number_alone() -> None:
 
 
 def test_state_show_explains_the_columns() -> None:
-    meanings = state_meanings(factory(JoinKind.LEFT, ttl_ms=1))
+    meanings = state_meanings(factory(JoinKind.LEFT, ttl_ms=(0, 1)))
     assert meanings["left"]["__matches"] == "how many rows of the right side match"
     assert set(meanings["right"]) == {"__row", "__written"}

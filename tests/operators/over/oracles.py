@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -61,6 +62,7 @@ FOLDING = (
     call("MIN", S),
     call("MAX", PRICE),
     call("MIN", X, filter=CHOSEN),
+    call("MAX", X),
     call("MAX", TS),
     call("FIRST_VALUE", S),
     call("LAST_VALUE", N, filter=CHOSEN),
@@ -70,6 +72,9 @@ FOLDING = (
     call("SUM", X, distinct=True),
     call("SUM", PRICE, filter=CHOSEN, distinct=True),
     call("MAX", N, distinct=True),
+    call("FIRST_VALUE", S, distinct=True),
+    call("LAST_VALUE", S, distinct=True),
+    call("LAST_VALUE", N, filter=CHOSEN, distinct=True),
 )
 COLLECTING = (call("LISTAGG", S), call("ARRAY_AGG", N), call("LISTAGG", S, distinct=True, filter=CHOSEN))
 BACKWARD = (
@@ -104,7 +109,7 @@ def some_row(dice: random.Random, number: int, time: int) -> Row:
         dice.choice(["a", "b", None]),
         dice.choice([None, *range(-3, 4)]),
         dice.choice([None, decimal.Decimal(dice.randrange(-999, 999)) / 100, decimal.Decimal("12345678.90")]),
-        dice.choice([None, 0.5, 0.25, -1.75, 1e3]),
+        dice.choice([None, 0.5, 0.25, -1.75, 1e3, math.nan]),
         dice.choice([None, "x", "y", "zz"]),
         dice.choice([None, True, False]),
         time,
@@ -117,7 +122,7 @@ def columns(rows: Sequence[Row]) -> dict[str, pa.Array]:
 
 
 def plain(row: Row) -> Row:
-    """A row with times as ms, and floats rounded to what may differ."""
+    """A row with times as ms, floats rounded to what may differ, and NaN as text, which equals itself."""
     return tuple(_plain(v) for v in row)
 
 
@@ -126,7 +131,9 @@ def _plain(value: Any) -> Any:
         return round(value.replace(tzinfo=dt.UTC).timestamp() * 1000)
     if isinstance(value, list):
         return tuple(value)
-    return round(value, 9) + 0.0 if isinstance(value, float) else value
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else round(value, 9) + 0.0
+    return value
 
 
 def results(partition: Sequence[Row], order: Sequence[Any], frame: OverFrame, calls: Sequence[FrameCall]) -> list[Row]:
@@ -202,9 +209,9 @@ def _folded(function: str, kind: DataType, values: list[Any]) -> Any:
         case "SUM":
             return sum(values)
         case "MIN":
-            return min(values)
+            return min(_numbers(values))
         case "MAX":
-            return max(values)
+            return max(_numbers(values))
         case "FIRST_VALUE":
             return values[0]
         case "LAST_VALUE":
@@ -224,3 +231,8 @@ def _folded(function: str, kind: DataType, values: list[Any]) -> Any:
             return int(variance + 1e-9) if kind.is_integer else variance
         case _:
             raise ValueError(function)
+
+
+def _numbers(values: list[Any]) -> list[Any]:
+    """The values without NaN, unless there is nothing else."""
+    return [v for v in values if v == v] or values  # noqa: PLR0124
