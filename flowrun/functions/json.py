@@ -12,14 +12,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.types import BOOLEAN, INT, STRING, DataType, array
 from flowrun.errors import DataError
+from flowrun.functions import json_construct_texts as construct_texts
+from flowrun.functions import json_texts as texts
 from flowrun.functions.contract import Datum, ScalarFunction
-from flowrun.functions.json_documents import INVALID, container_text, dump, parse, scalar_text
+from flowrun.functions.json_documents import (
+    INVALID,
+    container_text,
+    dump,
+    has_fractions,
+    parse,
+    parse_exact,
+    scalar_text,
+)
 from flowrun.functions.json_path import MISSING, JsonPath, JsonPathError, compile_path, path_problem
 from flowrun.functions.rules import TEXT, Parameter, Rule, word
 from flowrun.functions.vectors import Distinct, as_array, is_constant, map_distinct, null_of
@@ -65,7 +74,7 @@ def find_query(wrapper: str, text: str, document: Any, path: JsonPath) -> Any:
     scalar = not isinstance(found, dict | list)
     if wrapper == "UNCONDITIONAL" or (wrapper == "CONDITIONAL" and not isinstance(found, list)):
         if isinstance(found, str):
-            return f"[{orjson.dumps(found).decode()}]"
+            return f"[{dump(found)}]"
         return f"[{scalar_text(text, path, found) if scalar else container_text(text, path, found)}]"
     if scalar:
         return _ERROR if path.strict else _EMPTY
@@ -238,6 +247,8 @@ def json_elements(text: str) -> list[str | None] | None:
     found = parse(text)
     if not isinstance(found, list):
         return None
+    if has_fractions(text):
+        found = parse_exact(text)
     return [e if e is None or isinstance(e, str) else dump(e) for e in found]
 
 
@@ -285,41 +296,42 @@ JSONS = (
     ScalarFunction(
         "JSON_VALUE", _VALUE_RULE, _json_value,
         "JSON_VALUE(json, path [RETURNING type] [NULL | ERROR | DEFAULT value ON EMPTY] [… ON ERROR])",
-        "The scalar at a path of a JSON text, as text.", fallible=True,
+        "The scalar at a path of a JSON text, as text.", texts.value_text, fallible=True,
     ),
     ScalarFunction(
         "JSON_QUERY", _QUERY_RULE, _json_query,
         "JSON_QUERY(json, path [WITHOUT | WITH [UN]CONDITIONAL ARRAY WRAPPER] [… ON EMPTY] [… ON ERROR])",
-        "The object or array at a path of a JSON text, as JSON.", fallible=True,
+        "The object or array at a path of a JSON text, as JSON.", texts.query_text, fallible=True,
     ),
     ScalarFunction(
         "JSON_EXISTS", _EXISTS_RULE, _json_exists,
         "JSON_EXISTS(json, path [TRUE | FALSE | UNKNOWN | ERROR ON ERROR])",
-        "Whether a path of a JSON text leads to a value.", fallible=True,
+        "Whether a path of a JSON text leads to a value.", texts.exists_text, fallible=True,
     ),
     ScalarFunction(
         "IS_JSON", _IS_JSON_RULE, _is_json_kernel, "string IS JSON [VALUE | SCALAR | ARRAY | OBJECT]",
-        "Whether the string is JSON of a kind; false for NULL.",
+        "Whether the string is JSON of a kind; false for NULL.", texts.is_json_text,
     ),
     ScalarFunction(
         "JSON_LENGTH", Rule("JSON_LENGTH(json[, path])", INT, (TEXT,), (JSON_PATH,)), Distinct(json_length),
-        "JSON_LENGTH(json[, path])", "Members of an object, elements of an array, 1 for a scalar.",
+        "JSON_LENGTH(json[, path])", "Members of an object, elements of an array, 1 for a scalar.", texts.length_text,
     ),
     ScalarFunction(
         "JSON_TYPE", Rule("JSON_TYPE(json[, path])", STRING, (TEXT,), (JSON_PATH,)), Distinct(json_type),
-        "JSON_TYPE(json[, path])", "object, array, string, number, boolean or null.",
+        "JSON_TYPE(json[, path])", "object, array, string, number, boolean or null.", texts.type_text,
     ),
     ScalarFunction(
         "JSON_ELEMENTS", Rule("JSON_ELEMENTS(json)", array(STRING), (TEXT,)), Distinct(json_elements),
         "JSON_ELEMENTS(json)", "The elements of a JSON array as text: what JSON_QUERY(… RETURNING ARRAY<STRING>) gives.",
+        texts.elements_text,
     ),
     ScalarFunction(
         "JSON_QUOTE", Rule("JSON_QUOTE(string)", STRING, (TEXT,)), Distinct(json_quote), "JSON_QUOTE(string)",
-        "The string as a JSON string.",
+        "The string as a JSON string.", construct_texts.quote_json_text,
     ),
     ScalarFunction(
         "JSON_UNQUOTE", Rule("JSON_UNQUOTE(string)", STRING, (TEXT,)), Distinct(json_unquote), "JSON_UNQUOTE(string)",
-        "The text behind a JSON string; anything else unchanged.",
+        "The text behind a JSON string; anything else unchanged.", texts.unquote_text,
     ),
 )  # fmt: skip
 """Functions that read JSON."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import base64
 import datetime
-import math
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -20,8 +18,10 @@ import pyarrow.compute as pc
 
 from flowrun.core.types import STRING, DataType, TypeRoot, from_arrow
 from flowrun.errors import DataError, ExpressionError
+from flowrun.functions import json_construct_texts as texts
+from flowrun.functions.casts_text import approximate_text
 from flowrun.functions.contract import Argument, Datum, ScalarFunction, Signature
-from flowrun.functions.json_documents import dump
+from flowrun.functions.json_documents import dump, utf16_order
 from flowrun.functions.rules import ANYTHING, TEXT, Rule, word
 from flowrun.functions.vectors import as_array, join_valid, map_distinct
 
@@ -52,6 +52,10 @@ def jsonable(value: Any, type: DataType) -> Any:
             return _iso(value)
         case TypeRoot.TIMESTAMP_LTZ:
             return _iso(value.replace(tzinfo=None)) + "Z"
+        case TypeRoot.DECIMAL:
+            return orjson.Fragment(f"{value:f}")
+        case TypeRoot.FLOAT | TypeRoot.DOUBLE:
+            return orjson.Fragment(_numbers(pa.array([value], type.arrow))[0].as_py())
     return value
 
 
@@ -68,22 +72,16 @@ def json_text(datum: Datum, type: DataType, rows: int) -> Datum:
     if type.root in _PLAIN_NUMBERS or type.root is TypeRoot.BOOLEAN:
         return datum.cast(pa.string())
     if type.is_character:
-        return map_distinct(lambda text: orjson.dumps(text).decode(), [datum], rows, pa.string())
+        return map_distinct(dump, [datum], rows, pa.string())
     if type.is_approximate:
-        return map_distinct(_number, [datum], rows, pa.string())
-    return map_distinct(lambda value: _encode(value, type), [datum], rows, pa.string())
+        return _numbers(as_array(datum, rows))
+    return map_distinct(lambda value: dump(jsonable(value, type)), [datum], rows, pa.string())
 
 
-def _number(value: float) -> str:
-    if math.isfinite(value):
-        return orjson.dumps(value).decode()
-    return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
-
-
-def _encode(value: Any, type: DataType) -> str:
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    return dump(jsonable(value, type))
+def _numbers(values: pa.Array) -> pa.StringArray:
+    """FLOAT and DOUBLE as Java spells them, what is no number in quotes."""
+    texts = approximate_text(values)
+    return pc.if_else(pc.is_finite(values), texts, pc.binary_join_element_wise('"', texts, '"', ""))
 
 
 def _json_string(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
@@ -137,9 +135,9 @@ def _enclosed(
 def _json_object(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
     mode, marks, *pairs = arguments
     named = {k.as_py(): (v, m) for k, v, m in zip(pairs[::2], pairs[1::2], marks.as_py(), strict=True)}
-    names = sorted(named)  # Flink writes members sorted by name, and the last value of equal names
+    names = sorted(named, key=utf16_order)  # Flink writes members sorted by name, and the last value of equal names
     parts = [_shown(*named[name], rows) for name in names]
-    prefixes = [orjson.dumps(name).decode() + ":" for name in names]
+    prefixes = [dump(name) + ":" for name in names]
     return _enclosed(parts, "{", "}", rows, prefixes.__getitem__, absent=mode.as_py().upper() == "ABSENT")
 
 
@@ -165,21 +163,21 @@ def json_object_of(members: Sequence[Mapping[str, str | None]]) -> str:
         if key in made:
             raise ValueError(f"the key '{key}' is there twice")
         made[key] = text or "null"
-    return "{" + ",".join(f"{orjson.dumps(k).decode()}:{made[k]}" for k in sorted(made)) + "}"
+    return "{" + ",".join(f"{dump(k)}:{made[k]}" for k in sorted(made, key=utf16_order)) + "}"
 
 
 def _json_object_of(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
-    texts: list[str] = []
+    made: list[str] = []
     for row, members in enumerate(as_array(arguments[0], rows).to_pylist()):
         try:
-            texts.append(json_object_of(members or ()))
+            made.append(json_object_of(members or ()))
         except ValueError as error:
             raise DataError(
                 f"JSON_OBJECTAGG: {error}",
                 row=row,
                 hint="keys must be given and unique: filter or group by them before",
             ) from None
-    return pa.array(texts, pa.string())
+    return pa.array(made, pa.string())
 
 
 def _object_of_rule(arguments: Sequence[Argument]) -> Signature:
@@ -199,18 +197,19 @@ _ARRAY = "JSON_ARRAY([value, …] [NULL | ABSENT ON NULL])"
 JSON_CONSTRUCTORS = (
     ScalarFunction(
         "JSON_STRING", Rule("JSON_STRING(value)", STRING, (ANYTHING,)), _json_string, "JSON_STRING(value)",
-        "The value as JSON text; NULL stays NULL.",
+        "The value as JSON text; NULL stays NULL.", texts.string_text,
     ),
     ScalarFunction(
         "JSON_OBJECT", _ConstructorRule(_OBJECT, keyed=True), _json_object, _OBJECT,
-        "A JSON object of keys and values, sorted by key.",
+        "A JSON object of keys and values, sorted by key.", texts.object_text,
     ),
     ScalarFunction(
         "JSON_ARRAY", _ConstructorRule(_ARRAY, keyed=False), _json_array, _ARRAY, "A JSON array of values.",
+        texts.array_text,
     ),
     ScalarFunction(
         "JSON_OBJECT_OF", _object_of_rule, _json_object_of, "JSON_OBJECT_OF(array)",
-        "A JSON object of an array of rows (key, JSON text), sorted by key; of NULL an empty one.", fallible=True,
+        "A JSON object of an array of rows (key, JSON text), sorted by key; of NULL an empty one.", texts.object_of_text, fallible=True,
     ),
 )  # fmt: skip
 """Functions that write JSON."""

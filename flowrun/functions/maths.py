@@ -181,7 +181,7 @@ MATHS = (
              check=_pair_seed_problem),
         _rand_integer, "RAND_INTEGER([seed column, ]bound)",
         "A random integer from 0 (inclusive) to a bound; the same one for the same seed.",
-        deterministic=False, fallible=True,
+        texts.random_integer_text, deterministic=False, fallible=True,
     ),
 )  # fmt: skip
 """Arithmetic functions."""

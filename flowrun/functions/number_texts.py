@@ -7,8 +7,45 @@ from collections.abc import Sequence
 
 from flowrun.core.record import record
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.functions.spark_text import integer_literal, spark_type
+from flowrun.functions.spark_text import integer_literal, let, spark_type
 from flowrun.functions.time_texts import Rounded
+
+_SPLIT = "9223372036854775808"
+"""Numbers below its square are taken apart into two BIGINTs, without loss."""
+
+
+def approximate_text(text: str, type: DataType) -> str:
+    """A FLOAT or DOUBLE as Java spells it, with the fewest digits that read back to the same number.
+
+    Java before 19 gives many whole numbers beyond 2**24 (FLOAT) or 2**53 (DOUBLE) more digits, or others of the same number
+    (JDK-4511638). Of these, below 8E37, the exact value is rounded to 2 digits, to 3 and so on, until the text reads back.
+    """
+    first, few, most = (f"{2**24}D", 6, 9) if type.root is TypeRoot.FLOAT else (f"{2**53}D", 15, 17)
+    high = f"floor(`$number` / {_SPLIT}D)"
+    exact = (
+        f"CAST({high} AS DECIMAL(19, 0)) * {_SPLIT}BD + CAST(`$number` - CAST({high} AS DOUBLE) * {_SPLIT}D AS BIGINT)"
+    )
+    counts = f"if(`$short`, sequence(2, {few}), sequence({few + 1}, least({most}, `$size`)))"
+    texts = f"flatten(transform({counts}, `$count` -> {_reading_back('`$count`', type)}))"
+    digits = "regexp_replace(substring_index(`$text`, 'E', 1), '^(.)(.+?)0*$', '$1.$2')"
+    exponent = "char_length(substring_index(`$text`, 'E', 1)) - 1 + CAST(substring_index(`$text`, 'E', -1) AS INT)"
+    shown = let("$text", f"get({texts}, 0)", f"concat({digits}, 'E', {exponent})")
+    chosen = let("$short", f"size({_reading_back(str(few), type)}) > 0", shown)
+    shortest = let("$exact", exact, let("$size", "char_length(CAST(`$exact` AS STRING))", chosen))
+    spelled = let("$number", f"abs(CAST({text} AS DOUBLE))", shortest)
+    great = f"abs({text}) >= {first} AND abs({text}) < 8E37D"
+    sign = f"CASE WHEN {text} < 0 THEN '-' ELSE '' END"
+    return f"CASE WHEN {great} THEN concat({sign}, {spelled}) ELSE CAST({text} AS STRING) END"
+
+
+def _reading_back(count: str, type: DataType) -> str:
+    """The texts of so many digits, nearest first, that are the number; there is a second side for powers of two only."""
+    step = f"CAST(rpad('1', `$size` - {count} + 1, '0') AS DECIMAL(38, 0))"
+    rest = "2 * (`$exact` % `$step`)"
+    up = f"if({rest} > `$step` OR ({rest} = `$step` AND `$whole` % 2 = 1), 1, 0)"
+    texts = ", ".join(f"concat(`$whole` + {side}, 'E', `$size` - {count})" for side in ("`$up`", "1 - `$up`"))
+    both = let("$step", step, let("$whole", "`$exact` DIV `$step`", let("$up", up, f"array({texts})")))
+    return f"filter({both}, `$text` -> CAST(`$text` AS {spark_type(type)}) = CAST(`$number` AS {spark_type(type)}))"
 
 
 def absolute_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
@@ -102,3 +139,9 @@ def logarithm_text(texts: Sequence[str], types: Sequence[DataType], result: Data
 def random_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
     """RAND without a seed."""
     return None if texts else "rand()"
+
+
+def random_integer_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
+    """RAND_INTEGER below a positive constant, without a seed."""
+    bound = integer_literal(texts[0]) if len(texts) == 1 else None
+    return f"CAST(floor(rand() * {bound}D) AS INT)" if bound is not None and bound > 0 else None

@@ -160,7 +160,7 @@ REGEXPS = (
     ),
     ScalarFunction(
         "REGEXP_INSTR", Rule("REGEXP_INSTR(string, regex)", INT, _TWO), _WithPattern(_instr),
-        "REGEXP_INSTR(string, regex)", "The 1-based position of the first match; 0 if there is none.",
+        "REGEXP_INSTR(string, regex)", "The 1-based position of the first match; 0 if there is none.", texts.instr_regexp_text,
     ),
     ScalarFunction(
         "REGEXP_SUBSTR", Rule("REGEXP_SUBSTR(string, regex)", STRING, _TWO), _WithPattern(_substr),

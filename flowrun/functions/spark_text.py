@@ -93,6 +93,15 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def let(name: str, value: str, body: str) -> str:
+    """`body` with a name for a value that is computed once; no lambda inside of the value may leave that name open.
+
+    >>> let("x", "a + 1", "`x` * `x`")
+    'get(transform(array(a + 1), `x` -> `x` * `x`), 0)'
+    """
+    return f"get(transform(array({value}), {quoted(name)} -> {body}), 0)"
+
+
 _ESCAPED = re.compile(r"[\\'$\x00-\x1f\x7f\x85\u2028\u2029]")
 _STRING = re.compile(r"'(?:[^'\\]|\\.)*'", re.DOTALL)
 _INTEGER_CAST = re.compile(r"CAST\((.*) AS (?:TINYINT|SMALLINT|INT|BIGINT)\)")

@@ -20,6 +20,7 @@ from flowrun.functions import string_texts as texts
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
 from flowrun.functions.rules import ANYTHING, BINARY, BYTES_OR_TEXT, LONG, TEXT, OneOf, Parameter, Rule, word
 from flowrun.functions.spark_text import Function, Template
+from flowrun.functions.url_texts import parse_url_text
 from flowrun.functions.vectors import Distinct, strings_from_matrix
 
 CHARSETS = ("US-ASCII", "ISO-8859-1", "UTF-8", "UTF-16BE", "UTF-16LE", "UTF-16")
@@ -235,7 +236,7 @@ STRING_CODES = (
     ),
     ScalarFunction(
         "FROM_BASE64", Rule("FROM_BASE64(string)", STRING, (BYTES_OR_TEXT,)), Distinct(_from_base64),
-        "FROM_BASE64(string)", "The text behind Base64; an error if it is not that.", fallible=True,
+        "FROM_BASE64(string)", "The text behind Base64; an error if it is not that.", texts.from_base64_text, fallible=True,
     ),
     ScalarFunction(
         "ENCODE", Rule("ENCODE(string, charset)", BYTES, (TEXT, _CHARSET)), Distinct(encode),
@@ -257,7 +258,7 @@ STRING_CODES = (
     ScalarFunction(
         "PARSE_URL", Rule("PARSE_URL(url, part[, key])", STRING, (TEXT, word(*URL_PARTS)), (TEXT,)),
         Distinct(parse_url), "PARSE_URL(url, part[, key])",
-        "A part of a URL: HOST, PATH, QUERY (or one key of it), REF, PROTOCOL, AUTHORITY, FILE or USERINFO.",
+        "A part of a URL: HOST, PATH, QUERY (or one key of it), REF, PROTOCOL, AUTHORITY, FILE or USERINFO.", parse_url_text,
     ),
     ScalarFunction(
         "UUID", Rule("UUID()", STRING), _uuid, "UUID()", "A random (version 4) UUID for each row.",

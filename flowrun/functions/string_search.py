@@ -319,11 +319,11 @@ STRING_SEARCH = (
     ScalarFunction(
         "STR_TO_MAP", Rule("STR_TO_MAP(string[, pairs, entry])", _MAP, (TEXT,), (TEXT, TEXT)), Distinct(str_to_map),
         "STR_TO_MAP(string[, pair delimiter, key-value delimiter])",
-        "A map from `k=v,…` text; both delimiters are regular expressions.",
+        "A map from `k=v,…` text; both delimiters are regular expressions.", texts.str_to_map_text,
     ),
     ScalarFunction(
         "PRINTF", Rule("PRINTF(format, value, …)", STRING, (TEXT,), variadic=ANYTHING), Distinct(_printf, True),
-        "PRINTF(format, value, …)", "The values in a printf-style Java format; NULL if the format does not fit them.",
+        "PRINTF(format, value, …)", "The values in a printf-style Java format; NULL if the format does not fit them.", texts.printf_text,
     ),
     _boolean_test("IS_ALPHA", _is_alpha, "Whether all characters are letters; false for NULL and the empty string.", texts.ALPHABETIC),
     _boolean_test("IS_DIGIT", _is_digit, "Whether all characters are digits; false for NULL and the empty string.", texts.DIGITS),

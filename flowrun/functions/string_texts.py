@@ -204,3 +204,73 @@ def regexp_replace_text(texts: Sequence[str], types: Sequence[DataType], result:
         return None
     escaped = quote_text(re.sub(r"[\\$]", r"\\\g<0>", replacement))
     return f"regexp_replace({texts[0]}, {texts[1]}, {escaped})"
+
+
+def instr_regexp_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
+    """REGEXP_INSTR. What editions of Spark count in their own differs."""
+    text, regex = texts
+    pattern = _pattern(regex)
+    if pattern is None or may_match_empty(pattern):
+        return None
+    before = f"get(split({text}, {regex}, 2), 0)"
+    return f"CASE WHEN {text} RLIKE {regex} THEN char_length({before}) + 1 WHEN {text} IS NOT NULL THEN 0 END"
+
+
+# -- forms of a text -------------------------------------------------------------------------------------------------------------
+
+
+def initcap_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
+    """INITCAP. To Spark's own, words end at spaces only."""
+    runs = f"regexp_extract_all({texts[0]}, '[0-9A-Za-z]++|[^0-9A-Za-z]++', 0)"
+    word = "concat(upper(left(`$run`, 1)), lower(substring(`$run`, 2)))"
+    return f"array_join(transform({runs}, `$run` -> CASE WHEN `$run` RLIKE '^[0-9A-Za-z]' THEN {word} ELSE `$run` END), '')"
+
+
+def overlay_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
+    """OVERLAY. Spark's own counts positions outside of the text."""
+    text, replacement, start, *length = texts
+    size = f"char_length({text})"
+    count = length[0] if length else f"char_length({replacement})"
+    unknown = " OR ".join(f"{t} IS NULL" for t in (replacement, *length))
+    tail = f"CASE WHEN {count} > 0 AND {count} <= {size} - {start} THEN substring({text}, CAST({start} + {count} AS INT)) ELSE '' END"
+    return (
+        f"CASE WHEN {unknown} THEN NULL WHEN {start} <= 0 OR {start} > {size} THEN {text}"
+        f" ELSE concat(left({text}, CAST({start} - 1 AS INT)), {replacement}, {tail}) END"
+    )
+
+
+def from_base64_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
+    """FROM_BASE64. Spark's own skips what is no Base64."""
+    text = f"CAST({texts[0]} AS STRING)"
+    four = r"[A-Za-z0-9+/]"
+    form = quote_text(rf"\A(?:{four}{{4}})*+(?:{four}{{2}}==|{four}{{3}}=)?\z")
+    decoded = f"CAST(unbase64({text}) AS STRING)"
+    failure = (
+        f"CAST(raise_error(concat('FROM_BASE64: ''', left({text}, 60), ''' is not Base64 of UTF-8 text')) AS STRING)"
+    )
+    return f"CASE WHEN {text} RLIKE {form} AND is_valid_utf8({decoded}) THEN {decoded} WHEN {texts[0]} IS NOT NULL THEN {failure} END"
+
+
+def str_to_map_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
+    """STR_TO_MAP by constants without a meaning of their own in regular expressions."""
+    text, pairs, entry = texts[0], *(string_literal(t) for t in (*texts[1:], *("','", "'='")[len(texts) - 1 :]))
+    if not pairs or not entry or len(pairs) > 1 or re.search(r"[\\^$.|?*+()\[{]", pairs + entry):
+        return None
+    trailing = quote_text(pairs + r"+\z")
+    split = f"split(regexp_replace({text}, {trailing}, ''), {quote_text(pairs)}, -1)"
+    parts = f"transform({split}, `$pair` -> split(`$pair`, {quote_text(entry)}, 2))"
+    entries = f"transform({parts}, `$pair` -> struct(get(`$pair`, 0), get(`$pair`, 1)))"
+    return f"CASE WHEN {text} = '' THEN CAST(map() AS MAP<STRING, STRING>) ELSE map_from_entries({entries}) END"
+
+
+def printf_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
+    """PRINTF of `%s` and `%d` in a constant, of texts and integers; Java rounds numbers and pads NULL in other ways."""
+    form = string_literal(texts[0])
+    if form is None:
+        return None
+    kinds = re.findall("%(.?)", form.replace("%%", ""), re.DOTALL)
+    if len(kinds) >= len(texts) or not set(kinds) <= {"s", "d"}:
+        return None
+    wanted = zip(kinds, types[1:], strict=False)
+    fits = all(type.is_integer or (kind == "s" and type.is_character) for kind, type in wanted)
+    return f"format_string({', '.join(texts)})" if fits else None

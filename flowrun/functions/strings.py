@@ -175,7 +175,7 @@ STRINGS = (
     ),
     ScalarFunction(
         "INITCAP", Rule("INITCAP(string)", STRING, (TEXT,)), Distinct(initcap), "INITCAP(string)",
-        "Each word (run of ASCII letters and digits) with a capital first letter and small others.",
+        "Each word (run of ASCII letters and digits) with a capital first letter and small others.", texts.initcap_text,
     ),
     ScalarFunction(
         "TRIM", Rule("TRIM(string[, characters])", STRING, (TEXT,), (TEXT,)), partial(_trim, "strip"),
@@ -246,7 +246,7 @@ STRINGS = (
     ScalarFunction(
         "OVERLAY", Rule("OVERLAY(string, replacement, start[, length])", STRING, (TEXT, TEXT, LONG), (LONG,)),
         Distinct(overlay), "OVERLAY(string PLACING replacement FROM start [FOR length])",
-        "The string with characters from the 1-based start replaced; unchanged if start is outside.",
+        "The string with characters from the 1-based start replaced; unchanged if start is outside.", texts.overlay_text,
     ),
 )  # fmt: skip
 """Functions that give a string's length or another form of it."""

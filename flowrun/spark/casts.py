@@ -10,6 +10,7 @@ from itertools import count
 from flowrun.core.types import DataType, TypeRoot, timestamp, timestamp_ltz
 from flowrun.functions.casts import is_fallible, is_relabelling
 from flowrun.functions.coercion import castable
+from flowrun.functions.number_texts import approximate_text
 from flowrun.functions.spark_text import floor_div, is_counted, micros_text, quote_text, quoted, spark_type
 from flowrun.spark.frame import NotNative
 
@@ -73,7 +74,9 @@ def _plainly(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
 
 
 def _approximate_to_decimal(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
-    return _cast(f"CAST({text} AS STRING)", wanted, safe)  # its shortest digits; NaN and infinity are no decimals then
+    return _cast(
+        approximate_text(text, given), wanted, safe
+    )  # its shortest digits; NaN and infinity are no decimals then
 
 
 def _double_to_float(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
@@ -135,7 +138,7 @@ _FROM_TEXT: dict[TypeRoot, Convert] = {
 def to_text(text: str, given: DataType) -> str:
     """The values of any type as flowrun spells them.
 
-    Java before 19 spells one DOUBLE in hundreds beyond 2**53 with more digits than are needed to read it back.
+    Java before 19 spells numbers beyond 8E37 with more digits, at times, than are needed to read them back.
 
     Raises:
         NotNative: of times finer than microseconds.
@@ -149,6 +152,8 @@ def to_text(text: str, given: DataType) -> str:
             return f"upper(CAST({text} AS STRING))"
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
             return f"make_valid_utf8(CAST({text} AS STRING))"
+        case TypeRoot.FLOAT | TypeRoot.DOUBLE:
+            return approximate_text(text, given)
         case TypeRoot.TIME:
             moment = f"make_timestamp_ntz(DATE '1970-01-01', {text})"
             return f"date_format({moment}, {quote_text(_clock_pattern(given))})"

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from flowrun.core.types import BOOLEAN, DOUBLE, INT, STRING, array, char, decimal, map_of, row, timestamp
+from flowrun.core.types import BOOLEAN, DOUBLE, FLOAT, INT, STRING, array, char, decimal, map_of, row, timestamp
 from flowrun.errors import DataError, ExpressionError
 from flowrun.functions.json_path import compile_path
 from tests.functions.kernel_calls import Column, Constant, call, check, signature
@@ -57,6 +57,21 @@ NULL = Constant(None, STRING)
         ("JSON_QUERY", ("{}", "lax $.invalid", "WITHOUT", "EMPTY OBJECT"), "{}"),
         ("JSON_QUERY", ("{}", "strict $.invalid", "WITHOUT", "NULL", "EMPTY ARRAY"), "[]"),
         ("JSON_QUERY", ('{"b": 1.50, "a": 1e3}', "$"), '{"a":1E+3,"b":1.50}'),
+        ("JSON_VALUE", ('{"a": 1e400, "b": -1.50E-400}', "$.a"), "1E+400"),
+        ("JSON_VALUE", ('{"a": 1e400, "b": -1.50E-400}', "$.b"), "-1.50E-400"),
+        ("JSON_VALUE", ('{"a": 1e12345678901234567890}', "$.a"), "1e12345678901234567890"),
+        ("JSON_VALUE", ('{"a": 1e-12345678901234567890}', "$.a"), "1e-12345678901234567890"),
+        ("JSON_VALUE", ('{"a": "\\ud800", "b": 1e400}', "$.b"), None),
+        ("JSON_VALUE", ('{"a": ["\\ud800"], "a": 1, "b": 1e400}', "$.b"), None),
+        ("JSON_VALUE", ('{"a": NaN, "b": 1e400}', "$.b"), None),
+        ("JSON_QUERY", ('{"a": "\\u001f \\\\u001f \\u000b\x7f"}', "$"), '{"a":"\\u001F \\\\u001f \\u000B\x7f"}'),
+        ("JSON_QUERY", ('{"\ue000": 1, "😀": 2, "a": 1.0}', "$"), '{"a":1.0,"😀":2,"\ue000":1}'),
+        ("JSON_QUERY", ("[" * 300 + "1.50" + "]" * 300, "$"), "[" * 300 + "1.50" + "]" * 300),
+        (
+            "JSON_ELEMENTS",
+            ("[1.10, 12345678901234567890123, [1e3], 1.10]",),
+            ["1.10", "12345678901234567890123", "[1E+3]", "1.10"],
+        ),
         ("JSON_EXISTS", ('{"a": true}', "$.a"), True),
         ("JSON_EXISTS", ('{"a": true}', "$.b"), False),
         ("JSON_EXISTS", ('{"a": [{ "b": 1 }]}', "$.a[0].b"), True),
@@ -81,6 +96,12 @@ NULL = Constant(None, STRING)
         ("JSON_STRING", (True,), "true"),
         ("JSON_STRING", ('Hello, "☂"',), '"Hello, \\"☂\\""'),
         ("JSON_STRING", (Constant(Decimal("1.50"), decimal(10, 2)),), "1.50"),
+        ("JSON_STRING", (1e7,), "1.0E7"),
+        ("JSON_STRING", (Constant(0.1, FLOAT),), "0.1"),
+        ("JSON_STRING", (float("-inf"),), '"-Infinity"'),
+        ("JSON_STRING", (Constant([0.1, 1e-5, float("nan"), None], array(FLOAT)),), '[0.1,1.0E-5,"NaN",null]'),
+        ("JSON_STRING", (Constant([Decimal("0.0000001")], array(decimal(10, 7))),), "[0.0000001]"),
+        ("JSON_STRING", ("a\x1f",), '"a\\u001F"'),
         ("JSON_STRING", (Constant([1, 2], array(INT)),), "[1,2]"),
         ("JSON_STRING", (Constant(None, INT),), None),
         ("JSON_OBJECT", ("NULL", Constant("", STRING)), "{}"),

@@ -13,7 +13,11 @@ from tests.spark.differential import call
 from tests.spark.grids import GRIDS, column
 
 NULL = Literal(STRING, None)
-PLAIN = tuple(name for name in GRIDS if name not in ("number_text", "time_text", "word_text", "json"))
+PLAIN = tuple(
+    name
+    for name in GRIDS
+    if name not in ("number_text", "time_text", "word_text", "json", "members", "pairs", "url", "codes64", "great")
+)
 """Grids that are their types' own; the others are texts for functions that read them."""
 ARITHMETIC = (
     "tiny tiny|small small|int int|int long|long int|float float|double double|float int|cents cents|cents int|cents whole|exact exact"
@@ -156,7 +160,7 @@ CALLS: dict[str, Sequence[tuple[Any, ...]]] = {
         (a("ages"), "a"), (a("reals"), 2)],
     **_all(("UPPER", "LOWER", "INITCAP", "CHAR_LENGTH", "OCTET_LENGTH", "REVERSE", "ASCII", "UNHEX", "FROM_BASE64",
         "URL_ENCODE", "URL_DECODE"),
-                    _each(["text", "number_text"])),
+                    _each(["text", "number_text", "codes64"])),
     **_all(("TRIM", "LTRIM", "RTRIM"), [(a("text"),), (a("text"), b("text")), (a("text"), "ab "), (a("text"), "😀"),
         (a("text"), "")]),
     "SUBSTRING": [(a("text"), b("int")), (a("text"), b("int"), c("long")), *((a("text"),
@@ -168,7 +172,7 @@ CALLS: dict[str, Sequence[tuple[Any, ...]]] = {
     "REPEAT": [(a("text"), b("tiny"))],
     "CONCAT": [(a("text"), b("text"), c("text")), (a("text"),)],
     "CONCAT_WS": [(a("text"), b("text"), c("text")), (",", b("text"), c("text")), (NULL, b("text"))],
-    "OVERLAY": [(a("text"), b("text"), c("tiny"))],
+    "OVERLAY": [(a("text"), b("text"), c("tiny")), (a("text"), b("text"), 2, c("tiny")), (a("text"), "😀", b("long"), c("long"))],
     "POSITION": [(a("text"), b("text")), ("a", b("text"))],
     "LOCATE": [(a("text"), b("text")), (a("text"), b("text"), 2), ("a", b("text"), -1), ("", b("text"), 3), (a("text"),
         b("text"), c("tiny"))],
@@ -180,8 +184,9 @@ CALLS: dict[str, Sequence[tuple[Any, ...]]] = {
     "SPLIT": [(a("text"), ","), (a("text"), "a"), (a("text"), "."), (a("text"), b("text"))],
     **_all(("STARTSWITH", "ENDSWITH"), [(a("text"), b("text")), (a("text"), "a"), (a("bytes"), b("bytes"))]),
     "ELT": [(a("tiny"), b("text"), c("text")), (a("long"), b("bytes")), (1, b("text"))],
-    "STR_TO_MAP": [(a("text"),)],
-    "PRINTF": [("%s", a("text"))],
+    "STR_TO_MAP": [(a("text"),), (a("pairs"),), (a("pairs"), ";"), (a("pairs"), "&", "=="), (a("pairs"), "|")],
+    "PRINTF": [("%s", a("text")), ("%%%s|%d%% %s", a("text"), b("int"), c("long")), ("100%%", a("int")), ("%5d", a("int")),
+        ("%s", a("double")), ("%d", a("text")), ("%s %s", a("text")), ("5 %", a("text"))],
     **_all(("IS_ALPHA", "IS_DIGIT", "IS_DECIMAL"), _each(["text", "number_text", "int", "double", "cents"])),
     "CHR": _each(["int", "long"]),
     "HEX": _each(["tiny", "long", "text", "bytes"]),
@@ -189,7 +194,8 @@ CALLS: dict[str, Sequence[tuple[Any, ...]]] = {
     "TO_BASE64": _each(["text", "bytes"]),
     "ENCODE": [(a("text"), s) for s in ("UTF-8", "UTF-16", "UTF-16BE", "UTF-16LE", "US-ASCII", "ISO-8859-1")],
     "DECODE": [(a("bytes"), s) for s in ("UTF-8", "UTF-16", "US-ASCII")],
-    "PARSE_URL": [(a("text"), "HOST")],
+    "PARSE_URL": [(a("text"), "HOST"), *((a("url"), part) for part in ("HOST", "PATH", "QUERY", "REF", "PROTOCOL", "AUTHORITY", "FILE",
+        "USERINFO")), (a("url"), "QUERY", "k"), (a("url"), "QUERY", "a.b"), (a("url"), "HOST", "k"), (a("url"), "query", b("text"))],
     **_all(("MD5", "SHA1", "SHA224", "SHA256", "SHA384", "SHA512"), _each(["text", "bytes"])),
     "SHA2": [(a("text"), n) for n in (224, 256, 384, 512)],
     **_all(("REGEXP", "REGEXP_COUNT", "REGEXP_INSTR", "REGEXP_SUBSTR"), [*((a("text"), r) for r in _REGEXES), (a("text"),
@@ -208,7 +214,7 @@ CALLS: dict[str, Sequence[tuple[Any, ...]]] = {
     "PI": [()],
     "E": [()],
     "RAND": [(a("long"),)],
-    "RAND_INTEGER": [(a("int"), 10)],
+    "RAND_INTEGER": [(10,), (a("int"), 10)],
     "ROUND": [*_each(NUMBERS), *((a(n), d) for n in NUMBERS for d in (1, 2, -1, 20, -3)), (a("double"), b("tiny"))],
     "TRUNCATE": [*_each(NUMBERS), *((a(n), d) for n in NUMBERS for d in (1, -1, -20))],
     **_all(("FLOOR", "CEIL"), [*_each(NUMBERS), *((a(n), u) for n in TIMES for u in (*UNITS, "DECADE"))]),
@@ -249,10 +255,12 @@ CALLS: dict[str, Sequence[tuple[Any, ...]]] = {
         "lax $.a.b"), (a("json"), "$[0]")]),
     "IS_JSON": [(a("json"),), (a("json"), "OBJECT")],
     **_all(("JSON_ELEMENTS", "JSON_QUOTE", "JSON_UNQUOTE"), _each(["json", "text"])),
-    "JSON_STRING": _each(PLAIN),
-    "JSON_OBJECT": [("NULL", "-", "k", a("text"))],
-    "JSON_ARRAY": [("NULL", "-", a("text"))],
-    "JSON_OBJECT_OF": [],
+    "JSON_STRING": _each([*PLAIN, "great"]),
+    "JSON_OBJECT": [("NULL", "-", "k", a("text")), ("NULL", "---", "b\n", a("int"), "\ue000", b("double"), "😀", c("words")),
+        ("ABSENT", "--j", "b", a("text"), "a", b("cents"), "b", c("json")), ("ABSENT", "-", "k", NULL), ("NULL", "")],
+    "JSON_ARRAY": [("NULL", "-", a("text")), ("ABSENT", "--", a("text"), b("truth")), ("NULL", "-j-", a("moment"), b("json"), NULL),
+        ("ABSENT", "")],
+    "JSON_OBJECT_OF": [(a("members"),)],
     "UUID": [()],
 }  # fmt: skip
 """By function: arguments, each a column of the grids or the value of a constant."""

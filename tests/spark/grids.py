@@ -81,10 +81,13 @@ GRIDS: dict[str, tuple[DataType, Sequence[Any]]] = {
     "small": (SMALLINT, [*NUMBERS, 32767, -32768, 128]),
     "int": (INT, [*NUMBERS, 2**31 - 1, -(2**31), 70000, 1000, -1000]),
     "long": (BIGINT, [*NUMBERS, 2**63 - 1, -(2**63), 2**31, 10**15, 9007199254740993]),
-    "float": (FLOAT, [None, 0.0, -0.0, 1.5, -1.5, 0.1, NAN, INF, -INF, 3.4e38, 1e-45, 16777216.0, 1e10, 0.001, 123456.789, 2.5]),
+    "float": (FLOAT, [None, 0.0, -0.0, 1.5, -1.5, 0.1, NAN, INF, -INF, 3.4e38, 1e-45, 16777216.0, 1e10, 0.001, 123456.789, 2.5,
+        23170320.0, 2.0**87, 4.2290378e17, 2e23]),
     "double": (DOUBLE, [
         None, 0.0, -0.0, 1.5, -1.5, 0.1, NAN, INF, -INF, 1e300, 5e-324, 1e7, 9999999.999, 0.001, 0.00099, 2.5, -2.5, 1e-10, 123456789.125,
         9007199254740993.0, 0.5, 1.005, -0.4, 1e19]),
+    "great": (DOUBLE, [2e23, -6.581120701287273e18, 2.9442846016306656e25, 2.0**89, -(2.0**122), 9007199254740992.0, 1e37,
+        7.9e37, 1e16, 1.8e18]),
     "cents": (decimal(10, 2), [None, *map(Decimal, ["0", "0.01", "-0.01", "1.00", "-1.50", "2.50", "12345678.90",
     "-99999999.99", "99999999.99", "0.50", "3.00", "7.25", "-7.25", "100.00"])]),
     "whole": (decimal(5, 0), [None, *map(Decimal, ["0", "1", "-1", "7", "99999", "-99999", "10"])]),
@@ -97,7 +100,16 @@ GRIDS: dict[str, tuple[DataType, Sequence[Any]]] = {
     "time_text": (STRING, TIME_TEXTS),
     "word_text": (STRING, WORD_TEXTS),
     "json": (STRING, DOCUMENTS),
-    "bytes": (BYTES, [None, b"", b"a", b"\x00\xff", b"\xc3\xbc", b"\xf0\x9f\x98", b"abc", b"YWJj"]),
+    "pairs": (STRING, [
+        None, "", "a=1,b=2", "a=1,b=2,c", "a,,", ",,", ",a=", "=x", "a=1,a=2,b=3,a=4", "a==1&b=2=3&", "😀=☂;k=", "a=1,,b=2,,", "x|y=1||"]),
+    "url": (STRING, [
+        None, "", "http://me@ex.org:80/p/q?k=v&q=1#r", "HTTPS://ex.org", "http:", "http://", "ftp://u:p@w@[::1]:21/?",
+        "mailto:a@b.c?k=&k=2", "\u2003 file:///tmp/x\n#", "jar:file:/a!/b", "http://ex.org:8a/?a.b=1&a-b=2", "http://ex.org?#x?y", "http://ex.org/a?b?k=c#d#e",
+        "httpſ://ex.org/", "gopher://x", "http//x", "http://ü.org:٣/☂?k=😀", "http://ex.org:80\n/x", "http://[::1]", "http://@", "x http://y"]),
+    "codes64": (STRING, [
+        None, "", "YQ==", "YWI=", "YWJj", "YR==", "YQ=", "YQ", "YQ==\n", " YQ==", "Y Q==", "====", "YQ==YQ==", "/w==", "8J+YgA==", "7aCA",
+        "wIA=", "_-==", "Y", "4piC77+/", "AAAA", "YWJ=", "8J-Y", "QUJD" * 30]),
+    "bytes": (BYTES, [None, b"", b"a", b"\x00\xff", b"\xc3\xbc", b"\xf0\x9f\x98", b"abc", b"YWJj", b"long" * 30]),
     "day": (DATE, DAYS),
     "clock": (time(0), [None if c is None else c.replace(microsecond=0) for c in CLOCKS]),
     "clock3": (time(3), CLOCKS),
@@ -118,6 +130,10 @@ GRIDS: dict[str, tuple[DataType, Sequence[Any]]] = {
     "ages": (map_of(STRING, INT), [None, [], [("a", 1)], [("b", None), ("a", 2)], [("", 0), ("😀", -1)]]),
     "codes": (map_of(INT, STRING), [None, [], [(1, "a"), (2, None)], [(-1, "")]]),
     "person": (row(("name", STRING), ("age", INT)), [None, {"name": "a", "age": 1}, {"name": None, "age": None}, {"name": "b", "age": 2}]),
+    "members": (array(row(("k", STRING), ("v", STRING))), [
+        None, [], [{"k": "b\n", "v": "1"}, {"k": "a", "v": '"x"'}],
+        [{"k": "\ue000", "v": None}, {"k": "😀", "v": ""}, {"k": "", "v": "[]"}],
+        [{"k": None, "v": "1"}], [{"k": "a", "v": "1"}, {"k": "a", "v": "2"}]]),
     "house": (row(("at", timestamp(3)), ("tags", array(STRING)), ("size", DOUBLE)), [
         None, {"at": dt.datetime(2024, 2, 29, 1, 2, 3, 4000), "tags": ["x", None], "size": 1.0}, {"at": None, "tags": [], "size": -0.0}]),
 }  # fmt: skip
