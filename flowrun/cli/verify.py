@@ -48,8 +48,8 @@ def verify(
     Nothing is written to the sinks. Sources must have an end. With --from and --to, the rows are those that a backfill of the range
     writes. Exits with 1 if any row differs; floating numbers may differ by one part in a thousand million.
     """
-    from flowrun.cli.batch import until_stopped
-    from flowrun.cli.console import EXIT_FAILED, EXIT_OK, say, show_diagnostics
+    from flowrun.cli.batch import shown, until_stopped
+    from flowrun.cli.console import EXIT_FAILED, EXIT_OK, show_diagnostics
     from flowrun.runners.compile import compile_pipeline
     from flowrun.runners.verify import verify as run_both
 
@@ -58,9 +58,9 @@ def verify(
         raise click.UsageError(f"'{file}' has no sink: there is nothing to verify")
     if not quiet:
         show_diagnostics(compiled.warnings)
-    listener = None if quiet else lambda doing: say(f"  {doing}")
     options = spark.options(parallelism=parallelism)
-    result = until_stopped(lambda: run_both(compiled, options, period=period, sample=sample, listener=listener))
+    with shown(quiet=quiet) as listener:
+        result = until_stopped(lambda: run_both(compiled, options, period=period, sample=sample, listener=listener))
     if output == "json":
         click.echo(json.dumps(_as_json(result), indent=2, ensure_ascii=False))
     else:

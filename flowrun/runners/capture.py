@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
@@ -16,24 +15,22 @@ import pyarrow as pa
 from flowrun.connectors.live_rows import listening
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
-from flowrun.core.schema import Field, Schema
-from flowrun.core.types import BOOLEAN, DataType, TypeRoot
+from flowrun.core.schema import Schema
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.lowering import lower
 from flowrun.lowering.settings import graph_settings
-from flowrun.plan.expressions import Call, ColumnRef, Literal
-from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Scan, Sink, TableReference
+from flowrun.plan.nodes import Plan, PlanNode, Scan, Sink, TableReference
 from flowrun.plan.rewrites.traversal import map_plan, with_sinks
 from flowrun.runners.comparison import comparable, comparable_schema
 from flowrun.runners.embedded import run_embedded
 from flowrun.runtime.messages import JobResult
 from flowrun.spark.context import ALL_TIME, TimeRange
+from flowrun.spark.input.scan import as_it_is
 
 _TAKES_BACK = 1
 """Bit of a row kind that says so."""
 _ROWS_HELD = 65_536
-_EVENT_TIME = "$event time"
 _numbers = itertools.count()
 
 
@@ -103,6 +100,7 @@ def capture_stream(plan: Plan, files: Sequence[Path], kept: Mapping[int, TimeRan
     """Run an optimised plan as a stream, embedded, with the rows of its sinks in files instead.
 
     No checkpoints are taken, and unreadable records are skipped where the pipeline would put them aside: nothing is written elsewhere.
+    Of a watched folder the files are read that are there.
 
     Args:
         plan: its sinks' rows are captured.
@@ -119,7 +117,7 @@ def capture_stream(plan: Plan, files: Sequence[Path], kept: Mapping[int, TimeRan
             capture = stack.enter_context(CaptureFile(file, sink.schema, kept.get(id(sink), ALL_TIME)))
             stack.enter_context(listening(name, capture))
         sinks = [_captured(sink, name) for sink, name in zip(plan.sinks, names, strict=True)]
-        quiet = map_plan(with_sinks(plan, tuple(sinks)), _without_dead_letters)
+        quiet = map_plan(with_sinks(plan, tuple(sinks)), _once)
         settings = replace(plan.settings, checkpoint=None, restart=None)
         graph = build_stream_graph(plan.name, lower(replace(quiet, settings=settings)), graph_settings(settings))
         return run_embedded(build_job_graph(graph), clock=clock)
@@ -130,32 +128,12 @@ def _captured(sink: Sink, name: str) -> Sink:
     return replace(sink, table=TableReference(name, "print", {"live": "true"}))
 
 
-def _without_dead_letters(node: PlanNode) -> PlanNode:
-    if not isinstance(node, Scan) or node.table.options.get("format.on-error") != "dead-letter":
+def _once(node: PlanNode) -> PlanNode:
+    """A scan that reads what is there now, and puts nothing aside."""
+    if not isinstance(node, Scan):
         return node
-    options = {k: v for k, v in node.table.options.items() if k != "format.dead-letter.path"}
-    return replace(node, table=replace(node.table, options={**options, "format.on-error": "skip"}))
-
-
-def read_before(plan: Plan, stop: int) -> Plan:
-    """The plan with only those rows of sources with event time that come before a time, ms."""
-    return map_plan(plan, lambda node: _cut(node, stop) if isinstance(node, Scan) and node.event_time else node)
-
-
-def _cut(scan: Scan, stop: int) -> Calc:
-    assert scan.watermark is not None
-    time = scan.watermark.time
-    own = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(scan.schema))
-    timed = replace(
-        scan,
-        schema=Schema((*scan.schema.fields, Field(_EVENT_TIME, time.type))),
-        projections=(*scan.projections, time),
-    )
-    column = ColumnRef(time.type, len(own), _EVENT_TIME)
-    condition = Call(BOOLEAN, "<", (column, Literal(time.type, _moment(stop, time.type))))
-    return Calc(schema=scan.schema, hints=NodeHints(), input=timed, projections=own, condition=condition)
-
-
-def _moment(ms: int, type: DataType) -> dt.datetime:
-    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)
-    return moment if type.root is TypeRoot.TIMESTAMP_LTZ else moment.replace(tzinfo=None)
+    table = as_it_is(node.table)
+    if table.options.get("format.on-error") == "dead-letter":
+        options = {k: v for k, v in table.options.items() if k != "format.dead-letter.path"}
+        table = replace(table, options={**options, "format.on-error": "skip"})
+    return node if table is node.table else replace(node, table=table)

@@ -2,7 +2,7 @@
 
 Rows come as Arrow streams in files. Changes fold to weights: +1 for a row that came, −1 for one that was taken back. Rows that are not
 equal to the last bit are compared once more with their floating numbers taken as equal up to `TOLERANCE`: numbers of otherwise equal
-rows are sorted, and neighbours that close are one.
+rows are sorted, and neighbours that close are one. Those inside of an array, map or row are compared together.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.runners.inspection_tables import import_duckdb
+from flowrun.runners.nested_numbers import holds, numbers, shape, sorted_entries, without_maps
 
 TOLERANCE = 1e-9
 """Relative; of FLOAT columns `_SINGLE_TOLERANCE`."""
 _SINGLE_TOLERANCE = 1e-6
-_DIGITS = 9
-"""To which numbers inside of arrays, maps and rows are rounded."""
 WEIGHT = "w"
 
 
@@ -95,42 +92,45 @@ def compare(name: str, schema: Schema, stream: Path, spark: Path, scratch: Path,
 
 def _folded(schema: Schema) -> str:
     """Each row once, with how often it is there."""
-    items = ", ".join(
-        f"list_sort(map_entries(c{i})) AS c{i}" if type.root is TypeRoot.MAP else f"c{i}"
-        for i, type in enumerate(schema.types)
-    )
-    return f"SELECT {items}{', ' if items else ''}sum({WEIGHT}) AS n FROM given GROUP BY ALL HAVING sum({WEIGHT}) <> 0"
+    items = [f"{sorted_entries(f'c{i}', type)} AS c{i}" for i, type in enumerate(schema.types)]
+    counted = ", ".join([*items, f"sum({WEIGHT}) AS n"])
+    return f"SELECT {counted} FROM given GROUP BY ALL HAVING sum({WEIGHT}) <> 0"
 
 
 def _different(schema: Schema) -> str:
     """Rows that one side has more often, with by how much; negative: Spark."""
-    names = [f"c{i}" for i in range(len(schema))]
-    exact = [n for n, t in zip(names, schema.types, strict=True) if not _is_floating(t)]
-    floating = [(n, t) for n, t in zip(names, schema.types, strict=True) if _is_floating(t)]
-    select = ", ".join([*names, "sum(n) AS n"])
+    columns = {f"c{i}": without_maps(type) for i, type in enumerate(schema.types)}
+    exact = [name for name, type in columns.items() if not holds(type)]
+    floating = {name: type for name, type in columns.items() if name not in exact}
+    select = ", ".join([*columns, "sum(n) AS n"])
     both = "(SELECT * FROM stream UNION ALL SELECT * REPLACE (-n AS n) FROM spark)"
-    query = f"SELECT {select} FROM {both} GROUP BY {', '.join(names) or '()'} HAVING sum(n) <> 0"
-    groups = list(exact)
-    for name, type in floating:
-        query = _with_runs(query, name, groups, _SINGLE_TOLERANCE if type.root is TypeRoot.FLOAT else TOLERANCE)
+    query = f"SELECT {select} FROM {both} GROUP BY {', '.join(columns) or '()'} HAVING sum(n) <> 0"
+    if not floating:
+        return query
+    parts = ", ".join(f"{shape(n, t)} AS shape_{n}, {numbers(n, t)} AS numbers_{n}" for n, t in floating.items())
+    query = f"SELECT *, {parts} FROM ({query})"
+    groups = [*exact, *(f"shape_{name}" for name in floating)]
+    for name, type in floating.items():
+        tolerance = _SINGLE_TOLERANCE if holds(type, frozenset({TypeRoot.FLOAT})) else TOLERANCE
+        query = _with_runs(query, name, groups, tolerance)
         groups.append(f"run_{name}")
-    if floating:
-        kept = ", ".join(n if n in exact else f"arg_max({n}, abs(n)) AS {n}" for n in names)
-        query = f"SELECT {kept}, sum(n) AS n FROM ({query}) GROUP BY {', '.join(groups)} HAVING sum(n) <> 0"
-    return query
+    kept = ", ".join(n if n in exact else f"arg_max({n}, abs(n)) AS {n}" for n in columns)
+    return f"SELECT {kept}, sum(n) AS n FROM ({query}) GROUP BY {', '.join(groups)} HAVING sum(n) <> 0"
 
 
 def _with_runs(query: str, name: str, groups: Sequence[str], tolerance: float) -> str:
-    """The rows with a number for each run of values of a column that differ by no more than the tolerance from the one before."""
-    partition = f"PARTITION BY {', '.join(groups)} " if groups else ""
-    window = f"OVER ({partition}ORDER BY {name})"
-    before = f"lag({name}) {window}"
-    near = f"{name} IS NOT DISTINCT FROM {before} OR abs({name} - {before}) <= {tolerance} * greatest(abs({name}), abs({before}))"
-    begins = (
-        f"SELECT *, CASE WHEN row_number() {window} > 1 AND ({near}) THEN 0 ELSE 1 END AS begins_{name} FROM ({query})"
-    )
-    order = f"OVER ({partition}ORDER BY {name} ROWS UNBOUNDED PRECEDING)"
-    return f"SELECT *, sum(begins_{name}) {order} AS run_{name} FROM ({begins})"
+    """The rows with a number for each run of values of a column whose numbers differ by no more than the tolerance from those before.
+
+    Values are sorted by their numbers in single precision first: else those that are close in one number are apart for its last digits.
+    """
+    window = f"PARTITION BY {', '.join(groups)} ORDER BY rough_{name}, numbers_{name}"
+    rough = f"SELECT *, list_transform(numbers_{name}, lambda x: TRY_CAST(x AS FLOAT)) AS rough_{name} FROM ({query})"
+    before = f"SELECT *, lag(numbers_{name}) OVER ({window}) AS before_{name} FROM ({rough})"
+    close = f"x[1] IS NOT DISTINCT FROM x[2] OR abs(x[1] - x[2]) <= {tolerance} * least(abs(x[1]), abs(x[2]))"
+    pairs = f"list_transform(list_zip(numbers_{name}, before_{name}), lambda x: {close})"
+    near = f"before_{name} IS NOT NULL AND coalesce(list_bool_and({pairs}), true)"
+    begins = f"SELECT *, CASE WHEN {near} THEN 0 ELSE 1 END AS begins_{name} FROM ({before})"
+    return f"SELECT *, sum(begins_{name}) OVER ({window} ROWS UNBOUNDED PRECEDING) AS run_{name} FROM ({begins})"
 
 
 def _sample(database: Any, schema: Schema, most: int) -> tuple[tuple[bool, tuple[str | None, ...]], ...]:
@@ -173,39 +173,4 @@ def _plain(column: pa.Array, type: DataType) -> pa.Array:
     target = _plain_type(type)
     if pa.types.is_time32(column.type):
         column = column.cast(pa.int32())
-    if pa.types.is_nested(column.type):
-        return _rounded(column.take(pa.array(np.arange(len(column))))) if _holds_floating(type) else column
     return column if column.type == target else column.cast(target)
-
-
-def _is_floating(type: DataType) -> bool:
-    return type.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-
-
-def _holds_floating(type: DataType) -> bool:
-    return _is_floating(type) or any(_holds_floating(child) for child in type.children)
-
-
-def _rounded(column: pa.Array) -> pa.Array:
-    """Nested values with their floating numbers rounded to `_DIGITS` digits."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        return _rounded_numbers(column)
-    if pa.types.is_list(kind):
-        return pa.ListArray.from_arrays(column.offsets, _rounded(column.values), kind, mask=column.is_null())
-    if pa.types.is_map(kind):
-        keys, items = _rounded(column.keys), _rounded(column.items)
-        return pa.MapArray.from_arrays(column.offsets, keys, items, kind, mask=column.is_null())
-    if pa.types.is_struct(kind):
-        fields = [_rounded(column.field(i)) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=column.is_null())
-    return column
-
-
-def _rounded_numbers(column: pa.Array) -> pa.Array:
-    values = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    with np.errstate(all="ignore"):
-        scale = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.abs(values))))
-        rounded = np.round(values * scale) / scale
-    usable = np.isfinite(rounded)
-    return pc.if_else(column.is_valid(), pa.array(np.where(usable, rounded, values)), None).cast(column.type)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,10 +17,11 @@ from flowrun.core.types import TypeRoot
 from flowrun.errors import SetupError
 from flowrun.plan.nodes import Plan, Sink
 from flowrun.plan.rewrites.traversal import with_sinks
-from flowrun.runners.capture import CaptureFile, capture_stream, read_before
+from flowrun.runners.capture import CaptureFile, capture_stream
 from flowrun.runners.comparison import SinkComparison, compare
 from flowrun.runners.compile import CompiledPipeline
-from flowrun.runners.spark import check_bounded
+from flowrun.runners.range_end import stop_at_range_end
+from flowrun.runners.spark import STARTING, BatchListener, check_bounded, watching
 from flowrun.runtime.messages import JobResult
 from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.execution import execute
@@ -30,7 +31,6 @@ from flowrun.spark.ranges import READ_ALL, Reading, reading_for
 from flowrun.spark.session import SparkOptions, spark_session
 
 _LATE = "numLateRecordsDropped"
-Listener = Callable[[str], None]
 
 
 @record
@@ -63,7 +63,7 @@ def verify(
     *,
     period: TimeRange = ALL_TIME,
     sample: int = 10,
-    listener: Listener | None = None,
+    listener: BatchListener | None = None,
     clock: Clock | None = None,
 ) -> Verification:
     """Run both engines and compare.
@@ -73,7 +73,7 @@ def verify(
         options: where Spark runs.
         period: event times of the rows to compare, as a backfill of this range would write them.
         sample: rows that differ to give, a side and sink.
-        listener: told what is being done.
+        listener: told a few times a second what is being done, on a thread of its own.
         clock: processing time.
 
     Raises:
@@ -81,24 +81,25 @@ def verify(
         JobFailedError: an engine failed.
     """
     clock = SystemClock() if clock is None else clock
-    tell = listener or _nobody
     plan = compiled.optimised
     check_bounded(plan)
     reading = READ_ALL if period == ALL_TIME else reading_for(plan, period)
-    with tempfile.TemporaryDirectory(prefix="flowrun-verify-") as folder:
+    with tempfile.TemporaryDirectory(prefix="flowrun-verify-") as folder, watching(listener, clock) as watch:
         scratch = Path(folder)
         began = clock.monotonic_ns()
-        tell("running the stream")
+        watch.now_doing("running the stream")
         results = _stream(plan, reading, period, scratch, clock)
         streamed = clock.monotonic_ns()
-        tell("starting Spark")
+        watch.now_doing(STARTING)
         with spark_session(options, plan.name) as session:
             started = clock.monotonic_ns()
+            watch.attach(session)
             job = OutputJob(plan.name, "verify", scratch.name)
             staging = _Staging(plan, scratch)
-            execute(plan, session, job, clock.now_ms(), readings=[reading], watcher=tell, staging=staging)
+            execute(plan, session, job, clock.now_ms(), readings=[reading], watcher=watch.now_doing, staging=staging)
             ended = clock.monotonic_ns()
-        tell("comparing")
+            watch.detach()
+        watch.now_doing("comparing")
         compared = tuple(
             compare(_name(s), s.schema, _file(scratch, "stream", i), _file(scratch, "spark", i), scratch, sample)
             for i, s in enumerate(plan.sinks)
@@ -108,22 +109,17 @@ def verify(
 
 
 def _stream(plan: Plan, reading: Reading, period: TimeRange, scratch: Path, clock: Clock) -> list[JobResult]:
-    """Run the stream; sinks that tell how things stand are run over what comes before the end of the range, the others over everything."""
+    """Run the stream over everything: nothing is left out but, for sinks that tell how things stand, what comes after the range."""
     final = [i for i, s in enumerate(plan.sinks) if period.stop is None or id(s) in reading.written]
     others = [i for i in range(len(plan.sinks)) if i not in final]
     results = []
-    for places, cut in ((final, False), (others, True)):
+    for places in (final, others):
         if places:
-            sinks = tuple(plan.sinks[i] for i in places)
-            part = with_sinks(plan, sinks)
-            if cut and period.stop is not None:
-                part = read_before(part, period.stop)
-            kept = {
-                id(s): reading.written[id(o)]
-                for s, o in zip(part.sinks, sinks, strict=True)
-                if id(o) in reading.written
-            }
-            results.append(capture_stream(part, [_file(scratch, "stream", i) for i in places], kept, clock))
+            part = with_sinks(plan, tuple(plan.sinks[i] for i in places))
+            if places is others:
+                part = stop_at_range_end(part, reading)
+            files = [_file(scratch, "stream", i) for i in places]
+            results.append(capture_stream(part, files, reading.written, clock))
     return results
 
 
@@ -194,7 +190,3 @@ def _file(scratch: Path, engine: str, place: int) -> Path:
 
 def _name(sink: Sink) -> str:
     return sink.hints.name or sink.table.name
-
-
-def _nobody(doing: str) -> None:
-    """Nobody listens."""

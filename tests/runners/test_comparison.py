@@ -86,6 +86,26 @@ def test_floating_numbers_may_differ_in_their_last_digits(compared: Any) -> None
     assert compared([FLOAT], [(0.1,)], [(0.10000001,)]).equal
 
 
+def test_what_is_no_number_is_near_to_none(compared: Any) -> None:
+    for odd in (float("nan"), float("inf"), None):
+        assert numbers(compared([DOUBLE], [(odd,)], [(5.0,)])) == (1, 1, 1, 1)
+
+
+def test_numbers_inside_of_values_may_differ_in_their_last_digits_too(compared: Any) -> None:
+    kind = row(("a", DOUBLE), ("b", array(map_of(STRING, row(("c", DOUBLE))))))
+
+    def value(a: float | None, c: float) -> tuple[dict[str, Any]]:
+        return ({"a": a, "b": [{"x": {"c": c}, "y": None}, None, {}]},)
+
+    border, above = 1.2345678949999999, 1.2345678950000001
+    assert compared([kind], [value(border, 1 / 3), value(None, 2)], [value(None, 2), value(above, 1 / 3 + 1e-12)]).equal
+    assert compared([kind], [value(border, 1), value(above, 2)], [value(above, 1), value(border, 2)]).equal
+    assert numbers(compared([kind], [value(1.0, 1)], [value(1.0, 1 + 1e-8)])) == (1, 1, 1, 1)
+    assert numbers(compared([kind], [value(1.0, 1)], [value(None, 1)])) == (1, 1, 1, 1)
+    assert numbers(compared([array(DOUBLE)], [([1.0],), ([],), (None,)], [([1.0, 1.0],), ([],), ([],)])) == (3, 3, 2, 2)
+    assert compared([array(FLOAT), DOUBLE], [([0.1], 1e300)], [([0.10000001], 1e300)]).equal
+
+
 def test_every_type_compares(compared: Any) -> None:
     types = [
         timestamp(3), timestamp_ltz(6), timestamp(9), time(3), INTERVAL_DAY_TIME, INTERVAL_YEAR_MONTH, decimal(38, 4), BYTES, NULL,

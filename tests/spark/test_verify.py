@@ -119,6 +119,28 @@ def test_a_range_has_the_rows_of_the_stream(period: TimeRange, shop: Path, tmp_p
     assert all(sink.stream_rows for sink in result.sinks)
 
 
+OPEN = "TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '40' SECOND)"
+COUNTED_AFTERWARDS = {
+    "groups": f"SELECT `user`, SUM(n) AS n FROM (SELECT `user`, COUNT(*) AS n FROM {OPEN} GROUP BY `user`, window_start, window_end) "
+    "GROUP BY `user`",
+    "cascade": f"SELECT COUNT(*) AS n FROM ({QUERIES['cascade']})",
+    "cumulating": f"SELECT n, COUNT(*) AS times FROM ({QUERIES['cumulating']}) GROUP BY n",
+    "sessions": f"SELECT MAX(n) AS n, COUNT(*) AS times FROM ({QUERIES['sessions']})",
+    "joined": f"SELECT w.e, u.country FROM (SELECT `user`, window_end AS e FROM {OPEN} GROUP BY `user`, window_start, window_end) AS w "
+    "LEFT JOIN users AS u ON w.`user` = u.`user`",
+    "top": f"SELECT * FROM ({QUERIES['tumbling']}) ORDER BY n DESC, window_end DESC, `user` LIMIT 3",
+    "unpaid": f"SELECT COUNT(*) AS n, COUNT(pid) AS paid FROM ({QUERIES['unpaid']})",
+    "window_join": f"SELECT pid, COUNT(*) AS n FROM ({QUERIES['window_join']}) GROUP BY pid",
+    "with_timeless": f"SELECT `user` FROM ({QUERIES['tumbling']}) UNION ALL SELECT `user` FROM users",
+}
+
+
+@pytest.mark.usefixtures("spark")
+def test_windows_that_are_open_at_the_end_of_a_range_are_not_counted_yet(shop: Path, tmp_path: Path) -> None:
+    result = verified(shop, tmp_path, COUNTED_AFTERWARDS, TimeRange(BEGIN, BEGIN + 5 * MINUTE + 7_250))
+    assert (different(result, COUNTED_AFTERWARDS), result.late) == ({}, {})
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_range_of_a_table_of_changes_is_what_they_come_to_at_its_end(shop: Path, tmp_path: Path) -> None:
     def version(user: str, limit: int, second: float) -> dict[str, Any]:
