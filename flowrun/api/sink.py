@@ -53,6 +53,8 @@ class WriterContext:
     """Tells the sinks of a job apart; stable across runs."""
     key_groups: KeyGroupRange = NO_KEY_GROUPS
     """The key groups of this subtask: of the rows of a `KeyedSink`, whose key groups are these, it gets those."""
+    identity: str = ""
+    """Of a `KeyedSink`: names what it shows, stays the same for all that goes on from its state, and is that of no other sink or run."""
     publishes_early: bool = False
     """Whether nothing ever asks for a commit but the end: no checkpoints, and unbounded. What is `rolled` is visible then."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,9 +61,10 @@ def backfill(
 
     T is a date, an ISO 8601 time (UTC unless it says otherwise) or milliseconds since 1970.
     """
-    from flowrun.cli.console import EXIT_OK, show_diagnostics
+    from flowrun.cli.batch import run_shown
+    from flowrun.cli.console import EXIT_INTERRUPTED, EXIT_OK, show_diagnostics
     from flowrun.cli.job import prepare
-    from flowrun.runners.backfill import Backfill
+    from flowrun.runners.backfill import Backfill, run_backfill
     from flowrun.runners.compile import compile_pipeline
 
     if parallel_ranges > 1:
@@ -82,11 +82,17 @@ def backfill(
     if dry_run:
         _show_preview(compiled, wanted)
         ctx.exit(EXIT_OK)
-    code, report = _run(compiled, wanted, spark, parallelism, form, view)
-    if report is not None and report.savepoint is not None:
-        path = report.savepoint.path
-        ctx.exit(_stream_on(compiled, path, view, ctx) if then_stream else _say_how_to_go_on(compiled, path))
-    ctx.exit(code)
+    options = spark.options(view.log_level, parallelism)
+    report = run_shown(
+        lambda listener: run_backfill(compiled, wanted, options, listener=listener), compiled.optimised, view, form
+    )
+    if report is None:
+        ctx.exit(EXIT_INTERRUPTED)
+    _told(report, view)
+    if report.savepoint is None:
+        ctx.exit(EXIT_OK)
+    path = report.savepoint.path
+    ctx.exit(_stream_on(compiled, path, view, ctx) if then_stream else _say_how_to_go_on(compiled, path, view))
 
 
 def _check_parallel(period: TimeRange, leaves_state: bool) -> None:
@@ -103,53 +109,24 @@ def _savepoints_of(compiled: CompiledPipeline) -> str:
     return (settings.savepoint_directory if settings is not None else None) or _DEFAULT_SAVEPOINTS
 
 
-def _run(
-    compiled: CompiledPipeline,
-    wanted: Backfill,
-    spark: SparkArguments,
-    parallelism: int | None,
-    form: str | None,
-    view: ViewOptions,
-) -> tuple[int, BackfillReport | None]:
-    from flowrun.cli.batch import shown, shown_results, until_stopped
-    from flowrun.cli.console import EXIT_INTERRUPTED, EXIT_OK, say
-    from flowrun.runners.backfill import run_backfill
+def _told(report: BackfillReport, view: ViewOptions) -> None:
+    """Tell what became of a backfill."""
+    from flowrun.cli.backfill_text import range_text, savepoint_line
+    from flowrun.cli.batch import tell
+    from flowrun.cli.batch_view import run_summary
 
-    try:
-        with shown_results(compiled.optimised, form), shown(view) as listener:
-            options = spark.options(view.log_level, parallelism)
-            report = until_stopped(lambda: run_backfill(compiled, wanted, options, listener=listener))
-    except KeyboardInterrupt:
-        say("stopped: nothing was written")
-        return EXIT_INTERRUPTED, None
-    if view.report is not None:
-        view.report.write_text(json.dumps(_as_json(report)) + "\n", encoding="utf-8")
-    if not view.quiet:
-        _say_summary(report)
-    return EXIT_OK, report
+    left = report.savepoint
+    lines = run_summary(report, f"{range_text(report.period)} recomputed")
+    more = {"from_ms": report.period.start, "to_ms": report.period.stop, "savepoint": left and left.path}
+    tell(report, view, [*lines, *([] if left is None else [savepoint_line(left)])], more)
 
 
-def _say_summary(report: BackfillReport) -> None:
-    from flowrun.cli.console import say
-    from flowrun.cli.figures import count_text, duration_text
-    from flowrun.core.units import size_text
-
-    total, start, ran = (
-        duration_text(ms) for ms in (report.start_ms + report.running_ms, report.start_ms, report.running_ms)
-    )
-    say(f"{report.name}: {_range_text(report.period)} recomputed in {total} (Spark started in {start}, ran for {ran})")
-    for sink, rows in report.rows.items():
-        say(f"  {sink}: {count_text(rows)} rows")
-    if report.savepoint is not None:
-        left = report.savepoint
-        say(f"  savepoint: {size_text(left.bytes)} of {left.operators} operators in {left.seconds:.1f} s: {left.path}")
-
-
-def _say_how_to_go_on(compiled: CompiledPipeline, path: str) -> int:
+def _say_how_to_go_on(compiled: CompiledPipeline, path: str, view: ViewOptions) -> int:
     from flowrun.cli.checkpoint_text import resume_command
     from flowrun.cli.console import EXIT_OK, say
 
-    say(f"go on from there with:\n  {resume_command(path, compiled.text.withheld)}")
+    if not view.quiet:
+        say(f"go on from there with:\n  {resume_command(path, compiled.text.withheld)}")
     return EXIT_OK
 
 
@@ -169,22 +146,3 @@ def _show_preview(compiled: CompiledPipeline, wanted: Backfill) -> None:
     parts = parts_of(compiled.optimised, wanted.period, wanted.ranges)
     for line in preview_lines(preview_backfill(compiled.optimised, wanted, parts), wanted):
         click.echo(line)
-
-
-def _range_text(period: TimeRange) -> str:
-    from flowrun.cli.backfill_text import range_text
-
-    return range_text(period)
-
-
-def _as_json(report: BackfillReport) -> dict[str, object]:
-    return {
-        "name": report.name,
-        "state": "FINISHED",
-        "from_ms": report.period.start,
-        "to_ms": report.period.stop,
-        "duration_ms": report.start_ms + report.running_ms,
-        "spark_start_ms": report.start_ms,
-        "sinks": [{"name": name, "rows": rows} for name, rows in report.rows.items()],
-        "savepoint": None if report.savepoint is None else report.savepoint.path,
-    }

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flowrun.runners.backfill import Backfill
     from flowrun.runners.backfill_preview import BackfillPreview, SinkPreview, SourcePreview
     from flowrun.spark.context import TimeRange
+    from flowrun.spark.savepoint import SavepointWritten
 
 
 def moment_text(ms: int) -> str:
@@ -39,6 +40,16 @@ def range_text(period: TimeRange) -> str:
     if period.start is None:
         return "everything" if period.stop is None else f"everything up to {moment_text(period.stop)}"
     return f"from {moment_text(period.start)}" + ("" if period.stop is None else f" up to {moment_text(period.stop)}")
+
+
+def savepoint_line(left: SavepointWritten) -> str:
+    """A savepoint that was left.
+
+    >>> from flowrun.spark.savepoint import SavepointWritten
+    >>> savepoint_line(SavepointWritten("/savepoints/savepoint-orders-1", 2_000_000, 3, 4.2))
+    '  savepoint: 2.0 MB of state of 3 operators: /savepoints/savepoint-orders-1'
+    """
+    return f"  savepoint: {size_text(left.bytes)} of state of {left.operators} operators: {left.path}"
 
 
 def preview_lines(preview: BackfillPreview, wanted: Backfill) -> Iterator[str]:

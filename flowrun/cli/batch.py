@@ -1,25 +1,26 @@
-"""Running a compiled pipeline on Spark, as `run --mode batch` does: what is shown meanwhile and said at the end."""
+"""Running a pipeline on Spark: what is shown meanwhile and said at the end. `run --mode batch` and `backfill` share it."""
 
 from __future__ import annotations
 
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from flowrun.cli.arguments import ViewOptions
-from flowrun.cli.batch_view import BatchLines, BatchView, batch_summary
+from flowrun.cli.batch_view import BatchLines, BatchView, RunReport, run_summary
 from flowrun.cli.console import EXIT_INTERRUPTED, EXIT_OK, say, show_diagnostics
-from flowrun.runners.spark import BatchListener, BatchReport, SparkOptions, run_batch, run_interruptibly
+from flowrun.runners.spark import BatchListener, SparkOptions, run_batch, run_interruptibly
 
 if TYPE_CHECKING:
     from flowrun.plan.nodes import Plan
     from flowrun.runners.compile import CompiledPipeline
 
 T = TypeVar("T")
+R = TypeVar("R", bound=RunReport)
 
 
 def run_batch_job(compiled: CompiledPipeline, options: SparkOptions, view: ViewOptions, form: str | None) -> int:
@@ -33,18 +34,39 @@ def run_batch_job(compiled: CompiledPipeline, options: SparkOptions, view: ViewO
     """
     if not view.quiet:
         show_diagnostics(compiled.warnings)
+    report = run_shown(lambda listener: run_batch(compiled, options, listener=listener), compiled.optimised, view, form)
+    if report is None:
+        return EXIT_INTERRUPTED
+    tell(report, view, run_summary(report))
+    return EXIT_OK
+
+
+def run_shown(run: Callable[[BatchListener | None], R], plan: Plan, view: ViewOptions, form: str | None) -> R | None:
+    """Run something on Spark with its progress shown; None: it was stopped, which is said.
+
+    Args:
+        run: given who is to be told of the progress.
+        plan: that it runs.
+        view: what is shown.
+        form: `json` or `csv`: how the rows of a SELECT are printed; None: as text.
+    """
     try:
-        with shown_results(compiled.optimised, form), shown(view) as listener:
-            report = until_stopped(lambda: run_batch(compiled, options, listener=listener))
+        with shown_results(plan, form), shown(quiet=view.quiet, live=view.live) as listener:
+            return until_stopped(lambda: run(listener))
     except KeyboardInterrupt:
         say("stopped: nothing was written")
-        return EXIT_INTERRUPTED
+        return None
+
+
+def tell(
+    report: RunReport, view: ViewOptions, lines: list[str], more: Mapping[str, object] = MappingProxyType({})
+) -> None:
+    """Tell what became of a run: `lines` on standard error, and the report that was asked for, in which `more` stands too."""
     if view.report is not None:
-        view.report.write_text(json.dumps(_as_json(report)) + "\n", encoding="utf-8")
+        view.report.write_text(json.dumps({**_as_json(report), **more}) + "\n", encoding="utf-8")
     if not view.quiet:
-        for line in batch_summary(report):
+        for line in lines:
             say(line)
-    return EXIT_OK
 
 
 def shown_results(plan: Plan, form: str | None) -> AbstractContextManager[object]:
@@ -57,13 +79,13 @@ def shown_results(plan: Plan, form: str | None) -> AbstractContextManager[object
 
 
 @contextmanager
-def shown(view: ViewOptions) -> Iterator[BatchListener | None]:
-    """What shows the progress of a run; None: nothing does."""
-    if view.quiet:
+def shown(*, quiet: bool, live: bool | None = None) -> Iterator[BatchListener | None]:
+    """What shows the progress of a run; None: nothing does. `live`: None: on a terminal."""
+    if quiet:
         yield None
-    elif view.live or (view.live is None and sys.stderr.isatty()):
-        with BatchView() as live:
-            yield live.update
+    elif live or (live is None and sys.stderr.isatty()):
+        with BatchView() as view:
+            yield view.update
     else:
         yield BatchLines().update
 
@@ -81,7 +103,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _as_json(report: BatchReport) -> dict[str, object]:
+def _as_json(report: RunReport) -> dict[str, object]:
     return {
         "name": report.name,
         "state": "FINISHED",

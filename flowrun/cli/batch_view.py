@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
+from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -11,7 +13,7 @@ from rich.text import Text
 
 from flowrun.cli.console import say
 from flowrun.cli.figures import count_text, duration_text
-from flowrun.runners.spark import BatchReport, BatchStatus, StageProgress
+from flowrun.runners.spark import BatchStatus, StageProgress
 
 _EVERY_MS = 5_000
 
@@ -65,10 +67,35 @@ def _stage_text(stage: StageProgress) -> str:
     return f"stage {stage.stage_id}: {stage.done} of {stage.tasks} tasks{failed}"
 
 
-def batch_summary(report: BatchReport) -> list[str]:
-    r"""What is said when a run is over.
+class RunReport(Protocol):
+    """What became of a run on Spark."""
 
-    >>> print("\n".join(batch_summary(BatchReport("orders", {"out": 12}, 3100, 2400))))
+    @property
+    def name(self) -> str:
+        """Of the pipeline."""
+        ...
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """By sink, in the pipeline's order."""
+        ...
+
+    @property
+    def start_ms(self) -> float:
+        """Until Spark was there."""
+        ...
+
+    @property
+    def running_ms(self) -> float:
+        """From then on."""
+        ...
+
+
+def run_summary(report: RunReport, done: str = "finished on Spark") -> list[str]:
+    r"""What is said when a run is over; `done`: what it did.
+
+    >>> from flowrun.runners.spark import BatchReport
+    >>> print("\n".join(run_summary(BatchReport("orders", {"out": 12}, 3100, 2400))))
     orders: finished on Spark in 5.5 s (Spark started in 3.1 s, ran for 2.4 s)
       out: 12 rows
     """
@@ -76,6 +103,6 @@ def batch_summary(report: BatchReport) -> list[str]:
         duration_text(ms) for ms in (report.start_ms + report.running_ms, report.start_ms, report.running_ms)
     )
     return [
-        f"{report.name}: finished on Spark in {total} (Spark started in {start}, ran for {ran})",
+        f"{report.name}: {done} in {total} (Spark started in {start}, ran for {ran})",
         *(f"  {sink}: {count_text(rows)} rows" for sink, rows in report.rows.items()),
     ]

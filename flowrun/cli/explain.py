@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from flowrun.cli.arguments import all_overrides, parse_assignments, pipeline_arguments
-from flowrun.cli.console import show_diagnostics
+from flowrun.cli.console import say, show_diagnostics
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
+
+if TYPE_CHECKING:
+    from flowrun.runners.compile import CompiledPipeline
+    from flowrun.spark.session import SparkOptions
 
 STAGES = ("plan", "transformations", "stream", "job", "execution")
 SPARK = "spark"
@@ -31,19 +36,29 @@ def explain(
     """Show what a pipeline becomes, from plan to execution graph, or on Spark.
 
     The plan as text begins with what is promised of each sink after a failure. The stage spark starts Spark, and shows which steps are
-    native and which run the streaming operators, and Spark's own plans.
+    native and which run the streaming operators, and Spark's own plans. Files that sources read need not exist.
     """
+    from flowrun.connectors.filesystem.locations import allowing_missing
     from flowrun.runners.compile import compile_pipeline
 
     values = all_overrides(overrides, parallelism)
     if stage == SPARK:
         values["settings.mode"] = "batch"
-    compiled = compile_pipeline(file, parse_assignments(variables, "--var"), values)
-    show_diagnostics(compiled.warnings)
-    if stage == "all":
-        stages: tuple[str, ...] = ("plan", SPARK) if compiled.is_batch else STAGES
-    else:
-        stages = (stage,)
+    with allowing_missing() as missing:
+        compiled = compile_pipeline(file, parse_assignments(variables, "--var"), values)
+        show_diagnostics(compiled.warnings)
+        _show(compiled, _stages(compiled, stage), output, spark.options(parallelism=parallelism))
+    for location in missing:
+        say(f"warning: there is no file at '{location.text}': explained as if there were")
+
+
+def _stages(compiled: CompiledPipeline, stage: str) -> tuple[str, ...]:
+    if stage != "all":
+        return (stage,)
+    return ("plan", SPARK) if compiled.is_batch else STAGES
+
+
+def _show(compiled: CompiledPipeline, stages: tuple[str, ...], output: str, options: SparkOptions) -> None:
     for number, name in enumerate(stages):
         if len(stages) > 1:
             click.echo(("\n" if number else "") + f"== {name} ==")
@@ -52,6 +67,6 @@ def explain(
         if name == SPARK:
             from flowrun.runners.spark import explain_batch
 
-            click.echo(explain_batch(compiled, spark.options(parallelism=parallelism), output))
+            click.echo(explain_batch(compiled, options, output))
         else:
             click.echo(compiled.render(name, output))

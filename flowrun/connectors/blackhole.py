@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import Connector, TableDefinition
-from flowrun.api.sink import SinkWriter, WriterContext
+from flowrun.api.sink import Committable, Committer, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.elements import RecordBatch
@@ -43,8 +45,17 @@ class BlackholeSink:
         """A writer for one subtask."""
         return _BlackholeWriter(self.rows_per_second, context)
 
-    def create_committer(self) -> None:
-        """Nothing to commit."""
+    def create_committer(self) -> Committer:
+        """There is nothing to commit, and nothing that shows before."""
+        return _NothingToCommit()
+
+
+class _NothingToCommit:
+    def commit(self, committables: Sequence[Committable]) -> None:
+        """Nothing."""
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """Nothing."""
 
 
 class _BlackholeWriter(ImmediateWriter):

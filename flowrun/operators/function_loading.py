@@ -69,7 +69,7 @@ def load_attribute(reference: str, search_path: Sequence[str] = ()) -> Any:
 
 def _import(module_name: str, reference: str, search_path: Sequence[str]) -> ModuleType:
     folders = [str(folder) for folder in search_path]
-    importlib.invalidate_caches()
+    _look_into_folders_again()
     _forget_other_origins(folders)
     allow_pandas()
     saved, before = list(sys.path), set(sys.modules)
@@ -98,6 +98,19 @@ def _import(module_name: str, reference: str, search_path: Sequence[str]) -> Mod
         _loaded_from_search_path.update(
             name for name in sys.modules.keys() - before if "." not in name and _is_from(sys.modules[name], folders)
         )
+
+
+def _look_into_folders_again() -> None:
+    """Find files that are younger than what Python knows of their folders.
+
+    Archives on its path stay as they are known: `importlib.invalidate_caches` reads them anew, which takes longer than many a task
+    of Spark, whose workers have PySpark in one.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if finder is None:
+            del sys.path_importer_cache[path]
+        elif isinstance(finder, importlib.machinery.FileFinder):
+            finder.invalidate_caches()
 
 
 def _is_from(module: ModuleType, folders: list[str]) -> bool:

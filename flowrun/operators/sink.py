@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
@@ -19,6 +20,7 @@ from flowrun.operators.data_errors import NotNullCheck
 from flowrun.operators.kept_rows import AGE, KEPT_ROWS, kept_rows_of
 from flowrun.operators.outside import named
 from flowrun.state.committables import COMMITTABLES, committables_state, read_committables
+from flowrun.state.sink_identity import IDENTITY, identity_state, read_identity
 
 
 @record
@@ -65,6 +67,7 @@ class _SinkOperator(AbstractOperator):
         self._asks_rolled = False
         self._kept_rows = kept_rows_of(factory.sink)
         self._restored_rows: pa.RecordBatch | None = None
+        self._identity = ""
 
     def connect(self, submit: Callable[[Sequence[Committable]], None]) -> None:
         """Receive the way to hand committables over."""
@@ -86,6 +89,8 @@ class _SinkOperator(AbstractOperator):
             return
         if self._kept_rows is not None and KEPT_ROWS in restored.keyed:
             self._restored_rows = self._kept_rows.read(restored.keyed[KEPT_ROWS])
+        if IDENTITY in restored.operator:
+            self._identity = read_identity(restored.operator[IDENTITY])
         if COMMITTABLES not in restored.operator:
             return
         for at, committable in read_committables(restored.operator[COMMITTABLES]):
@@ -98,10 +103,14 @@ class _SinkOperator(AbstractOperator):
         context = self.context
         self._asks_rolled = context.unbounded and not context.checkpointing
         self._submit_pending(max(self._pending, default=0))
+        attempt = uuid.uuid4().hex[:12]
+        if not self._identity:
+            run = f"{context.owner or attempt}/{context.operator_id}"
+            self._identity = hashlib.sha256(run.encode()).hexdigest()[:12]
         writer_context = WriterContext(
             subtask=context.subtask,
             parallelism=context.parallelism,
-            attempt=uuid.uuid4().hex[:12],
+            attempt=attempt,
             clock=context.clock,
             processing_time=context.processing_time,
             metrics=context.metrics,
@@ -109,6 +118,7 @@ class _SinkOperator(AbstractOperator):
             owner=context.owner,
             operator_id=context.operator_id,
             key_groups=context.key_groups,
+            identity=self._identity,
             publishes_early=self._asks_rolled,
         )
         with named(self._place):
@@ -145,10 +155,11 @@ class _SinkOperator(AbstractOperator):
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """All committables whose checkpoint is not complete yet, this one's included, and the rows that the writer keeps."""
         entries = ((at, c) for at, committables in sorted(self._pending.items()) for c in committables)
-        keyed = {}
-        if self._kept_rows is not None:
-            keyed[KEPT_ROWS] = self._kept_rows.table(self._keyed_writer.kept())
-        return OperatorSnapshot(keyed=keyed, operator={COMMITTABLES: committables_state(entries)})
+        operator = {COMMITTABLES: committables_state(entries)}
+        if self._kept_rows is None:
+            return OperatorSnapshot(operator=operator)
+        keyed = {KEPT_ROWS: self._kept_rows.table(self._keyed_writer.kept())}
+        return OperatorSnapshot(keyed=keyed, operator={**operator, IDENTITY: identity_state(self._identity)})
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Submit everything pre-committed up to this checkpoint."""

@@ -29,7 +29,9 @@ from flowrun.spark.context import TimeRange
 from flowrun.spark.execution import Staging, execute, within, write
 from flowrun.spark.failures import is_of_spark, job_failure
 from flowrun.spark.input.scan import make_source
-from flowrun.spark.output.staging import OutputJob, StagedOutput, stage
+from flowrun.spark.output.job import name_of
+from flowrun.spark.output.names import output_name
+from flowrun.spark.output.staging import OutputJob, StagedOutput, stage, stage_to_go_on
 from flowrun.spark.ranges import Reading, reading_for
 from flowrun.spark.session import SparkOptions, spark_session
 
@@ -116,7 +118,8 @@ def run_backfill(
                 plan, session, job, clock.now_ms(), readings=readings, watcher=watch.now_doing, staging=staging
             )
         else:
-            with _handed_over(compiled, wanted, session, clock, watch.now_doing) as hand_over:
+            identities = _identities(plan, wanted, readings[0], job.run_id)
+            with _handed_over(compiled, wanted, session, clock, identities, watch.now_doing) as hand_over:
                 outputs = [_from_start(*output, readings[0]) for output in hand_over.outputs]
                 finished: list[SavepointWritten] = []
                 result = write(
@@ -124,7 +127,7 @@ def run_backfill(
                     job,
                     watcher=watch.now_doing,
                     staging=staging,
-                    decide=lambda: finished.append(hand_over.finish()),
+                    conclude=lambda: finished.append(hand_over.finish()),
                 )
                 written = finished[0]
         ended = clock.monotonic_ns()
@@ -212,10 +215,18 @@ def output_job(plan: Plan, wanted: Backfill, sink: Sink, reading: Reading, run_i
 
 
 def _staging(plan: Plan, wanted: Backfill, reading: Reading) -> Staging:
+    stage_it = stage if wanted.savepoint is None else stage_to_go_on
+
     def staged(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutput:
-        return stage(sink, frame, output_job(plan, wanted, sink, reading, job.run_id))
+        return stage_it(sink, frame, output_job(plan, wanted, sink, reading, job.run_id))
 
     return staged
+
+
+def _identities(plan: Plan, wanted: Backfill, reading: Reading, run_id: str) -> dict[int, str]:
+    """By `id` of each sink, as what a stream that goes on from here knows what is written."""
+    jobs = ((s, output_job(plan, wanted, s, reading, run_id)) for s in plan.sinks)
+    return {id(sink): output_name(job, name_of(sink)).identity for sink, job in jobs}
 
 
 def _from_start(sink: Sink, frame: SparkFrame, reading: Reading) -> tuple[Sink, SparkFrame]:
@@ -226,16 +237,23 @@ def _from_start(sink: Sink, frame: SparkFrame, reading: Reading) -> tuple[Sink, 
 
 @contextmanager
 def _handed_over(
-    compiled: CompiledPipeline, wanted: Backfill, session: SparkSession, clock: Clock, doing: Callable[[str], None]
+    compiled: CompiledPipeline,
+    wanted: Backfill,
+    session: SparkSession,
+    clock: Clock,
+    identities: Mapping[int, str],
+    doing: Callable[[str], None],
 ) -> Iterator[HandOver]:
-    """The job run up to the end of the range; what it left is removed unless all ends well."""
+    """The job run up to the end of the range; what it left is removed unless it became a savepoint."""
     from flowrun.spark.savepoint import leave_savepoint
 
     assert wanted.savepoint is not None
     assert wanted.period.stop is not None
     doing("computing state")
     try:
-        hand_over = leave_savepoint(compiled, session, wanted.period.stop, wanted.savepoint, now_ms=clock.now_ms())
+        hand_over = leave_savepoint(
+            compiled, session, wanted.period.stop, wanted.savepoint, now_ms=clock.now_ms(), identities=identities
+        )
     except Exception as error:
         if not is_of_spark(error):
             raise

@@ -14,10 +14,10 @@ from flowrun.core.clock import Clock, SystemClock
 from flowrun.core.record import record
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.plan.nodes import Plan, Scan, walk_plan
-from flowrun.plan.tables import create_source
 from flowrun.runners.compile import CompiledPipeline
 from flowrun.spark.execution import execute, plan_on_spark
 from flowrun.spark.explain import explain_on_spark
+from flowrun.spark.input.scan import make_source
 from flowrun.spark.interruption import run_interruptibly
 from flowrun.spark.output.staging import OutputJob
 from flowrun.spark.progress import SparkProgress, StageProgress
@@ -45,7 +45,6 @@ _LISTEN_EVERY_S = 0.25
 _BOUNDING = {
     "datagen": "give it 'number-of-rows'",
     "nexmark": "give it 'events.num'",
-    "filesystem": "leave out 'source.monitor-interval'",
 }
 
 
@@ -131,12 +130,11 @@ def explain_batch(compiled: CompiledPipeline, options: SparkOptions, form: str, 
 
 
 def check_bounded(plan: Plan) -> None:
-    """Raise PipelineError if a source of the plan has no end, with all that have none."""
+    """Raise PipelineError if a source of the plan has no end, with all that have none. A watched folder ends with what is there now."""
     without_end = {
         node.table.name: node
         for node in walk_plan(plan)
-        if isinstance(node, Scan)
-        and create_source(node.table, node.physical, node.declared, node.filters).boundedness is Boundedness.UNBOUNDED
+        if isinstance(node, Scan) and make_source(node).boundedness is Boundedness.UNBOUNDED
     }
     problems = [endless(node, plan.text) for node in without_end.values()]
     if problems:
@@ -186,13 +184,18 @@ class Watch:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
-        if self._progress is not None:
-            self._progress.close()
-            self._progress = None
+        self.detach()
+
+    def detach(self) -> None:
+        """Spark is about to go. Idempotent."""
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            progress.close()
 
     def _run(self, listener: BatchListener) -> None:
         while not self._ended.wait(_LISTEN_EVERY_S):
-            stages = () if self._progress is None else self._progress.stages()
+            progress = self._progress
+            stages = () if progress is None else progress.stages()
             listener(BatchStatus(self._doing, (self._clock.monotonic_ns() - self._began) / 1e6, stages))
 
 

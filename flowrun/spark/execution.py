@@ -86,7 +86,7 @@ def write(
     *,
     watcher: Watcher | None = None,
     staging: Staging = stage,
-    decide: Callable[[], None] | None = None,
+    conclude: Callable[[], None] | None = None,
 ) -> BatchResult:
     """Run what gives the rows of sinks; all outputs appear, or none.
 
@@ -95,7 +95,7 @@ def write(
         job: under whose name outputs are written, and replaced.
         watcher: told what is being done.
         staging: how the rows of a sink are written.
-        decide: called once everything is written, before it appears; nothing appears if it raises.
+        conclude: called once everything is visible; what it says to others is true then, also if this process is killed.
 
     Raises:
         JobFailedError: as `execute`.
@@ -108,8 +108,6 @@ def write(
             watcher(place)
             with _explained(place):
                 staged.append(staging(sink, frame, job))
-        if decide is not None:
-            decide()
     except BaseException:
         for output in staged:
             output.abort()
@@ -117,6 +115,8 @@ def write(
     watcher("committing")
     with _explained("commit"), RUNS.appearing():
         commit_all(staged)
+        if conclude is not None:
+            conclude()
     return BatchResult({s.name: s.rows for s in staged})
 
 

@@ -291,6 +291,10 @@ _MARKERS = (
         Explanation("an executor was lost: {}", "executors need more memory, or the machine lost its connection"),
     ),
     (
+        "Cannot run program",
+        Explanation("{}", "Spark needs it on this machine, in PATH"),
+    ),
+    (
         "No space left on device",
         Explanation("the disk is full: {}", "spark.local.dir says where Spark keeps its files"),
     ),

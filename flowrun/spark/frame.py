@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.functions.spark_text import quoted as quoted  # noqa: PLC0414 - one name for all of this package
+from flowrun.spark.piping import Pipe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,12 +42,19 @@ class SparkFrame:
         schema: the node's.
         event_time: whether `EVENT_TIME` is among the columns.
         arrival: whether `ARRIVAL` is.
+        made_by: how Python made the rows, as long as `data` is what it gave; see `pipe`.
     """
 
     data: DataFrame
     schema: Schema
     event_time: bool = False
     arrival: bool = False
+    made_by: Pipe | None = None
+
+    @property
+    def pipe(self) -> Pipe | None:
+        """How Python makes the rows; None: it does not, or something was done to them since."""
+        return self.made_by if self.made_by is not None and self.made_by.rows is self.data else None
 
     @property
     def columns(self) -> tuple[str, ...]:

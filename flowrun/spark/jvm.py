@@ -21,7 +21,8 @@ import flowrun
 from flowrun.errors import SetupError
 from flowrun.spark.class_archive import class_archive
 from flowrun.spark.java import find_java
-from flowrun.spark.java_launcher import java_home
+from flowrun.spark.java_launcher import java_home, throwaway_spark_home
+from flowrun.spark.masters import LOCAL_CLUSTER
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -65,8 +66,9 @@ def start_jvm(conf: Mapping[str, str], log_level: str, *, ships_python: bool) ->
     """
     java = find_java()
     scratch = scratch_folder()
+    archive = None if ships_python else class_archive(java, conf)
     variables = {
-        "JAVA_HOME": str(java_home(java, None if ships_python else class_archive(java, conf), scratch)),
+        "JAVA_HOME": str(java_home(java, archive, scratch, _spark_home(conf, scratch))),
         "SPARK_SUBMIT_OPTS": " ".join(
             [
                 os.environ.get("SPARK_SUBMIT_OPTS", ""),
@@ -75,6 +77,7 @@ def start_jvm(conf: Mapping[str, str], log_level: str, *, ships_python: bool) ->
             ]
         ).strip(),
         "PYTHONPATH": _python_path(),
+        "PYTHONSAFEPATH": "1",  # workers start in the user's folder, whose modules are not to hide others
     }
     if not ships_python:
         variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
@@ -88,6 +91,15 @@ def scratch_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="flowrun-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+def _spark_home(conf: Mapping[str, str], scratch: Path) -> Path | None:
+    """Where the workers of `local-cluster` write, which would be Spark's own folder; None for all other masters."""
+    if LOCAL_CLUSTER.fullmatch(conf["spark.master"]) is None:
+        return None
+    from pyspark.find_spark_home import _find_spark_home
+
+    return throwaway_spark_home(Path(_find_spark_home()), scratch)
 
 
 def _launch(conf: Mapping[str, str], output: _Output) -> JavaGateway:

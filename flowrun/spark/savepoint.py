@@ -5,13 +5,15 @@ from __future__ import annotations
 import pickle
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import orjson
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.source import Boundedness, JsonValue, Split
+from flowrun.connectors.filesystem.source import FileSource
 from flowrun.core.clock import SystemClock
 from flowrun.core.elements import CheckpointKind, CheckpointOptions
 from flowrun.core.record import record
@@ -34,6 +36,7 @@ from flowrun.spark.hosted.snapshotting import LeaveSnapshot, SubtaskNote
 from flowrun.spark.hosted.sources import ReadSplit, SourceRun, find_splits, read_splits
 from flowrun.spark.hosted.task import Stage
 from flowrun.spark.hosted.wire import CONTENT, EDGE, NOTE
+from flowrun.spark.input.data_source import is_in_process
 from flowrun.state.checkpoints import OperatorSubtaskState, PipelineText, SnapshotFigures, SubtaskSnapshot
 from flowrun.state.storage.location import resolve
 from flowrun.state.storage.names import job_slug
@@ -87,7 +90,8 @@ class HandOver:
     """A job that ran up to the end of a backfill: what its sinks got, and its state, which is no savepoint before `finish`.
 
     Attributes:
-        outputs: each sink, in the plan's order, with the final table of its rows. To be staged before `finish`, then made visible.
+        outputs: each sink, in the plan's order, with the final table of its rows. To be made visible before `finish`: a stream that goes
+            on from the savepoint does not write them again.
     """
 
     def __init__(
@@ -126,6 +130,7 @@ def leave_savepoint(
     directory: str,
     *,
     now_ms: int,
+    identities: Mapping[int, str] | None = None,
     pipeline: PipelineText | None = None,
 ) -> HandOver:
     """Run a whole job up to a point in event time, and write the state of its operators into a savepoint.
@@ -140,6 +145,7 @@ def leave_savepoint(
         until_ms: ms since the epoch.
         directory: in which the savepoint gets a folder.
         now_ms: processing time.
+        identities: by `id` of a sink of the plan, the name under which what it keeps by key is written; None: nothing is written.
         pipeline: what the savepoint keeps of the pipeline's text; None: `compiled.text`.
 
     Raises:
@@ -149,7 +155,8 @@ def leave_savepoint(
     """
     for vertex in compiled.job_graph.vertices:
         _check_source(vertex)
-    run = _Run(compiled, session, until_ms, now_ms, _State(compiled, directory, now_ms, pipeline or compiled.text))
+    state = _State(compiled, directory, now_ms, pipeline or compiled.text)
+    run = _Run(compiled, session, until_ms, now_ms, state, identities or {})
     try:
         return run.to_its_end()
     except BaseException:
@@ -159,6 +166,11 @@ def leave_savepoint(
 
 def _check_source(vertex: JobVertex) -> None:
     head = vertex.operators[0]
+    if head.source is not None and is_in_process(head.source):
+        raise UnsupportedPlanError(
+            f"'{head.name}' reads rows that live in this process, which those who resume from a savepoint do not have",
+            hint="put them into files, or leave the savepoint out",
+        )
     if head.source is None or head.source.boundedness is Boundedness.BOUNDED:
         return
     factory = head.factory
@@ -217,12 +229,21 @@ class _State:
 
 
 class _Run:
-    def __init__(self, compiled: CompiledJob, session: SparkSession, until_ms: int, now_ms: int, state: _State) -> None:
+    def __init__(
+        self,
+        compiled: CompiledJob,
+        session: SparkSession,
+        until_ms: int,
+        now_ms: int,
+        state: _State,
+        identities: Mapping[int, str],
+    ) -> None:
         self._compiled = compiled
         self._session = session
         self._until_ms = until_ms
         self._now_ms = now_ms
         self._state = state
+        self._identities = identities
         self._graph = compiled.job_graph
         self._started = time.monotonic()
         self._flows: dict[str, Flow] = {}
@@ -259,7 +280,9 @@ class _Run:
         head = vertex.operators[0]
         assert head.source is not None
         found = find_splits(head.source, vertex.parallelism, SystemClock())
-        run = SourceRun(vertex, self._graph.settings, self._now_ms, self._until_ms, found.splits)
+        # files end, also in a folder that is watched
+        ends = head.source.boundedness is Boundedness.BOUNDED or isinstance(head.source, FileSource)
+        run = SourceRun(vertex, self._graph.settings, self._now_ms, self._until_ms, found.splits, ends)
         stage = self._keep(read_splits(self._session, run))
         notes = sorted(self._notes(stage, ReadSplit), key=lambda n: n.number)
         has_strategy = isinstance(head.factory, SourceOperatorFactory) and head.factory.strategy is not None
@@ -288,7 +311,9 @@ class _Run:
             places=self._places(opened),
             settings=self._graph.settings,
             now_ms=self._now_ms,
-            ending=LeaveSnapshot(vertex, opened.sinks, reached, _NUMBER, self._state.target, self._state.writing),
+            ending=LeaveSnapshot(
+                vertex, self._identified(opened), reached, _NUMBER, self._state.target, self._state.writing
+            ),
             ordered=True,
             lags=tuple(None if r is None else max(self._until_ms - 1 - r, 0) for r in reached),
             alone=False,
@@ -326,6 +351,12 @@ class _Run:
                 )
             )
         return tuple(places)
+
+    def _identified(self, opened: OpenVertex) -> tuple[SinkPlace, ...]:
+        nodes = {id(sink): node for sink, node, _ in self._sinks}
+        return tuple(
+            replace(place, identity=self._identities.get(id(nodes[id(place.sink)]), "")) for place in opened.sinks
+        )
 
     def _sink_place(self, place: SinkPlace) -> Place:
         mode = next(mode for sink, _, mode in self._sinks if sink is place.sink)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -159,9 +160,13 @@ def translate(plan: Plan, context: Context) -> SparkPlan:
         ConnectorError: a file or folder that a scan reads is not there.
     """
     done: dict[int, Translated] = {}
+    readers = Counter(id(i) for node in walk_plan(plan) for i in node.inputs)
     with use_clock(ManualClock(context.now_ms)):  # the time that CURRENT_TIMESTAMP and its kin are rendered with
         for node in walk_plan(plan):
-            done[id(node)] = _translate_node(node, Inputs(node, done, context.stops.get(id(node))), context)
+            made = _translate_node(node, Inputs(node, done, context.stops.get(id(node))), context)
+            if readers[id(node)] > 1:  # they read what Spark keeps, and do not make it again
+                made = replace(made, main=replace(made.main, made_by=None))
+            done[id(node)] = made
     return SparkPlan(plan, done, context.kept)
 
 

@@ -8,12 +8,28 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.process_function import KeyedProcessFunction, map_state
+import flowrun
+from flowrun.api.process_function import KeyedProcessFunction, list_state, map_state, value_state
 
 
 def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows with twice the `v`."""
     return batch.set_column(1, "v", pc.multiply(batch.column("v"), pa.scalar(2, batch.column("v").type)))
+
+
+def positive(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows, if none has a negative `v`."""
+    least = pc.min(batch.column("v")).as_py()
+    if least is not None and least < 0:
+        raise ValueError(f"{least} is negative")
+    return batch
+
+
+@flowrun.udtf(result="letter STRING, n INT")
+def letters(text: str | None) -> Iterator[tuple[str, int]]:
+    """Each letter with its place."""
+    for number, letter in enumerate(text or ""):
+        yield letter, number
 
 
 class Buckets(KeyedProcessFunction):
@@ -36,3 +52,39 @@ class Buckets(KeyedProcessFunction):
     def on_timer(self, timestamp: int, context: Any) -> Iterator[dict[str, Any]]:
         yield {"k": context.current_key[0], "until": timestamp, "n": self.counts.get(timestamp)}
         self.counts.remove(timestamp)
+
+
+class Visits(KeyedProcessFunction):
+    """Sums the values of each bucket of time, and all so far, with one timer at a time: at the end of the first bucket that is open."""
+
+    times = list_state("BIGINT")
+    values = list_state("BIGINT")
+    due = value_state("BIGINT")
+    total = value_state("BIGINT")
+
+    def __init__(self, size_ms: int) -> None:
+        self.size_ms = size_ms
+
+    def process_element(self, row: dict[str, Any], context: Any) -> None:
+        self.times.add(context.timestamp)
+        self.values.add(row["v"] or 0)
+        self._wait(context)
+
+    def _wait(self, context: Any) -> None:
+        known, times = self.due.value(), self.times.get()
+        due = (min(times) // self.size_ms + 1) * self.size_ms - 1 if times else None
+        if due == known:
+            return
+        if known is not None:
+            context.delete_event_time_timer(known)
+        if due is not None:
+            context.register_event_time_timer(due)
+        self.due.update(due)
+
+    def on_timer(self, timestamp: int, context: Any) -> Iterator[dict[str, Any]]:
+        rows = list(zip(self.times.get(), self.values.get(), strict=True))
+        self.total.update((self.total.value() or 0) + sum(v for t, v in rows if t <= timestamp))
+        self.times.update([t for t, _ in rows if t > timestamp])
+        self.values.update([v for t, v in rows if t > timestamp])
+        self._wait(context)
+        yield {"k": context.current_key[0], "until": timestamp, "n": self.total.value()}

@@ -200,6 +200,45 @@ def test_both_in_one_command(flowrun: Command, shop: Path, monkeypatch: pytest.M
     assert list((shop / ".flowrun" / "savepoints").iterdir())
 
 
+TABLE = """
+CREATE TABLE orders (id BIGINT, `user` STRING, amount BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '30' SECOND)
+  WITH ('connector'='filesystem', 'path'='${FOLDER}/orders', 'format'='json');
+CREATE TABLE totals (`user` STRING, n BIGINT, parity BIGINT, PRIMARY KEY (`user`) NOT ENFORCED) PARTITIONED BY (parity)
+  WITH ('connector'='filesystem', 'path'='${OUT}/totals', 'format'='json', 'sink.upsert.buckets'='3');
+INSERT INTO totals SELECT `user`, COUNT(*), COUNT(*) % 2 FROM orders GROUP BY `user`;
+"""
+
+
+def table_rows(folder: Path) -> list[tuple[str, str, int]]:
+    """(partition, user, n) of all visible files."""
+    files = [f for f in folder.rglob("*.json") if not f.name.startswith(".")]
+    rows = [(f.parent.name, json.loads(line)) for f in files for line in f.read_text().splitlines()]
+    return sorted((partition, row["user"], row["n"]) for partition, row in rows)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_table_by_key_is_taken_over_by_the_stream(flowrun: Command, shop: Path) -> None:
+    script = shop / "totals.sql"
+    script.write_text(TABLE)
+    given = [str(script), *arguments(shop)[1:]]
+    streamed = [str(script), *arguments(shop, "stream")[1:]]
+    assert flowrun("run", *streamed, "-q").code == 0
+    assert flowrun("backfill", *given, *minutes(None, 3), "-q").code == 0
+    for _ in range(2):  # a repeated one replaces the table that a stream has gone on with
+        ran = flowrun("backfill", *given, *minutes(None, 5), "--savepoint", shop / "savepoints", "-q")
+        assert ran.code == 0, ran.err
+        counted = table_rows(shop / "out" / "totals")
+        assert len({user for _, user, _ in counted}) == len(counted) == 3
+        assert sum(n for *_, n in counted) == 60
+        savepoint = max((shop / "savepoints").iterdir(), key=lambda p: p.stat().st_mtime_ns)
+        for _ in range(2):  # as often as one likes
+            assert flowrun("resume", "--from-savepoint", savepoint, "-q").code == 0
+            assert table_rows(shop / "out" / "totals") == table_rows(shop / "stream" / "totals")
+    assert flowrun("backfill", *given, *minutes(None, 20), "-q").code == 0
+    assert table_rows(shop / "out" / "totals") == table_rows(shop / "stream" / "totals")
+    assert not list((shop / "out").rglob(".*"))
+
+
 # ---- what cannot be
 
 

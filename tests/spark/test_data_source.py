@@ -48,6 +48,11 @@ def test_nexmark_has_its_nested_columns(spark: SparkSession, tmp_path: Path) -> 
     assert on_spark(spark, node)[0] == by_flowrun(node)
 
 
+def test_a_session_that_was_made_from_another_one_reads_too(spark: SparkSession, tmp_path: Path) -> None:
+    node = scan_of("CREATE TABLE t (event_type INT) WITH ('connector' = 'nexmark', 'events.num' = '50')", tmp_path)
+    assert on_spark(spark, node) == on_spark(spark.newSession(), node)
+
+
 def test_a_source_without_end_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     node = scan_of("CREATE TABLE t (i BIGINT) WITH ('connector' = 'datagen')", tmp_path)
     with pytest.raises(UnsupportedPlanError, match="source 't' never ends"):

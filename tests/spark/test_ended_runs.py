@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyspark
 import pytest
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -121,17 +122,22 @@ def test_after_a_killed_driver_the_next_run_is_whole(folder: Path) -> None:
         process.kill()
         process.wait()
     assert visible(folder) == []
+    assert list((folder / "out").iterdir()), "what it had begun is hidden there"
     with started(folder, "--spark-master", "local[1]", "-q") as process:
         said = process.communicate(timeout=LONGEST_S)
     assert (process.returncode, *said) == (0, "", "")
     assert numbers(folder) == list(range(1, 21))
+    assert sorted((folder / "out").iterdir()) == sorted(visible(folder)), "nothing is left of the killed one"
 
 
 def test_a_lost_executor_is_replaced(folder: Path) -> None:
     (folder / "kill").touch()
+    installed = Path(pyspark.__file__).parent
+    before = set(installed.rglob("work/*"))
     memory = ("--conf", "spark.executor.memory=512m")
     with started(folder, "--spark-master", "local-cluster[2,1,512]", *memory, "-q") as process:
         said = process.communicate(timeout=LONGEST_S)
     assert (process.returncode, said[1]) == (0, "")
     assert (folder / "killed").exists()
     assert numbers(folder) == list(range(1, 21))
+    assert set(installed.rglob("work/*")) == before, "executors leave nothing where PySpark is installed"

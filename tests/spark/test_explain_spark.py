@@ -51,3 +51,28 @@ def test_programs_get_the_same_as_json_and_mermaid(script: Path) -> None:
     chart = flowrun("explain", "p.yaml", "--stage", "spark", "--format", "mermaid").stdout
     assert 'PythonMap checked<br/>hosted: a Python function"]:::hosted' in chart
     assert "n1 --> n2" in chart
+
+
+def test_files_need_not_be_there(script: Path) -> None:
+    (script / "in" / "a.json").unlink()
+    (script / "in").rmdir()
+    pipeline = script / "p.yaml"
+    pipeline.write_text(
+        pipeline.read_text()
+        .replace(
+            "steps:\n",
+            "  more: {connector: filesystem, path: 'some/*.parquet', format: parquet, schema: {id: BIGINT, amount: DOUBLE}}\n"
+            "  parts: {connector: filesystem, path: parts, format: csv, schema: {id: BIGINT, amount: DOUBLE}, partition_by: [id]}\n"
+            "steps:\n  all: {union: [orders, more, parts]}\n",
+        )
+        .replace("from: orders", "from: all")
+    )
+    ran = flowrun("explain", "p.yaml", "--stage", "spark")
+    assert ran.exit_code == 0, ran.output
+    assert "Scan text" in ran.stdout, "of the folder of JSON"
+    assert "Scan parquet" in ran.stdout
+    warned = [line for line in ran.stderr.splitlines() if line.startswith("warning: ")]
+    assert [line.split("'")[1] for line in warned] == ["in", "some/*.parquet", "parts"]
+    assert "Scan orders" in flowrun("explain", "p.yaml", "--stage", "plan").stdout
+    refused = flowrun("run", "p.yaml", "--mode", "batch")
+    assert refused.exit_code == 2, "a run needs them"

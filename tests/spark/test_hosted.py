@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from flowrun.errors import JobFailedError
-from flowrun.plan.nodes import Plan, Scan, Sink, walk_plan
+from flowrun.plan.nodes import Plan, Process, PythonMap, Scan, Sink, Split, walk_plan
 from flowrun.spark import translation
+from flowrun.spark.context import Context
 from flowrun.spark.failures import job_failure
-from tests.spark.plans import EVENTS, Table, spark_results, sql_plan, stream_results, yaml_plan
+from flowrun.spark.output.staging import OutputJob, stage
+from flowrun.spark.session import SparkOptions, open_session
+from flowrun.spark.translation import translate
+from tests.spark.plans import (
+    EVENTS,
+    NOW_MS,
+    Table,
+    collected,
+    spark_results,
+    sql_plan,
+    stream_results,
+    translate_shuffled,
+    yaml_plan,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,12 +44,19 @@ RATES = Table(
     "k STRING, r INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND, PRIMARY KEY (k) NOT ENFORCED",
     [("a", 10, "2024-01-01 00:00:20"), ("b", 20, "2024-01-01 00:00:20"), ("a", 11, "2024-01-01 00:00:40")],
 )
+CLOCKED = Table("clocked", "k STRING, v INT, now AS PROCTIME()", [("a", 1), ("b", 2), ("a", None), (None, 4), ("z", 5)])
+NAMES = """
+CREATE TABLE names (k STRING, name STRING) WITH ('connector'='filesystem', 'path'='{path}', 'format'='json');
+CREATE FUNCTION letters AS 'tests.spark.hosted_functions.letters' LANGUAGE PYTHON;
+"""
 
 QUERIES = {
     "Calc": "SELECT k, v + 1 AS v FROM events WHERE v > 2",
     "Union": "SELECT k, v FROM events UNION ALL SELECT k, w FROM others",
     "Values": "SELECT * FROM (VALUES (1, 'x'), (2, 'y')) AS t (a, b)",
     "Unnest": "SELECT v, e FROM events CROSS JOIN UNNEST(ARRAY[v, 7]) AS t (e)",
+    "TableFunctionCall": "SELECT k, letter, n FROM events LEFT JOIN LATERAL TABLE(letters(s)) AS t (letter, n) ON TRUE",
+    "LookupJoin": "SELECT c.v, n.name FROM clocked AS c LEFT JOIN names FOR SYSTEM_TIME AS OF c.now AS n ON c.k = n.k",
     "Expand": "SELECT k, s, COUNT(*) AS n FROM events GROUP BY GROUPING SETS ((k), (s), ())",
     "GroupAggregate": "SELECT k, COUNT(*) AS n, SUM(v) AS t, COUNT(DISTINCT s) AS d FROM events GROUP BY k",
     "everything": "SELECT COUNT(*) AS n, MAX(v) AS m FROM events",
@@ -42,6 +66,8 @@ QUERIES = {
     " INTERVAL '10' SECOND)) GROUP BY k, window_start, window_end",
     "session": "SELECT k, window_end, SUM(v) AS n FROM TABLE(SESSION(TABLE events PARTITION BY k, DESCRIPTOR(ts),"
     " INTERVAL '3' SECOND)) GROUP BY k, window_start, window_end",
+    "AssignTime": "SELECT window_start, COUNT(*) AS n FROM TABLE(TUMBLE((SELECT v, window_time AS t FROM TABLE(TUMBLE(TABLE events,"
+    " DESCRIPTOR(ts), INTERVAL '5' SECOND))), DESCRIPTOR(t), INTERVAL '10' SECOND)) GROUP BY window_start, window_end",
     "WindowTableFunction": "SELECT k, v, window_end FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '10' SECOND))",
     "WindowRank": "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, k ORDER BY v DESC, s, d, ts) AS n"
     " FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(ts), INTERVAL '10' SECOND))) WHERE n <= 2",
@@ -96,33 +122,136 @@ def all_hosted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translation, "HOSTED", {**kinds, **translation.HOSTED})
 
 
+@pytest.fixture
+def quick(spark: SparkSession) -> SparkSession:
+    """A session that makes less of each of many small queries."""
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    return open_session(SparkOptions(conf=conf))
+
+
 def differences(spark: SparkSession, plan: Plan) -> dict[str, object]:
-    """Sink → what is missing on Spark and what is only there."""
+    """Sink → what is missing on Spark and what is only there. Spark runs several at the same time."""
+    nodes = translate_shuffled(spark, plan)
+    with ThreadPoolExecutor(3) as pool:
+        given = list(pool.map(lambda sink: collected(nodes[id(sink)].main), plan.sinks))
     found: dict[str, object] = {}
-    for sink, wanted, got in zip(plan.sinks, stream_results(plan), spark_results(spark, plan), strict=True):
+    for sink, wanted, got in zip(plan.sinks, stream_results(plan), given, strict=True):
         assert wanted.rows, f"the stream gives nothing: {sink.hints.name}"
-        missing, extra = wanted.rows - got.rows, got.rows - wanted.rows
+        missing, extra = wanted.rows - got, got - wanted.rows
         if (missing, extra) != (Counter(), Counter()):
             found[f"{sink.hints.name} {type(sink.input).__name__}"] = (missing, extra)
     return found
 
 
 @pytest.mark.usefixtures("all_hosted")
-def test_every_kind_of_node_gives_what_the_stream_gives(spark: SparkSession) -> None:
-    plan = sql_plan([EVENTS, OTHERS, RATES], ";\n".join(QUERIES.values()))
+def test_every_kind_of_node_gives_what_the_stream_gives(quick: SparkSession, tmp_path: Path) -> None:
+    known = [{"k": "a", "name": "A"}, {"k": "a", "name": "AA"}, {"k": "b", "name": "B"}]
+    (tmp_path / "names.json").write_text("".join(json.dumps(row) + "\n" for row in known))
+    tables = NAMES.format(path=tmp_path / "names.json")
+    plan = sql_plan([EVENTS, OTHERS, RATES, CLOCKED], tables + ";\n".join(QUERIES.values()))
     kinds = {type(node) for node in walk_plan(plan)} - {Scan, Sink}
-    assert not differences(spark, plan)
-    assert {k.__name__ for k in kinds} >= {name for name in QUERIES if name[0].isupper()}
+    assert kinds >= {*translation.NATIVE, *translation.HOSTED} - {Scan, Split, PythonMap, Process}, (
+        "those have tests below"
+    )
+    assert not differences(quick, plan)
 
 
 @pytest.mark.usefixtures("all_hosted")
-def test_rows_that_an_order_does_not_tell_apart_come_as_they_arrived(spark: SparkSession) -> None:
+def test_rows_that_an_order_does_not_tell_apart_come_as_they_arrived(quick: SparkSession) -> None:
     queries = [
         "SELECT k, FIRST_VALUE(v) AS f, LAST_VALUE(s) AS l FROM events GROUP BY k",
         "SELECT k, v, s FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS n FROM events WHERE v > 0) WHERE n <= 2",
         "SELECT k, v, COUNT(*) OVER (PARTITION BY k ORDER BY ts ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS n FROM events",
     ]
-    assert not differences(spark, sql_plan([EVENTS], ";\n".join(queries)))
+    assert not differences(quick, sql_plan([EVENTS], ";\n".join(queries)))
+
+
+BRANCHES = """
+name: branches
+sources:
+  events:
+    connector: memory
+    table: events
+    schema: {k: STRING, v: INT, d: DOUBLE, s: STRING, ts: TIMESTAMP(3)}
+    watermark: {column: ts, delay: 5s}
+steps:
+  doubled:
+    from: events
+    map: {function: tests.spark.hosted_functions:doubled, schema: {k: STRING, v: INT, d: DOUBLE, s: STRING, ts: TIMESTAMP(3)}}
+  again:
+    from: doubled
+    map: {function: tests.spark.hosted_functions:doubled, schema: {k: STRING, v: INT, d: DOUBLE, s: STRING, ts: TIMESTAMP(3)}}
+  sizes: {from: again, split: {big: v > 8, named: k IS NOT NULL}}
+sinks:
+  all: {from: again, connector: blackhole}
+  rest: {from: sizes, connector: blackhole}
+  big: {from: big, connector: blackhole}
+  named: {from: named, connector: blackhole}
+"""
+
+
+CHAIN = """
+name: chain
+sources:
+  events:
+    connector: memory
+    table: chained
+    schema: {k: STRING, v: INT, d: DOUBLE, s: STRING, ts: TIMESTAMP(3)}
+    watermark: {column: ts, delay: 5s}
+steps:
+  doubled:
+    from: events
+    map: {function: tests.spark.hosted_functions:doubled, schema: {k: STRING, v: INT, d: DOUBLE, s: STRING, ts: TIMESTAMP(3)}}
+  checked:
+    from: doubled
+    map: {function: tests.spark.hosted_functions:positive, schema: {k: STRING, v: INT, d: DOUBLE, s: STRING, ts: TIMESTAMP(3)}}
+sinks:
+  out: {from: checked, connector: blackhole}
+"""
+
+
+@pytest.mark.usefixtures("all_hosted")
+def test_branches_of_what_functions_give(spark: SparkSession) -> None:
+    plan = yaml_plan(BRANCHES, {"events": EVENTS.rows})
+    assert {type(node) for node in walk_plan(plan)} >= {PythonMap, Split}
+    assert not differences(spark, plan)
+
+
+def test_functions_and_a_writer_run_in_one_call(spark: SparkSession) -> None:
+    plan = yaml_plan(CHAIN, {"chained": EVENTS.rows})
+    (sink,) = plan.sinks
+    frame = translate_shuffled(spark, plan)[id(sink)].main
+    assert frame.event_time
+    assert frame.pipe is not None
+    assert "MapInArrow" not in frame.pipe.source._jdf.queryExecution().toString()
+    assert stage(sink, frame, OutputJob("chain", "all", "1")).rows == len(EVENTS.rows)
+    assert not differences(spark, plan)
+
+
+def test_what_several_read_is_made_once(spark: SparkSession) -> None:
+    plan = yaml_plan(BRANCHES, {"events": EVENTS.rows})
+    again = plan.sinks[0].input
+    nodes = translate(plan, Context(spark, plan.settings, NOW_MS)).nodes
+    assert nodes[id(again.inputs[0])].main.pipe is not None
+    assert nodes[id(again)].main.pipe is None
+
+
+def test_in_a_chain_of_functions_the_one_that_raises_is_named(spark: SparkSession) -> None:
+    rows = [("a", 1, None, None, "2024-01-01 00:00:31"), ("b", -1, None, None, "2024-01-01 00:00:32")]
+    plan = yaml_plan(CHAIN, {"chained": rows})
+    (sink,) = plan.sinks
+    with pytest.raises(Exception, match="operator 'checked'") as caught:
+        stage(sink, translate_shuffled(spark, plan)[id(sink)].main, OutputJob("chain", "all", "1"))
+    error = job_failure(caught.value, "sink 'out'")
+    assert error.message.startswith(
+        "sink 'out': operator 'checked' failed: function 'tests.spark.hosted_functions:positive'"
+    )
+    assert "-2 is negative" in error.message
 
 
 def test_python_functions_with_state_timers_and_side_outputs(spark: SparkSession) -> None:

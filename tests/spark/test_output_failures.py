@@ -5,20 +5,23 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from flowrun.connectors.filesystem.locations import Location
-from flowrun.spark.execution import execute
+from flowrun.errors import ConnectorError
+from flowrun.spark.execution import execute, write
+from flowrun.spark.frame import SparkFrame
 from flowrun.spark.output.folder_commit import CommitFolder
 from flowrun.spark.output.job import OutputJob
 from flowrun.spark.output.names import output_name
 from flowrun.spark.output.staging import commit_all, stage
+from tests.plan import plans
 from tests.spark.files import context_of, sql_plan, table_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 COMMIT_AND_DIE = """
 import os, sys
@@ -120,6 +123,32 @@ def test_another_period_and_another_sink_are_not_touched(tmp_path: Path) -> None
     assert sorted(p.read_text() for p in tmp_path.iterdir()) == ["out a-b", "out2 a"]
 
 
+def test_files_that_come_out_the_same_are_left_as_they_are(tmp_path: Path) -> None:
+    def run(run_id: str, contents: list[str], kind: str = "part") -> dict[str, str]:
+        name = output_name(OutputJob("p", "all", run_id), "out")
+        folder = CommitFolder(Location(str(tmp_path)), name)
+        folder.prepare()
+        hidden = tmp_path / name.scratch
+        hidden.mkdir()
+        renames = []
+        for i, text in enumerate(contents):
+            (hidden / str(i)).write_text(text)
+            stem = name.stem.replace("part-", f"{kind}-", 1)
+            renames.append((f"{hidden}/{i}", f"{tmp_path}/{'day=1/' if text == 'c' else ''}{stem}-{i}.txt"))
+        folder.commit(folder.replacement(renames, scratch=str(hidden)))
+        assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+        return {p.relative_to(tmp_path).as_posix(): p.read_text() for p in tmp_path.rglob("*.txt")}
+
+    first = run("r1", ["a", "b", "b", "c"])
+    assert run("r2", ["b", "c", "a", "b"]) == first, "nothing has changed, not even a name"
+    third = run("r3", ["b", "d"])
+    assert sorted(third.values()) == ["b", "d"]
+    assert len(third.items() & first.items()) == 1, "one of the two alike, of which there is one now"
+    tables = run("r4", ["b"], "table")
+    assert [(name.partition("-")[0], "-r4-" in name) for name in tables] == [("table", True)]
+    assert "-r5-" in next(iter(run("r5", ["b"], "table"))), "a stream that goes on knows them by name"
+
+
 def test_a_sink_that_fails_leaves_nothing_of_the_others(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in.json").write_text('{"a": 1, "b": 0}\n')
     columns = "a INT"
@@ -157,3 +186,29 @@ def test_a_run_that_was_killed_before_its_commit_is_cleared_by_the_next(spark: S
         assert (
             0 < len([p for p in (tmp_path / form).rglob("*") if p.is_file()]) < hidden + 1
         )  # that of the other period is kept
+
+
+class _Output:
+    """Rows of a sink that cannot be made visible."""
+
+    name, rows, runs_on_commit = "out", 0, True
+
+    def commit(self) -> None:
+        raise ConnectorError("nobody is there")
+
+    def abort(self) -> None:
+        """Nothing was written."""
+
+
+def test_a_savepoint_is_left_only_behind_outputs_that_are_visible() -> None:
+    concluded: list[str] = []
+    table = plans.sink(plans.scan())
+    frame = SparkFrame(cast("DataFrame", None), table.schema)
+    with pytest.raises(ConnectorError, match="nobody is there"):
+        write(
+            [(table, frame)],
+            OutputJob("p", "all", "r"),
+            staging=lambda *_: _Output(),
+            conclude=lambda: concluded.append("savepoint"),
+        )
+    assert not concluded

@@ -123,6 +123,13 @@ def test_sources_without_end_are_refused_with_what_bounds_them(folder: Path, cap
     assert "p.yaml:4:3: error: source 'text' has no end" in said
 
 
+def test_a_watched_folder_is_read_as_it_is_now(folder: Path) -> None:
+    watched = ORDERS.replace("'path'", "'source.monitor-interval' = '1 s', 'path'")
+    (folder / "s.sql").write_text(watched + "SELECT buyer, COUNT(*) AS n FROM orders GROUP BY buyer;")
+    assert flowrun("run", "s.sql", "--mode", "batch", "-q").stdout == "+I[a, 10]\n+I[b, 10]\n"
+    assert flowrun("verify", "s.sql", "-q").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -36,6 +36,8 @@ CREATE TABLE shipments (shipment_id BIGINT, order_id BIGINT, carrier STRING, ts 
 WITH ('connector'='filesystem', 'path'='${DATA}/shipments.json', 'format'='json');
 CREATE TABLE clicks (click_id BIGINT, user_id STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
 WITH ('connector'='filesystem', 'path'='${DATA}/clicks.json', 'format'='json');
+CREATE TEMPORARY VIEW last_click AS SELECT click_id, user_id, ts FROM
+  (SELECT *, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY ts DESC) AS n FROM clicks) WHERE n = 1;
 """
 
 STATEMENTS = {
@@ -79,6 +81,58 @@ STATEMENTS = {
         "c STRING, o BIGINT, a DOUBLE",
         "SELECT currency, order_id, amount FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY currency ORDER BY amount DESC, order_id)"
         " AS n FROM orders) WHERE n <= 3",
+    ),
+    "cumulating": (
+        "w STRING, n BIGINT, p BIGINT",
+        "SELECT CAST(window_end AS STRING), COUNT(*), COUNT(DISTINCT product) FROM TABLE(CUMULATE(TABLE orders, DESCRIPTOR(ts),"
+        " INTERVAL '20' SECOND, INTERVAL '2' MINUTE)) GROUP BY window_start, window_end",
+    ),
+    "cascade": (
+        "w STRING, n BIGINT",
+        "SELECT CAST(TUMBLE_END(wt, INTERVAL '1' MINUTE) AS STRING), SUM(n) FROM (SELECT window_time AS wt, COUNT(*) AS n FROM"
+        " TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '20' SECOND)) GROUP BY user_id, window_start, window_end, window_time)"
+        " GROUP BY TUMBLE(wt, INTERVAL '1' MINUTE)",
+    ),
+    "window_best": (
+        "w STRING, o BIGINT, r BIGINT",
+        "SELECT CAST(window_end AS STRING), order_id, n FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end"
+        " ORDER BY amount DESC, order_id) AS n FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) WHERE n <= 2",
+    ),
+    "window_joined": (
+        "o BIGINT, s BIGINT",
+        "SELECT o.order_id, s.shipment_id FROM (SELECT * FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) AS o"
+        " FULL JOIN (SELECT * FROM TABLE(TUMBLE(TABLE shipments, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) AS s ON o.order_id = s.order_id"
+        " AND o.window_start = s.window_start AND o.window_end = s.window_end",
+    ),
+    "nearby": (
+        "o BIGINT, s BIGINT",
+        "SELECT o.order_id, s.shipment_id FROM orders AS o FULL JOIN shipments AS s ON o.order_id = s.order_id"
+        " AND s.ts BETWEEN o.ts - INTERVAL '10' SECOND AND o.ts + INTERVAL '1' MINUTE",
+    ),
+    "as_of": (
+        "o BIGINT, c BIGINT",
+        "SELECT o.order_id, c.click_id FROM orders AS o LEFT JOIN last_click FOR SYSTEM_TIME AS OF o.ts AS c ON o.user_id = c.user_id",
+    ),
+    "shipped": ("o BIGINT", "SELECT order_id FROM orders WHERE order_id IN (SELECT order_id FROM shipments)"),
+    "waiting": (
+        "o BIGINT",
+        "SELECT order_id FROM orders AS o WHERE NOT EXISTS (SELECT 1 FROM shipments AS s WHERE s.order_id = o.order_id)",
+    ),
+    "by_count": (
+        "n BIGINT, users BIGINT",
+        "SELECT n, COUNT(DISTINCT u) FROM (SELECT user_id AS u, COUNT(*) AS n FROM orders GROUP BY user_id) GROUP BY n",
+    ),
+    "unshipped": ("o BIGINT", "SELECT order_id FROM orders EXCEPT SELECT order_id FROM shipments"),
+    "lately": (
+        "o BIGINT, a DOUBLE, before BIGINT",
+        "SELECT order_id, MAX(amount) OVER (PARTITION BY user_id ORDER BY ts RANGE BETWEEN INTERVAL '1' MINUTE PRECEDING AND CURRENT ROW),"
+        " LAG(order_id) OVER (PARTITION BY user_id ORDER BY ts) FROM orders",
+    ),
+    "matched": (
+        "u STRING, f BIGINT, l BIGINT, n BIGINT",
+        "SELECT * FROM orders MATCH_RECOGNIZE (PARTITION BY user_id ORDER BY ts MEASURES FIRST(A.order_id) AS f, B.order_id AS l,"
+        " COUNT(A.amount) AS n ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (A+ B) DEFINE A AS A.amount < 20,"
+        " B AS B.amount >= 20)",
     ),
     "running": (
         "o BIGINT, a DOUBLE",
@@ -191,13 +245,27 @@ steps:
       with: {size_ms: 60000}
       schema: {k: STRING, until: BIGINT, n: BIGINT}
       side_outputs: {great: {k: STRING, until: BIGINT, n: BIGINT}}
+  visits:
+    from: doubled
+    key_by: [k]
+    null_keys: drop
+    process:
+      function: tests.spark.hosted_functions:Visits
+      with: {size_ms: 30000}
+      schema: {k: STRING, until: BIGINT, n: BIGINT}
 sinks:
   counts: {from: counted, connector: filesystem, path: "${OUT}/counts", format: json}
+  visits: {from: visits, connector: filesystem, path: "${OUT}/visits", format: json}
   great: {from: great, connector: filesystem, path: "${OUT}/great", format: json}
 """
 
 
-def test_process_functions_keep_their_state_and_timers(spark: SparkSession, tmp_path: Path) -> None:
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize("until_ms", [UNTIL_MS, UNTIL_MS + 6_000, UNTIL_MS - HOUR_MS, UNTIL_MS + HOUR_MS])
+def test_process_functions_keep_their_state_and_timers(until_ms: int, spark: SparkSession, tmp_path: Path) -> None:
+    """Up to the middle of a bucket, to the end of one, before the first row, and behind the last one."""
     path = tmp_path / "job.yaml"
     path.write_text(PROCESS)
 
@@ -207,14 +275,14 @@ def test_process_functions_keep_their_state_and_timers(spark: SparkSession, tmp_
         )
 
     run_embedded(pipeline(1, "whole").job_graph)
-    counted, savepoint = backfilled(pipeline(2, "none"), spark, UNTIL_MS, tmp_path / "savepoints")
+    counted, savepoint = backfilled(pipeline(2, "none"), spark, until_ms, tmp_path / "savepoints")
     state = JobStateOptions(str(tmp_path / "state"), restore_from=savepoint.path)
     run_embedded(pipeline(3, "rest").job_graph, state=state)
     columns = ["k", "until", "n"]
-    for name in ("counts", "great"):
+    for name in ("counts", "great", "visits"):
         added = changes(tmp_path / "rest" / name, columns)
-        assert counted[name]
-        assert added
+        assert bool(counted[name]) is (until_ms >= UNTIL_MS)
+        assert bool(added) is (until_ms < UNTIL_MS + HOUR_MS)
         assert together(counted[name], added) == folded(tmp_path / "whole" / name, columns)
 
 

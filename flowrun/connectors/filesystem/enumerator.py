@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, cast
 
 from flowrun.api.format import RecordFormat
 from flowrun.api.source import JsonValue, Split
-from flowrun.connectors.filesystem.locations import NO_FILE_HINT, FoundFile, compression_of, list_files, open_error
+from flowrun.connectors.filesystem.locations import (
+    NO_FILE_HINT,
+    FoundFile,
+    compression_of,
+    is_allowed_to_miss,
+    list_files,
+    open_error,
+)
 from flowrun.connectors.filesystem.partitions import may_hold_rows
 from flowrun.errors import ConnectorError, StateError
 
@@ -28,6 +35,8 @@ def found_files(source: FileSource) -> list[FoundFile]:
 def no_files(source: FileSource) -> None:
     """Say that there is nothing to read: in the log for a folder. Raises ConnectorError for a glob."""
     location = source.location
+    if is_allowed_to_miss(location):
+        return
     if location.is_glob:
         raise ConnectorError(f"path '{location.text}' matches no file", hint=NO_FILE_HINT)
     _log.warning("path '%s' is a folder without files: nothing is read", location.text)

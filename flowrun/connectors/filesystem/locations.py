@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -135,6 +137,30 @@ def check_pattern(pattern: str | None) -> None:
 NO_FILE_HINT = "names that begin with '.' or '_' are ignored; set source.monitor-interval to wait for files"
 
 
+_missing: ContextVar[list[Location] | None] = ContextVar("missing", default=None)
+
+
+@contextmanager
+def allowing_missing() -> Iterator[Sequence[Location]]:
+    """In here a path with nothing there has no files, which is no error: of what is only explained. Gives those that were met."""
+    met: list[Location] = []
+    token = _missing.set(met)
+    try:
+        yield met
+    finally:
+        _missing.reset(token)
+
+
+def is_allowed_to_miss(location: Location) -> bool:
+    """Whether it is no error that nothing is there (see `allowing_missing`)."""
+    met = _missing.get()
+    if met is None:
+        return False
+    if location not in met:
+        met.append(location)
+    return True
+
+
 def check_exists(location: Location, pattern: str | None = None) -> None:
     """Check a local path, as `flowrun validate` does.
 
@@ -144,11 +170,13 @@ def check_exists(location: Location, pattern: str | None = None) -> None:
     if not location.is_local:
         return
     if location.is_glob:
-        if not list_files(location, pattern, may_be_missing=True):
+        if not list_files(location, pattern, may_be_missing=True) and not is_allowed_to_miss(location):
             raise OptionError("path", f"path '{location.text}' matches no file", hint=NO_FILE_HINT)
         return
     path = location.local_path
     if not os.path.exists(path):
+        if is_allowed_to_miss(location):
+            return
         raise OptionError("path", f"path '{location.text}' does not exist ({path})", hint=_neighbours(path))
     if not os.access(path, os.R_OK):
         raise OptionError("path", f"path '{location.text}' may not be read ({path})", hint="check its permissions")
@@ -181,7 +209,7 @@ def list_files(location: Location, pattern: str | None, *, may_be_missing: bool 
         if info.type == pafs.FileType.File and not location.is_glob:
             return [FoundFile(base, info.size)]
         if info.type == pafs.FileType.NotFound:
-            if may_be_missing:
+            if may_be_missing or is_allowed_to_miss(location):
                 return []
             hint = _neighbours(base) if location.is_local else None
             raise ConnectorError(f"path '{location.text}' does not exist ({base})", hint=hint)

@@ -7,7 +7,6 @@ the rows of its checkpoint, at any parallelism: a bucket is a key group, and mov
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,15 @@ if TYPE_CHECKING:
     from flowrun.connectors.filesystem.sink import FileSink
 
 
+def table_stem(identity: str) -> str:
+    """With what the names of all files of a table begin.
+
+    >>> table_stem("1f0c")
+    'table-1f0c'
+    """
+    return f"table-{identity}"
+
+
 class UpsertWriter:
     """The buckets of one subtask.
 
@@ -47,10 +55,7 @@ class UpsertWriter:
         self._written: list[Committable] = []
         self._count = 0
         self._timer: TimerHandle | None = None
-        self._table = (
-            "table-"
-            + hashlib.sha256(f"{context.owner or context.attempt}/{context.operator_id}".encode()).hexdigest()[:12]
-        )
+        self._table = table_stem(context.identity)
 
     def restore(self, rows: pa.RecordBatch) -> None:
         """Take back what `kept` gave; before `open`."""

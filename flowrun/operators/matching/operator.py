@@ -104,9 +104,10 @@ class MatchOperator(AbstractOperator):
 
     def initialize_state(self, restored: OperatorSnapshot | None) -> None:
         """Take back rows and what each is kept for."""
-        if restored is None:
+        table = None if restored is None else restored.keyed.get(ROWS)
+        if table is None:  # no row was remembered
             return
-        numbers = self._store.restore(restored.keyed[ROWS])
+        numbers = self._store.restore(table)
         self._waiting = numbers[self._store.counter(ROLE)[numbers] == _WAITING]
         self._waiting_times = self._times(self._waiting)
 

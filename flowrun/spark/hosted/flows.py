@@ -27,6 +27,7 @@ from flowrun.spark.hosted.wire import (
     row_type,
     stage_type,
 )
+from flowrun.spark.piping import Pipe
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -135,16 +136,20 @@ def run_on(data: DataFrame, stage: Stage) -> DataFrame:
     return data.mapInArrow(stage_function(stage), stage_type(places))
 
 
-def run_plainly(frame: SparkFrame, stage: Stage, *, event_time: bool) -> SparkFrame:
-    """What a plain stage (see `Stage.plain`) gives for a native node's rows, which stay in their partitions."""
-    names = field_names(frame.schema)
-    columns = [f"{c} AS {n}" for n, c in zip(names, frame.columns, strict=True)]
-    time = quoted(EVENT_TIME) if frame.event_time else "CAST(NULL AS BIGINT)"
+def run_plainly(frame: SparkFrame, stage: Stage) -> SparkFrame:
+    """What a plain stage (see `Stage.plain`) gives for rows, which stay in their partitions, and in Python if they are there."""
+    pipe, function, timed = frame.pipe, stage_function(stage), stage.timed
+    if pipe is None:
+        columns = [f"{c} AS {n}" for n, c in zip(field_names(frame.schema), frame.columns, strict=True)]
+        times = [f"{quoted(EVENT_TIME)} AS {TIME}"] if frame.event_time else []
+        source = frame.data.selectExpr(*columns, *times)
+    else:
+        source, function = pipe.source, pipe.then(function, len(frame.schema) + frame.event_time)
     schema = stage.places[0].schema
-    ran = frame.data.selectExpr(*columns, f"{time} AS {TIME}").mapInArrow(stage_function(stage), plain_type(schema))
     named = [f"{c} AS {quoted(n)}" for c, n in zip(field_names(schema), schema.names, strict=True)]
-    hidden = [f"{TIME} AS {quoted(EVENT_TIME)}"] if event_time else []
-    return SparkFrame(ran.selectExpr(*named, *hidden), schema, event_time)
+    hidden = [f"{TIME} AS {quoted(EVENT_TIME)}"] if timed else []
+    rows = source.mapInArrow(function, plain_type(schema, timed=timed)).selectExpr(*named, *hidden)
+    return SparkFrame(rows, schema, timed, made_by=Pipe(source, function, rows))
 
 
 def frame_of(flow: Flow, *, event_time: bool, arrival: bool) -> SparkFrame:

@@ -36,12 +36,14 @@ class SinkPlace:
         operator: as it was.
         sink: to which rows would go.
         result: number of the vertex's result that they go to.
+        identity: under which what the sink keeps by key is written; empty: it is not.
     """
 
     position: int
     operator: ChainedOperator
     sink: Sink
     result: int
+    identity: str = ""
 
 
 @record(eq=False)

@@ -183,8 +183,8 @@ class _HostedNode:
         if not isinstance(source, GivenSource) or not opened.goes_row_by_row or not one_place:
             return None
         frame = self._frames[source.number]
-        stage = replace(self._stage(opened, (frame.schema,), ordered=False), plain=True)
-        return run_plainly(frame, stage, event_time=self._node.event_time)
+        stage = self._stage(opened, (frame.schema,), ordered=False)
+        return run_plainly(frame, replace(stage, plain=True, timed=self._node.event_time))
 
     def _folds(self, opened: OpenVertex, result: int) -> bool:
         return self._changing and any(s.result == result for s in opened.sinks)

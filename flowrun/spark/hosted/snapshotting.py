@@ -16,6 +16,7 @@ from flowrun.spark.hosted.places import PlaceWriter
 from flowrun.state.checkpoints import OperatorSubtaskState
 from flowrun.state.committables import COMMITTABLES, committables_state
 from flowrun.state.key_groups import key_group_range
+from flowrun.state.sink_identity import IDENTITY, identity_state
 from flowrun.state.storage.contract import SnapshotStorage
 
 
@@ -83,5 +84,9 @@ class LeaveSnapshot:
 def _sink_snapshot(place: SinkPlace, writer: PlaceWriter) -> OperatorSnapshot:
     """What the sink would remember if it had written all rows, and all of it were visible."""
     kept, rows = kept_rows_of(place.sink), writer.kept()
-    keyed = {} if kept is None or rows is None else {KEPT_ROWS: kept.table(rows)}
-    return OperatorSnapshot(keyed=keyed, operator={COMMITTABLES: committables_state(())})
+    operator = {COMMITTABLES: committables_state(())}
+    if kept is None or rows is None:
+        return OperatorSnapshot(operator=operator)
+    if place.identity:
+        operator[IDENTITY] = identity_state(place.identity)
+    return OperatorSnapshot(keyed={KEPT_ROWS: kept.table(rows)}, operator=operator)

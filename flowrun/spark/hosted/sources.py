@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.operator import InputStatus, SourceOperator
-from flowrun.api.source import Boundedness, JsonValue, Source, Split
+from flowrun.api.source import JsonValue, Source, Split
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import FlowrunError, InternalError, JobFailedError
@@ -64,6 +64,7 @@ class SourceRun:
         now_ms: processing time.
         until_ms: rows with this event time or a later one are left to the stream; None: everything is read.
         splits: by number.
+        ends: each of them has an end, and is read up to it.
     """
 
     vertex: JobVertex
@@ -71,6 +72,7 @@ class SourceRun:
     now_ms: int
     until_ms: int | None = None
     splits: tuple[Split, ...] = field(default_factory=tuple)
+    ends: bool = True
 
 
 def find_splits(source: Source, parallelism: int, clock: Clock) -> FoundSplits:
@@ -122,7 +124,6 @@ class _SplitTask:
         self._split = run.splits[number]
         operator = run.vertex.operators[0]
         assert operator.source is not None
-        self._source = operator.source
         self._time = StillTime(run.now_ms)
         place = Place(operator.schema, partitioner=ForwardPartitioner(), channels=run.vertex.parallelism)
         self._writer = PlaceWriter(place, number)
@@ -226,8 +227,8 @@ class _SplitTask:
     def _has_passed(self) -> bool:
         """Whether a split without end has come so far that no row before the end of the backfill is expected any more."""
         until = self._run.until_ms
-        unbounded = self._source.boundedness is Boundedness.UNBOUNDED
-        return unbounded and until is not None and self._left is not None and self._writer.watermark >= until - 1
+        passed = until is not None and self._left is not None and self._writer.watermark >= until - 1
+        return passed and not self._run.ends
 
     def _failure(self, error: Exception, hint: str | None) -> JobFailedError:
         name = self._chain.name_of(0)

@@ -63,6 +63,7 @@ class Stage:
         lags: of each input how far watermarks are behind its rows, ms; None: it has none.
         alone: each partition is run as if it were the only subtask.
         plain: one input, one place, and all that travels are rows and their event times: half the cost of the general form.
+        timed: what a plain stage gives has event times.
     """
 
     vertex: JobVertex
@@ -75,6 +76,7 @@ class Stage:
     lags: tuple[int | None, ...]
     alone: bool
     plain: bool = False
+    timed: bool = False
 
 
 def stage_function(stage: Stage) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -163,7 +165,7 @@ class _StageTask:
             if writer.rows >= max(at_least, 1):
                 sent = writer.take()
                 if sent is not None and self._stage.plain:
-                    yield encode_plain(sent.rows, place.schema)
+                    yield encode_plain(sent.rows, place.schema, timed=self._stage.timed)
                 elif sent is not None:
                     yield encode(number, sent, place.schema, self._form)
 

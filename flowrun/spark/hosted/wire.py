@@ -64,26 +64,29 @@ def row_type(schema: Schema) -> StructType:
     )
 
 
-def plain_type(schema: Schema) -> StructType:
-    """The columns that a plain stage takes and gives: those of a row, and its event time."""
+def plain_type(schema: Schema, *, timed: bool) -> StructType:
+    """The columns that a plain stage gives: those of a row, and its event time if it has one."""
     from pyspark.sql import types as spark
 
-    return spark.StructType([*row_type(schema).fields, spark.StructField(TIME, spark.LongType())])
+    times = [spark.StructField(TIME, spark.LongType())] if timed else []
+    return spark.StructType([*row_type(schema).fields, *times])
 
 
 def decode_plain(batch: pa.RecordBatch, schema: Schema) -> RecordBatch:
-    """The rows that a plain stage gets."""
-    plain = batch.select(field_names(schema))
-    times = batch.column(TIME)
-    columns = pa.RecordBatch.from_arrays(fit(plain, schema).columns, schema=schema.arrow)
-    return RecordBatch(columns, None if times.null_count else times)
+    """The rows that a plain stage gets: a batch of their columns, and perhaps of their event times."""
+    count = len(schema)
+    columns = pa.RecordBatch.from_arrays(fit(batch.select(range(count)), schema).columns, schema=schema.arrow)
+    times = batch.column(count) if batch.num_columns > count else None
+    return RecordBatch(columns, None if times is None or times.null_count else times)
 
 
-def encode_plain(rows: RecordBatch, schema: Schema) -> pa.RecordBatch:
-    """Rows as a plain stage gives them."""
-    times = pa.nulls(rows.num_rows, pa.int64()) if rows.timestamps is None else rows.timestamps
-    names = [*field_names(schema), TIME]
-    return pa.RecordBatch.from_arrays([*unfit(rows.columns, schema).columns, times], names=names)
+def encode_plain(rows: RecordBatch, schema: Schema, *, timed: bool) -> pa.RecordBatch:
+    """Rows as a plain stage gives them, with their event times if they are `timed`."""
+    columns, names = list(unfit(rows.columns, schema).columns), field_names(schema)
+    if timed:
+        columns.append(pa.nulls(rows.num_rows, pa.int64()) if rows.timestamps is None else rows.timestamps)
+        names.append(TIME)
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def stage_type(places: Sequence[Schema]) -> StructType:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 from weakref import WeakSet
 
@@ -63,12 +64,36 @@ def read_source(session: SparkSession, source: Source, place: str) -> DataFrame:
         return _read_here(session, source, splits, place, changes)
     parallelism = int(session.conf.get("spark.default.parallelism", "0") or 0) or _cores(session)
     groups = tuple(grouped(splits, max(1, parallelism) * _GROUPS_A_CORE))
-    if session not in _registered:
-        session.dataSource.register(_FlowrunSource)
-        _registered.add(session)
+    _register(session)
     request = base64.b64encode(cloudpickle.dumps(_Request(source, groups, place, changes))).decode()
     reader = session.read.format(_NAME).schema(_row_type(source, changes)).option(_REQUEST, request)
     return reader.load()
+
+
+def _register(session: SparkSession) -> None:
+    if session in _registered:
+        return
+    with _active(session):
+        session.dataSource.register(_FlowrunSource)
+    _registered.add(session)
+
+
+@contextmanager
+def _active(session: SparkSession) -> Iterator[None]:
+    """Let a session be the active one: what a new session knows of data sources it first takes from the active one, wrongly."""
+    jvm = getattr(session, "_jvm", None)
+    if jvm is None:  # Spark Connect
+        yield
+        return
+    before = jvm.SparkSession.getActiveSession()
+    jvm.SparkSession.setActiveSession(session._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            jvm.SparkSession.setActiveSession(before.get())
+        else:
+            jvm.SparkSession.clearActiveSession()
 
 
 def is_in_process(part: object) -> bool:

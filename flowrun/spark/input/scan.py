@@ -72,15 +72,20 @@ def read_changes(node: Scan, context: Context) -> SparkFrame:
 
 
 def make_source(node: Scan) -> Source:
-    """The source of a scan, as a batch reads it: one that watches a folder reads what is there now."""
-    table = node.table
-    if table.connector == "filesystem" and _WATCHING in table.options:
-        table = replace(table, options={k: v for k, v in table.options.items() if k != _WATCHING})
+    """The source of a scan, as a batch reads it (see `as_it_is`)."""
+    table = as_it_is(node.table)
     try:
         return create_source(table, node.physical, node.declared, node.filters)
     except OptionError as error:
         problem = Diagnostic(f"source '{table.name}': {error.message}", location=node.hints.location, hint=error.hint)
         raise PipelineError([problem]) from error
+
+
+def as_it_is(table: TableReference) -> TableReference:
+    """A table as it is now: one that watches a folder has the files that are there, and ends."""
+    if table.connector != "filesystem" or _WATCHING not in table.options:
+        return table
+    return replace(table, options={k: v for k, v in table.options.items() if k != _WATCHING})
 
 
 def _read(node: Scan, context: Context, *, ordered: bool) -> Physical:

@@ -31,8 +31,8 @@ def read_lines(session: SparkSession, source: FileSource, *, ordered: bool) -> D
     for file in files.files:
         if os.path.splitext(file.path)[1].lower() in (*_UNKNOWN_TO_SPARK, *_UNKNOWN_TO_FLOWRUN):
             raise NotExactError(f"compression of {file.path}")
-    if not files.files:
-        raise NotExactError("no files")
+    if files.partitions and not files.files:
+        raise NotExactError("partition columns that no folder gives")
     beside = partition_texts(source) | {f.name: METADATA_TEXTS[f.name] for f in source.metadata}
     if LINE in beside:
         raise NotExactError(f"a column of the name '{LINE}'")

@@ -39,13 +39,12 @@ def stage_rows(sink: Sink, described: SinkDescription, frame: SparkFrame, job: O
     task = WriteTask(described, place(sink), name.attempt, f"{name.owner}-{name.run}")
     if is_in_process(described):
         return _Collected(name_of(sink), task, _rows_here(sink, frame))
-    plain = frame.without_time()
     with named(place(sink)):
         committer = described.create_committer()
     if committer is None:
-        return _kept(name_of(sink), task, plain)
+        return _kept(name_of(sink), task, frame.without_time())
     try:
-        return _Precommitted(name_of(sink), task, committer, write_in_workers(task, plain))
+        return _Precommitted(name_of(sink), task, committer, write_in_workers(task, frame))
     except BaseException:
         _discard_orphans(committer, task)
         raise

@@ -6,6 +6,8 @@ finds the journal does what it says, as often as it takes. Before that nothing i
 
 from __future__ import annotations
 
+import filecmp
+import os
 from collections.abc import Mapping, Sequence
 
 import orjson
@@ -43,6 +45,7 @@ class CommitFolder:
     def __init__(self, location: Location, name: OutputName) -> None:
         self._name = name
         self.files = OutputFolder(location)
+        self._is_local = location.is_local
         self._journal = self.files.path(name.journal)
 
     def prepare(self) -> None:
@@ -63,9 +66,34 @@ class CommitFolder:
     def replacement(
         self, publish: Sequence[tuple[str, str]], marks: Sequence[str] = (), scratch: str = "", mark: str = ""
     ) -> Replacement:
-        """What makes the files of this run visible in place of those of the run before."""
-        remove = tuple(p for p in self.files.visible_files() if self._name.is_replaced(p.rpartition("/")[2]))
-        return Replacement(tuple(publish), remove, tuple(marks), scratch, mark)
+        """What makes the files of this run visible in place of those of the run before.
+
+        Where both wrote the same bytes, the file that is there stays, under its name: whoever watches the folder sees nothing new.
+        """
+        before = [p for p in self.files.visible_files() if self._name.is_replaced(p.rpartition("/")[2])]
+        stays = self._unchanged(publish, before) if self._is_local else {}
+        for hidden in stays:
+            self.files.discard(hidden)
+        renames = tuple(pair for pair in publish if pair[0] not in stays)
+        remove = tuple(p for p in before if p not in set(stays.values()))
+        return Replacement(renames, remove, tuple(marks), scratch, mark)
+
+    def _unchanged(self, publish: Sequence[tuple[str, str]], before: Sequence[str]) -> Mapping[str, str]:
+        """Hidden file → file of the run before, in the same folder, with the same bytes. Tables by key are known by name: they change."""
+        there: dict[tuple[str, int], list[str]] = {}
+        for path in before:
+            if self._name.is_part(path.rpartition("/")[2]):
+                there.setdefault((path.rpartition("/")[0], os.path.getsize(path)), []).append(path)
+        found = {}
+        for hidden, final in publish:
+            if not self._name.is_part(final.rpartition("/")[2]):
+                continue
+            alike = there.get((final.rpartition("/")[0], os.path.getsize(hidden)), [])
+            same = next((path for path in alike if filecmp.cmp(hidden, path, shallow=False)), None)
+            if same is not None:
+                alike.remove(same)
+                found[hidden] = same
+        return found
 
     def commit(self, replacement: Replacement) -> None:
         """Do it."""

@@ -43,6 +43,15 @@ class OutputName:
         return self.stem.removeprefix("part-")
 
     @property
+    def identity(self) -> str:
+        """Of a table that a stream is to go on with.
+
+        >>> output_name(OutputJob("p", "all", "r1"), "out").identity
+        '0e8e946088-r1'
+        """
+        return f"{self.key}-{self.run}"
+
+    @property
     def owner(self) -> str:
         """In the names of unfinished files, those of former runs too."""
         return f"batch-{self.key}"
@@ -62,10 +71,14 @@ class OutputName:
         """A hidden file that says what a commit does."""
         return f".commit-{self.key}.json"
 
+    def is_part(self, file_name: str) -> bool:
+        """Whether a visible file is one whose name nobody needs to know."""
+        return file_name.startswith("part-")
+
     def is_replaced(self, file_name: str) -> bool:
-        """Whether a visible file was written by another run of the same output."""
+        """Whether a visible file was written by another run of the same output, or by a stream that went on from it."""
         return (
-            file_name.startswith("part-")
+            file_name.startswith(("part-", "table-"))
             and f"-{self.key}-" in file_name
             and f"-{self.key}-{self.run}" not in file_name
         )

@@ -19,7 +19,7 @@ from flowrun.spark.frame import EVENT_TIME, SparkFrame
 from flowrun.spark.output.job import OutputJob, StagedOutput, place
 
 _PLACE = "flowrun$place"
-__all__ = ["OutputJob", "StagedOutput", "commit_all", "stage"]
+__all__ = ["OutputJob", "StagedOutput", "commit_all", "stage", "stage_to_go_on"]
 
 
 def stage(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutput:
@@ -39,6 +39,16 @@ def stage(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutput:
     from flowrun.spark.output.connectors import stage_rows
 
     return stage_rows(sink, described, checked, job)
+
+
+def stage_to_go_on(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutput:
+    """As `stage`, of rows that a stream adds to: what it keeps by key is written as it would write it, so that it can replace it."""
+    described = _sink_of(sink, updating=sink_mode(Plan(sink.table.name, (sink,)), sink) is not ChangelogMode.APPEND)
+    if not isinstance(described, FileSink) or not described.primary_key:
+        return stage(sink, frame, job)
+    from flowrun.spark.output.files import stage_table
+
+    return stage_table(sink, described, _without_missing_values(sink, frame).without_time(), job)
 
 
 def commit_all(staged: Sequence[StagedOutput]) -> None:
@@ -102,4 +112,7 @@ def _without_missing_values(sink: Sink, frame: SparkFrame) -> SparkFrame:
         text = column if field.nullable else f"coalesce({column}, raise_error({quote_text(message)}))"
         texts.append(f"{text} AS {quoted(field.name)}")
     hidden = [quoted(EVENT_TIME)] if frame.event_time else []
-    return replace(frame, data=frame.data.selectExpr(*texts, *hidden), schema=sink.schema, arrival=False)
+    data = frame.data.selectExpr(*texts, *hidden)
+    is_checked = not all(field.nullable for field in sink.schema)
+    made_by = None if is_checked or frame.pipe is None else replace(frame.pipe, rows=data)
+    return replace(frame, data=data, schema=sink.schema, arrival=False, made_by=made_by)

@@ -36,6 +36,7 @@ class WriteTask:
         attempt: begins what temporary and final names are made of.
         owner: in temporary names, the same for all runs.
         parallelism: subtasks.
+        identity: of a table that is kept by key.
     """
 
     sink: Sink
@@ -43,6 +44,7 @@ class WriteTask:
     attempt: str
     owner: str
     parallelism: int = 1
+    identity: str = ""
 
 
 @record
@@ -54,8 +56,12 @@ class Written:
 
 
 def write_in_workers(task: WriteTask, frame: SparkFrame) -> Written:
-    """Write the rows of a frame, one writer a partition."""
-    answers = frame.data.mapInArrow(_in_worker(task), _ANSWER).toArrow()
+    """Write the rows of a frame without their event times, one writer a partition."""
+    pipe = frame.pipe
+    if pipe is None:
+        answers = frame.without_time().data.mapInArrow(_in_worker(task), _ANSWER).toArrow()
+    else:
+        answers = pipe.source.mapInArrow(pipe.then(_in_worker(task), len(frame.schema)), _ANSWER).toArrow()
     found: list[Committable] = []
     for blob in answers.column("committables").to_pylist():
         found += pickle.loads(blob)
@@ -101,15 +107,18 @@ def write_rows(task: WriteTask, batches: Iterable[RecordBatch], subtask: int, at
         pause=_pause,
         owner=task.owner,
         operator_id=task.owner,
+        identity=task.identity,
     )
     with named(task.place):
         writer = task.sink.create_writer(context)
     try:
         with named(task.place):
             writer.open()
-            for batch in _behind(first, iterator):
+        for batch in _behind(first, iterator):  # which may fail by themselves, where they are made
+            with named(task.place):
                 writer.write(batch)
-                rows += batch.num_rows
+            rows += batch.num_rows
+        with named(task.place):
             writer.flush(end_of_input=True)
             committables: Sequence[Committable] = writer.prepare_commit()
     finally:

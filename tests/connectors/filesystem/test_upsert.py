@@ -46,7 +46,9 @@ def rows_of(folder: Path, format: str, keys: tuple[str, ...]) -> list[tuple[Any,
 class Job:
     """The sink in several subtasks, with a job master that commits when a checkpoint is complete."""
 
-    def __init__(self, target: FileSink, width: int, restored: list[Any] | None = None, **options: Any) -> None:
+    def __init__(
+        self, target: FileSink, width: int, restored: list[Any] | None = None, owner: str = "job", **options: Any
+    ) -> None:
         self.factory = SinkOperatorFactory(target)
         self.committer = target.create_committer()
         self.subtasks = []
@@ -63,13 +65,13 @@ class Job:
                 open=False,
                 **options,
             )
-            object.__setattr__(harness.context, "owner", "job")
+            object.__setattr__(harness.context, "owner", owner)
             self.subtasks.append(harness)
         pending = [
             r for h in self.subtasks if h._restored for r in h._restored.operator["committables"].rows.to_pylist()
         ]
         assert isinstance(self.committer, OrphanDiscarding)
-        self.committer.discard_orphans("job", [r["commit_id"] for r in pending])
+        self.committer.discard_orphans(owner, [r["commit_id"] for r in pending])
         for harness in self.subtasks:
             harness.start()
         self.commit()
@@ -135,6 +137,21 @@ def test_a_row_that_moves_to_another_partition_leaves_the_old_one(tmp_path: Path
     job.push((D, 1, "a", "tue"))
     job.finish()
     assert rows_of(tmp_path, "csv", ("day",)) == [(2, "b", "mon")]
+
+
+def test_what_goes_on_with_the_state_goes_on_with_the_files(tmp_path: Path) -> None:
+    first = Job(table(tmp_path), 2)
+    first.push((ADD, 1, "a", "x"), (ADD, 2, "b", "x"))
+    taken = first.checkpoint(1)
+    before = visible_files(tmp_path)
+    for owner in ("resumed elsewhere", "resumed elsewhere once more"):
+        job = Job(table(tmp_path), 3, taken, owner)
+        job.push((UB, 1, "a", "x"), (UA, 1, owner, "x"))
+        job.finish()
+        assert visible_files(tmp_path) == before
+        assert rows_of(tmp_path, "json", ()) == [(1, owner, "x"), (2, "b", "x")]
+    Job(table(tmp_path), 1, owner="another run").finish()
+    assert visible_files(tmp_path) == before
 
 
 def test_without_checkpoints_an_endless_job_shows_its_table_from_time_to_time(tmp_path: Path) -> None:

@@ -126,6 +126,14 @@ def test_the_average_example_of_the_flink_documentation() -> None:
         assert operator.rows() == [("a", 12, 16, 4, 58), ("a", 2, 25, 6, 81)]
 
 
+def test_state_without_rows_is_taken_back() -> None:
+    node = recognise([variable("A")], {}, {"v": column("A")})
+    with harness(node, OperatorSnapshot()) as operator:  # storage drops tables that are empty
+        push(operator, [("a", 1)])
+        operator.watermark(100)
+        assert operator.rows() == [("a", 1)]
+
+
 def test_a_greedy_variable_gives_nothing_back() -> None:
     big = compare(">", column("B"), number(10))
     bigger = compare(">", column("C"), number(20))

@@ -1,0 +1,27 @@
+"""Under what name a sink that keeps rows by key shows them, as operator state: whoever goes on from it replaces them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from flowrun.api.state import OperatorState, Redistribution
+
+IDENTITY = "identity"
+"""Name of the operator state of sinks that keep rows by key."""
+
+_SCHEMA = pa.schema([("identity", pa.string())])
+
+
+def identity_state(identity: str) -> OperatorState:
+    """Operator state of one row, which every subtask gets.
+
+    >>> read_identity(identity_state("1f0c"))
+    '1f0c'
+    """
+    return OperatorState(pa.Table.from_pylist([{"identity": identity}], _SCHEMA), Redistribution.BROADCAST)
+
+
+def read_identity(state: OperatorState) -> str:
+    """What `identity_state` was given."""
+    identity: str = state.rows.column(0)[0].as_py()
+    return identity
