@@ -232,6 +232,14 @@ class _Values:
         """
         plan, parts = use.plan, use.plan.parts
         assert parts is not None
+        bounds = plan.limit
+        if bounds is not None and (
+            (bounds.offset is not None and bounds.offset.name != "0")
+            or (bounds.limit is not None and bounds.limit.name == "0")
+        ):
+            raise fail(
+                "an aggregate without GROUP BY is one row, which is skipped here", plan.span, "leave the bounds out"
+            )
         inner, outer = Decorrelation(self._binder, plan).keys()
         outputs = (*(e for _, e in parts.items), *parts.having)
         aggregates: list[PendingAggregate] = []

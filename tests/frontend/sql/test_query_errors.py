@@ -50,6 +50,7 @@ CASES = [
     ("SELECT id, shop FROM sales UNION SELECT shop FROM shops", "1:34", "2 on the left, 1 on the right", None),
     ("SELECT shop FROM sales MINUS SELECT shop FROM shops", "1:24", "MINUS is not part of Flink SQL", "write EXCEPT"),
     ("SELECT id FROM sales OFFSET 2", "1:29", "OFFSET without LIMIT", "LIMIT"),
+    ("SELECT (SELECT COUNT(*) FROM shops LIMIT 1 OFFSET 1) FROM sales", "1:8", "one row, which is skipped", "leave the bounds out"),
     ("SELECT DISTINCT shop FROM sales ORDER BY id LIMIT 1", "1:42", "takes only output columns", "select list"),
     ("SELECT id FROM sales ORDER BY 2 LIMIT 1", "1:31", "only 1 output columns", None),
     ("SELECT s.id FROM sales s JOIN shops s ON TRUE", "1:31", "two tables in FROM are called 's'", "AS another_name"),
