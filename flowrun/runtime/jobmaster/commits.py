@@ -78,10 +78,15 @@ class CommitCoordinator:
         """
         known = self._sinks[report.operator_id]
         covered = [c for c in report.committables if c.commit_id in known.covered]
+        entries = [(report.vertex.subtask, c) for c in report.committables]
         if report.at_end or not (self._checkpoints or running or len(covered) == len(report.committables)):
-            known.pending += ((report.vertex.subtask, c) for c in report.committables)
-        else:
+            known.pending += entries
+            return
+        try:
             self._commit(known, report.committables)
+        except CommitError:
+            known.pending += entries
+            raise
 
     def held(self) -> dict[tuple[str, int], tuple[Committable, ...]]:
         """(operator id, subtask) → what waits for the end of the job or the next checkpoint."""
