@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measuring import Figure, run_pipeline
+from benchmarks.measuring import ENVIRONMENT, Figure, run_pipeline
 
 SECONDS = 15
 WARM_UP_ROWS = 200_000
@@ -51,7 +51,7 @@ class Recorder:
 
 def run() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        os.environ[REPORT] = folder
+        ENVIRONMENT[REPORT] = folder
         run_pipeline(PIPELINE)
         ages = np.concatenate([np.array(json.loads(f.read_text())) for f in Path(folder).iterdir()])
     p50, p99 = np.quantile(ages, [0.5, 0.99])
