@@ -178,7 +178,7 @@ class RegularSide:
 
     def tags(self, changes: SideChanges) -> SortedTags:
         """What the changed rows are found by, on both sides."""
-        return self._store.key_tags([changes.rows.column(k) for k in self.spec.keys], len(changes))
+        return SortedTags.of_columns([changes.rows.column(k) for k in self.spec.keys], len(changes))
 
     def apply(self, changes: SideChanges, tags: SortedTags, matches: Integers | None, now: int) -> None:
         """Remember what was added, with the number of `matches` of each changed row, and forget what was taken away."""

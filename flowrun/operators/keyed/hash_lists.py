@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from flowrun.core.record import record
 from flowrun.operators.keyed.hash_cells import TAG_BITS, Cells, GrowingCells
-from flowrun.operators.keyed.integers import Integers, extended, ranges
+from flowrun.operators.keyed.integers import Integers, extended, ranges, sorted_with_places
 from flowrun.state.key_groups import hash_columns
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -56,18 +56,17 @@ class SortedTags:
     @classmethod
     def of(cls, tags: Integers) -> SortedTags:
         """The tags of rows 0, 1, …, which should be spread evenly over the range of tags."""
-        both = tags << 32
-        both |= np.arange(len(tags))
-        both.sort()  # takes half of the time that an argsort takes
-        return cls(both >> 32, both & 0xFFFFFFFF)
+        return cls(*sorted_with_places(tags))
 
     @classmethod
-    def of_columns(cls, columns: Sequence[pa.Array]) -> SortedTags:
-        """Those of rows: hashes over some columns, at least one.
+    def of_columns(cls, columns: Sequence[pa.Array], rows: int) -> SortedTags:
+        """Those of `rows` rows: hashes over some columns; one for all without columns.
 
         Raises:
             DataError: a column's type cannot be a key.
         """
+        if not columns:
+            return cls(np.zeros(rows, np.int64), np.arange(rows))
         return cls.of((hash_columns(columns) >> np.uint64(64 - TAG_BITS)).view(np.int64))
 
     def __len__(self) -> int:

@@ -22,6 +22,20 @@ def extended(values: Array, size: int, fill: int) -> Array:
     return cast(Array, grown)
 
 
+def sorted_with_places(values: Integers) -> tuple[Integers, Integers]:
+    """(values from 0 to 2³¹ − 1 in ascending order, the place of each among those given); places ascend where values are equal.
+
+    Sorts both in one number, which takes half of the time that an argsort takes.
+
+    >>> [found.tolist() for found in sorted_with_places(np.array([7, 3, 7]))]
+    [[3, 7, 7], [1, 0, 2]]
+    """
+    both = values << 32
+    both |= np.arange(len(values))
+    both.sort()
+    return both >> 32, both & 0xFFFFFFFF
+
+
 def ranges(starts: Integers, lengths: Integers) -> Integers:
     """The numbers start, start + 1, … of several ranges, one range after the other.
 

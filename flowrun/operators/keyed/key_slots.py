@@ -79,7 +79,7 @@ class KeySlots:
         return LocatedKeys(ids, self._slots_of(pa.RecordBatch.from_arrays(encoded, names=_names(encoded)), add))
 
     def _slots_of(self, distinct: pa.RecordBatch, add: bool) -> Integers:
-        tags = SortedTags.of_columns(distinct.columns)
+        tags = SortedTags.of_columns(distinct.columns, distinct.num_rows)
         found = np.full(distinct.num_rows, -1, np.int64)
         pairs = self._index.find(tags)
         if len(pairs):
@@ -111,7 +111,8 @@ class KeySlots:
             self._log.keep(kept)
             self._index = HashLists()
         if self._types and len(kept):
-            self._index.add(SortedTags.of_columns(self._log.take(np.arange(len(kept))).columns), np.arange(len(kept)))
+            slots = np.arange(len(kept))
+            self._index.add(SortedTags.of_columns(self._log.take(slots).columns, len(kept)), slots)
         return kept
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.integers import Integers, sorted_with_places
 
 _FAN_BITS = 3
 _FAN = 1 << _FAN_BITS
@@ -76,10 +76,7 @@ class RowLog:
             return self._chunks[0].take(pa.array(positions))
         order = None
         if (positions[1:] < positions[:-1]).any():
-            both = positions << 32
-            both |= np.arange(len(positions))
-            both.sort()  # takes half of the time that an argsort takes
-            positions, order = both >> 32, both & 0xFFFFFFFF
+            positions, order = sorted_with_places(positions)
         bounds = np.searchsorted(positions, [*self._starts, self._rows])
         parts = [
             chunk.take(pa.array(positions[a:b] - start))

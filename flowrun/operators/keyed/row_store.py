@@ -122,21 +122,17 @@ class RowStore:
 
     # ---- rows
 
-    def key_tags(self, keys: Sequence[pa.Array], rows: int) -> SortedTags:
-        """What `rows` rows with these key columns are found by: for `append` and `find_in_parts`, here and in a store with equal keys."""
-        return _tags(keys, rows)
-
     def append(self, rows: pa.RecordBatch, **counters: Integers | int) -> Integers:
         """Remember rows; gives their numbers, which are consecutive. Counters that are not given are 0."""
         tags = None
         if self._indexes_keys and rows.num_rows:
-            tags = self.key_tags([rows.column(k) for k in self._keys], rows.num_rows)
+            tags = SortedTags.of_columns([rows.column(k) for k in self._keys], rows.num_rows)
         return self.append_tagged(rows, tags, counters)
 
     def append_tagged(
         self, rows: pa.RecordBatch, tags: SortedTags | None, counters: Mapping[str, Integers | int]
     ) -> Integers:
-        """Remember rows as `append` does, whose `key_tags` are known; None: they are not found by keys."""
+        """Remember rows as `append` does, by tags over their keys that are known; None: they are not found by keys."""
         added = rows.num_rows
         numbers = np.arange(self._count, self._count + added)
         if not added:
@@ -155,13 +151,13 @@ class RowStore:
         if tags is not None:
             self._by_key.add(tags, numbers, self._forgetting)
         if self._by_row is not None:
-            whole = _tags([rows.column(i) for i in self._hashed_columns], added)
+            whole = SortedTags.of_columns([rows.column(i) for i in self._hashed_columns], added)
             self._by_row.add(whole, numbers, self._forgetting)
         return numbers
 
     def find(self, keys: Sequence[pa.Array], rows: int) -> Pairs:
         """The remembered rows of the same key as each of `rows` probing rows, oldest first. `keys` are their key columns."""
-        return self._verified(self._by_key.find(self.key_tags(keys, rows)), keys, False).pairs
+        return self._verified(self._by_key.find(SortedTags.of_columns(keys, rows)), keys, False).pairs
 
     def find_in_parts(
         self,
@@ -176,7 +172,7 @@ class RowStore:
 
         Args:
             keys: key columns of the probing rows.
-            tags: their `key_tags`.
+            tags: over these columns.
             most: about as many pairs are made at a time, unless one row alone finds more.
             together: for each probing row whether it must be in one part with the row before it.
             with_rows: give the rows, too, where they are few.
@@ -231,7 +227,7 @@ class RowStore:
         if self._by_row is None:
             self._by_row = self._indexed(self._hashed_columns)
         found = np.full(rows.num_rows, -1, np.int64)
-        pairs = self._by_row.find(_tags([rows.column(i) for i in self._hashed_columns], rows.num_rows))
+        pairs = self._by_row.find(SortedTags.of_columns([rows.column(i) for i in self._hashed_columns], rows.num_rows))
         pairs = self._remembered(pairs)
         if not len(pairs):
             return found
@@ -307,7 +303,7 @@ class RowStore:
         live = self.live()
         for start in range(0, len(live), _INDEXED_AT_A_TIME):
             numbers = live[start : start + _INDEXED_AT_A_TIME]
-            index.add(_tags(self._rows.take_columns(numbers, columns), len(numbers)), numbers)
+            index.add(SortedTags.of_columns(self._rows.take_columns(numbers, columns), len(numbers)), numbers)
         return index
 
     # ---- snapshots
@@ -431,11 +427,6 @@ class _Capture:
             self._arrays = None
         assert self._read is not None
         return self._read
-
-
-def _tags(columns: Sequence[pa.Array], rows: int) -> SortedTags:
-    """Tags of `rows` rows over some columns; one for all without columns."""
-    return SortedTags.of_columns(columns) if columns else SortedTags(np.zeros(rows, np.int64), np.arange(rows))
 
 
 def _each_once(pairs: Pairs, found: Integers) -> Integers:

@@ -15,6 +15,7 @@ from flowrun.api.state import SegmentedTable
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, STRING
 from flowrun.operators.keyed import row_store
+from flowrun.operators.keyed.hash_lists import SortedTags
 from flowrun.operators.keyed.row_store import RowStore, row_store_schema
 from tests.operators.stored import whole
 
@@ -166,7 +167,7 @@ def _check(store: RowStore, numbers: np.ndarray[Any, Any], model: list[list[Any]
     together = np.array([False, False, True, False])
     columns = [pa.array(keys, pa.int64())]
     found_in_parts = list(
-        store.find_in_parts(columns, store.key_tags(columns, 4), 2, together=together, with_rows=True)
+        store.find_in_parts(columns, SortedTags.of_columns(columns, 4), 2, together=together, with_rows=True)
     )
     parts = [f.pairs for f in found_in_parts]
     assert [_rows(f.rows) for f in found_in_parts] == [_rows(store.take(p.numbers)) for p in parts]
