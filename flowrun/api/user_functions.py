@@ -85,8 +85,9 @@ class FunctionDeclaration:
 class Aggregate(Protocol):
     """A user's aggregate. One instance serves all groups of a subtask: what it remembers of a group is in the accumulator alone.
 
-    Accumulators are pickled into checkpoints, so they are plain values: numbers, texts, lists, dicts, dataclasses of these. A
-    vectorised aggregate gets Arrow arrays, the rows of one group, where others get the values of one row.
+    Accumulators are part of checkpoints, as JSON text, so they are plain values: numbers, texts, times, lists, tuples, sets, dicts,
+    NumPy and Arrow values, and dataclasses of these that stand at the top of the aggregate's module. A vectorised
+    aggregate gets Arrow arrays, the rows of one group, where others get the values of one row.
     """
 
     def create_accumulator(self) -> Any:

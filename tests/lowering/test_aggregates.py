@@ -139,4 +139,4 @@ def test_a_users_aggregate_gets_its_arguments_as_one_row() -> None:
     users = [a.kernel.user for a in final.aggregates]
     assert [u.arguments for u in users if u is not None] == [(BIGINT, BIGINT), ()]
     assert "totals (local)" not in names(lowered)
-    assert state_meanings(final)["groups"]["accumulator_w"] == "pickled accumulator of WEIGHTED(id, id)"
+    assert state_meanings(final)["groups"]["accumulator_w"] == "accumulator of WEIGHTED(id, id), as JSON text"

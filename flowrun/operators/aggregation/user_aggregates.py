@@ -1,12 +1,13 @@
 # ruff: noqa: ARG001 - kernels share one signature
 """Users' Python aggregates: as functions of the collected values of a group, and as accumulators that rows are folded into.
 
-An accumulator is kept pickled: state that never changes in place. Rows of a group are folded in order of arrival.
+An accumulator is kept as JSON text (`accumulator_codec`): state that never changes in place, and runs no code when it is read. Rows of a
+group are folded in order of arrival.
 """
 
 from __future__ import annotations
 
-import pickle
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from flowrun.api.aggregate import AggregateKernel, UserAggregate
 from flowrun.core.types import BOOLEAN, DataType, TypeRoot, row
 from flowrun.errors import DataError, StateError
+from flowrun.operators.aggregation.accumulator_codec import AccumulatorCodec, AccumulatorError
 from flowrun.operators.function_loading import describe, where
 from flowrun.operators.user_functions import load_aggregate
 
@@ -49,7 +51,7 @@ def _collect(user: UserAggregate, values: pa.ListArray, result: DataType) -> pa.
 
 
 class UserFolding:
-    """Folds rows into pickled accumulators. The aggregate is loaded once a thread: a subtask has one."""
+    """Folds rows into stored accumulators. The aggregate is loaded once a thread: a subtask has one."""
 
     def __init__(self, user: UserAggregate) -> None:
         self._user = user
@@ -57,6 +59,7 @@ class UserFolding:
         if user not in loaded:
             loaded[user] = load_aggregate(user.reference, user.search_path)
         self._aggregate = loaded[user]
+        self._codec = AccumulatorCodec(sys.modules.get(type(self._aggregate).__module__))
 
     def folded(
         self,
@@ -92,7 +95,7 @@ class UserFolding:
             group = int(ordered[start])
             if group != current:
                 if current >= 0:
-                    out[current] = self._pickled(held)
+                    out[current] = self._stored(held)
                 current, held = group, self._opened(out[group])
             method = "accumulate" if adds[start] else "retract"
             if rows is None:
@@ -100,7 +103,7 @@ class UserFolding:
             else:
                 for arguments in rows[start:stop]:
                     held = self._called(method, held, arguments)
-        out[current] = self._pickled(held)
+        out[current] = self._stored(held)
         return out
 
     def results(self, accumulators: Sequence[bytes | None]) -> pa.Array:
@@ -131,16 +134,25 @@ class UserFolding:
         given = self._guarded(method, held, *arguments)
         return held if given is None else given
 
-    def _opened(self, pickled: bytes | None) -> Any:
-        return self._guarded("create_accumulator") if pickled is None else pickle.loads(pickled)
-
-    def _pickled(self, held: Any) -> bytes:
+    def _opened(self, stored: bytes | None) -> Any:
+        if stored is None:
+            return self._guarded("create_accumulator")
         try:
-            return pickle.dumps(held, pickle.HIGHEST_PROTOCOL)
-        except Exception as error:
+            return self._codec.decode(stored)
+        except AccumulatorError as error:
             raise StateError(
-                f"aggregate {self._user.name} ('{self._user.reference}'): its accumulator cannot be pickled: {describe(error)}",
-                hint="make it of plain values: numbers, texts, lists, dicts, dataclasses of these",
+                f"aggregate {self._user.name} ('{self._user.reference}'): its accumulator in the state cannot be read: {error}",
+                hint="start without the state of this aggregate, or with the functions and the flowrun that wrote it",
+            ) from error
+
+    def _stored(self, held: Any) -> bytes:
+        try:
+            return self._codec.encode(held)
+        except AccumulatorError as error:
+            raise StateError(
+                f"aggregate {self._user.name} ('{self._user.reference}'): its accumulator cannot be stored: {error}",
+                hint="make it of plain values: numbers, texts, times, lists, sets, dicts, NumPy or Arrow values, and dataclasses of "
+                "these that are defined beside the aggregate",
             ) from error
 
     def _guarded(self, method: str, *arguments: Any) -> Any:

@@ -94,7 +94,7 @@ class ListEnd:
 
 @record
 class UserColumn:
-    """The pickled accumulators of a user's aggregate, fed in order of arrival with rows, or with the values of a set.
+    """The accumulators (JSON text) of a user's aggregate, fed in order of arrival with rows, or with the values of a set.
 
     Attributes:
         feed: what it is fed with, as a list would be.

@@ -27,7 +27,7 @@ def group_meanings(layout: GroupLayout, aggregates: tuple[BoundAggregate, ...]) 
     for user in layout.users:
         distinct_text = "DISTINCT " if user.feed.source is not None else ""
         call = f"{user.user.name}({distinct_text}{texts[user.feed.argument]}){_filter(layout, user.feed, texts)}"
-        groups[user.column.name] = f"pickled accumulator of {call}"
+        groups[user.column.name] = f"accumulator of {call}, as JSON text"
     tables: dict[str, Mapping[str, str]] = {GROUPS: groups}
     for values in layout.sets:
         counters = zip(values.counters, values.filters, strict=True)

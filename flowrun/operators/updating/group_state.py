@@ -220,8 +220,8 @@ class GroupState:
         kept, place = self._accumulators[at], self._places[at]
         touched = np.unique(rows.ids)
         words = new[touched, place]
-        pickled = kept.result(words).to_pylist()
-        folded = self._foldings[number].folded(pickled, np.searchsorted(touched, rows.ids), rows.values, rows.joins)
+        before = kept.result(words).to_pylist()
+        folded = self._foldings[number].folded(before, np.searchsorted(touched, rows.ids), rows.values, rows.joins)
         new[touched, place] = kept.add(words, [pa.array(folded, pa.binary())])
 
     # ---- results

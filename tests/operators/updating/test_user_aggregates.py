@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -11,8 +14,8 @@ from flowrun.api.aggregate import BoundAggregate, UserAggregate
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN, STRING, DataType, row
-from flowrun.errors import DataError
-from flowrun.operators.aggregation.user_aggregates import user_kernel
+from flowrun.errors import DataError, StateError
+from flowrun.operators.aggregation.user_aggregates import UserFolding, user_kernel
 from flowrun.operators.updating.group_factories import GroupAggregateFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored, taken
@@ -107,3 +110,16 @@ def test_an_aggregate_that_fails_is_named_with_its_line() -> None:
 def test_a_value_of_another_type_says_which_was_declared() -> None:
     with pytest.raises(DataError, match="get_value gave what is no STRING"):
         failing().push(rows_of([("a", 1, 1, "x")]))
+
+
+def test_accumulators_that_an_older_flowrun_pickled_are_one_clear_error() -> None:
+    folding = UserFolding(user("Rows", (), BIGINT))
+    with pytest.raises(StateError, match=r"aggregate Rows .*cannot be read: it was pickled"):
+        folding.folded([pickle.dumps(5)], np.zeros(1, np.int64), pa.array([True]), None)
+
+
+def test_an_accumulator_that_cannot_be_stored_says_what_can() -> None:
+    folding = UserFolding(user("Holder", (), BIGINT))
+    with pytest.raises(StateError, match=r"a value of type .*users.Held cannot be stored") as raised:
+        folding.folded([None], np.zeros(1, np.int64), pa.array([True]), None)
+    assert "plain values" in (raised.value.hint or "")

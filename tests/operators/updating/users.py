@@ -73,3 +73,20 @@ class Failing(Concatenation):
         if value == "fail":
             raise ValueError("no such value")
         return 1
+
+
+class Held:
+    """No plain value."""
+
+
+class Holder:
+    """Keeps what cannot be stored."""
+
+    def create_accumulator(self) -> Held:
+        return Held()
+
+    def accumulate(self, accumulator: Held) -> None:
+        """Remembers nothing."""
+
+    def get_value(self, accumulator: Held) -> int:
+        return 0
