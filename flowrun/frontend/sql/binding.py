@@ -17,7 +17,8 @@ from flowrun.frontend.sql import binding_calls as _binding_calls  # registers CO
 from flowrun.frontend.sql.binding_aggregates import AggregateBinder, AggregateBinding, finished, group_schema
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder, dotted_parts
 from flowrun.frontend.sql.binding_scope import Scope
-from flowrun.frontend.sql.dialect import FlinkSyntaxError, parse_text
+from flowrun.frontend.sql.dialect import parse_text
+from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import ColumnRef, Expression, FieldAccess
 

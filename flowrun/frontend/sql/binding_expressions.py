@@ -15,6 +15,7 @@ from flowrun.errors import did_you_mean
 from flowrun.frontend.sql import literals
 from flowrun.frontend.sql.binding_core import BinderCore
 from flowrun.frontend.sql.binding_scope import UnknownNameError, access_fields
+from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
 from flowrun.functions.coercion import castable
 from flowrun.functions.operator_rules import comparison_type
 from flowrun.functions.operators import OPERATORS
@@ -266,6 +267,9 @@ class ExpressionBinder(BinderCore):
     def function(self, node: exp.Expression) -> Expression:
         """A call by name."""
         name = str(node.this)
+        if node.meta.get("qualified"):
+            hint = f"functions that are built in belong to no database: write {name}(…)" if scalar(name) else None
+            self.fail(f"function '{name}' does not exist in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}", node, hint)
         special = self.special_calls.get(name.upper())
         if special is not None:
             return special(self, node)

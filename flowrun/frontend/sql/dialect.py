@@ -13,14 +13,16 @@ from typing import Any, ClassVar, NoReturn
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
-from sqlglot.errors import ErrorLevel, ParseError, TokenError
+from sqlglot.errors import ErrorLevel, TokenError
 from sqlglot.parser import Parser, binary_range_parser
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
 from flowrun.frontend.sql.call_syntax import CALL_SYNTAX, call
+from flowrun.frontend.sql.qualified_calls import names_before_call, skip_qualifiers
+from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 
-_WORD = re.compile(r"[^\W\d]\w*")
+_WORD = re.compile(r"(?:[^\W\d]|\$)[\w$]*")
 _NOT_CALLED = frozenset((
     "ALL", "AND", "ANY", "AS", "BETWEEN", "BY", "CASE", "DISTINCT", "ELSE", "END", "EXCEPT", "EXISTS", "FILTER", "FROM", "GROUP",
     "HAVING", "IN", "INTERSECT", "INTERVAL", "IS", "JOIN", "LATERAL", "LIKE", "NOT", "ON", "OR", "ORDER", "OVER", "SELECT",
@@ -36,17 +38,6 @@ _WORDS = frozenset((
 _PHRASES = frozenset(("GROUP BY", "GROUPING SETS", "ORDER BY", "PARTITION BY", "SIMILAR TO"))
 _MARKS = frozenset(("||", ">=", "<=", "<>", "!=", "=>", "/*+"))
 _TRUTH_VALUES = ("NULL", "TRUE", "FALSE", "UNKNOWN")
-
-
-class FlinkSyntaxError(ParseError):
-    """A text does not parse; `start` and `length` mark the place in code points, `hint` says what to write."""
-
-    def __init__(self, message: str, start: int, length: int, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.start = start
-        self.length = length
-        self.hint = hint
 
 
 class FlinkTokenizer(Tokenizer):
@@ -238,6 +229,8 @@ class FlinkParser(Parser):
         return self._parse_atom() or self._parse_column()
 
     def _special(self) -> exp.Expression | None:
+        if names_before_call(self) > 1:
+            return self._qualified_call()
         token, following = self._curr, self._next
         if not token or not following or token.token_type in (TokenType.STRING, TokenType.NUMBER):
             return None
@@ -264,6 +257,18 @@ class FlinkParser(Parser):
         if following.token_type is not TokenType.L_PAREN or (not quoted and name in _NOT_CALLED):
             return None
         return self._call(token, quoted) if quoted or _WORD.fullmatch(token.text) else None
+
+    def _qualified_call(self) -> exp.Expression:
+        start = self._curr.start
+        skip_qualifiers(self)
+        node = self._call(self._curr, quoted=True)  # what is in a database is no special form
+        called = node
+        while not isinstance(called, exp.Anonymous):
+            called = called.this
+        called.meta["qualified"] = True
+        for part in (called, node):
+            part.meta["span"] = (start, part.meta["span"][1])
+        return node
 
     def _call(self, token: Token, quoted: bool) -> exp.Expression:
         self._advance(2)

@@ -138,6 +138,8 @@ class QueryExpressionBinder(ExpressionBinder):
         user = self.queries.user_functions.find(name)
         if user is not None and (call := self.queries.user_functions.scalar(user, self, node)) is not None:
             return call
+        if user is None and node.meta.get("qualified"):
+            return super().function(node)
         if name in _GROUPINGS and self.clause.takes_aggregates:
             return PendingGrouping(name, tuple(self.bind(a) for a in node.expressions), span_of(node))
         if name in _AUXILIARY:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.dialect import FlinkSyntaxError
 from flowrun.frontend.sql.match_recognize import bind_match
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_hints import Lifetimes
@@ -35,6 +34,7 @@ from flowrun.frontend.sql.syntax import (
     ValuesRows,
     without_alias,
 )
+from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 from flowrun.plan.expressions import ColumnRef
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from flowrun.core.schema import Field
-from flowrun.core.types import BIGINT, BOOLEAN
+from flowrun.core.types import BIGINT, BOOLEAN, INT, STRING, TypeRoot
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.binding_scope import UnknownNameError
@@ -79,13 +79,9 @@ class GroupingBinder:
         if isinstance(node, exp.Anonymous) and str(node.this).upper() in GROUP_WINDOWS:
             self._bind_window(node)
             return None
-        if isinstance(node, exp.Literal) and not node.is_string:
-            raise fail(
-                f"GROUP BY {node.this} is a constant: positions of columns are not possible here",
-                span_of(node),
-                "repeat the expression of the select list",
-            )
         key = self._expressions.bind(node)
+        if key.type.root is TypeRoot.NULL:
+            key = Literal(STRING, None)
         if key not in self._keys:
             self._keys.append(key)
         return self._keys.index(key)
@@ -281,6 +277,9 @@ class GroupingPlanner:
                 break
         grouped = "neither grouped nor aggregated" if self._parts.groups is not None else "not aggregated"
         hint = f"add it to GROUP BY, or take one value of the group: MAX({name})"
+        number = next((k for k in self._groups.keys if isinstance(k, Literal) and k.type == INT), None)
+        if number is not None:
+            hint += f"; GROUP BY {number} groups by the constant, not by a column's position"
         return fail(f"column '{name}' is {grouped}", span, hint)
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from flowrun.frontend.sql.dialect import FlinkParser, FlinkSyntaxError
+from flowrun.frontend.sql.dialect import FlinkParser
 from flowrun.frontend.sql.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax, Span
+from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 from flowrun.plan.relational import FrameUnit
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class ExpressionGrammar(FlinkParser):
         if (
             not token
             or token.token_type in _WORDS_AS_NAMES
-            or not (_is_quoted(token) or token.text[:1].isalpha() or token.text[:1] == "_")
+            or not (_is_quoted(token) or token.text[:1].isalpha() or token.text[:1] in "_$")
         ):
             self.raise_error(f"expected {what}, got {self.shown()}")
         self._advance()

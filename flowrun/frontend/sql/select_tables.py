@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from flowrun.frontend.sql.qualified_calls import names_before_call, skip_qualifiers
 from flowrun.frontend.sql.select_expressions import ExpressionGrammar
 from flowrun.frontend.sql.syntax import (
     AliasedTable,
@@ -153,11 +154,7 @@ class TableGrammar(ExpressionGrammar):
             return FunctionTable(self.since(start), function.name, function.arguments, lateral)
         if self.at("UNNEST") and following is TokenType.L_PAREN:
             return self._unnest(start)
-        if (
-            self._curr
-            and following is TokenType.L_PAREN
-            and self._curr.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
-        ):
+        if names_before_call(self):
             return self._function(start, lateral)
         if lateral:
             self.raise_error(f"expected TABLE(function(…)) or a query in parentheses after LATERAL, got {self.shown()}")
@@ -221,6 +218,7 @@ class TableGrammar(ExpressionGrammar):
     # -- table functions -----------------------------------------------------------------------------------------------------
 
     def _function(self, start: int, lateral: bool) -> FunctionTable:
+        skip_qualifiers(self)
         name = self.identifier("a table function")
         self.open_paren("arguments")
         arguments: list[FunctionArgument] = []
@@ -263,7 +261,7 @@ class TableGrammar(ExpressionGrammar):
             else:
                 table = NamedTable((inner, inner + 1), self.table_name())
             self.close_paren()
-        elif self._next and self._next.token_type is TokenType.L_PAREN and self._curr.token_type is TokenType.VAR:
+        elif names_before_call(self):
             function = self._function(inner, lateral=False)
             table = function
         else:

@@ -17,7 +17,7 @@ from flowrun.frontend.sql.syntax import Name, Span
 
 _TOKEN = re.compile(
     rf"\s+|{LINE_COMMENT}|{BLOCK_COMMENT}"
-    r"|(?P<word>[^\W\d][\w$]*)|(?P<number>\d+(?:\.\d+)?)|(?P<text>'(?:[^']|'')*(?P<closed>')?)|(?P<name>`(?:[^`]|``)*(?P<ended>`)?)"
+    r"|(?P<word>(?:[^\W\d]|\$)[\w$]*)|(?P<number>\d+(?:\.\d+)?)|(?P<text>'(?:[^']|'')*(?P<closed>')?)|(?P<name>`(?:[^`]|``)*(?P<ended>`)?)"
     r"|(?P<hint>/\*\+.*?(?:\*/|\Z))|(?P<mark>.)",
     re.DOTALL,
 )

@@ -3,7 +3,8 @@
 import pytest
 from sqlglot import exp
 
-from flowrun.frontend.sql.dialect import FlinkSyntaxError, parse_text
+from flowrun.frontend.sql.dialect import parse_text
+from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 
 
 def shape(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from flowrun.frontend.sql.dialect import FlinkSyntaxError
 from flowrun.frontend.sql.select_parser import parse_query
 from flowrun.frontend.sql.syntax import (
     AliasedTable,
@@ -23,6 +22,7 @@ from flowrun.frontend.sql.syntax import (
     ValuesRows,
     WithQuery,
 )
+from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 from flowrun.plan.relational import JoinKind
 
 
