@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from flowrun.core.record import record
 from flowrun.core.types import DataType
+from flowrun.errors import InternalError
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -34,12 +35,20 @@ KEY_COLUMNS_METADATA = b"flowrun.key_columns"
 def keyed_schema(keys: Iterable[pa.Field], values: Iterable[pa.Field]) -> pa.Schema:
     """Columns of a keyed state table: the key group, the key columns, the values; says in its metadata how many are keys.
 
+    Raises:
+        InternalError: two columns have one name: what is written so could never be read again.
+
     >>> keyed_schema([pa.field("user", pa.string())], [pa.field("n", pa.int64())]).names
     ['__key_group', 'user', 'n']
     """
     key_fields = list(keys)
     group = pa.field(KEY_GROUP_COLUMN, pa.int32(), nullable=False)
-    return pa.schema([group, *key_fields, *values], {KEY_COLUMNS_METADATA: str(len(key_fields)).encode()})
+    fields = [group, *key_fields, *values]
+    names = [f.name for f in fields]
+    if len(set(names)) < len(names):
+        twice = ", ".join(f"'{n}'" for n in dict.fromkeys(names) if names.count(n) > 1)
+        raise InternalError(f"a state table has more than one column {twice}")
+    return pa.schema(fields, {KEY_COLUMNS_METADATA: str(len(key_fields)).encode()})
 
 
 @record

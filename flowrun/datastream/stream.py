@@ -219,7 +219,13 @@ class DataStream(OperatorSettings):
     # Partitioning
 
     def key_by(self, *columns: str) -> KeyedStream:
-        """The stream with rows of equal key in one subtask."""
+        """The stream with rows of equal key in one subtask. A column may be named once only."""
+        twice = next((c for c in columns if columns.count(c) > 1), None)
+        if twice is not None:
+            raise invalid(f"key_by: the column '{twice}' is named more than once", "name each column once")
+        return self._keyed(columns)
+
+    def _keyed(self, columns: Sequence[str]) -> KeyedStream:
         keys = column_positions(self.schema, columns, "key_by")
         if not keys:
             raise invalid("key_by needs at least one column", "use window_all for windows over all rows")
@@ -330,8 +336,11 @@ class ConnectedStreams:
         self._right = right
 
     def key_by(self, left: Sequence[str], right: Sequence[str]) -> ConnectedStreams:
-        """Both streams keyed: rows of equal key meet in one subtask. The key columns must have equal types."""
-        keyed = ConnectedStreams(self._left.key_by(*left), self._right.key_by(*right))
+        """Both streams keyed: rows of equal key meet in one subtask. The key columns must have equal types.
+
+        A column may be named more than once: `key_by(["a", "a"], ["b", "c"])` lets rows meet where `a = b` and `a = c`.
+        """
+        keyed = ConnectedStreams(self._left._keyed(left), self._right._keyed(right))
         types = [[s.schema.field(n).type for n in names] for s, names in ((self._left, left), (self._right, right))]
         if types[0] != types[1]:
             shown = " and ".join(f"({', '.join(map(str, side))})" for side in types)

@@ -273,6 +273,8 @@ class TestMistakes:
         with pytest.raises(PipelineError, match="key_by: there is no column 'usr'") as caught:
             clicks.key_by("usr")
         assert "did you mean 'user'?" in str(caught.value)
+        with pytest.raises(PipelineError, match="key_by: the column 'user' is named more than once"):
+            clicks.key_by("user", "user")
         with pytest.raises(PipelineError, match="select: there is no column 'x'"):
             clicks.select("x")
 

@@ -199,3 +199,67 @@ MORE: tuple[Shape, ...] = (
     semi_of_aggregates, ends_of_groups, rising, falling,
 )  # fmt: skip
 SHAPES: tuple[Shape, ...] = (*(s for s in random_queries.SHAPES if s.__name__ != "_projection"), *MORE)
+
+
+def _sides(g: Generator) -> tuple[str, str, str]:
+    """(left rows, right rows, condition): two columns of one side must equal one of the other."""
+    more = "(SELECT *, CASE WHEN MOD(id, 3) = 0 THEN 'k0' ELSE k END AS j FROM {})"
+    if g.chance.random() < 0.5:
+        return "a", more.format("b"), "l.k = r.k AND l.k = r.j"
+    return more.format("a"), "b", "l.j = r.k AND l.k = r.k"
+
+
+def _repeated_regular(g: Generator) -> Query:
+    left, right, on = _sides(g)
+    kind = g.chance.choice(["JOIN", "LEFT JOIN", "FULL JOIN"])
+    text = f"SELECT l.id AS l, r.id AS r FROM {left} AS l {kind} {right} AS r ON {on}"
+    return Query(text, text, _integers("l", "r"), append=False)
+
+
+def _repeated_semi(g: Generator) -> Query:
+    left, right, on = _sides(g)
+    word = g.chance.choice(["EXISTS", "NOT EXISTS"])
+    text = f"SELECT l.id AS id FROM {left} AS l WHERE {word} (SELECT 1 FROM {right} AS r WHERE {on})"
+    return Query(text, text, _integers("id"), append=False)
+
+
+def _repeated_interval(g: Generator) -> Query:
+    left, right, on = _sides(g)
+    kind = g.chance.choice(["JOIN", "LEFT JOIN", "FULL JOIN"])
+    on += " AND r.ts BETWEEN l.ts - INTERVAL '5' SECOND AND l.ts + INTERVAL '5' SECOND"
+    text = f"SELECT l.id AS l, r.id AS r FROM {left} AS l {kind} {right} AS r ON {on}"
+    return Query(text, text, _integers("l", "r"))
+
+
+def _repeated_window(g: Generator) -> Query:
+    left, right, on = _sides(g)
+    on += " AND l.window_start = r.window_start AND l.window_end = r.window_end"
+    kind = g.chance.choice(["JOIN", "FULL JOIN", "EXISTS", "NOT EXISTS"])
+    text = f"SELECT l.id AS l, r.id AS r FROM {{}} AS l {kind} {{}} AS r ON {on}"
+    columns = _integers("l", "r")
+    if "EXISTS" in kind:
+        text = f"SELECT l.id AS l FROM {{}} AS l WHERE {kind} (SELECT 1 FROM {{}} AS r WHERE {on})"
+        columns = _integers("l")
+    call = "(SELECT * FROM TABLE(TUMBLE(TABLE VIEW_OF/*{}*/, DESCRIPTOR(ts), INTERVAL '5' SECOND)))"
+    start = "epoch_ms(ts) - epoch_ms(ts) % 5000"
+    theirs = f"(SELECT *, {start} AS window_start, {start} + 5000 AS window_end FROM {{}} AS t)"
+    return Query(
+        text.format(*(call.format(side) for side in (left, right))),
+        text.format(*(theirs.format(side) for side in (left, right))),
+        columns,
+    )
+
+
+def _repeated_temporal(g: Generator) -> Query:
+    more = "SELECT *, CASE WHEN MOD(id, 3) = 0 THEN 'k0' ELSE k END AS j FROM b"
+    newest = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY k, j ORDER BY ts DESC) AS rn FROM ({more})"
+    kind = g.chance.choice(["JOIN", "LEFT JOIN"])
+    text = f"SELECT l.id AS l, r.id AS r FROM a AS l {{}}{kind} {{}} AS r ON l.k = r.k AND l.k = r.j"
+    view = f"VIEW_OF/*(SELECT id, k, j, w, ts FROM ({newest}) WHERE rn = 1)*/ FOR SYSTEM_TIME AS OF l.ts"
+    return Query(text.format("", view), text.format("ASOF ", f"({more})") + " AND l.ts >= r.ts", _integers("l", "r"))
+
+
+REPEATED_KEYS: tuple[Shape, ...] = (
+    _repeated_regular, _repeated_semi, _repeated_interval, _repeated_window, _repeated_temporal,
+)  # fmt: skip
+"""Joins that use a column twice among their keys."""

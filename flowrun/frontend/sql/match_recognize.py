@@ -59,7 +59,7 @@ class _MatchBinder:
         """The whole node."""
         syntax = self._syntax
         self._check_pattern()
-        partition = tuple(self._position(e, "PARTITION BY") for e in syntax.partition)
+        partition = self._partition()
         order = tuple(self._sort_key(item) for item in syntax.order)
         if order[0].descending:
             raise _error(
@@ -159,6 +159,19 @@ class _MatchBinder:
         return int(bound.value)
 
     # -- parts ---------------------------------------------------------------------------------------------------------------
+
+    def _partition(self) -> tuple[int, ...]:
+        positions: list[int] = []
+        for node in self._syntax.partition:
+            position = self._position(node, "PARTITION BY")
+            if position in positions:
+                raise _error(
+                    f"PARTITION BY has the column '{self._names[position]}' more than once",
+                    span_of(node),
+                    "leave it away: every match has the columns of PARTITION BY, each by its name",
+                )
+            positions.append(position)
+        return tuple(positions)
 
     def _position(self, node: exp.Expression, where: str) -> int:
         parts = dotted_parts(node) if isinstance(node, exp.Column) else []

@@ -37,7 +37,16 @@ def row_store_schema(schema: Schema, keys: Sequence[int], counters: Sequence[str
     fields = [f.with_name(n) for f, n in zip(schema.arrow, state_names(schema.names, counters), strict=True)]
     others = [f for i, f in enumerate(fields) if i not in keys]
     numbers = [pa.field(ROW_COLUMN, pa.int64()), *others, *(pa.field(c, pa.int64()) for c in counters)]
-    return keyed_schema([fields[k] for k in keys], numbers)
+    return keyed_schema([fields[k] for k in stored_keys(keys)], numbers)
+
+
+def stored_keys(keys: Sequence[int]) -> tuple[int, ...]:
+    """The key columns that a state table has: a column that is used for several keys of a join is there once.
+
+    >>> stored_keys((2, 0, 2))
+    (2, 0)
+    """
+    return tuple(dict.fromkeys(keys))
 
 
 def state_names(names: Sequence[str], counters: Sequence[str] = ()) -> list[str]:
@@ -70,7 +79,8 @@ class RowStore:
 
     Args:
         schema: of the rows.
-        keys: positions of the key columns; none: all rows have one key. Keys must be of types that can be hashed.
+        keys: positions of the key columns; none: all rows have one key. Keys must be of types that can be hashed. A column may come
+            more than once: `a.x = b.y AND a.x = b.z`.
         max_parallelism: number of key groups.
         counters: names of mutable BIGINT columns of each row, e.g. a number of matches or a time.
         null_safe: for each key, whether `find` lets NULL equal NULL; None: for none.
@@ -91,6 +101,7 @@ class RowStore:
     ) -> None:
         self._schema = schema
         self._keys = tuple(keys)
+        self._stored_keys = stored_keys(keys)
         self._null_safe = tuple(null_safe) if null_safe else (False,) * len(self._keys)
         self._max_parallelism = max_parallelism
         self._counters = tuple(counters)
@@ -101,7 +112,9 @@ class RowStore:
         self._indexes_keys = by_key
         self._live = 0
         self._clear()
-        self._changes = UpsertLog(self._log_schema, (*self._state_schema.names[1 : 1 + len(self._keys)], ROW_COLUMN))
+        self._changes = UpsertLog(
+            self._log_schema, (*self._state_schema.names[1 : 1 + len(self._stored_keys)], ROW_COLUMN)
+        )
 
     def _clear(self) -> None:
         self._rows = RowLog()
@@ -376,13 +389,12 @@ class RowStore:
         self, rows: RowLog, numbers: Integers, alive: Bools, ids: Integers | None, values: Mapping[str, Integers]
     ) -> pa.Table:
         taken = rows.take(numbers)
-        keys = [taken.column(k) for k in self._keys]
-        groups = key_groups_or_zero(keys, len(numbers), self._max_parallelism)
+        groups = key_groups_or_zero([taken.column(k) for k in self._keys], len(numbers), self._max_parallelism)
         others = [c for i, c in enumerate(taken.columns) if i not in self._keys]
         counters = [pa.array(values[c]) for c in self._counters]
         columns = [
             pa.array(groups),
-            *keys,
+            *(taken.column(k) for k in self._stored_keys),
             pa.array(numbers if ids is None else ids[numbers]),
             *others,
             *counters,

@@ -16,7 +16,7 @@ from flowrun.api.state import StateSegment, keyed_schema
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.integers import Integers
-from flowrun.operators.keyed.row_store import ROW_COLUMN, state_names
+from flowrun.operators.keyed.row_store import ROW_COLUMN, state_names, stored_keys
 from flowrun.operators.windows.partial_tables import restored_batches
 from flowrun.state.key_groups import key_groups_or_zero
 
@@ -27,7 +27,7 @@ def waiting_schema(schema: Schema, keys: Sequence[int]) -> pa.Schema:
     """Columns of the state table of waiting rows: key group, key columns, number by arrival, the other columns."""
     fields = [f.with_name(n) for f, n in zip(schema.arrow, state_names(schema.names), strict=True)]
     others = [f for i, f in enumerate(fields) if i not in keys]
-    return keyed_schema([fields[k] for k in keys], [pa.field(ROW_COLUMN, pa.int64()), *others])
+    return keyed_schema([fields[k] for k in stored_keys(keys)], [pa.field(ROW_COLUMN, pa.int64()), *others])
 
 
 @record(slots=False)
@@ -36,7 +36,7 @@ class WaitingTable:
 
     Attributes:
         schema: of the rows.
-        keys: positions of the key columns.
+        keys: positions of the key columns; one may come more than once.
     """
 
     name: str
@@ -51,8 +51,8 @@ class WaitingTable:
 
     def table(self, rows: pa.RecordBatch, numbers: Integers) -> pa.Table:
         """The state rows of some rows."""
-        keys = [rows.column(k) for k in self.keys]
-        groups = key_groups_or_zero(keys, rows.num_rows, self.max_parallelism)
+        groups = key_groups_or_zero([rows.column(k) for k in self.keys], rows.num_rows, self.max_parallelism)
+        keys = [rows.column(k) for k in stored_keys(self.keys)]
         others = [c for i, c in enumerate(rows.columns) if i not in self.keys]
         return pa.Table.from_arrays([pa.array(groups), *keys, pa.array(numbers), *others], schema=self.columns)
 

@@ -61,6 +61,7 @@ def test_all_parts() -> None:
     [
         ("ORDER BY ts PATTERN (A B+)", "the pattern must not end with the greedy B+", "B+"),
         ("ORDER BY ts PATTERN (A B A)", "the variable A occurs twice", "A"),
+        ("PARTITION BY `user`, `user` ORDER BY ts PATTERN (A B)", "column 'user' more than once", "`user`"),
         ("ORDER BY ts PATTERN (A? B*?)", "the pattern matches no rows at all", "A? B*?"),
         ("ORDER BY ts PATTERN (A | B)", "alternatives (A | B) are not supported", "|"),
         ("ORDER BY ts PATTERN ((A B)+ C)", "groups of variables are not supported", "("),

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowrun.api.state import SegmentedTable
+from flowrun.api.state import SegmentedTable, keyed_schema
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, STRING
+from flowrun.errors import InternalError
 from flowrun.operators.keyed import row_store
 from flowrun.operators.keyed.hash_lists import SortedTags
 from flowrun.operators.keyed.row_store import RowStore, row_store_schema
@@ -75,6 +76,22 @@ def test_without_keys_all_rows_have_one_key() -> None:
     store = RowStore(SCHEMA, (), 16)
     store.append(_batch([("a", 1, 0.0), ("b", 2, 0.0)]))
     assert store.find([], 2).numbers.tolist() == [0, 1, 0, 1]
+
+
+def test_a_column_that_is_two_keys_is_stored_once() -> None:
+    store = RowStore(SCHEMA, (1, 1), 16)
+    store.append(_batch([("a", 1, 0.0), ("b", 2, 0.0)]))
+    table = whole(store.snapshot_table())
+    assert table.schema.names == ["__key_group", "k", "__row", "v", "x"]
+    again = RowStore(SCHEMA, (1, 1), 16)
+    again.restore(table)
+    assert again.find([pa.array([1, 2, 2]), pa.array([1, 1, 2])], 3).probe.tolist() == [0, 2]
+
+
+def test_a_state_table_has_no_column_twice() -> None:
+    number = pa.field("n", pa.int64())
+    with pytest.raises(InternalError, match="more than one column 'n'"):
+        keyed_schema([number], [pa.field("v", pa.string()), number])
 
 
 def test_a_snapshot_writes_what_changed_since_the_last() -> None:
