@@ -228,6 +228,35 @@ def _join(g: Generator) -> Query:
     return Query(text.format(left.flink, right.flink), text.format(left.duck, right.duck), tuple(columns), append=False)
 
 
+def joined_by_branches(g: Generator) -> Query:
+    """A join, or a correlated subquery, whose condition is an OR of branches that share an equality."""
+    left, right = (g.chance.choice([A, B, C]) for _ in range(2))
+    kind = g.chance.choice(["JOIN", "LEFT JOIN", "FULL JOIN", ",", "count", "exists"])
+    key = g.chance.choice([n for n in "kg" if n in left.named("text", "int") and n in right.named("text", "int")])
+    branches = []
+    for _ in range(g.chance.choice([2, 2, 3])):
+        parts = [g.chance.choice([f"l.{key} = r.{key}", f"r.{key} = l.{key}"])]
+        if kind != "count":  # there, what is left of the condition may not read the row around
+            parts += [_qualified(g.condition(left.columns, 1), "l") for _ in range(g.chance.choice([0, 1]))]
+        parts += [_qualified(g.condition(right.columns, 1), "r") for _ in range(g.chance.choice([0, 1]))]
+        branches.append("(" + " AND ".join(g.chance.sample(parts, len(parts))) + ")")
+    either = " OR ".join(branches)
+    if kind == ",":
+        text = f"SELECT l.id AS a, r.id AS b FROM ({left.flink}) AS l, ({right.flink}) AS r WHERE {either}"
+    elif kind == "count":
+        text = f"SELECT l.id AS a, l.id AS b FROM ({left.flink}) AS l WHERE (SELECT COUNT(*) FROM ({right.flink}) AS r WHERE {either}) > 1"
+    elif kind == "exists":
+        text = f"SELECT l.id AS a, l.id AS b FROM ({left.flink}) AS l WHERE EXISTS (SELECT 1 FROM ({right.flink}) AS r WHERE {either})"
+    else:
+        text = f"SELECT l.id AS a, r.id AS b FROM ({left.flink}) AS l {kind} ({right.flink}) AS r ON {either}"
+    return Query(text, text, (Column("a", "BIGINT", "int"), Column("b", "BIGINT", "int")), append=False)
+
+
+def _qualified(condition: str, table: str) -> str:
+    """The condition with its columns named by their table."""
+    return re.sub(r"(?<!')\b(id|k|g|v|w|d|ts)\b", rf"{table}.\1", condition)
+
+
 def _subquery(g: Generator) -> Query:
     base, other = g.relation(1), g.relation(1)
     ints, theirs = base.named("int"), other.named("int")

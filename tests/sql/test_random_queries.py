@@ -19,11 +19,12 @@ import pytest
 
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
-from tests.sql.random_queries import Generator, Query, script
+from tests.sql.random_queries import Generator, Query, Shape, joined_by_branches, script
 from tests.sql.random_tables import random_tables
 
 SEEDS = 200
 SOAK_SEEDS = 4000
+PLANNED_SEEDS = 12
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -37,9 +38,15 @@ def test_more_of_them(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path)
 
 
-def check(seed: int, folder: Path) -> None:
-    """One seed: make tables and a query, run both, compare."""
-    asked = ask(seed, folder)
+@pytest.mark.parametrize("seed", range(PLANNED_SEEDS))
+@pytest.mark.parametrize("shape", [joined_by_branches], ids=lambda s: s.__name__)
+def test_plans_that_were_rewritten_much_answer_as_well(shape: Shape, seed: int, tmp_path: Path) -> None:
+    check(seed, tmp_path, shape)
+
+
+def check(seed: int, folder: Path, shape: Shape | None = None) -> None:
+    """One seed: make tables and a query, of one shape if it is given, run both, compare."""
+    asked = ask(seed, folder, shape)
     chance = asked.chance
     overrides = {
         "settings.parallelism": str(chance.choice([1, 2, 3])),
@@ -76,11 +83,12 @@ class Asked:
         assert (extra, missing, negative) == (Counter(), Counter(), {}), shown
 
 
-def ask(seed: int, folder: Path) -> Asked:
+def ask(seed: int, folder: Path, shape: Shape | None = None) -> Asked:
     """Make tables and a query into a folder."""
     chance = random.Random(seed)
     tables = random_tables(chance)
-    query = Generator(chance).query()
+    generator = Generator(chance)
+    query = generator.query() if shape is None else shape(generator)
     database = duckdb.connect()
     database.execute("SET TimeZone = 'UTC'")
     for table in tables:

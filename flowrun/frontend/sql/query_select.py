@@ -31,6 +31,7 @@ from flowrun.frontend.sql.query_relations import (
 from flowrun.frontend.sql.query_results import FailedError, Planned, SelectParts, SortItem
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.frontend.sql.syntax import OrderItem, OverClause, Select, SelectItem, Span
+from flowrun.plan.disjunctions import factored_conjuncts
 from flowrun.plan.expressions import Call, ColumnRef, Expression, FieldAccess
 from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import Over, OverCall, SortKey
@@ -73,6 +74,7 @@ class SelectBinder:
         sort = self._order(order, binder_of(named, Clause.ORDER_BY), items)
         if len(self._binder.errors) > before:
             raise FailedError
+        where = tuple(p for c in where for p in factored_conjuncts(c))
         local = [c for c in where if not has(c, OuterColumn)]
         correlated = tuple(c for c in where if has(c, OuterColumn))
         if local:

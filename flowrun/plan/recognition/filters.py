@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from flowrun.plan.conditions import conjunction, conjuncts, may_move
+from flowrun.plan.disjunctions import factored
 from flowrun.plan.expressions import Expression, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.nodes import Calc, Plan, PlanNode, walk_plan
 from flowrun.plan.recognition.nodes_made import auxiliary, filtered
 from flowrun.plan.recognition.sides import Side, is_true, over_right, rejects_missing, side_of
-from flowrun.plan.relational import Join, JoinKind
-from flowrun.plan.rewrites.traversal import reader_counts, with_inputs, with_sinks
+from flowrun.plan.relational import Join, JoinKind, TemporalJoin
+from flowrun.plan.rewrites.traversal import map_plan, reader_counts, with_inputs, with_sinks
 
 _WHERE_BELOW = {
     JoinKind.INNER: (Side.LEFT, Side.RIGHT),
@@ -39,6 +40,18 @@ _ON_BELOW = {
 
 _KEEPS_LEFT = {JoinKind.LEFT: JoinKind.INNER, JoinKind.FULL: JoinKind.RIGHT}
 _KEEPS_RIGHT = {JoinKind.RIGHT: JoinKind.INNER, JoinKind.FULL: JoinKind.LEFT}
+
+
+def factor_conditions(plan: Plan) -> Plan:
+    """The plan with what all branches of an OR ask in front of it: an equality there is a key of a join only so."""
+
+    def rewrite(node: PlanNode) -> PlanNode:
+        if not isinstance(node, Calc | Join | TemporalJoin) or node.condition is None:
+            return node
+        condition = factored(node.condition)
+        return node if condition == node.condition else replace(node, condition=condition)
+
+    return map_plan(plan, rewrite)
 
 
 def push_into_joins(plan: Plan) -> Plan:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from enum import Enum
 
-from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, InList, Literal, columns_used, remap_columns
+from flowrun.plan.expressions import (
+    And,
+    Call,
+    Cast,
+    ColumnRef,
+    Expression,
+    InList,
+    Literal,
+    Or,
+    columns_used,
+    remap_columns,
+)
 
 _COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">=", "LIKE", "IS NOT NULL", "IS TRUE", "IS FALSE"))
 _STRICT = frozenset(("+", "-", "*", "NEGATE", "||", "UPPER", "LOWER", "ABS"))
@@ -51,6 +62,10 @@ def rejects_missing(condition: Expression, left_width: int, side: Side) -> bool:
             return _null_if_missing(operand, left_width, side)
         case ColumnRef():
             return _null_if_missing(condition, left_width, side)
+        case Or(operands=operands):
+            return all(rejects_missing(o, left_width, side) for o in operands)
+        case And(operands=operands):
+            return any(rejects_missing(o, left_width, side) for o in operands)
         case _:
             return False
 

@@ -1,11 +1,13 @@
-"""The rule that tells one side of a join what is known of the other."""
+"""The rules that find what must hold on one side of a join: from the other side, and from a condition over both."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from flowrun.plan.conditions import conjuncts, may_move
-from flowrun.plan.expressions import ColumnRef, Expression, columns_used
+from flowrun.plan.disjunctions import implied
+from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
 from flowrun.plan.nodes import Calc, Plan, PlanNode, WindowAggregate, walk_plan
 from flowrun.plan.relational import (
     AssignTime,
@@ -29,7 +31,7 @@ from flowrun.plan.rewrites.conditions import (
     key_pairs,
     moved,
 )
-from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
+from flowrun.plan.rewrites.traversal import map_plan, with_inputs, with_sinks
 
 Facts = tuple[Expression, ...]
 """Conditions over a node's columns that hold of every row."""
@@ -58,6 +60,36 @@ def infer_join_filters(plan: Plan) -> Plan:
         done[id(node)] = rebuilt
         facts[id(node)] = tuple(dict.fromkeys(_facts(rebuilt, known)))[:_MOST]
     return with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
+
+
+def infer_side_filters(plan: Plan) -> Plan:
+    """What every branch of an OR in a join's condition asks of one side is asked of that side's rows before they are joined: of
+    `(a.x = 1 AND b.y = 2) OR (a.x = 3 AND b.y = 4)`, `a.x = 1 OR a.x = 3` and `b.y = 2 OR b.y = 4`.
+
+    The condition stays. Not on a side whose rows come out without a match.
+    """
+
+    def rewrite(node: PlanNode) -> PlanNode:
+        if not isinstance(node, Join | WindowJoin | IntervalJoin):
+            return node
+        width = len(node.left.schema)
+        parts = conjuncts(node.condition)
+        if node.kind in LEFT_MATCHES_ONLY:
+            found = _implied_parts(parts, lambda columns: max(columns) < width)
+            if found:
+                node = replace(node, left=filtering_calc(node.left, found, node.hints))
+        if node.kind in RIGHT_MATCHES_ONLY:
+            found = _implied_parts(parts, lambda columns: min(columns) >= width)
+            if found:
+                below = [remap_columns(p, {i: i - width for i in columns_used(p)}) for p in found]
+                node = replace(node, right=filtering_calc(node.right, below, node.hints))
+        return node
+
+    return map_plan(plan, rewrite)
+
+
+def _implied_parts(parts: Facts, reads: Callable[[frozenset[int]], bool]) -> list[Expression]:
+    return [own for part in parts if (own := implied(part, reads)) is not None]
 
 
 def _inferred(node: Join | WindowJoin | IntervalJoin, known: list[Facts]) -> tuple[PlanNode, list[Facts]]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from flowrun.plan.conditions import conjunction, conjuncts, may_move
+from flowrun.plan.disjunctions import implied
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
@@ -83,10 +84,11 @@ def _pushed(calc: Calc, single: Mapping[int, PlanNode]) -> Calc:
     down: dict[int, list[Expression]] = defaultdict(list)
     for part in conjuncts(calc.condition):
         places = places_below(node, part) if may_move(part) else ()
-        for number, over in places:
-            down[number].append(over)
         if not places:
             stay.append(part)
+            places = implied_on_sides(node, part)
+        for number, over in places:
+            down[number].append(over)
     if not down:
         return calc
     inputs = tuple(
@@ -108,6 +110,16 @@ def places_below(node: PlanNode, part: Expression) -> Places:
         case _:
             over = moved(part, passed_columns(node))
             return () if over is None else ((0, over),)
+
+
+def implied_on_sides(node: PlanNode, part: Expression) -> Places:
+    """What a disjunction over both sides of a join asks of each side by itself, where that may be tested below the join."""
+    if not isinstance(node, Join | WindowJoin | IntervalJoin | TemporalJoin):
+        return ()
+    width = len(node.left.schema)
+    on_left = implied(part, lambda columns: max(columns) < width)
+    on_right = implied(part, lambda columns: min(columns) >= width)
+    return tuple(place for own in (on_left, on_right) if own is not None for place in _around_join(node, own))
 
 
 def passed_columns(node: PlanNode) -> dict[int, int]:

@@ -11,7 +11,7 @@ from flowrun.plan.rewrites.constants import fold_plan_constants
 from flowrun.plan.rewrites.distinct import split_distinct_aggregates
 from flowrun.plan.rewrites.empty import remove_empty_parts
 from flowrun.plan.rewrites.filters import push_filter_hints
-from flowrun.plan.rewrites.inference import infer_join_filters
+from flowrun.plan.rewrites.inference import infer_join_filters, infer_side_filters
 from flowrun.plan.rewrites.limits import merge_limits
 from flowrun.plan.rewrites.nested import prune_nested_columns
 from flowrun.plan.rewrites.projections import prune_columns
@@ -23,15 +23,16 @@ Rule: TypeAlias = Callable[[Plan], Plan]
 
 # Folding first: a folded condition merges and pushes better, and shows what is empty. Identity Calcs go before pruning, so that pruning
 # does not have to carry them along, and after it, because pruning makes new ones. Equal nodes are found before Calcs merge, while the
-# parts of a query are still as it says them, and again when what nobody needs no longer tells them apart. What is known of join keys
-# is inferred once Calcs are merged, and then goes down with the other filters. Limits merge when Calcs between them no longer drop
-# columns. Filters become hints of sources last, when a Calc stands right above its Scan.
+# parts of a query are still as it says them, and again when what nobody needs no longer tells them apart. What the sides of a join
+# must satisfy is inferred once Calcs are merged, and then goes down with the other filters. Limits merge when Calcs between them no
+# longer drop columns. Filters become hints of sources last, when a Calc stands right above its Scan.
 RULES: tuple[Rule, ...] = (
     fold_plan_constants,
     remove_empty_parts,
     remove_identity_calcs,
     share_equal_nodes,
     merge_calcs,
+    infer_side_filters,
     infer_join_filters,
     push_filters,
     merge_calcs,

@@ -203,3 +203,30 @@ def test_a_join_that_two_queries_read_stays_one() -> None:
 def test_parts_of_one_side_do_not_hide_an_interval() -> None:
     query = "SELECT o.id FROM orders o JOIN clicks c ON o.id = c.id AND c.ts BETWEEN o.ts AND o.ts + INTERVAL '1' MINUTE AND o.amount > 2"
     assert joins(query) == ["Filter (amount > 2)", "IntervalJoin inner on (id = id) [0, 60000] event"]
+
+
+def test_an_equality_that_all_branches_of_an_or_share_is_a_key() -> None:
+    """TPC-H q19: without the key, every pair of rows would be formed."""
+    query = """SELECT o.id FROM orders o, clicks c
+               WHERE (o.id = c.id AND o.amount BETWEEN 1 AND 5 AND c.url = 'a') OR (c.id = o.id AND o.amount > 9 AND c.url = 'b')"""
+    either = "(((amount >= 1) AND (amount <= 5) AND (url = 'a')) OR ((amount > 9) AND (url = 'b')))"
+    assert joins(query) == [f"Join inner on (id = id) if {either}"]
+
+
+def test_an_interval_that_all_branches_share_makes_an_interval_join() -> None:
+    near = "c.ts BETWEEN o.ts AND o.ts + INTERVAL '1' HOUR"
+    branches = f"(o.id = c.id AND {near} AND o.amount > 1) OR ({near} AND c.id = o.id AND c.url = 'a')"
+    query = f"SELECT o.id FROM orders o JOIN clicks c ON {branches}"
+    assert joins(query) == ["IntervalJoin inner on (id = id) [0, 3600000] event if ((amount > 1) OR (url = 'a'))"]
+
+
+def test_a_correlated_subquery_may_say_its_equality_in_each_branch() -> None:
+    """TPC-DS q41."""
+    query = """SELECT id FROM orders o WHERE
+               (SELECT COUNT(*) FROM clicks c WHERE (c.id = o.id AND c.url = 'a') OR (c.id = o.id AND c.order_id > 7)) > 0"""
+    assert joins(query)[:2] == ["Filter ((url = 'a') OR (order_id > 7))", "Join left on (id = id)"]
+
+
+def test_where_with_branches_that_missing_rows_cannot_satisfy_makes_a_join_inner() -> None:
+    query = "SELECT o.id FROM orders o LEFT JOIN clicks c ON o.id = c.id WHERE (c.url = 'a' AND o.amount > 1) OR c.order_id > 4"
+    assert joins(query)[0].startswith("Join inner on (id = id) if")
