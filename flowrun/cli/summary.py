@@ -10,8 +10,9 @@ from flowrun.runtime.messages import JobResult
 # counters that a user must hear of when they are not zero
 _NOTEWORTHY = {
     "numLateRecordsDropped": "late rows dropped",
+    "numLateRecordsSideOutput": "late rows sent to the late output",
     "numRecordsSkipped": "unreadable records skipped",
-    "numNullKeysDropped": "rows with NULL keys dropped",
+    "numNullKeyRecordsDropped": "rows with NULL keys dropped",
 }
 
 

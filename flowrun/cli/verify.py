@@ -92,7 +92,7 @@ def _show(result: Verification, *, quiet: bool) -> None:
             ]
             show_table(("only", *sink.columns), values)
     for operator, count in result.late.items():
-        say(f"  {operator}: the stream dropped {count_text(count)} rows as late; on Spark nothing is late")
+        say(f"  {operator}: the stream took {count_text(count)} rows for late; on Spark nothing is late")
     if not quiet:
         stream, start, ran = (duration_text(ms) for ms in (result.stream_ms, result.start_ms, result.spark_ms))
         say(f"the stream ran for {stream}, Spark started in {start} and ran for {ran}")

@@ -30,7 +30,7 @@ from flowrun.spark.output.staging import OutputJob
 from flowrun.spark.ranges import READ_ALL, Reading, reading_for
 from flowrun.spark.session import SparkOptions, spark_session
 
-_LATE = "numLateRecordsDropped"
+_LATE = ("numLateRecordsDropped", "numLateRecordsSideOutput")
 
 
 @record
@@ -39,7 +39,7 @@ class Verification:
 
     Attributes:
         sinks: in the pipeline's order.
-        late: rows that the stream dropped as too late, by operator: Spark, for which nothing is late, has them.
+        late: rows that the stream dropped as too late, or sent to a late output, by operator: Spark, for which nothing is late, has them.
         stream_ms: how long the stream ran.
         start_ms: how long Spark took to start.
         spark_ms: and to run.
@@ -179,8 +179,8 @@ def _late_rows(results: list[JobResult]) -> Mapping[str, int]:
     late: dict[str, int] = {}
     for result in results:
         for operator, counters in result.accumulators.items():
-            if counters.get(_LATE):
-                late[operator] = max(late.get(operator, 0), counters[_LATE])
+            if count := sum(counters.get(name, 0) for name in _LATE):
+                late[operator] = max(late.get(operator, 0), count)
     return late
 
 

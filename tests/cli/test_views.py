@@ -66,13 +66,17 @@ def test_plain_lines_come_every_five_seconds(capsys: pytest.CaptureFixture[str])
 
 
 def test_the_summary_names_what_was_dropped(capsys: pytest.CaptureFixture[str]) -> None:
-    result = JobResult(
-        "j", "orders", JobState.FINISHED, 2000, status(2, 10_000).vertices, {"per_minute": {"numLateRecordsDropped": 7}}
-    )
+    counted = {
+        "per_minute": {"numLateRecordsDropped": 7, "numNullKeyRecordsDropped": 3},
+        "sessions": {"numLateRecordsSideOutput": 298},
+    }
+    result = JobResult("j", "orders", JobState.FINISHED, 2000, status(2, 10_000).vertices, counted)
     show_summary(result, frozenset({"s"}))
     said = capsys.readouterr().err
     assert "orders: finished in 2.0 s, 10.0 k rows read (5.0 k/s)" in said
     assert "per_minute: 7 late rows dropped" in said
+    assert "per_minute: 3 rows with NULL keys dropped" in said
+    assert "sessions: 298 late rows sent to the late output" in said
 
 
 def checkpoints(completed: int = 12, failed: int = 0, in_progress: int = 0) -> CheckpointsStatus:

@@ -77,7 +77,7 @@ def test_click_sessions_and_their_late_output(tmp_path: Path) -> None:
     late_rows = json_rows(tmp_path / "late_clicks")
     assert collections.Counter((r["user_id"], r["ts"]) for r in late_rows) == late
     assert sum(late.values()) > 0, "the samples hold late clicks"
-    assert result.accumulators["sessions"]["numLateRecordsDropped"] == sum(late.values())
+    assert result.accumulators["sessions"]["numLateRecordsSideOutput"] == sum(late.values())
 
 
 @pytest.mark.parametrize("parallelism", PARALLELISMS)

@@ -146,7 +146,7 @@ def check(seed: int, folder: Path) -> None:
     shown = f"seed {seed}\n{path.read_text(encoding='utf-8')}\n" + "\n".join(map(str, rows))
     assert found_late == late, f"{shown}\nlate: unexpected {found_late - late}, missing {late - found_late}"
     assert found == fired, f"{shown}\nunexpected {found - fired}\nmissing {fired - found}"
-    assert result.accumulators["result"]["numLateRecordsDropped"] == sum(late.values())
+    assert result.accumulators["result"]["numLateRecordsSideOutput"] == sum(late.values())
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -17,11 +17,13 @@ import pyarrow.json
 
 from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ParsedColumn, RecordChunk, lines_chunk
 from flowrun.connectors.formats.json_values import (
+    MAX_NESTING,
     LostNumberTextError,
     column_from_json,
     load_exact,
     load_fast,
     needs_exact_numbers,
+    nesting,
 )
 from flowrun.connectors.formats.json_wire import NoWireFormError, OddTextError, WireSchema, wire_schema
 from flowrun.connectors.formats.records import assemble, batch_of, concat_decoded
@@ -111,6 +113,8 @@ class JsonDecoder:
             return None  # pyarrow would also crash on a line that is just `null`
         start, stop = int(chunk.starts[0]), int(chunk.stops[-1])
         text = chunk.data.slice(start, stop - start)
+        if _may_be_too_deep(chunk, text):
+            return None
         if self._exact_numbers and _has_tiny_number(text):
             return None
         while True:
@@ -225,6 +229,18 @@ def _trim(chunk: RecordChunk) -> tuple[RecordChunk, Offsets]:
             break
         stops = stops - blank
     return RecordChunk(chunk.data, starts, stops, chunk.separated), places
+
+
+def _may_be_too_deep(chunk: RecordChunk, text: pa.Buffer) -> bool:
+    """Whether some record may be nested deeper than is read. Records that are too short for that, the usual ones, cost nothing."""
+    if int((chunk.stops - chunk.starts).max(initial=0)) <= 2 * MAX_NESTING:
+        return False
+    data = np.frombuffer(text, np.uint8)
+    if int(np.count_nonzero((data | 0x20) == _OPEN)) <= MAX_NESTING:
+        return False
+    long = np.flatnonzero(chunk.stops - chunk.starts > 2 * MAX_NESTING)
+    records = (chunk.record(int(i)) for i in long)
+    return any(r.count(b"[") + r.count(b"{") > MAX_NESTING and nesting(r) > MAX_NESTING for r in records)
 
 
 def _has_tiny_number(text: pa.Buffer) -> bool:

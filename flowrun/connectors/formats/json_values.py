@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import chain
@@ -23,6 +25,12 @@ from flowrun.connectors.formats.text_values import parse_text
 from flowrun.core.types import DataType, TypeRoot
 
 _MAX_INTEGER_DIGITS = 20
+MAX_NESTING = 1000
+"""Objects and arrays within each other, the record's own object included; deeper records are bad, as for Jackson, Flink's parser."""
+_SHALLOW = 100
+"""Python's stack always has room for so many levels."""
+_STACK_FRAMES = 4 * MAX_NESTING
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SURROGATE = b"\\ud"
 
 
@@ -122,18 +130,39 @@ def json_text(value: Any) -> str:
     return str(value) if isinstance(value, str) else _compact(value)
 
 
+class _Written(str):
+    """A piece of JSON text that is ready."""
+
+    __slots__ = ()
+
+
 def _compact(value: Any) -> str:
-    match value:
-        case NumberText():
-            return str(value)
-        case float() if math.isfinite(value):
-            raise LostNumberTextError
-        case dict():
-            return "{" + ",".join(f"{_compact(k)}:{_compact(v)}" for k, v in value.items()) + "}"
-        case list():
-            return "[" + ",".join(map(_compact, value)) + "]"
-        case _:
-            return json.dumps(value, ensure_ascii=False)
+    # A stack of our own: documents may be nested deeper than Python functions may call each other.
+    pieces: list[str] = []
+    waiting: list[Any] = [value]
+    while waiting:
+        match waiting.pop():
+            case _Written() | NumberText() as text:
+                pieces.append(str(text))
+            case float() as number if math.isfinite(number):
+                raise LostNumberTextError
+            case dict() as members:
+                waiting.append(_Written("}"))
+                for i, (key, member) in enumerate(reversed(members.items())):
+                    waiting += [_COMMA, member] if i else [member]
+                    waiting.append(_Written(json.dumps(key, ensure_ascii=False) + ":"))
+                pieces.append("{")
+            case list() as elements:
+                waiting.append(_Written("]"))
+                for i, element in enumerate(reversed(elements)):
+                    waiting += [_COMMA, element] if i else [element]
+                pieces.append("[")
+            case scalar:
+                pieces.append(json.dumps(scalar, ensure_ascii=False))
+    return "".join(pieces)
+
+
+_COMMA = _Written(",")
 
 
 def _through_text(values: Sequence[Any], target: DataType) -> ParsedColumn:
@@ -220,8 +249,33 @@ def _rows(values: Sequence[Any], target: DataType) -> ParsedColumn:
     return ParsedColumn(pa.StructArray.from_arrays(children, fields=fields, mask=pa.array(missing, pa.bool_())), bad)
 
 
+def nesting(text: bytes) -> int:
+    """How many objects and arrays of a JSON text stand within each other at most; brackets in strings do not count.
+
+    >>> nesting(b'{"a": [[1], "]]]"]}')
+    3
+    """
+    codes = np.frombuffer(_STRING.sub(b"", text), np.uint8) | 0x20  # then [ looks like {, and ] like }
+    steps = (codes == _OPENING).astype(np.int32) - (codes == _CLOSING)
+    return int(np.cumsum(steps).max(initial=0))
+
+
+_OPENING, _CLOSING = ord("{"), ord("}")
+
+
+def _check_nesting(record: bytes) -> None:
+    """Refuse what is nested too deeply, and make room for the rest: Python's own parser needs a level of the stack for each."""
+    if record.count(b"[") + record.count(b"{") <= _SHALLOW or (depth := nesting(record)) <= _SHALLOW:
+        return
+    if depth > MAX_NESTING:
+        raise ValueError(f"nested more than {MAX_NESTING} levels deep")
+    if sys.getrecursionlimit() < _STACK_FRAMES:
+        sys.setrecursionlimit(_STACK_FRAMES)
+
+
 def load_fast(record: bytes) -> Any:
     """A JSON text as Python values; numbers with a fraction become floats. Raises ValueError with the reason."""
+    _check_nesting(record)
     try:
         return orjson.loads(record)
     except orjson.JSONDecodeError:
@@ -230,6 +284,7 @@ def load_fast(record: bytes) -> Any:
 
 def load_exact(record: bytes) -> Any:
     """A JSON text as Python values; numbers with fraction or exponent become `NumberText`. Raises ValueError with the reason."""
+    _check_nesting(record)
     try:
         document = json.loads(record.decode("utf-8"), parse_float=NumberText)
         if _SURROGATE in record.lower():
@@ -239,8 +294,6 @@ def load_exact(record: bytes) -> Any:
         raise ValueError("not JSON text: half of a surrogate pair stands alone") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 text: {error.reason} at byte {error.start}") from None
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
     except json.JSONDecodeError as error:
         what = error.msg.removesuffix(" at")
         raise ValueError(f"not JSON: {what} at character {error.pos + 1}") from None

@@ -17,6 +17,8 @@ from flowrun.operators.aggregation.keys import NullKeyPolicy, apply_null_keys
 from flowrun.operators.windows.assigners import Times
 
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
+LATE_RECORDS_SIDE_OUTPUT = "numLateRecordsSideOutput"
+"""Late rows that a late output got: they are not lost, so they do not count as dropped."""
 NULL_KEY_RECORDS_DROPPED = "numNullKeyRecordsDropped"
 MAX_OUTPUT_ROWS = 64 * 1024
 
@@ -78,10 +80,11 @@ class RowIntake:
 
 
 class LateRows:
-    """Counts late rows and sends them to the late output, if there is one."""
+    """Sends late rows to the late output; drops them if there is none. Counts both, as Flink does, apart."""
 
     def __init__(self, context: OperatorContext, output: Output, tag: OutputTag | None) -> None:
-        self._counter: Counter = context.metrics.counter(LATE_RECORDS_DROPPED)
+        counted = LATE_RECORDS_DROPPED if tag is None else LATE_RECORDS_SIDE_OUTPUT
+        self._counter: Counter = context.metrics.counter(counted)
         self._output = output
         self._tag = tag
 

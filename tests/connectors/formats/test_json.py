@@ -345,3 +345,23 @@ def test_tiny_numbers_are_told_from_other_text() -> None:
         assert tiny('{"v":[1,' + number + ' ,2],"w":1}')
     for other in ("1e-19", "1e20", '"12345675e-42ab-4bcd"', '"e-22"', '"x1e-22"', '"2e-22-2024"'):
         assert not tiny('{"v":' + other + "}")
+
+
+@pytest.mark.parametrize("schema", [Schema.of(a=BIGINT), Schema.of(a=BIGINT, x=STRING)], ids=["ignored", "read"])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"k":', "}")], ids=["arrays", "objects"])
+def test_records_are_read_down_to_1000_levels_and_bad_below(schema: Schema, opening: str, closing: str) -> None:
+    for levels in (100, 300, 600, 998, 999, 1000, 1500, 200_000):
+        nested = opening * levels + "1.50" + closing * levels
+        found, bad = one(schema, '{"a": 1}', f'{{"a": 2, "x": {nested}}}', '{"a": "3"}')
+        if levels < 1000:
+            assert [row[0] for row in found] == [1, 2, 3], levels
+            assert not bad
+            assert len(schema.fields) == 1 or found[1][1] == nested
+        else:
+            assert [row[0] for row in found] == [1, 3], levels
+            assert bad == [(1, "nested more than 1000 levels deep")]
+
+
+def test_brackets_in_strings_nest_nothing() -> None:
+    text = "[{" * 3000 + '\\" ['
+    assert one(Schema.of(x=STRING), f'{{"x": "{text}"}}') == ([("[{" * 3000 + '" [',)], [])

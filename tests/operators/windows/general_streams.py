@@ -110,5 +110,5 @@ def driven(factory: OperatorFactory, events: Sequence[Any], cuts: int) -> Driven
         take("fired")
     push_cut(harness, waiting, cuts)
     take("rows")
-    done.dropped = harness.metrics.count("numLateRecordsDropped")
+    done.dropped = sum(harness.metrics.count(name) for name in ("numLateRecordsDropped", "numLateRecordsSideOutput"))
     return done

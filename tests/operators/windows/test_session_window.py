@@ -53,7 +53,7 @@ def test_sessions_are_what_flink_gives_row_by_row(
     assert by_window(log, len(keys)) == by_window(oracle_log(oracle, events), len(keys))
     assert_ordered(log, len(keys))
     assert harness.late == oracle.late
-    assert harness.metrics.count("numLateRecordsDropped") == len(oracle.late)
+    assert harness.metrics.count("numLateRecordsSideOutput") == len(oracle.late)
 
 
 @FEW

@@ -56,7 +56,7 @@ def test_each_late_row_within_the_allowed_lateness_updates_the_result() -> None:
     harness.watermark(14)
     push(harness, ("a", 1000, 5))
     assert harness.side_rows(LATE) == [("a", 1, 1000, "x", True)]
-    assert harness.metrics.count("numLateRecordsDropped") == 1
+    assert harness.metrics.count("numLateRecordsSideOutput") == 1
 
 
 def test_more_late_rows_than_a_block_still_come_one_by_one() -> None:
