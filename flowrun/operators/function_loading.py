@@ -96,7 +96,7 @@ def _import(module_name: str, reference: str, search_path: Sequence[str]) -> Mod
     finally:
         sys.path[:] = saved
         _loaded_from_search_path.update(
-            name for name in sys.modules.keys() - before if "." not in name and _is_from(sys.modules[name], folders)
+            name for name in sys.modules.keys() - before if "." not in name and is_from(sys.modules[name], folders)
         )
 
 
@@ -113,13 +113,19 @@ def _look_into_folders_again() -> None:
             finder.invalidate_caches()
 
 
-def _is_from(module: ModuleType, folders: list[str]) -> bool:
-    """Whether a top-level module lies directly in one of the folders."""
-    places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+def is_from(module: ModuleType, folders: Sequence[str]) -> bool:
+    """Whether a top-level module or package lies directly in one of the folders."""
+    places = list(getattr(module, "__path__", ())) or [getattr(module, "__file__", None) or ""]
     parents = {Path(place).parent for place in places if place}
-    if hasattr(module, "__path__"):
-        parents |= {parent.parent for parent in parents}
     return any(Path(folder) in parents for folder in folders)
+
+
+def taken_by(top: str, folders: Sequence[str]) -> str | None:
+    """The file (or `built in`) of a loaded module of this name that is not from the folders and stays loaded; None: there is none."""
+    loaded = sys.modules.get(top)
+    if loaded is None or top in _loaded_from_search_path or is_from(loaded, folders):
+        return None
+    return getattr(loaded, "__file__", None) or "built in"
 
 
 def _forget_other_origins(folders: list[str]) -> None:
@@ -128,7 +134,7 @@ def _forget_other_origins(folders: list[str]) -> None:
         if top not in sys.modules:
             continue
         spec = importlib.machinery.PathFinder.find_spec(top, folders)
-        if spec is not None and not _is_from(sys.modules[top], folders):
+        if spec is not None and not is_from(sys.modules[top], folders):
             for name in [n for n in sys.modules if n == top or n.startswith(f"{top}.")]:
                 del sys.modules[name]
 

@@ -115,6 +115,8 @@ def test_wrong_text_is_refused_before_anything_runs(flowrun: Command, case: Case
         ("window: {type: tumbling, size: 1 parsec}\n    aggregate: [COUNT(*) AS n]", ["10s"]),
         ("window: {type: tumbing, size: 1m}\n    aggregate: [COUNT(*) AS n]", ["did you mean 'tumbling'?"]),
         ("map: {function: 'nowhere:f', schema: {x: INT}}", ["nowhere"]),
+        ("map: {function: 'os:system'}", ["'os' is a module of Python itself"]),
+        ("map: builtins:eval", ["'builtins' is a module of Python itself"]),
         ("colour: red", ["colour"]),
     ],
 )

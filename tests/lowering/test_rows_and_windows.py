@@ -111,7 +111,7 @@ def test_unnested_collections(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["numbers", "repeated"])
 def test_table_functions(tmp_path: Path, name: str) -> None:
-    function = f"CREATE FUNCTION f AS 'tests.operators.rows.functions.{name}' LANGUAGE PYTHON;"
+    function = f"SET 'flowrun.functions' = 'tests'; CREATE FUNCTION f AS 'tests.operators.rows.functions.{name}' LANGUAGE PYTHON;"
     values = "(VALUES (1, 2), (2, 0)) AS t(i, size)"
     query = f"SELECT i, n FROM {values} LEFT JOIN LATERAL TABLE(f(CAST(size AS BIGINT))) AS u(n) ON TRUE"
     assert run(tmp_path, function, "i INT, n BIGINT", query) == [(1, 0), (1, 1), (2, None)]

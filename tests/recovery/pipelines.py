@@ -14,6 +14,7 @@ KEYS = 20
 HEAD = """
 name: {name}
 settings:
+  functions: [tests]
   batch_rows: 64
   parallelism: {parallelism}
   max_parallelism: 12

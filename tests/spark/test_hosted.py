@@ -47,6 +47,7 @@ RATES = Table(
 CLOCKED = Table("clocked", "k STRING, v INT, now AS PROCTIME()", [("a", 1), ("b", 2), ("a", None), (None, 4), ("z", 5)])
 NAMES = """
 CREATE TABLE names (k STRING, name STRING) WITH ('connector'='filesystem', 'path'='{path}', 'format'='json');
+SET 'flowrun.functions' = 'tests';
 CREATE FUNCTION letters AS 'tests.spark.hosted_functions.letters' LANGUAGE PYTHON;
 """
 
@@ -90,6 +91,7 @@ QUERIES = {
 
 PROCESS = """
 name: buckets
+settings: {functions: [tests]}
 sources:
   events:
     connector: memory
@@ -173,6 +175,7 @@ def test_rows_that_an_order_does_not_tell_apart_come_as_they_arrived(quick: Spar
 
 BRANCHES = """
 name: branches
+settings: {functions: [tests]}
 sources:
   events:
     connector: memory
@@ -197,6 +200,7 @@ sinks:
 
 CHAIN = """
 name: chain
+settings: {functions: [tests]}
 sources:
   events:
     connector: memory

@@ -223,7 +223,7 @@ def test_backfill_and_resumed_stream_are_one_stream(spark: SparkSession, tmp_pat
 
 PROCESS = """
 name: buckets
-settings: {max_parallelism: 12, batch_rows: 20}
+settings: {max_parallelism: 12, batch_rows: 20, functions: [tests]}
 sources:
   orders:
     connector: filesystem

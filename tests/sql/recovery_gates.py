@@ -10,7 +10,7 @@ from tests.recovery.gates import Gate
 
 GATES = {name: Gate() for name in "abc"}
 RESULTS = Gate()
-FUNCTIONS = "".join(
+FUNCTIONS = "SET 'flowrun.functions' = 'tests';\n" + "".join(
     f"CREATE FUNCTION gate_{name} AS 'tests.sql.recovery_gates.gate_{name}' LANGUAGE PYTHON;\n"
     for name in (*GATES, "results")
 )

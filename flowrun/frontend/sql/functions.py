@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 from flowrun.api.user_functions import Callee, FunctionDeclaration, annotated_types, declaration_of
@@ -14,6 +13,7 @@ from flowrun.frontend.sql.script_problems import problem
 from flowrun.frontend.sql.statements import CreateFunction
 from flowrun.frontend.sql.syntax import Span
 from flowrun.operators.function_loading import load_attribute
+from flowrun.operators.function_scope import FunctionScope
 from flowrun.operators.user_functions import can_retract, load_aggregate
 
 _KNOWN_JAVA = {"com.github.nexmark.flink.udf.CountChar": "flowrun.connectors.nexmark_functions:count_char"}
@@ -26,23 +26,25 @@ _KINDS = {
 _AGGREGATE_METHODS = ("create_accumulator", "accumulate", "get_value")
 
 
-def user_function(statement: CreateFunction, search_path: Sequence[str]) -> UserFunction:
+def user_function(statement: CreateFunction, scope: FunctionScope) -> UserFunction:
     """The function that the statement names.
 
     Args:
         statement: CREATE FUNCTION.
-        search_path: folders that are looked into before Python's own path.
+        scope: where it may come from.
 
     Raises:
-        ExpressionError: it cannot be loaded, is in another language, or its types are not known; marks the place in the script.
+        ExpressionError: it comes from elsewhere, cannot be loaded, is in another language, or its types are not known; marks the
+            place in the script.
     """
     reference = _reference(statement)
     try:
-        target = load_attribute(reference, search_path)
+        built_in = statement.reference.strip() in _KNOWN_JAVA
+        target = load_attribute(reference, scope.folders) if built_in else scope.load(reference)
     except PipelineError as error:
         found = error.diagnostics[0]
         raise problem(found.message, statement.reference_span, found.hint) from error
-    return _Reading(statement, reference, target, tuple(search_path)).function()
+    return _Reading(statement, reference, target, scope.folders).function()
 
 
 def _reference(statement: CreateFunction) -> str:

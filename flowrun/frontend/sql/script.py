@@ -51,6 +51,7 @@ from flowrun.frontend.sql.statements import (
 )
 from flowrun.frontend.sql.syntax import Name
 from flowrun.frontend.sql.tables import DeclaredTable, ScriptTables
+from flowrun.operators.function_scope import FunctionScope
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Calc, NodeHints, Plan, Settings, Sink
 from flowrun.plan.tables import TableRole
@@ -104,7 +105,7 @@ class _Script:
         self._script = script
         self._overrides = overrides
         self._diagnostics = diagnostics
-        self._search_path = (str(folder.resolve()),)
+        self._folders = (str(folder.resolve()),)
         self._catalog = Catalog()
         self._expressions = ColumnExpressions(self._catalog)
         self._tables = ScriptTables(script, self._catalog, diagnostics, self._expressions.bind, overrides.tables)
@@ -268,8 +269,12 @@ class _Script:
                 statement.name[-1].span,
                 "DROP FUNCTION it before",
             )
-        self._catalog.functions[name] = user_function(statement, self._search_path)
+        self._catalog.functions[name] = user_function(statement, self._function_scope())
         self._poisoned.discard(name)
+
+    def _function_scope(self) -> FunctionScope:
+        """Where functions may come from, by the settings as they are now."""
+        return FunctionScope(self._folders, self._settings.packages(self._overrides.settings))
 
     def _drop(self, statement: Drop) -> None:
         name = self._local(statement.name)

@@ -20,9 +20,11 @@ from flowrun.frontend.yaml.document import SETTINGS
 from flowrun.frontend.yaml.nodes import ScalarStyle, YamlEntry, YamlMapping, YamlNode, YamlScalar
 from flowrun.frontend.yaml.settings import read_settings
 from flowrun.frontend.yaml.spec import RecordSpec, RecordValue, VariantValue
+from flowrun.operators.function_scope import listed_packages
 from flowrun.plan.nodes import Settings
 
 OWN_PREFIX = "flowrun."
+FUNCTIONS = "functions"
 NAME = "pipeline.name"
 IDLE_TIMEOUT = "table.exec.source.idle-timeout"
 TIME_ZONE = "table.local-time-zone"
@@ -160,6 +162,12 @@ class ScriptSettings:
         """The value of a duration; None: not set, or 0."""
         text = self.text(key)
         return None if text is None else flink_duration_ms(text) or None
+
+    def packages(self, overrides: Iterable[str]) -> tuple[str, ...]:
+        """The packages whose functions may be named, as the setting is now; overrides (`settings.path=value`) win."""
+        given = [text.partition("=") for text in overrides]
+        texts = [value.strip("[] ") for key, _, value in given if key.strip() == f"settings.{FUNCTIONS}"]
+        return listed_packages(texts[-1:] or filter(None, [self.text(OWN_PREFIX + FUNCTIONS)]))
 
     def _check_special(self, option: OptionSyntax) -> None:
         if option.key == IDLE_TIMEOUT:

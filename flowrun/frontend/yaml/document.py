@@ -106,6 +106,13 @@ SETTINGS = RecordSpec(
             "How long updating steps (aggregates without window, joins, top-N, …) keep the state of a key that gets no rows; 0: for ever.",
             default="0",
         ),
+        KeySpec(
+            "functions",
+            ListValue(TextValue("a package")),
+            "Installed packages, `company` or `company.functions`, whose Python functions the pipeline may name beside those of modules "
+            "in its own folder.",
+            default="none",
+        ),
         KeySpec("checkpoint", RecordValue(CHECKPOINT), "Checkpoints.", default="none are taken"),
         KeySpec("restart", RESTART, "What happens after a failure.", default="exponential with checkpoints, else none"),
     ),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from flowrun.errors import ExpressionError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.catalog import UserFunction
@@ -12,14 +10,15 @@ from flowrun.frontend.sql.statements import CreateFunction
 from flowrun.frontend.sql.syntax import Name
 from flowrun.frontend.yaml.nodes import YamlScalar
 from flowrun.frontend.yaml.spec import Section
+from flowrun.operators.function_scope import FunctionScope
 
 
-def read_functions(document: Section, folder: Path, diagnostics: Diagnostics) -> dict[str, UserFunction]:
+def read_functions(document: Section, scope: FunctionScope, diagnostics: Diagnostics) -> dict[str, UserFunction]:
     """The functions by name in upper case; those that are wrong are reported and left out.
 
     Args:
         document: the whole.
-        folder: modules are looked up from here.
+        scope: where they may come from.
         diagnostics: receives every problem.
     """
     found: dict[str, UserFunction] = {}
@@ -32,7 +31,7 @@ def read_functions(document: Section, folder: Path, diagnostics: Diagnostics) ->
             continue
         statement = CreateFunction((Name(name, (0, 0)),), named.value.text, (0, 0), "PYTHON", (0, 0))
         try:
-            found[name.upper()] = user_function(statement, (str(folder.resolve()),))
+            found[name.upper()] = user_function(statement, scope)
         except ExpressionError as error:
             diagnostics.error(error.message, named.value.location, hint=error.hint)
     return found

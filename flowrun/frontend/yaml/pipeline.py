@@ -23,12 +23,13 @@ from flowrun.frontend.yaml.python_functions import PythonReader
 from flowrun.frontend.yaml.queries import QueryReader
 from flowrun.frontend.yaml.reader import read_yaml
 from flowrun.frontend.yaml.relational_parts import RelationalParts
-from flowrun.frontend.yaml.settings import read_settings
+from flowrun.frontend.yaml.settings import named_packages, read_settings
 from flowrun.frontend.yaml.sinks import SinkReader
 from flowrun.frontend.yaml.sources import SourceReader
 from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.steps import StepReader
 from flowrun.frontend.yaml.tables import TableReader
+from flowrun.operators.function_scope import FunctionScope
 from flowrun.plan.nodes import Plan, PlanNode, Sink
 
 
@@ -81,9 +82,10 @@ class _Builder:
         self._sources = SourceReader(diagnostics, expressions, tables)
         self._sinks = SinkReader(diagnostics, tables)
         aggregations = AggregationReader(diagnostics, expressions)
-        queries = QueryReader(diagnostics, read_functions(document, folder, diagnostics))
+        scope = FunctionScope((str(folder.resolve()),), named_packages(document.section("settings")))
+        queries = QueryReader(diagnostics, read_functions(document, scope, diagnostics))
         relational = RelationalParts(diagnostics, queries, expressions, aggregations)
-        functions = PythonReader(diagnostics, folder)
+        functions = PythonReader(diagnostics, scope)
         self._steps = StepReader(diagnostics, expressions, aggregations, functions, relational)
 
     def plan(self, source: SourceText) -> Plan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import cast
 
 from flowrun.core.schema import Schema
@@ -13,16 +12,18 @@ from flowrun.frontend.yaml.columns import read_schema
 from flowrun.frontend.yaml.nodes import YamlScalar
 from flowrun.frontend.yaml.spec import Named, Section
 from flowrun.operators.function_loading import load_function
+from flowrun.operators.function_scope import FunctionScope
 from flowrun.operators.process.loading import FunctionRecipe, load_process_function
 from flowrun.plan.nodes import NodeHints, NullKeys, PlanNode, Process, PythonMap
 
 
 class PythonReader:
-    """Turns `map`, `flat_map` and `process` into nodes, reporting what is wrong. Functions are imported from the document's folder."""
+    """Turns `map`, `flat_map` and `process` into nodes, reporting what is wrong. `scope` says where functions may come from."""
 
-    def __init__(self, diagnostics: Diagnostics, folder: Path) -> None:
+    def __init__(self, diagnostics: Diagnostics, scope: FunctionScope) -> None:
         self._diagnostics = diagnostics
-        self._search_path = (str(folder.resolve()),)
+        self._scope = scope
+        self._search_path = scope.folders
 
     def read(self, step: Section, key: str, node: PlanNode | None, hints: NodeHints) -> PlanNode | None:
         """The node that calls the function; None if its columns are not known, which is reported.
@@ -109,6 +110,7 @@ class PythonReader:
     def _report(self, function: YamlScalar, load: Callable[[], object]) -> None:
         """Load a function; what is wrong with it is reported where it is named."""
         try:
+            self._scope.load(function.text)
             load()
         except PipelineError as error:
             for problem in error.diagnostics:

@@ -7,6 +7,7 @@ from typing import TypeVar
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.yaml.recovery import read_checkpoint, read_restart
 from flowrun.frontend.yaml.spec import Section
+from flowrun.operators.function_scope import listed_packages, package_problem
 from flowrun.plan.nodes import Settings
 
 T = TypeVar("T")
@@ -24,6 +25,7 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
             f"'max_parallelism' ({max_parallelism}) is less than 'parallelism' ({parallelism})",
             section.value_at("max_parallelism"),
         )
+    _check_packages(section, diagnostics)
     mode = section.text("mode") or default.mode
     return Settings(
         parallelism=parallelism,
@@ -41,6 +43,18 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         checkpoint=read_checkpoint(section.section("checkpoint"), diagnostics),
         restart=read_restart(section.section("restart"), diagnostics),
     )
+
+
+def named_packages(section: Section | None) -> tuple[str, ...]:
+    """The packages whose functions the pipeline may name; `read_settings` reports what can be none."""
+    return () if section is None else listed_packages(s.text for s in section.scalars("functions"))
+
+
+def _check_packages(section: Section, diagnostics: Diagnostics) -> None:
+    for scalar in section.scalars("functions"):
+        for wrong in filter(None, map(package_problem, listed_packages([scalar.text]))):
+            hint = "name an installed package, or write a function of your own in a module beside the pipeline"
+            diagnostics.error(wrong, scalar.location, hint=hint)
 
 
 def _or(value: T | None, default: T) -> T:

@@ -127,6 +127,17 @@ def test_the_java_function_of_published_queries_is_built_in(folder: Path) -> Non
     [
         ("CREATE FUNCTION f AS 'a.b.C' LANGUAGE JAVA", "functions in JAVA cannot be called", "LANGUAGE PYTHON"),
         ("CREATE FUNCTION f AS 'a.b.C'", "this is a function in Java", "LANGUAGE PYTHON"),
+        ("CREATE FUNCTION f AS 'os.system' LANGUAGE PYTHON", "'os' is a module of Python itself", "of your own"),
+        (
+            "CREATE FUNCTION f AS 'subprocess:Popen' LANGUAGE PYTHON",
+            "'subprocess' is a module of Python",
+            "of your own",
+        ),
+        (
+            "SET 'flowrun.functions' = 'pyarrow'; CREATE FUNCTION f AS 'numpy.sqrt' LANGUAGE PYTHON",
+            "no package",
+            "numpy",
+        ),
         ("CREATE FUNCTION f AS 'clean' LANGUAGE PYTHON", "'clean' names no module", "my_functions.clean"),
         ("CREATE FUNCTION f AS 'nowhere.clean' LANGUAGE PYTHON", "there is no module 'nowhere'", "beside the pipeline"),
         (create("f", "maks"), "has no 'maks'", "did you mean 'mask'"),

@@ -330,7 +330,7 @@ def test_files_that_cannot_be_pipelines(
 VALID = (
     SOURCES
     + """
-settings: {parallelism: 2, restart: {strategy: none}}
+settings: {parallelism: 2, restart: {strategy: none}, functions: pyarrow}
 x-w: &w {type: session, gap: 10s, late_output: late}
 steps:
   a: {from: orders, filter: "amount > ${LIMIT:-5} AND user LIKE 'u%'", select: ["*", "amount * 2 AS twice"]}
@@ -341,7 +341,7 @@ steps:
   f: {from: orders, key_by: user, deduplicate: {keep: last}, top_n: {partition_by: user, order_by: [amount DESC], n: 2, rank: place}}
   g: {from: orders, window: {type: tumbling, size: 1m}, over: ["SUM(amount) OVER (PARTITION BY user ORDER BY ts) AS total"], order_by: ts}
   h: {from: orders, match_recognize: "PARTITION BY user ORDER BY ts MEASURES A.id AS i PATTERN (A B+ C) DEFINE B AS B.amount > A.amount"}
-  s: {from: b, map: "math:sqrt", null_keys: drop}
+  s: {from: b, map: "pyarrow.compute:utf8_upper", null_keys: drop}
 """.replace(", null_keys: drop", "")
     + SINK
     + "  late: {from: late, connector: print, standard-error: true, schema: {user: STRING}}\n"
