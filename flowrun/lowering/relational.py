@@ -9,6 +9,7 @@ from typing import TypeAlias
 from flowrun.errors import InternalError
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering.inputs import Inputs
+from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import (
@@ -54,6 +55,8 @@ _LOWERINGS: dict[type[PlanNode], str] = {
     TemporalJoin: "time_joins:lower_temporal_join",
     LookupJoin: "time_joins:lower_lookup_join",
     MatchRecognize: "matching:lower_match",
+    ToChangelog: "changelogs:lower_to_changelog",
+    FromChangelog: "changelogs:lower_from_changelog",
 }
 
 

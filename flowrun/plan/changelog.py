@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 
 from flowrun.api.changelog import ChangelogMode, ChangesTaken, changes_taken_by, mode_of_source
 from flowrun.api.source import Source
+from flowrun.core.elements import RowKind
 from flowrun.core.record import record
 from flowrun.errors import Diagnostic, OptionError
+from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
@@ -48,7 +50,17 @@ __all__ = ["ChangelogMode", "changelog_modes", "check_changelogs", "sink_mode"]
 Modes = Mapping[int, ChangelogMode]
 """By `id` of the node."""
 
-_FINAL = (WindowAggregate, WindowJoin, WindowRank, IntervalJoin, TemporalSort, TemporalJoin, MatchRecognize, Values)
+_FINAL = (
+    WindowAggregate,
+    WindowJoin,
+    WindowRank,
+    IntervalJoin,
+    TemporalSort,
+    TemporalJoin,
+    MatchRecognize,
+    Values,
+    ToChangelog,
+)
 """Nodes that insert and never change what they sent."""
 
 _WINDOWS = "a window (TUMBLE, HOP, CUMULATE, SESSION), whose results are final"
@@ -98,6 +110,9 @@ def node_mode(node: PlanNode, inputs: Iterable[ChangelogMode]) -> ChangelogMode:
             if worst is not ChangelogMode.APPEND:
                 return ChangelogMode.RETRACT
             return ChangelogMode.APPEND if node.keep is Keep.FIRST else ChangelogMode.UPDATE
+        case FromChangelog():
+            only_inserts = all(kind == RowKind.INSERT for _, kind in node.codes)
+            return ChangelogMode.APPEND if only_inserts else ChangelogMode.RETRACT
         case _ if isinstance(node, _FINAL):
             return ChangelogMode.APPEND
         case _:
@@ -182,6 +197,7 @@ _APPEND_ONLY: dict[type[PlanNode], _AppendOnly] = {
         "the left side of FOR SYSTEM_TIME AS OF", hint="use a regular join, which keeps its results up to date"
     ),
     MatchRecognize: _AppendOnly("MATCH_RECOGNIZE", hint="match before the rows are aggregated or joined"),
+    FromChangelog: _AppendOnly("FROM_CHANGELOG", hint="read the table as it is: it changes already"),
     Deduplicate: _AppendOnly("deduplication by a time attribute", hint="rank by another column with ROW_NUMBER()"),
 }
 
@@ -231,6 +247,8 @@ def describe(node: PlanNode) -> str:
             return (f"GROUP BY {keys}" if node.aggregates else f"DISTINCT {keys}") + named
         case Join():
             return f"a {node.kind.name} JOIN{named}"
+        case FromChangelog():
+            return f"FROM_CHANGELOG{named}"
         case Rank(partition=()):
             return f"ORDER BY … LIMIT or a top-N over all rows{named}"
         case Rank():

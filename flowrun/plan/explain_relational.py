@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flowrun.core.elements import RowKind
 from flowrun.core.schema import Schema
 from flowrun.core.units import format_duration
+from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.matching import AfterMatch, MatchRecognize, PatternVariable
 from flowrun.plan.nodes import PlanNode
@@ -78,6 +80,11 @@ def _rows(node: PlanNode) -> Details | None:
             return {"time": node.input.schema.names[node.column]}
         case Expand():
             return {"sets": [f"({', '.join(map(str, p))})" for p in node.projections]}
+        case ToChangelog():
+            return {"operation": node.schema.names[-1], "codes": _codes(node), **_together(node)}
+        case FromChangelog():
+            operation = {"operation": node.input.schema.names[node.operation], "codes": _codes(node)}
+            return {**operation, **({"others": "skip"} if node.skip else {}), **_together(node)}
         case Unnest():
             marks = [m for m, on in (("outer", node.outer), ("ordinality", node.ordinality)) if on]
             return {"collection": node.input.schema.names[node.collection], **({"with": marks} if marks else {})}
@@ -86,6 +93,14 @@ def _rows(node: PlanNode) -> Details | None:
             return {"function": call, **({"with": ["outer"]} if node.outer else {})}
         case _:
             return None
+
+
+def _codes(node: ToChangelog | FromChangelog) -> list[str]:
+    return [f"'{text}' {RowKind(kind).symbol}" for text, kind in node.codes]
+
+
+def _together(node: ToChangelog | FromChangelog) -> Details:
+    return {"keys": _names(node.input.schema, node.keys)} if node.keys else {}
 
 
 def _join(node: Join | WindowJoin | IntervalJoin | TemporalJoin | LookupJoin) -> Details:

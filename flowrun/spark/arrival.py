@@ -7,6 +7,7 @@ number their rows, which costs a column in every shuffle and keeps filters from 
 from __future__ import annotations
 
 from flowrun.functions.registry import aggregate
+from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
@@ -48,6 +49,8 @@ _PASSING = (
     WindowTableFunction,
     TemporalSort,
     OverAggregate,
+    ToChangelog,
+    FromChangelog,
 )
 """Nodes whose rows have an order of arrival because those that they come from have one."""
 _ORDERED = (Rank, Deduplicate, WindowRank, OverAggregate, MatchRecognize, Process)

@@ -15,6 +15,7 @@ from flowrun.api.changelog import ChangelogMode
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.plan.changelog import node_mode
+from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
@@ -76,6 +77,8 @@ _SAME = (
     WindowTableFunction,
     LookupJoin,
     TemporalSort,
+    ToChangelog,
+    FromChangelog,
 )
 """Nodes whose rows have the event time of the row that they come from."""
 _WITHOUT_BOUND = (GroupAggregate, Join, Rank, Process)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from flowrun.core.clock import ManualClock
 from flowrun.core.record import record
 from flowrun.functions.current_time import use_clock
+from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
@@ -93,6 +94,8 @@ NATIVE: Mapping[type[PlanNode], str] = {
     IntervalJoin: "native.joins:translate_interval_join",
     TemporalJoin: "native.temporal:translate_temporal_join",
     LookupJoin: "native.lookup:translate_lookup_join",
+    ToChangelog: "native.changelogs:translate_to_changelog",
+    FromChangelog: "native.changelogs:translate_from_changelog",
 }
 HOSTED: Mapping[type[PlanNode], str] = {
     PythonMap: "a Python function",

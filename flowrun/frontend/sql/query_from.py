@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.match_recognize import bind_match
+from flowrun.frontend.sql.query_changelog import changelog_relation, is_changelog_function
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_hints import Lifetimes
 from flowrun.frontend.sql.query_joins import JoinBinder
@@ -81,6 +82,8 @@ class FromBinder:
                 return self._joined(table)
             case FunctionTable() if is_window_function(table.name.text):
                 return self._windowed(table)
+            case FunctionTable() if is_changelog_function(table.name.text):
+                return changelog_relation(self, table)
             case FunctionTable() | UnnestTable():
                 one = Relation(self.binder.nodes.one_row(table.span), ())
                 return LateralTables(self).appended(one, table)
@@ -172,10 +175,7 @@ class FromBinder:
     def _joined(self, table: JoinTable) -> Relation:
         right, _, _ = without_alias(table.right)
         joins = JoinBinder(self)
-        lateral = isinstance(right, UnnestTable) or (
-            isinstance(right, FunctionTable) and not is_window_function(right.name.text)
-        )
-        if lateral:
+        if isinstance(right, UnnestTable) or (isinstance(right, FunctionTable) and not _takes_tables(right.name.text)):
             return LateralTables(self).joined(self.relation(table.left), table)
         if isinstance(right, DerivedTable) and right.lateral:
             return LateralTables(self).query(self.relation(table.left), table)
@@ -193,6 +193,10 @@ class FromBinder:
             [partial(self.relation, table.left), partial(self.relation, table.right)]
         )
         return joins.regular(left_side, right_side, table)
+
+
+def _takes_tables(function: str) -> bool:
+    return is_window_function(function) or is_changelog_function(function)
 
 
 def plain(bound: Bound, alias: str | None) -> Relation:

@@ -12,6 +12,7 @@ from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.query_nodes import NodeMaker, fail
 from flowrun.frontend.sql.query_relations import Relation
+from flowrun.frontend.sql.query_table_arguments import partition_columns
 from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, Span, TableArgument
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants
@@ -120,21 +121,13 @@ def windowed(nodes: NodeMaker, table: FunctionTable, relation: Relation, binder:
 def _partition(name: str, data: TableArgument, binder: QueryExpressionBinder) -> tuple[int, ...]:
     if data.order:
         raise fail(f"{name} takes no ORDER BY", data.order[0].span, "windows follow the order of the time column")
-    if not data.partition:
-        return ()
-    if name != "SESSION":
+    if data.partition and name != "SESSION":
         raise fail(
             f"{name} takes no PARTITION BY: its windows are the same for all keys",
             span_of(data.partition[0]),
             "leave it out, and group by the columns",
         )
-    keys = []
-    for node in data.partition:
-        bound = binder.bind(node)
-        if not isinstance(bound, ColumnRef):
-            raise fail("PARTITION BY of SESSION takes columns", span_of(node), "compute the key in a subquery or view")
-        keys.append(bound.index)
-    return tuple(dict.fromkeys(keys))
+    return partition_columns(name, data, binder)
 
 
 def _spec(name: str, lengths: Mapping[str, int], span: Span) -> WindowSpec:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from flowrun.connectors.formats.registry import format_named, format_names
 from flowrun.connectors.reference import option_table
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.types import DataType
+from flowrun.frontend.sql.query_changelog import CHANGELOG_USAGE
 from flowrun.frontend.sql.query_over import OVER_FUNCTIONS
 from flowrun.frontend.sql.query_windows import GROUP_WINDOW_USAGE, WINDOW_USAGE
 from flowrun.frontend.sql.settings import HELD_ANYWAY, IDLE_TIMEOUT, KEYS, NAME, OWN_PREFIX, TIME_ZONE, own_settings
@@ -112,6 +113,7 @@ def reference_markdown() -> str:
                 ("function", "usage"),
                 _usages(GROUP_WINDOW_USAGE),
             ),
+            _section("Changes as rows", "In `FROM`.", ("function", "usage"), _usages(CHANGELOG_USAGE)),
             _section(
                 "Functions only with OVER",
                 "Besides these every aggregate can stand before OVER.",
@@ -143,7 +145,7 @@ def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _usages(usage: dict[str, str]) -> Iterable[tuple[str, str]]:
+def _usages(usage: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     for name, text in usage.items():
         written, _, note = text.partition(" – ")
         yield f"`{name}`", f"`{written}`" + (f": {note}" if note else "")

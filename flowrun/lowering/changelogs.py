@@ -1,0 +1,36 @@
+# ruff: noqa: ARG001 - all lowerings have one signature
+"""Lowering of TO_CHANGELOG and FROM_CHANGELOG."""
+
+from __future__ import annotations
+
+from flowrun.api.operator import OperatorFactory
+from flowrun.graph.transformation import OneInputTransformation, Transformation
+from flowrun.lowering.inputs import Inputs
+from flowrun.lowering.keyed import by_key
+from flowrun.lowering.lowering import with_hints
+from flowrun.operators.rows.changelogs import FromChangelogFactory, ToChangelogFactory
+from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
+from flowrun.plan.nodes import PlanNode, Settings
+
+
+def lower_to_changelog(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
+    """Changes as inserts, behind a shuffle if there are keys."""
+    assert isinstance(node, ToChangelog)
+    return _one_input(node, ToChangelogFactory(node.schema, node.codes), inputs.only, node.keys)
+
+
+def lower_from_changelog(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
+    """Rows as changes, behind a shuffle if there are keys."""
+    assert isinstance(node, FromChangelog)
+    name = node.hints.name or "changes"
+    factory = FromChangelogFactory(node.schema, node.operation, node.codes, node.skip, name)
+    return _one_input(node, factory, inputs.only, node.keys)
+
+
+def _one_input(
+    node: PlanNode, factory: OperatorFactory, source: Transformation, keys: tuple[int, ...]
+) -> Transformation:
+    name = node.hints.name or type(node).__name__
+    shuffled = by_key(source, keys, name)
+    made = OneInputTransformation(name=name, schema=node.schema, factory=factory, input=shuffled)
+    return with_hints(made, node.hints)

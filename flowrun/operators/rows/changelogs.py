@@ -1,0 +1,134 @@
+"""Changes as rows that are inserted, and back: the operators of TO_CHANGELOG and FROM_CHANGELOG."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.api.operator import ChainingStrategy
+from flowrun.core.elements import RecordBatch, RowKind
+from flowrun.core.record import record
+from flowrun.core.schema import Schema
+from flowrun.errors import DataError
+from flowrun.operators.base import AbstractOperator
+from flowrun.operators.data_errors import describe_row
+
+_ARROW_INT8 = pa.int8()
+
+
+@record
+class ToChangelogFactory:
+    """Makes operators that send every change as an insert, with the text of its kind in a column behind the others.
+
+    Attributes:
+        schema: of the rows that are sent.
+        codes: the text of each kind; changes of other kinds are dropped.
+    """
+
+    schema: Schema
+    codes: tuple[tuple[str, int], ...]
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """Joins any chain."""
+        return ChainingStrategy.ALWAYS
+
+    def create(self) -> _ToChangelog:
+        """A new operator."""
+        return _ToChangelog(self)
+
+
+class _ToChangelog(AbstractOperator):
+    def __init__(self, factory: ToChangelogFactory) -> None:
+        texts = {kind: text for text, kind in factory.codes}
+        self._texts = pa.array([texts.get(kind) for kind in RowKind], pa.string())
+        self._schema = factory.schema.arrow
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Send the changes that have a text."""
+        kinds = batch.row_kinds
+        if kinds is None:
+            kinds = pa.repeat(pa.scalar(int(RowKind.INSERT), _ARROW_INT8), batch.num_rows)
+        texts = self._texts.take(kinds)
+        columns = pa.RecordBatch.from_arrays([*batch.columns.columns, texts], schema=self._schema)
+        sent = RecordBatch(columns, batch.timestamps)
+        self.output.emit(sent.take(pc.indices_nonzero(texts.is_valid())) if texts.null_count else sent)
+
+
+@record
+class FromChangelogFactory:
+    """Makes operators that send every row as the change that the text in one of its columns says.
+
+    Two rows that stand side by side and are an update's before and after stay a pair; the halves of an update that come apart are sent
+    as a delete and an insert, as nothing downstream may see half an update.
+
+    Attributes:
+        schema: of the rows that are sent.
+        operation: position of the column with the text.
+        codes: the kind that each text stands for.
+        skip: whether rows with another text, or NULL, are left out; else they fail the job.
+        name: of the step, for messages.
+    """
+
+    schema: Schema
+    operation: int
+    codes: tuple[tuple[str, int], ...]
+    skip: bool
+    name: str
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """Joins any chain."""
+        return ChainingStrategy.ALWAYS
+
+    def create(self) -> _FromChangelog:
+        """A new operator."""
+        return _FromChangelog(self)
+
+
+class _FromChangelog(AbstractOperator):
+    def __init__(self, factory: FromChangelogFactory) -> None:
+        self._factory = factory
+        self._known = pa.array([text for text, _ in factory.codes], pa.string())
+        self._kinds = np.array([kind for _, kind in factory.codes], np.int8)
+        self._schema = factory.schema.arrow
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Send the rows as changes."""
+        factory = self._factory
+        found = pc.index_in(batch.columns.column(factory.operation), value_set=self._known)
+        if found.null_count:
+            if not factory.skip:
+                self._fail(batch.columns, int(pc.index(found.is_null(), True).as_py()))
+            batch, found = batch.take(pc.indices_nonzero(found.is_valid())), found.drop_null()
+        kinds = _paired(self._kinds[found.to_numpy()])
+        columns = batch.columns.columns
+        del columns[factory.operation]
+        changed = None if not kinds.any() else pa.array(kinds)
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        self.output.emit(RecordBatch(rows, batch.timestamps, changed))
+
+    def _fail(self, rows: pa.RecordBatch, row: int) -> None:
+        given = rows.column(self._factory.operation)[row].as_py()
+        column = rows.schema.names[self._factory.operation]
+        what = "is NULL" if given is None else f"is '{given}', which op_mapping does not know"
+        raise DataError(
+            f"FROM_CHANGELOG '{self._factory.name}': the operation in '{column}' of row {row} {describe_row(rows, row)} {what}",
+            row=row,
+            hint=f"known are {', '.join(repr(t) for t, _ in self._factory.codes)}; error_handling => 'SKIP' leaves such rows out",
+        )
+
+
+def _paired(kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """The kinds with the halves of updates that do not stand side by side as deletes and inserts."""
+    before, after = kinds == RowKind.UPDATE_BEFORE, kinds == RowKind.UPDATE_AFTER
+    first = np.zeros(len(kinds), np.bool_)
+    first[:-1] = before[:-1] & after[1:]
+    second = np.zeros(len(kinds), np.bool_)
+    second[1:] = first[:-1]
+    made = kinds.copy()
+    made[before & ~first] = RowKind.DELETE
+    made[after & ~second] = RowKind.INSERT
+    return made

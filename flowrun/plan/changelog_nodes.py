@@ -1,0 +1,49 @@
+"""Nodes between tables that change and rows that say of themselves which change they are: TO_CHANGELOG and FROM_CHANGELOG of Flink SQL."""
+
+from __future__ import annotations
+
+from flowrun.core.record import record
+from flowrun.plan.nodes import PlanNode
+
+Codes = tuple[tuple[str, int], ...]
+"""(the text that stands for a change, its `RowKind`)."""
+
+
+@record(eq=False, slots=False)
+class ToChangelog(PlanNode):
+    """Each change of the input as a row that is inserted: the input's columns, then one with the text of its kind.
+
+    Attributes:
+        codes: the text of each kind; changes of other kinds are dropped.
+        keys: positions of the columns whose rows stay together; empty: rows stay where they are.
+    """
+
+    input: PlanNode
+    codes: Codes
+    keys: tuple[int, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@record(eq=False, slots=False)
+class FromChangelog(PlanNode):
+    """The changes that the input's rows say they are: its columns without the one with the text of the kind.
+
+    Attributes:
+        operation: position of the column that holds the text.
+        codes: the kind that each text stands for.
+        skip: whether rows with another text, or NULL, are left out; else they fail the job.
+        keys: positions of the columns whose rows stay together; empty: rows stay where they are.
+    """
+
+    input: PlanNode
+    operation: int
+    codes: Codes
+    skip: bool = False
+    keys: tuple[int, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
