@@ -252,6 +252,29 @@ def joined_by_branches(g: Generator) -> Query:
     return Query(text, text, (Column("a", "BIGINT", "int"), Column("b", "BIGINT", "int")), append=False)
 
 
+def joined_by_commas(g: Generator) -> Query:
+    """Tables between commas, some connected only by tables that come later."""
+    count = g.chance.choice([3, 3, 4])
+    tables = [(f"t{i}", g.chance.choice([A, B, C])) for i in range(count)]
+    conditions = []
+    for place in range(1, count):  # a tree of connections; which table is written where has nothing to do with it
+        (one, left), (other, right) = tables[place], g.chance.choice(tables[:place])
+        key = g.chance.choice(["k", "id", "id"])
+        conditions.append(f"{one}.{key} = {other}.{key}")
+        if g.chance.random() < 0.3:
+            conditions.append(
+                f"{one}.{g.chance.choice(left.named('int'))} <= {other}.{g.chance.choice(right.named('int'))}"
+            )
+        if g.chance.random() < 0.5:
+            conditions.append(_qualified(g.condition(left.columns, 1), one))
+    if g.chance.random() < 0.2:
+        conditions.remove(g.chance.choice(conditions))
+    listed = [f"{n}.id AS {n}_id" for n, _ in tables]
+    rows = ", ".join(f"(SELECT * FROM {t.flink[14:]} WHERE id < 40) AS {n}" for n, t in g.chance.sample(tables, count))
+    text = f"SELECT {', '.join(listed)} FROM {rows} WHERE {' AND '.join(g.chance.sample(conditions, len(conditions)))}"
+    return Query(text, text, tuple(Column(f"{n}_id", "BIGINT", "int") for n, _ in tables), append=False)
+
+
 def _qualified(condition: str, table: str) -> str:
     """The condition with its columns named by their table."""
     return re.sub(r"(?<!')\b(id|k|g|v|w|d|ts)\b", rf"{table}.\1", condition)

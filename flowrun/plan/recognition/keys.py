@@ -44,10 +44,10 @@ def split_keys(parts: Sequence[Expression], left_width: int) -> tuple[list[KeyPa
 
 
 def _key_pair(condition: Expression, left_width: int) -> KeyPair | None:
-    equality = _equality(condition)
-    if equality is None:
+    sides = equality(condition)
+    if sides is None:
         return None
-    left, right, null_safe = equality
+    left, right, null_safe = sides
     if side_of(left, left_width) is Side.RIGHT:
         left, right = right, left
     if (side_of(left, left_width), side_of(right, left_width)) != (Side.LEFT, Side.RIGHT):
@@ -64,7 +64,7 @@ def _typed(expression: Expression, type: DataType) -> Expression:
     return expression if expression.type.arrow == type.arrow else Cast(type, expression)
 
 
-def _equality(condition: Expression) -> tuple[Expression, Expression, bool] | None:
+def equality(condition: Expression) -> tuple[Expression, Expression, bool] | None:
     """The two sides of an equality, and whether NULLs are equal."""
     match condition:
         case Call(function=name, arguments=(left, right)) if name in (_EQUAL, _NULL_SAFE):

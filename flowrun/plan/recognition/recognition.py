@@ -10,6 +10,7 @@ from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import Calc, Plan, PlanNode, walk_plan
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.filters import factor_conditions, push_into_joins
+from flowrun.plan.recognition.join_order import order_joins
 from flowrun.plan.recognition.joins import recognise_join
 from flowrun.plan.recognition.nodes_made import written_name
 from flowrun.plan.recognition.over import recognise_over
@@ -28,7 +29,7 @@ def recognise(plan: Plan) -> Plan:
     Raises:
         PipelineError: all nodes that no operator can do, each with its place, what was expected and the nearest thing that works.
     """
-    plan = push_into_joins(factor_conditions(plan))
+    plan = order_joins(push_into_joins(factor_conditions(plan)))
     recognition = _Recognition(plan.text)
     for node in walk_plan(plan):
         recognition.add(node)
