@@ -79,6 +79,10 @@ class CheckpointListener(Protocol):
         """The snapshot with which the job is stopped is complete; said before subtasks are told."""
         ...
 
+    def checkpoint_completed(self) -> None:
+        """Restarts go back to a newer checkpoint from now on."""
+        ...
+
     def broke(self, error: Exception) -> None:
         """Too many checkpoints failed, a hook did, or what a complete checkpoint holds could not be committed."""
         ...
@@ -302,6 +306,7 @@ class CheckpointRunner:
             self._commits.protect(held)
             return
         self.restore_point = self._state.restore_point(metadata, path)
+        self._listener.checkpoint_completed()
         self._tasks.complete_checkpoint(number)
         if self._state.takes_checkpoints:
             self._retain(command.retained)

@@ -35,6 +35,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     CancelJob,
     CancelTask,
     CancelTimedOut,
+    CheckpointCompleted,
     Command,
     CommitResults,
     DeployTask,
@@ -258,6 +259,10 @@ class JobMaster:
         """The job ends with this snapshot."""
         self._stopped_at = path
         self._handle(StopSnapshotCompleted())
+
+    def checkpoint_completed(self) -> None:
+        """There is a newer one to go back to."""
+        self._handle(CheckpointCompleted())
 
     def broke(self, error: Exception) -> None:
         """Too many checkpoints, a hook or a commit failed."""

@@ -24,12 +24,14 @@ from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster.execution import Execution, Executions, ExecutionState
 from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.jobmaster.regions import PipelinedRegion, regions, restart_together
+from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures
 from flowrun.runtime.jobmaster.restart import NoRestart, RestartStrategy, is_retryable
 from flowrun.runtime.jobmaster.scheduler_events import (
     AnnounceRunning,
     CancelJob,
     CancelTask,
     CancelTimedOut,
+    CheckpointCompleted,
     Command,
     CommitResults,
     DeployTask,
@@ -92,6 +94,7 @@ class Scheduler:
         self._graph = graph
         self._slots = slots
         self._strategy: RestartStrategy = restart or NoRestart()
+        self._repeated = RepeatedFailures()
         self.executions = Executions(graph, job_id, now_ms)
         self.state = JobState.CREATED
         self.failures: list[LocatedFailure] = []
@@ -130,6 +133,9 @@ class Scheduler:
                 return self._stop_sources(event)
             case StopSnapshotCompleted():
                 self._stopped = self._stopped or self.state is JobState.RUNNING
+                return []
+            case CheckpointCompleted():
+                self._repeated.checkpoint_completed()
                 return []
             case CancelJob():
                 if self.state not in (JobState.CREATED, JobState.RUNNING, JobState.RESTARTING):
@@ -268,6 +274,9 @@ class Scheduler:
         restoring = self._phase is _Phase.RESTORING and located.vertex is None
         joins = self._phase in _JOINED or (self._phase is _Phase.RESTORING and not restoring)
         note = self._refusal(located, restoring=restoring)
+        if note is None and not joins and self._repeated.add(located.failure) >= SAME_FAILURES:
+            times = f"{SAME_FAILURES} times at the same place without progress"
+            note = f"not restarted: this happened {times}" if self._strategy.description else ""
         if note is None and not joins:
             delay_ms = self._strategy.on_failure(now_ms)
             if delay_ms is None:

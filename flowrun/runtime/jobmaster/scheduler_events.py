@@ -32,6 +32,11 @@ class StopSnapshotCompleted:
 
 
 @record
+class CheckpointCompleted:
+    """Event: restarts go back to a newer checkpoint from now on."""
+
+
+@record
 class JobBroke:
     """Event: something of the job that is no subtask failed: an enumerator, a committer, too many checkpoints, a restore.
 
@@ -86,6 +91,7 @@ Event = (
     | CancelJob
     | StopJob
     | StopSnapshotCompleted
+    | CheckpointCompleted
     | JobBroke
     | ResultsCommitted
     | CancelTimedOut

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from jobmaster_fakes import Edge, Vertex, job_graph
 
-from flowrun.errors import OptionError, StateError
+from flowrun.errors import DataError, OptionError, StateError
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner
 from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId, build_execution_graph
@@ -18,6 +18,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     CancelJob,
     CancelTask,
     CancelTimedOut,
+    CheckpointCompleted,
     Command,
     CommitResults,
     DeployTask,
@@ -297,6 +298,47 @@ def test_messages_of_an_earlier_attempt_are_ignored() -> None:
 
 
 # Giving up.
+
+
+def fails_again(story: Story, round_: int, error: BaseException) -> bool:
+    """The source fails and is restarted, if it is: whether it was."""
+    story.fail("source_0", error)
+    if story.scheduler.state is JobState.FAILING:
+        return False
+    story.end("source_1", "sink_0")
+    story.bring_up(story.restart(round_))
+    return True
+
+
+def test_the_same_failure_at_the_same_row_is_the_end_the_third_time() -> None:
+    story = Story(strategy=FixedDelay(attempts=100, delay_ms=0)).run()
+    # the row has another place in its batch each time, and a checkpoint in front of it is no progress
+    assert fails_again(story, 1, DataError("'k' must not be NULL, but it is in row 7 {k: NULL, n: 3}", row=7))
+    story.handle(CheckpointCompleted())
+    assert fails_again(story, 2, DataError("'k' must not be NULL, but it is in row 0 {k: NULL, n: 3}", row=0))
+    assert fails_again(story, 3, DataError("'k' must not be NULL, but it is in row 9 {k: NULL, n: 4}", row=9))
+    story.handle(CheckpointCompleted())
+    assert not fails_again(story, 4, DataError("'k' must not be NULL, but it is in row 2 {k: NULL, n: 3}", row=2))
+    assert story.scheduler.restart_note == "not restarted: this happened 3 times at the same place without progress"
+
+
+def test_failures_between_which_the_job_went_on_and_those_of_the_world_outside_leave_it_to_the_strategy() -> None:
+    story = Story(strategy=FixedDelay(attempts=100, delay_ms=0)).run()
+    unreachable = DataError("function 'enrich' raised")
+    unreachable.__cause__ = ConnectionError("refused")
+    for round_ in range(1, 13, 3):
+        assert fails_again(story, round_, ValueError("now and then"))
+        assert fails_again(story, round_ + 1, OSError("disk full"))
+        assert fails_again(story, round_ + 2, unreachable)
+        for _ in range(3):
+            story.handle(CheckpointCompleted())
+
+
+def test_subtasks_that_fail_together_fail_once() -> None:
+    story = Story(strategy=FixedDelay(attempts=100, delay_ms=0)).run()
+    for name in ("source_0", "source_1", "sink_0"):
+        story.fail(name, ValueError("the same everywhere"))
+    assert story.scheduler.state is JobState.RESTARTING
 
 
 def test_a_strategy_that_gives_up_fails_the_job_and_says_so() -> None:

@@ -123,7 +123,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.tasks)
     @rule(pick=PICK)
     def fail(self, pick: int) -> None:
-        self.update(self.pick(pick), S.FAILED, TaskFailure(ValueError("broke")))
+        self.update(self.pick(pick), S.FAILED, TaskFailure(OSError("broke")))
 
     @precondition(lambda self: self.cancelled & self.tasks.keys())
     @rule(pick=PICK)
