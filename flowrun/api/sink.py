@@ -117,6 +117,34 @@ class OrphanDiscarding(Protocol):
         ...
 
 
+@record
+class CommittedPiece:
+    """What a committable made visible, where writing its rows again would show them twice.
+
+    Attributes:
+        commit_id: of the committable.
+        name: of the piece, for people: a path.
+        is_there: whether it still is where it was committed; somebody may have moved or deleted it.
+    """
+
+    commit_id: str
+    name: str
+    is_there: bool
+
+
+@runtime_checkable
+class CommitReverting(Protocol):
+    """A committer that can take back what it committed, for a job that goes back to an older checkpoint or savepoint."""
+
+    def committed(self, committables: Sequence[Committable]) -> Sequence[CommittedPiece]:
+        """The pieces that would be there twice. Not among them: what other outputs hold, and what is replaced when it is written again."""
+        ...
+
+    def revert(self, committables: Sequence[Committable]) -> None:
+        """Take them back, whether they are visible yet or not, as if they had never been committed; idempotent, durable."""
+        ...
+
+
 class KeyedSinkWriter(SinkWriter, Protocol):
     """A writer that keeps rows by key: they are part of the job's state."""
 

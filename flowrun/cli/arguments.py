@@ -112,6 +112,15 @@ ALLOW_NON_RESTORED = click.option(
     "--allow-non-restored-state", is_flag=True, help="Drop the state of operators that the pipeline no longer has."
 )
 
+COMMITTED_AFTER = click.option(
+    "--committed-after",
+    type=click.Choice(["refuse", "remove", "remove-existing", "keep"]),
+    default="refuse",
+    show_default=True,
+    help="Rows that sinks committed after the savepoint or checkpoint: do not start; delete them first, so that each is there once; delete "
+    "those that are still in place; or keep them, so that they are there twice.",
+)
+
 
 def all_overrides(overrides: Iterable[str], parallelism: int | None) -> dict[str, str]:
     """`--set` values with `--parallelism` as one more."""

@@ -30,6 +30,7 @@ from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, StateError
 from flowrun.runners.control_endpoint import open_endpoint
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
+from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
 from flowrun.runtime.messages import JobResult, JobState, JobStatus
 
@@ -58,6 +59,7 @@ class JobRun:
         restored: state to go on from; None: afresh.
         allow_non_restored: drop state of operators that the pipeline no longer has.
         results: shows the results of a query instead of the job's figures; None: there are none to show.
+        committed_after: the name of an `AfterRestore`.
     """
 
     compiled: CompiledPipeline
@@ -65,6 +67,7 @@ class JobRun:
     restored: SnapshotPath | None = None
     allow_non_restored: bool = False
     results: AbstractContextManager[View] | None = None
+    committed_after: str = "refuse"
 
     @property
     def takes_checkpoints(self) -> bool:
@@ -89,6 +92,7 @@ class JobRun:
             pipeline=self.compiled.text,
             restore_from=None if self.restored is None else self.restored.folder,
             allow_non_restored_state=self.allow_non_restored,
+            committed_after=AfterRestore(self.committed_after),
         )
 
 

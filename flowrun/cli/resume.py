@@ -9,6 +9,7 @@ import click
 
 from flowrun.cli.arguments import (
     ALLOW_NON_RESTORED,
+    COMMITTED_AFTER,
     FROM_SAVEPOINT,
     ViewOptions,
     all_overrides,
@@ -23,6 +24,7 @@ from flowrun.cli.arguments import (
 @compile_options
 @FROM_SAVEPOINT
 @ALLOW_NON_RESTORED
+@COMMITTED_AFTER
 @view_options
 @click.pass_context
 def resume(
@@ -33,6 +35,7 @@ def resume(
     parallelism: int | None,
     from_savepoint: str,
     allow_non_restored_state: bool,
+    committed_after: str,
     view: ViewOptions,
 ) -> None:
     """Go on from a savepoint or checkpoint.
@@ -49,4 +52,5 @@ def resume(
     given = parse_assignments(variables, "--var")
     values = all_overrides(overrides, parallelism)
     compiled, restored = pipeline_and_state(file, from_savepoint, given, values, quiet=view.quiet)
-    ctx.exit(run_job(JobRun(compiled, view, restored, allow_non_restored_state), show_traceback=ctx.obj["traceback"]))
+    run = JobRun(compiled, view, restored, allow_non_restored_state, committed_after=committed_after)
+    ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]))

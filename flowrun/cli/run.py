@@ -11,6 +11,7 @@ import click
 
 from flowrun.cli.arguments import (
     ALLOW_NON_RESTORED,
+    COMMITTED_AFTER,
     ViewOptions,
     all_overrides,
     parse_assignments,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     help="How the rows of a SELECT are printed; else as a live table on a terminal, and as change lines elsewhere.",
 )
 @ALLOW_NON_RESTORED
+@COMMITTED_AFTER
 @view_options
 @click.pass_context
 def run(
@@ -50,6 +52,7 @@ def run(
     from_savepoint: str | None,
     form: str | None,
     allow_non_restored_state: bool,
+    committed_after: str,
     view: ViewOptions,
     spark: SparkArguments,
 ) -> None:
@@ -79,7 +82,11 @@ def run(
         show_diagnostics(() if view.quiet else compiled.warnings)
         ctx.exit(EXIT_OK)
     if compiled.is_batch:
-        _refuse(("--from-savepoint", from_savepoint), ("--allow-non-restored-state", allow_non_restored_state))
+        _refuse(
+            ("--from-savepoint", from_savepoint),
+            ("--allow-non-restored-state", allow_non_restored_state),
+            ("--committed-after", committed_after != "refuse"),
+        )
         from flowrun.cli.batch import run_batch_job
 
         allow_pandas()  # Spark may want it
@@ -92,7 +99,7 @@ def run(
 
         restored = locate_state(from_savepoint, compiled.job_graph.name)
     results, printing = _results(compiled.optimised, form)
-    job = JobRun(compiled, view, restored, allow_non_restored_state, results)
+    job = JobRun(compiled, view, restored, allow_non_restored_state, results, committed_after)
     with printing:
         code = run_job(job, show_traceback=ctx.obj["traceback"])
     ctx.exit(code)

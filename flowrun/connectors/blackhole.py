@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import Connector, TableDefinition
-from flowrun.api.sink import Committable, Committer, SinkWriter, WriterContext
+from flowrun.api.sink import Committable, CommittedPiece, Committer, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.elements import RecordBatch
@@ -55,6 +55,13 @@ class _NothingToCommit:
         """Nothing."""
 
     def abort(self, committables: Sequence[Committable]) -> None:
+        """Nothing."""
+
+    def committed(self, committables: Sequence[Committable]) -> Sequence[CommittedPiece]:
+        """Nothing."""
+        return ()
+
+    def revert(self, committables: Sequence[Committable]) -> None:
         """Nothing."""
 
 

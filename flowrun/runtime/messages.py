@@ -123,13 +123,23 @@ class SplitRequest:
 
 @record
 class CommittablesReport:
-    """A sink hands over committables. `at_end`: they are of `finish` and wait for the whole job to end well."""
+    """A sink hands over committables.
+
+    Attributes:
+        vertex: the subtask.
+        attempt_id: of its execution.
+        operator_id: of the sink.
+        committables: what it wrote.
+        at_end: they are of `finish` and wait for the whole job to end well.
+        after_snapshot: number of the last checkpoint or savepoint that the subtask took or was restored from; 0: there was none.
+    """
 
     vertex: ExecutionVertexId
     attempt_id: str
     operator_id: str
     committables: tuple[Committable, ...]
     at_end: bool
+    after_snapshot: int = 0
 
 
 @record

@@ -16,6 +16,7 @@ from flowrun.api.source import JsonValue
 from flowrun.api.state import KeyGroupRange, OperatorState
 from flowrun.core.elements import CheckpointKind, Event, RecordBatch
 from flowrun.core.record import record
+from flowrun.state.commit_log import Fork
 
 FORMAT_VERSION = 1
 """Of the folder layout, the metadata, the key-group hash and the Parquet columns. A change that old readers cannot read raises it."""
@@ -207,6 +208,7 @@ class CheckpointMetadata:
         unaligned: whether rows in flight are part of it.
         drained: it was taken by a stop that ended event time: resuming would fire windows again.
         hooks: name of a master hook → what it asked to be remembered.
+        ancestors: where its lineage began, the nearest first; empty for a fresh start.
     """
 
     checkpoint_id: int
@@ -227,4 +229,5 @@ class CheckpointMetadata:
     unaligned: bool = False
     drained: bool = False
     hooks: Mapping[str, JsonValue] = field(default_factory=dict)
+    ancestors: tuple[Fork, ...] = ()
     format_version: int = FORMAT_VERSION

@@ -34,6 +34,7 @@ from flowrun.state.checkpoints import (
     OperatorSubtaskState,
     StateFile,
 )
+from flowrun.state.commit_log import LoggedCommit
 
 
 class MemoryStorage:
@@ -98,6 +99,9 @@ class MemoryStorage:
 
     def note_stop(self, checkpoint_id: int, savepoint: str) -> None:
         """Nobody looks for the newest checkpoint here."""
+
+    def note_commits(self, commits: Sequence[LoggedCommit]) -> None:
+        """Nobody goes back to an older checkpoint here."""
 
     def existing(self) -> Mapping[int, CheckpointMetadata]:
         return dict(self.checkpoints)

@@ -236,6 +236,30 @@ class OutputFolder:
         except OSError as error:
             raise self._failed("cannot be removed", path, error) from error
 
+    def discard_durably(self, path: str) -> None:
+        """Remove a file, and force that to disk; nothing happens if it is gone."""
+        folder = path.rpartition("/")[0]
+        if self.exists(path):
+            self.discard(path)
+            self._sync_all([folder])
+
+    def exists(self, path: str) -> bool:
+        """Whether something is at a path."""
+        try:
+            found: bool = self._filesystem.get_file_info(path).type != pafs.FileType.NotFound
+        except OSError as error:
+            raise self._failed("cannot be looked at", path, error) from error
+        return found
+
+    def holds(self, path: str) -> bool:
+        """Whether a path is one below this folder.
+
+        >>> folder = OutputFolder(Location("/data/out"))
+        >>> folder.holds("/data/out/day=1/part-0.json"), folder.holds("/data/out/../other"), folder.holds("/data/out2/x")
+        (True, False, False)
+        """
+        return path.startswith(self.base.rstrip("/") + "/") and ".." not in path.split("/")
+
     def failure(self, path: str, error: OSError) -> ConnectorError:
         """The error for a write that failed below this class (a format that writes the file itself)."""
         return self._failed("cannot be written", path, error)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.format import ChangeEncoder, FileFormat, FileWriter, RecordEncoder
 from flowrun.api.operator import TimerHandle
-from flowrun.api.sink import Committable, WriterContext
+from flowrun.api.sink import Committable, CommittedPiece, WriterContext
 from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.output_files import OutputFolder
 from flowrun.connectors.filesystem.partition_commit import OpenPartitions
@@ -279,6 +279,29 @@ class FileCommitter:
         for committable in committables:
             if "from" in committable.payload:
                 self._folder.discard(cast(str, committable.payload["from"]))
+
+    def committed(self, committables: Sequence[Committable]) -> Sequence[CommittedPiece]:
+        """The part files of this folder. Files of a table that is compacted by its key are replaced, and marks hold no rows."""
+        parts = [(c.commit_id, path) for c in committables if (path := self._part_of(c)) is not None]
+        return [CommittedPiece(commit_id, path, self._folder.exists(path)) for commit_id, path in parts]
+
+    def revert(self, committables: Sequence[Committable]) -> None:
+        """Remove part files of this folder, and the marks of partitions, which are not complete any more."""
+        for committable in committables:
+            path = self._part_of(committable)
+            mark = committable.payload.get("mark")
+            if path is not None:
+                self._folder.discard(cast(str, committable.payload["from"]))
+                self._folder.discard_durably(path)
+            elif mark is not None and self._folder.holds(cast(str, mark)):
+                self._folder.discard_durably(cast(str, mark))
+
+    def _part_of(self, committable: Committable) -> str | None:
+        """The path of a part file of this folder. What replaces a file has a name of its own as id."""
+        path = committable.payload.get("to")
+        if path != committable.commit_id or not self._folder.holds(committable.commit_id):
+            return None
+        return committable.commit_id
 
     def discard_orphans(self, owner: str, keep: Collection[str]) -> int:
         """Remove the unfinished and finished parts of this owner, in all partitions, that nobody will commit."""

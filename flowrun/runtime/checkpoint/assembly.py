@@ -19,6 +19,7 @@ from flowrun.state.checkpoints import (
     OperatorSubtaskState,
     PipelineText,
 )
+from flowrun.state.commit_log import Fork, LoggedCommit
 from flowrun.state.committables import COMMITTABLES, committables_state, read_committables
 
 
@@ -30,6 +31,7 @@ class JobIdentity:
     job_folder: str
     pipeline: PipelineText | None
     job_graph_json: JsonValue
+    ancestors: tuple[Fork, ...] = ()
 
 
 @record
@@ -100,6 +102,7 @@ def assemble(
         unaligned=bool(in_flight or progress),
         drained=started.options.stop and started.options.drain,
         hooks=started.hooks,
+        ancestors=identity.ancestors,
     )
 
 
@@ -117,6 +120,14 @@ def pending_commits(metadata: CheckpointMetadata) -> dict[str, tuple[Committable
             entries.sort(key=lambda e: e[0])
             pending[operator_id] = tuple(committable for _, committable in entries)
     return pending
+
+
+def logged_commits(metadata: CheckpointMetadata) -> list[LoggedCommit]:
+    """What becomes visible once a checkpoint is complete, as its job's folder logs it."""
+    return [
+        LoggedCommit(metadata.checkpoint_id, operator_id, metadata.operators[operator_id].name, committables)
+        for operator_id, committables in pending_commits(metadata).items()
+    ]
 
 
 def _operator(

@@ -18,7 +18,7 @@ from flowrun.api.source import JsonValue
 from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointBarrier, CheckpointKind
 from flowrun.errors import FlowrunError, StateError
-from flowrun.runtime.checkpoint.assembly import StartedCheckpoint, assemble, pending_commits
+from flowrun.runtime.checkpoint.assembly import StartedCheckpoint, assemble, logged_commits, pending_commits
 from flowrun.runtime.checkpoint.coordinator import CheckpointCoordinator
 from flowrun.runtime.checkpoint.events import (
     AbortCheckpoint,
@@ -279,6 +279,8 @@ class CheckpointRunner:
             if started.options.stop and metadata.kind is CheckpointKind.SAVEPOINT:
                 # Before anything is committed: from then on older checkpoints would write it twice.
                 state.storage.note_stop(number, path)
+            if metadata.kind is CheckpointKind.CHECKPOINT or started.options.stop:
+                state.storage.note_commits(logged_commits(metadata))
             self._exists.add(number)
             return path
 

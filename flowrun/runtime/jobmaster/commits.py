@@ -9,7 +9,7 @@ holds is never aborted: it is committed when the job ends, whoever had to submit
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from flowrun.api.sink import Committable, Committer, OrphanDiscarding, Sink
@@ -18,6 +18,7 @@ from flowrun.errors import InternalError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.runtime.messages import CommittablesReport
+from flowrun.state.commit_log import LoggedCommit
 
 _log = logging.getLogger(__name__)
 
@@ -54,10 +55,21 @@ class CommitError(Exception):
 
 
 class CommitCoordinator:
-    """The committers of one job. `checkpoints`: whether the job takes periodic checkpoints."""
+    """The committers of one job.
 
-    def __init__(self, job_graph: JobGraph, *, checkpoints: bool) -> None:
+    Args:
+        job_graph: with its sinks.
+        checkpoints: whether the job takes periodic checkpoints. If not, it can still have gone on from a savepoint, or have taken one.
+        log: notes what is about to be committed; what checkpoints hold is noted when they are stored.
+    """
+
+    def __init__(
+        self, job_graph: JobGraph, *, checkpoints: bool, log: Callable[[Sequence[LoggedCommit]], None] | None = None
+    ) -> None:
         self._checkpoints = checkpoints
+        self._log = log
+        self._numbers: dict[str, int] = {}
+        """Commit id → the first snapshot that could know it, of what no checkpoint holds."""
         self._sinks = {
             operator.operator_id: _SinkCommits(operator.name, vertex.vertex_id, operator.sink)
             for vertex in job_graph.vertices
@@ -79,6 +91,8 @@ class CommitCoordinator:
         known = self._sinks[report.operator_id]
         covered = [c for c in report.committables if c.commit_id in known.covered]
         entries = [(report.vertex.subtask, c) for c in report.committables]
+        if report.after_snapshot and not self._checkpoints:
+            self._numbers.update((c.commit_id, report.after_snapshot + 1) for c in report.committables)
         if report.at_end or not (self._checkpoints or running or len(covered) == len(report.committables)):
             known.pending += entries
             return
@@ -212,8 +226,19 @@ class CommitCoordinator:
         if not committables:
             return
         try:
+            self._note(known, committables)
             known.created().commit(committables)
         except Exception as error:
             raise CommitError(known.name) from error
         for committable in committables:
             known.owed.pop(committable.commit_id, None)
+
+    def _note(self, known: _SinkCommits, committables: Sequence[Committable]) -> None:
+        numbered: dict[int, list[Committable]] = {}
+        for committable in committables:
+            number = self._numbers.pop(committable.commit_id, None)
+            if number is not None:
+                numbered.setdefault(number, []).append(committable)
+        if self._log is not None and numbered:
+            operator_id = next(i for i, sink in self._sinks.items() if sink is known)
+            self._log([LoggedCommit(n, operator_id, known.name, tuple(cs)) for n, cs in sorted(numbered.items())])

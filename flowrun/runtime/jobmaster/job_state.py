@@ -11,13 +11,16 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointKind
 from flowrun.core.record import record
 from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.checkpoint.assembly import JobIdentity, pending_commits
 from flowrun.state.checkpoints import CheckpointMetadata, PipelineText
+from flowrun.state.commit_log import Fork
 from flowrun.state.storage.contract import CheckpointStorage
 from flowrun.state.storage.names import job_slug
 from flowrun.state.storage.savepoints import Savepoints
 
 if TYPE_CHECKING:
+    from flowrun.runtime.checkpoint.going_back import GoingBack
     from flowrun.state.storage.locate import SnapshotPath
 
 DEFAULT_STATE_DIRECTORY = ".flowrun/state"
@@ -34,6 +37,7 @@ class JobStateOptions:
         job_graph_json: the job graph as `flowrun explain --stage job --format json` prints it; None: it is made.
         restore_from: a savepoint, one checkpoint, a job folder or a root of checkpoints (whose newest complete one counts).
         allow_non_restored_state: drop state of operators that the job no longer has.
+        committed_after: what becomes of rows that sinks committed after that checkpoint or savepoint.
     """
 
     directory: str
@@ -41,6 +45,7 @@ class JobStateOptions:
     job_graph_json: JsonValue = None
     restore_from: str | None = None
     allow_non_restored_state: bool = False
+    committed_after: AfterRestore = AfterRestore.REFUSE
 
 
 @record
@@ -95,7 +100,7 @@ def open_job_state(job_graph: JobGraph, options: JobStateOptions | None, clock: 
 
     Raises:
         StateError: there is nothing to go on from, or it is damaged or does not fit; another process owns the folder of
-            checkpoints, or it cannot be used.
+            checkpoints, or it cannot be used; what was committed after what it goes on from would be written twice.
     """
     settings = job_graph.settings.checkpoint
     if options is None:
@@ -107,6 +112,27 @@ def open_job_state(job_graph: JobGraph, options: JobStateOptions | None, clock: 
     if settings is None:
         return _without_checkpoints(job_graph, options, found)
     return _with_checkpoints(job_graph, options, found, clock)
+
+
+def _going_back(found: SnapshotPath | None, job_graph: JobGraph, options: JobStateOptions) -> GoingBack | None:
+    """What is to be settled before the job goes on from `found`; None: nothing is. Raises StateError if the user has not accepted it."""
+    if found is None:
+        return None
+    from flowrun.runtime.checkpoint.going_back import GoingBack, log_folders
+    from flowrun.state.storage.location import resolve
+
+    own = resolve(options.directory) / job_slug(job_graph.name)
+    going_back = GoingBack(found.metadata, job_graph, log_folders(found.metadata, own))
+    going_back.check(options.committed_after)
+    takes_back = options.committed_after in (AfterRestore.REMOVE, AfterRestore.REMOVE_EXISTING)
+    return going_back if going_back.is_needed and takes_back else None
+
+
+def _ancestors(found: SnapshotPath | None, *, continued: bool) -> tuple[Fork, ...]:
+    if found is None:
+        return ()
+    known = found.metadata.ancestors
+    return known if continued else (Fork(found.metadata.lineage, found.metadata.checkpoint_id), *known)
 
 
 def _find(path: str, job_graph: JobGraph, allow_non_restored_state: bool) -> tuple[JobGraph, SnapshotPath]:
@@ -122,14 +148,19 @@ def _find(path: str, job_graph: JobGraph, allow_non_restored_state: bool) -> tup
 
 
 def _without_checkpoints(job_graph: JobGraph, options: JobStateOptions, found: SnapshotPath | None) -> OpenedState:
-    storage = Savepoints(options.directory, job_graph.name)
+    lineage, ancestors = uuid.uuid4().hex, _ancestors(found, continued=False)
+    storage = Savepoints(options.directory, job_graph.name, lineage=lineage, ancestors=ancestors)
+    first = 1 if found is None else found.metadata.checkpoint_id + 1
+    going_back = _going_back(found, job_graph, options)
+    if going_back is not None:
+        going_back.take_back(first)
     return OpenedState(
         job_graph=job_graph,
         storage=storage,
-        identity=JobIdentity(uuid.uuid4().hex, "", options.pipeline, options.job_graph_json),
+        identity=JobIdentity(lineage, "", options.pipeline, options.job_graph_json, ancestors),
         directory=options.directory,
         takes_checkpoints=False,
-        next_checkpoint_id=1 if found is None else found.metadata.checkpoint_id + 1,
+        next_checkpoint_id=first,
         restored=None if found is None else RestorePoint(found.metadata, found.root),
     )
 
@@ -143,7 +174,19 @@ def _with_checkpoints(
     folder = resolve(options.directory) / job_slug(job_graph.name)
     continued = found is not None and _is_of(found, folder.uri)
     lineage = found.metadata.lineage if found is not None and continued else uuid.uuid4().hex
-    storage = open_job_folder(options.directory, job_graph.name, lineage=lineage, clock=clock)
+    ancestors = _ancestors(found, continued=continued)
+    storage = open_job_folder(options.directory, job_graph.name, lineage=lineage, clock=clock, ancestors=ancestors)
+    first = max(1 if found is None else found.metadata.checkpoint_id + 1, storage.next_checkpoint_id)
+    try:
+        going_back = _going_back(found, job_graph, options)
+        if going_back is not None and found is not None:
+            going_back.take_back(first)
+            if continued:  # those after it count on what is gone
+                newest = found.metadata.checkpoint_id
+                storage.retain([n for n, o in storage.existing().items() if o.lineage == lineage and n <= newest])
+    except BaseException:
+        storage.close()
+        raise
     needed: set[str] = set()
     retained: list[int] = []
     if continued:
@@ -151,14 +194,13 @@ def _with_checkpoints(
             if other.lineage == lineage:
                 retained.append(number)
                 needed.update(c.commit_id for held in pending_commits(other).values() for c in held)
-    first = 1 if found is None else found.metadata.checkpoint_id + 1
     return OpenedState(
         job_graph=job_graph,
         storage=storage,
-        identity=JobIdentity(lineage, folder.uri, options.pipeline, options.job_graph_json),
+        identity=JobIdentity(lineage, folder.uri, options.pipeline, options.job_graph_json, ancestors),
         directory=options.directory,
         takes_checkpoints=True,
-        next_checkpoint_id=max(first, storage.next_checkpoint_id),
+        next_checkpoint_id=first,
         retained=tuple(sorted(retained)),
         restored=None if found is None else RestorePoint(found.metadata, found.root),
         continued=continued,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from flowrun.runtime.checkpoint.assembly import pending_commits
+from flowrun.runtime.checkpoint.assembly import logged_commits, pending_commits
 from flowrun.runtime.checkpoint.restore import finished_vertices, restored_tasks
 from flowrun.runtime.jobmaster.commits import CommitCoordinator
 from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId
@@ -59,6 +59,7 @@ class Recovery:
             point.root,
         )
         finished = self._deal(point)
+        self._state.storage.note_commits(logged_commits(point.metadata))
         self._commits.go_back_to(pending_commits(point.metadata))
         self._commits.commit_owed(finished)
         if self._state.continued:

@@ -48,6 +48,8 @@ class TaskCheckpoints:
         self._drained = False
         self._ended = False
         self._held: list[Callable[[], None]] = []
+        self.last_taken = 0
+        """Number of the last snapshot that was taken; 0: none was."""
         self.may_end = False
         """The checkpoint with which the subtask was stopped exists."""
 
@@ -123,6 +125,7 @@ class TaskCheckpoints:
         """Take a snapshot; stop behind it if the barrier says so."""
         options = action.barrier.options
         assert self._input is not None
+        self.last_taken = action.barrier.checkpoint_id
         if options.stop and options.drain:
             self._input.end_event_time()
             self._finish_operators()

@@ -246,8 +246,12 @@ class StreamTask:
 
     def _submit(self, operator_id: str, committables: Sequence[Committable]) -> None:
         if committables:
+            restored = self.deployment.restored
+            last = max(self._checkpoints.last_taken, 0 if restored is None else restored.checkpoint_id)
             self._job_master.report_committables(
-                CommittablesReport(self.vertex.id, self._attempt, operator_id, tuple(committables), self._finishing)
+                CommittablesReport(
+                    self.vertex.id, self._attempt, operator_id, tuple(committables), self._finishing, last
+                )
             )
 
     def _loop(self) -> None:

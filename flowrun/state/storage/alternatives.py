@@ -14,7 +14,10 @@ def offering_another(root: Location, damaged: str) -> str:
         folder = root / checkpoint_folder(number)
         try:
             if damaged not in named_paths(document_at(folder), checkpoint_folder(number)):
-                return f"go on from another checkpoint: --from-savepoint {folder}"
+                return (
+                    f"go on from another checkpoint: --from-savepoint {folder} --committed-after remove (which first deletes what "
+                    "was committed after it, so that each row is there once)"
+                )
         except StateError:
             continue  # damaged too: nothing to offer
     return f"'{root}' has no complete checkpoint without it: go on from a savepoint, or start afresh"

@@ -13,6 +13,7 @@ import pyarrow as pa
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot
 from flowrun.core.elements import CheckpointKind
 from flowrun.state.checkpoints import CheckpointMetadata, KeyedTableState, OperatorSubtaskState, StateFile
+from flowrun.state.commit_log import LoggedCommit
 
 
 class SnapshotWriter(Protocol):
@@ -103,6 +104,10 @@ class CheckpointStorage(SnapshotStorage, Protocol):
         What it had written is committed up to there: going on from an older checkpoint of the folder would write rows twice. Until a
         newer checkpoint is complete, looking for the newest one in the job's folder is an error that names the savepoint.
         """
+        ...
+
+    def note_commits(self, commits: Sequence[LoggedCommit]) -> None:
+        """Remember, durably, what sinks are about to make visible: who goes back to an older snapshot must know of it."""
         ...
 
     def existing(self) -> Mapping[int, CheckpointMetadata]:

@@ -13,7 +13,9 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import InternalError, StateError
 from flowrun.state.checkpoints import CheckpointMetadata, KeyedTableState, StateFile
+from flowrun.state.commit_log import Fork, LoggedCommit
 from flowrun.state.storage.alternatives import has_metadata
+from flowrun.state.storage.commit_log_files import CommitLogWriter
 from flowrun.state.storage.contract import SnapshotWriter
 from flowrun.state.storage.inventory import Inventory
 from flowrun.state.storage.location import Location, resolve
@@ -34,16 +36,20 @@ class JobFolder:
         job_name: as users call it.
         lineage: of the run.
         clock: for the lock's note of when it was taken.
+        ancestors: where the lineage began.
 
     Raises:
         StateError: another process owns the folder, or it cannot be made, read or written.
     """
 
-    def __init__(self, folder: Location, job_name: str, *, lineage: str, clock: Clock) -> None:
+    def __init__(
+        self, folder: Location, job_name: str, *, lineage: str, clock: Clock, ancestors: Sequence[Fork] = ()
+    ) -> None:
         self._folder = folder
         self._job_name = job_name
         self._lineage = lineage
         self._storage = ParquetStorage(folder)
+        self._commits = CommitLogWriter(folder, lineage, ancestors)
         self._guard = threading.Lock()
         folder.make_folder()
         self._lock = FolderLock(folder, clock)
@@ -115,6 +121,7 @@ class JobFolder:
         with self._guard:
             if metadata.kind is CheckpointKind.SAVEPOINT:
                 write_metadata(folder, metadata)
+                self._commits.add_savepoint(metadata.checkpoint_id, folder.uri)
                 return folder.uri
             number = self._number(folder)
             tables = [t for o in metadata.operators.values() for s in o.subtasks.values() for t in s.keyed.values()]
@@ -158,6 +165,12 @@ class JobFolder:
         with self._guard:
             write_stop_note(self._folder, StopNote(checkpoint_id, savepoint))
 
+    def note_commits(self, commits: Sequence[LoggedCommit]) -> None:
+        """Remember what sinks are about to make visible; see `CheckpointStorage.note_commits`."""
+        with self._guard:
+            own = [n for n, c in self._inventory.complete.items() if c.lineage == self._lineage]
+        self._commits.add(commits, min(own, default=None))
+
     def existing(self) -> Mapping[int, CheckpointMetadata]:
         """Completed checkpoints of the folder, all lineages, by number; unreadable ones are left out."""
         with self._guard:
@@ -182,10 +195,14 @@ class JobFolder:
         return number
 
 
-def open_job_folder(directory: str, job_name: str, *, lineage: str, clock: Clock) -> JobFolder:
+def open_job_folder(
+    directory: str, job_name: str, *, lineage: str, clock: Clock, ancestors: Sequence[Fork] = ()
+) -> JobFolder:
     """The folder of job `job_name` below `directory` (made if missing), locked for this process, orphans of former owners removed.
 
     Raises:
         StateError: another process owns it, or it cannot be made, read or written.
     """
-    return JobFolder(resolve(directory) / job_slug(job_name), job_name, lineage=lineage, clock=clock)
+    return JobFolder(
+        resolve(directory) / job_slug(job_name), job_name, lineage=lineage, clock=clock, ancestors=ancestors
+    )

@@ -23,6 +23,7 @@ from flowrun.state.checkpoints import (
     PipelineText,
     StateFile,
 )
+from flowrun.state.commit_log import Fork
 from flowrun.state.storage.documents import Document
 from flowrun.state.storage.in_flight_files import InFlightFile, read_in_flight, write_in_flight
 from flowrun.state.storage.location import Location
@@ -80,6 +81,7 @@ def write_document(folder: Location, prefix: str, metadata: CheckpointMetadata) 
         ],
         "progress": [{f.name: getattr(p, f.name) for f in fields(p)} for p in metadata.progress],
         "schemas": schemas.listed,
+        "ancestors": [[fork.lineage, fork.checkpoint_id] for fork in metadata.ancestors],
         "hooks": dict(metadata.hooks),
         "job_graph": metadata.job_graph,
     }
@@ -109,6 +111,7 @@ def from_document(document: Document, root: Location) -> CheckpointMetadata:
         ),
         progress=tuple(ChannelProgress(**p) for p in document["progress"]),
         hooks=document["hooks"],
+        ancestors=tuple(Fork(lineage, number) for lineage, number in document.get("ancestors", ())),
         format_version=document["format_version"],
     )
 

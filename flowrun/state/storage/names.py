@@ -17,6 +17,9 @@ VIEWS_FILE = "views.sql"
 
 LOCK_FILE = ".lock"
 
+COMMITS_FOLDER = "_commits"
+"""Name of the folder, in a job's folder, of logs of what sinks have committed."""
+
 
 def slug(name: str) -> str:
     """A name as part of a file name.

@@ -20,6 +20,8 @@ from flowrun.state.storage.contract import SnapshotWriter
 from flowrun.state.storage.names import job_slug
 
 if TYPE_CHECKING:
+    from flowrun.state.commit_log import Fork, LoggedCommit
+    from flowrun.state.storage.commit_log_files import CommitLogWriter
     from flowrun.state.storage.location import Location
     from flowrun.state.storage.parquet_storage import ParquetStorage
 
@@ -30,9 +32,13 @@ class Savepoints:
     Args:
         directory: below which the job's checkpoints would be.
         job_name: as users call it.
+        lineage: of the run; it names the log of its commits.
+        ancestors: where the lineage began.
     """
 
-    def __init__(self, directory: str, job_name: str) -> None:
+    def __init__(self, directory: str, job_name: str, *, lineage: str = "", ancestors: Sequence[Fork] = ()) -> None:
+        self._lineage = lineage
+        self._ancestors = tuple(ancestors)
         self._directory = directory
         self._job_name = job_name
 
@@ -47,6 +53,12 @@ class Savepoints:
         from flowrun.state.storage.parquet_storage import ParquetStorage
 
         return ParquetStorage(self._folder)
+
+    @cached_property
+    def _commits(self) -> CommitLogWriter:
+        from flowrun.state.storage.commit_log_files import CommitLogWriter
+
+        return CommitLogWriter(self._folder, self._lineage, self._ancestors)
 
     @property
     def job_folder(self) -> str:
@@ -100,6 +112,10 @@ class Savepoints:
 
     def note_stop(self, checkpoint_id: int, savepoint: str) -> None:
         """There is no folder of checkpoints that anybody could resume."""
+
+    def note_commits(self, commits: Sequence[LoggedCommit]) -> None:
+        """Remember what sinks are about to make visible; see `CheckpointStorage.note_commits`."""
+        self._commits.add(commits)
 
     def existing(self) -> Mapping[int, CheckpointMetadata]:
         """There are no checkpoints."""

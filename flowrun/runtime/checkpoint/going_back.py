@@ -1,0 +1,203 @@
+"""Going back to an older checkpoint or savepoint: what sinks committed after it would be written again.
+
+So it is taken back first, if the user accepts that by name; else nothing runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from flowrun.api.sink import CommitReverting, Committable, CommittedPiece, Sink
+from flowrun.core.record import record
+from flowrun.errors import ConnectorError, StateError
+from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.checkpoint.after_restore import AfterRestore
+from flowrun.runtime.checkpoint.assembly import pending_commits
+from flowrun.state.checkpoints import CheckpointMetadata
+from flowrun.state.commit_log import CommittedAfter, LineageLog, WentBack, committed_after
+from flowrun.state.storage.commit_log_files import note_return, read_commit_logs
+from flowrun.state.storage.location import Location, resolve
+
+_log = logging.getLogger(__name__)
+
+_SHOWN = 3
+
+
+@record
+class _SinkPieces:
+    """What one sink of the job would write once more. `pieces` is None where the sink cannot say and cannot take anything back."""
+
+    name: str
+    committer: CommitReverting | None
+    committables: tuple[Committable, ...]
+    pieces: tuple[CommittedPiece, ...] | None
+
+    @property
+    def gone(self) -> list[str]:
+        """Names of pieces that are not where they were committed."""
+        return [p.name for p in self.pieces or () if not p.is_there]
+
+    @property
+    def text(self) -> str:
+        """The sink and what it committed, in a few words."""
+        if self.pieces is None:
+            return f"sink '{self.name}': {len(self.committables)} commits"
+        return f"sink '{self.name}': {_listed([p.name for p in self.pieces])}"
+
+
+class GoingBack:
+    """What there is to settle before a job goes on from a snapshot; `settle` does it.
+
+    Args:
+        metadata: of the snapshot.
+        job_graph: that will run: only what its sinks would write once more matters.
+        folders: job folders whose logs may know of commits after it.
+
+    Raises:
+        StateError: a log is damaged; or the snapshot counts on rows that were taken back since.
+    """
+
+    def __init__(self, metadata: CheckpointMetadata, job_graph: JobGraph, folders: Iterable[str]) -> None:
+        self._metadata = metadata
+        logs: dict[str, LineageLog] = {}
+        for folder in dict.fromkeys(folders):
+            for lineage, log in read_commit_logs(resolve(folder)).items():
+                logs.setdefault(lineage, log)
+        _check_not_taken_back(metadata, logs)
+        held = [c.commit_id for cs in pending_commits(metadata).values() for c in cs]
+        self._after = committed_after(metadata.lineage, metadata.checkpoint_id, held, logs.values())
+        self._sinks = [s for s in _sinks(job_graph, self._after) if s.pieces is None or s.pieces]
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether something was committed after the snapshot, or may have been."""
+        return bool(self._sinks) or not all(a.is_complete for a in self._after)
+
+    def check(self, choice: AfterRestore) -> None:
+        """Whether the job may start.
+
+        Raises:
+            StateError: it may not; says what was committed, and what the user can choose.
+        """
+        if choice is AfterRestore.KEEP or not self.is_needed:
+            return
+        about = self._metadata
+        where = f"{about.kind.value} {about.checkpoint_id} of '{about.job_name}'"
+        if not all(a.is_complete for a in self._after):
+            raise StateError(
+                f"what sinks committed after {where} is not known any more: the log was shortened, as no checkpoint and no savepoint "
+                "that it knew of needed it; going on from here would write those rows again",
+                hint="go on from a newer checkpoint or savepoint; --committed-after keep goes on all the same: rows are then there twice",
+            )
+        if choice is AfterRestore.REFUSE:
+            raise StateError(
+                f"going on from {where} would write rows again that were committed after it: {self._text}",
+                hint="go on from a newer checkpoint or savepoint, or say what becomes of these: --committed-after remove deletes them "
+                "first, so that each row is there once; --committed-after keep leaves them, and their rows are there twice",
+            )
+        unable = [s.name for s in self._sinks if s.committer is None]
+        if unable:
+            raise StateError(
+                f"sink '{unable[0]}' cannot take back what it committed after {where}",
+                hint="take it back by hand, then go on with --committed-after keep; without that, rows are there twice",
+            )
+        gone = [name for s in self._sinks for name in s.gone]
+        if gone and choice is AfterRestore.REMOVE:
+            raise StateError(
+                f"{_listed(gone)} that were committed after {where} are not there any more",
+                hint="--committed-after remove-existing deletes the others and goes on: what was deleted is written again, and the rows "
+                "of what was moved are then there twice",
+            )
+
+    @property
+    def _text(self) -> str:
+        return "; ".join(s.text for s in self._sinks)
+
+    def take_back(self, next_checkpoint_id: int) -> None:
+        """Take back what was committed after the snapshot; whoever is interrupted here does it again.
+
+        Args:
+            next_checkpoint_id: all snapshots between the one that is gone back to and this one count on what is taken back.
+
+        Raises:
+            StateError: it cannot be done, or cannot be noted.
+        """
+        for after in self._after:
+            if after.commits:
+                event = WentBack(self._metadata.checkpoint_id, next_checkpoint_id)
+                note_return(resolve(after.log.folder), after.log.lineage, event)
+        for sink in self._sinks:
+            if sink.committer is None:
+                continue
+            try:
+                sink.committer.revert(sink.committables)
+            except ConnectorError as error:
+                raise StateError(
+                    f"sink '{sink.name}' could not take back what it had committed: {error.message}", hint=error.hint
+                ) from error
+            _log.info("took back what was committed after %d: %s", self._metadata.checkpoint_id, sink.text)
+
+
+def log_folders(metadata: CheckpointMetadata, own: Location) -> list[str]:
+    """The job folders whose logs may know what was committed after a snapshot: of the job that took it, and of the one that goes on."""
+    return [f for f in (metadata.job_folder, own.uri) if f]
+
+
+def _check_not_taken_back(metadata: CheckpointMetadata, logs: dict[str, LineageLog]) -> None:
+    log = logs.get(metadata.lineage)
+    for back in () if log is None else log.returns:
+        if back.to < metadata.checkpoint_id < back.before:
+            raise StateError(
+                f"{metadata.kind.value} {metadata.checkpoint_id} of '{metadata.job_name}' counts on rows that are there no more: they were "
+                f"taken back when the job went back to {back.to}",
+                hint=f"go on from {back.to}, from one before it, or from one taken later (number {back.before} or higher)",
+            )
+
+
+def _sinks(job_graph: JobGraph, after: Sequence[CommittedAfter]) -> list[_SinkPieces]:
+    """What each sink of the job would write once more. Several sinks may write below one folder: each piece counts once."""
+    found = []
+    claimed: set[str] = set()
+    committables = [c for a in after for entry in a.commits for c in entry.committables]
+    taken_back = frozenset().union(*(a.taken_back for a in after))
+    if not committables:
+        return []
+    for vertex in job_graph.vertices:
+        for operator in vertex.operators:
+            if operator.sink is not None:
+                own = [
+                    c for a in after for e in a.commits if e.operator_id == operator.operator_id for c in e.committables
+                ]
+                pieces = _pieces(
+                    operator.name.removeprefix("Sink: "), operator.sink, own, committables, taken_back, claimed
+                )
+                found.append(pieces)
+    return found
+
+
+def _pieces(
+    name: str,
+    sink: Sink,
+    own: Sequence[Committable],
+    committables: Sequence[Committable],
+    taken_back: frozenset[str],
+    claimed: set[str],
+) -> _SinkPieces:
+    committer: object = sink.create_committer()
+    if not isinstance(committer, CommitReverting):
+        left = tuple(c for c in own if c.commit_id not in taken_back)
+        return _SinkPieces(name, None, left, None if left else ())
+    try:
+        found = committer.committed(committables)
+    except ConnectorError as error:
+        raise StateError(f"sink '{name}': {error.message}", hint=error.hint) from error
+    # What an earlier return took back is gone on purpose.
+    pieces = [p for p in found if p.commit_id not in claimed and (p.is_there or p.commit_id not in taken_back)]
+    claimed.update(p.commit_id for p in pieces)
+    return _SinkPieces(name, committer, tuple(committables), tuple(pieces))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{len(names)} {'file' if len(names) == 1 else 'files'} ({', '.join(names[:_SHOWN])}{more})"
