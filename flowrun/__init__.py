@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flowrun.api.user_functions import udaf, udf, udtf
+    from flowrun.api.user_functions import ptf, udaf, udf, udtf
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "udaf", "udf", "udtf"]
+__all__ = ["__version__", "ptf", "udaf", "udf", "udtf"]
 
-_FOR_USERS = dict.fromkeys(("udaf", "udf", "udtf"), "flowrun.api.user_functions")
+_FOR_USERS = dict.fromkeys(("ptf", "udaf", "udf", "udtf"), "flowrun.api.user_functions")
 
 
 def __getattr__(name: str) -> object:

@@ -14,7 +14,7 @@ from tests.end_to_end.running import SAMPLES
 PAGE = (Path(__file__).parent.parent / "docs" / "sql.md").read_text(encoding="utf-8")
 BLOCKS: list[str] = re.findall(r"^```sql\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 TABLES, *EXAMPLES = BLOCKS
-FUNCTIONS: str = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
+FUNCTIONS = "".join(re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: " ".join(text.split())[:40])

@@ -1,4 +1,4 @@
-"""Users' Python functions for SQL: the decorators `udf`, `udaf` and `udtf`, and the types that they declare.
+"""Users' Python functions for SQL: the decorators `udf`, `udaf`, `udtf` and `ptf`, and the types that they declare.
 
 ```python
 import flowrun
@@ -59,11 +59,12 @@ _ANNOTATIONS: dict[Any, DataType] = {
 
 
 class Callee(Enum):
-    """What is called: a function of one row, an aggregate, or a function that gives rows."""
+    """What is called: a function of one row, an aggregate, a function that gives rows, or one of whole tables with state and timers."""
 
     SCALAR = "scalar"
     AGGREGATE = "aggregate"
     TABLE = "table"
+    PROCESS = "process table"
 
 
 @record
@@ -73,6 +74,8 @@ class FunctionDeclaration:
     Attributes:
         result: type of the value, of a table function the ROW of its columns; None: from the annotations.
         arguments: None: from the annotations.
+        table: of a process table function: name of the argument that is the table.
+        passes_columns: of a process table function: all columns of the table go before its own, not only the keys.
     """
 
     kind: Callee
@@ -80,6 +83,8 @@ class FunctionDeclaration:
     arguments: tuple[DataType, ...] | None
     vectorised: bool
     deterministic: bool
+    table: str = "input"
+    passes_columns: bool = False
 
 
 class Aggregate(Protocol):
@@ -179,6 +184,28 @@ def udtf(
     columns = _columns(result)
     marked: Callable[[F], F] = _declared(None, Callee.TABLE, columns, arguments, vectorised, deterministic)
     return marked
+
+
+def ptf(
+    *, result: str | DataType | Sequence[str], table: str = "input", pass_columns_through: bool = False
+) -> Callable[[F], F]:
+    """Declares a process table function: a `ProcessFunction` (each row by itself) or `KeyedProcessFunction` (state and timers a key).
+
+    A query calls it with a table, and with constants for the parameters of the class:
+    `SELECT * FROM f(input => TABLE t PARTITION BY k, limit => 3, on_time => DESCRIPTOR(ts), uid => 'f')`.
+
+    Args:
+        result: columns of the rows that it sends, as `udtf` has them.
+        table: name of the argument that is the table.
+        pass_columns_through: all columns of the table go before those that it sends, instead of only the keys; it has no timers then.
+    """
+    declaration = FunctionDeclaration(Callee.PROCESS, _columns(result), None, False, True, table, pass_columns_through)
+
+    def mark(target: F) -> F:
+        setattr(target, ATTRIBUTE, declaration)
+        return target
+
+    return mark
 
 
 def declaration_of(target: object) -> FunctionDeclaration | None:

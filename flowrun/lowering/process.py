@@ -24,12 +24,15 @@ def lower_process(node: Process, source: Transformation) -> Transformation:
     factory = ProcessFunctionFactory(
         function=FunctionRecipe(node.function, dict(node.arguments), node.search_path),
         input_schema=node.input.schema,
-        output_schema=node.schema,
+        output_schema=node.schema if node.called is None else node.called.columns,
         keys=node.keys,
         null_keys=NullKeyPolicy(node.null_keys.value),
         side_outputs=tuple(OutputTag(tag, schema) for tag, schema in node.side_outputs.items()),
         name=name,
         event_time=node.input.event_time,
+        leading=() if node.called is None else node.called.leading,
+        sent_schema=None if node.called is None else node.schema,
+        rowtime=node.called is not None and node.called.time is not None,
     )
     return OneInputTransformation(
         name=name,

@@ -20,6 +20,7 @@ from flowrun.plan.nodes import (
     Calc,
     Plan,
     PlanNode,
+    Process,
     Scan,
     Sink,
     TableReference,
@@ -204,6 +205,10 @@ _APPEND_ONLY: dict[type[PlanNode], _AppendOnly] = {
 
 def _check_operator(node: PlanNode, modes: Modes) -> Diagnostic | None:
     rule = _APPEND_ONLY.get(type(node))
+    if isinstance(node, Process) and node.called is not None:
+        rule = _AppendOnly(
+            "a process table function", hint="call it with TO_CHANGELOG(TABLE …): rows that say how they change"
+        )
     if rule is None:
         return None
     for position in rule.inputs:

@@ -238,6 +238,8 @@ def _process_details(node: Process) -> dict[str, Any]:
     if node.keys is not None:
         details["keys"] = [node.input.schema.names[k] for k in node.keys]
         details["null_keys"] = node.null_keys.value
+    if node.called is not None and node.called.time is not None:
+        details["on_time"] = node.input.schema.names[node.called.time]
     details["columns_out"] = str(node.schema)
     if node.side_outputs:
         details["side_outputs"] = {name: f"({schema})" for name, schema in node.side_outputs.items()}

@@ -235,6 +235,7 @@ class Process(PlanNode):
         arguments: of the class, by name.
         keys: positions of the key columns in the input; None: a function without keys.
         side_outputs: columns of the side outputs, by tag.
+        called: how a query calls it; None: it is a step by itself, and its rows are the node's.
     """
 
     input: PlanNode
@@ -244,10 +245,26 @@ class Process(PlanNode):
     null_keys: NullKeys = NullKeys.FAIL
     side_outputs: Mapping[str, Schema] = field(default_factory=dict)
     search_path: tuple[str, ...] = ()
+    called: TableFunction | None = None
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:
         return (self.input,)
+
+
+@record
+class TableFunction:
+    """What a query adds to the rows of a process function, which then only takes rows that never change.
+
+    Attributes:
+        leading: positions of the input columns that go before the function's: the keys, or all.
+        columns: of the function itself.
+        time: position of the input column that is the rows' event time; the event time is then the last column. None: neither.
+    """
+
+    leading: tuple[int, ...]
+    columns: Schema
+    time: int | None = None
 
 
 @record

@@ -18,6 +18,7 @@ from flowrun.plan.matching import MatchRecognize, Navigation, PatternColumn
 from flowrun.plan.nodes import (
     Calc,
     PlanNode,
+    Process,
     PythonMap,
     Scan,
     SessionWindow,
@@ -257,6 +258,15 @@ def _python(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
     return Traits(tuple(columns))
 
 
+def _process(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+    """Only what a query asked for as event time is one: the last column, which is that of the rows."""
+    assert isinstance(node, Process)
+    columns: list[ColumnTrait | None] = [None] * len(node.schema)
+    if node.called is not None and node.called.time is not None:
+        columns[-1] = ColumnTrait(Role.TIME, TimeDomain.EVENT, current=True)
+    return Traits(tuple(columns))
+
+
 def _side(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
     assert isinstance(node, SideOutput)
     return inputs[0] if isinstance(node.input, Split) else _plain(len(node.schema))
@@ -377,6 +387,7 @@ _RULES: dict[type[PlanNode], _Rule] = {
     Union: _union,
     Split: _passed,
     PythonMap: _python,
+    Process: _process,
     SideOutput: _side,
     Sink: _passed,
     Unnest: _passed,

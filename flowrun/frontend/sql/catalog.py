@@ -21,6 +21,33 @@ class FunctionKind(Enum):
     SCALAR = "scalar"
     AGGREGATE = "aggregate"
     TABLE = "table"
+    PROCESS = "process table"
+
+
+@record
+class Parameter:
+    """A parameter of a process table function besides its table: the type that its constant is converted to, None: any."""
+
+    name: str
+    type: DataType | None
+    required: bool
+
+
+@record
+class ProcessSignature:
+    """How a process table function is called.
+
+    Attributes:
+        table: name of the argument that is the table.
+        keyed: it keeps state a key, so that its table needs PARTITION BY.
+        passes_columns: all columns of the table go before its own.
+        parameters: of its class, in order.
+    """
+
+    table: str
+    keyed: bool
+    passes_columns: bool
+    parameters: tuple[Parameter, ...]
 
 
 @record
@@ -35,6 +62,7 @@ class UserFunction:
         vectorised: takes and gives Arrow arrays, one entry a row.
         deterministic: same arguments, same result.
         retractable: an aggregate that can take rows back.
+        process: of a process table function: how it is called.
     """
 
     name: str
@@ -46,6 +74,7 @@ class UserFunction:
     deterministic: bool = True
     search_path: tuple[str, ...] = ()
     retractable: bool = False
+    process: ProcessSignature | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from typing import Any
 
-from flowrun.api.user_functions import Callee, FunctionDeclaration, annotated_types, declaration_of
+from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction
+from flowrun.api.user_functions import (
+    Callee,
+    FunctionDeclaration,
+    annotated_types,
+    declaration_of,
+    type_of_annotation,
+)
 from flowrun.core.types import DataType, TypeRoot, row
 from flowrun.errors import ExpressionError, PipelineError
-from flowrun.frontend.sql.catalog import FunctionKind, UserFunction
+from flowrun.frontend.sql.catalog import FunctionKind, Parameter, ProcessSignature, UserFunction
 from flowrun.frontend.sql.script_problems import problem
 from flowrun.frontend.sql.statements import CreateFunction
 from flowrun.frontend.sql.syntax import Span
@@ -22,6 +30,7 @@ _KINDS = {
     Callee.SCALAR: FunctionKind.SCALAR,
     Callee.AGGREGATE: FunctionKind.AGGREGATE,
     Callee.TABLE: FunctionKind.TABLE,
+    Callee.PROCESS: FunctionKind.PROCESS,
 }
 _AGGREGATE_METHODS = ("create_accumulator", "accumulate", "get_value")
 
@@ -82,6 +91,8 @@ class _Reading:
     def function(self) -> UserFunction:
         """The function as the catalog has it."""
         declared = declaration_of(self._target)
+        if inspect.isclass(self._target) and issubclass(self._target, ProcessFunction):
+            return self._process(self._target, declared)
         kind = self._kind() if declared is None else declared.kind
         declared = declared or FunctionDeclaration(kind, None, None, False, True)
         if kind is Callee.AGGREGATE:
@@ -105,6 +116,29 @@ class _Reading:
             deterministic=declared.deterministic,
             search_path=self._search_path,
             retractable=kind is Callee.AGGREGATE and can_retract(self._load_aggregate()),
+        )
+
+    def _process(self, kind: type[ProcessFunction], declared: FunctionDeclaration | None) -> UserFunction:
+        if declared is None or declared.result is None or declared.kind is not Callee.PROCESS:
+            hint = '@flowrun.ptf(result="word STRING, size INT")'
+            raise self._error("the columns of the rows that it sends are not known", f"declare them: {hint}")
+        timers = [n for n in ("on_timer", "on_timers") if hasattr(kind, n)]
+        if declared.passes_columns and timers:
+            raise self._error(
+                f"{timers[0]} is not possible with pass_columns_through: a timer has no row whose columns could be passed",
+                "leave pass_columns_through out, and keep in state what is wanted of the row",
+            )
+        signature = ProcessSignature(
+            declared.table, issubclass(kind, KeyedProcessFunction), declared.passes_columns, _parameters(kind)
+        )
+        return UserFunction(
+            name=self._statement.name[-1].text,
+            kind=FunctionKind.PROCESS,
+            reference=self._reference,
+            arguments=None,
+            result=declared.result,
+            search_path=self._search_path,
+            process=signature,
         )
 
     def _error(self, message: str, hint: str | None) -> ExpressionError:
@@ -152,6 +186,19 @@ class _Reading:
         if declared is None:
             raise self._error("the columns of its rows are not known", '@flowrun.udtf(result="word STRING, size INT")')
         return declared if declared.root is TypeRoot.ROW else row(("f0", declared))
+
+
+def _parameters(kind: type) -> tuple[Parameter, ...]:
+    """What the class is made with."""
+    made: Any = inspect.getattr_static(kind, "__init__")
+    if made is object.__init__:
+        return ()
+    try:
+        hints = typing.get_type_hints(made)
+    except (NameError, TypeError):  # a name that only type checkers know
+        hints = {}
+    named = [p for p in inspect.signature(kind).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return tuple(Parameter(p.name, type_of_annotation(hints.get(p.name)), p.default is p.empty) for p in named)
 
 
 def _decorator(kind: Callee) -> str:

@@ -8,12 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from flowrun.errors import ExpressionError
+from flowrun.frontend.sql.catalog import FunctionKind
 from flowrun.frontend.sql.match_recognize import bind_match
 from flowrun.frontend.sql.query_changelog import changelog_relation, is_changelog_function
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_hints import Lifetimes
 from flowrun.frontend.sql.query_joins import JoinBinder
 from flowrun.frontend.sql.query_nodes import fail
+from flowrun.frontend.sql.query_process import process_relation
 from flowrun.frontend.sql.query_relations import OuterScope, QueryScope, Relation, Source, unique_names
 from flowrun.frontend.sql.query_results import Bound, FailedError
 from flowrun.frontend.sql.query_sets import values
@@ -84,11 +86,20 @@ class FromBinder:
                 return self._windowed(table)
             case FunctionTable() if is_changelog_function(table.name.text):
                 return changelog_relation(self, table)
+            case FunctionTable() if self._is_process(table.name.text):
+                return process_relation(self, table)
             case FunctionTable() | UnnestTable():
                 one = Relation(self.binder.nodes.one_row(table.span), ())
                 return LateralTables(self).appended(one, table)
             case MatchTable():
                 return self._matched(table)
+
+    def _is_process(self, function: str) -> bool:
+        known = self.binder.user_functions.find(function)
+        return known is not None and known.kind is FunctionKind.PROCESS
+
+    def _takes_tables(self, function: str) -> bool:
+        return is_window_function(function) or is_changelog_function(function) or self._is_process(function)
 
     # -- single tables -------------------------------------------------------------------------------------------------------
 
@@ -175,7 +186,9 @@ class FromBinder:
     def _joined(self, table: JoinTable) -> Relation:
         right, _, _ = without_alias(table.right)
         joins = JoinBinder(self)
-        if isinstance(right, UnnestTable) or (isinstance(right, FunctionTable) and not _takes_tables(right.name.text)):
+        if isinstance(right, UnnestTable) or (
+            isinstance(right, FunctionTable) and not self._takes_tables(right.name.text)
+        ):
             return LateralTables(self).joined(self.relation(table.left), table)
         if isinstance(right, DerivedTable) and right.lateral:
             return LateralTables(self).query(self.relation(table.left), table)
@@ -193,10 +206,6 @@ class FromBinder:
             [partial(self.relation, table.left), partial(self.relation, table.right)]
         )
         return joins.regular(left_side, right_side, table)
-
-
-def _takes_tables(function: str) -> bool:
-    return is_window_function(function) or is_changelog_function(function)
 
 
 def plain(bound: Bound, alias: str | None) -> Relation:

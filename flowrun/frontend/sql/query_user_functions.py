@@ -43,6 +43,12 @@ class UserFunctions:
         """
         if function.kind is FunctionKind.AGGREGATE:
             return None
+        if function.kind is FunctionKind.PROCESS:
+            binder.fail(
+                f"{function.name} is a process table function, it stands only in FROM",
+                node,
+                f"write FROM {function.name}(TABLE t …)",
+            )
         if function.kind is FunctionKind.TABLE:
             hint = f"write FROM t CROSS JOIN LATERAL TABLE({function.name}(…)) AS r"
             binder.fail(f"{function.name} is a table function, it stands only in FROM", node, hint)

@@ -55,6 +55,10 @@ STATEMENTS = (
     ("SHOW CREATE {TABLE t, VIEW v}", "The statement that makes it."),
     ("SHOW {CATALOGS, DATABASES, CURRENT CATALOG, CURRENT DATABASE, MODULES, JARS}", "Lists the only ones there are."),
     ("USE [CATALOG] name", "Does nothing: there is only default_catalog.default_database."),
+    (
+        "… FROM f(table => TABLE t [PARTITION BY key], argument => constant, … [, on_time => DESCRIPTOR(ts)] [, uid => 'name'])",
+        "Calls a process table function: a Python class with state and timers.",
+    ),
     ("ADD JAR '…'", "Does nothing but warn: connectors are built in, functions are Python."),
 )
 """(syntax, what it does)."""

@@ -15,6 +15,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import DataError, did_you_mean
 from flowrun.operators.conformance import conform
+from flowrun.operators.process.added_columns import AddedColumns
 from flowrun.operators.process.current import as_column
 
 
@@ -25,11 +26,14 @@ class BatchOutputs:
         source: the rows (or timers) that what is sent comes from: their event times and change kinds count.
     """
 
-    def __init__(self, output: Output, schema: Schema, sides: Mapping[str, Schema], place: str) -> None:
+    def __init__(
+        self, output: Output, schema: Schema, sides: Mapping[str, Schema], place: str, added: AddedColumns | None = None
+    ) -> None:
         self._output = output
         self._schema = schema
         self._sides = {name: OutputTag(name, s) for name, s in sides.items()}
         self._place = place
+        self._added = added
         self._rows = 0
         self._times: pa.Array | None = None
         self._kinds: pa.Array | None = None
@@ -48,8 +52,23 @@ class BatchOutputs:
     def collect(self, rows: Any, parents: Values | None, timestamps: Values | None) -> None:
         """Send rows to the main output."""
         batch = self._batch(rows, self._schema, self._place, parents, timestamps)
+        if batch.num_rows and self._added is not None:
+            positions = self._positions(parents, batch.num_rows)
+            columns = self._added.around(batch.columns, positions, batch.timestamps)
+            batch = RecordBatch(columns, batch.timestamps, batch.row_kinds)
         if batch.num_rows:
             self._output.emit(batch)
+
+    def _positions(self, parents: Values | None, rows: int) -> pa.Array | None:
+        """Of what the rows are made of; None: row i of row i."""
+        if parents is not None:
+            return self._parents(parents, rows, self._place)
+        if rows != self._rows:
+            raise DataError(
+                f"{self._place} got {self._rows} rows and sent {rows} without saying which rows they came from",
+                hint="give parents: for each row the position of the row it is made of, e.g. context.last_rows",
+            )
+        return None
 
     def side(self, name: str, rows: Any, parents: Values | None, timestamps: Values | None) -> None:
         """Send rows to a side output.

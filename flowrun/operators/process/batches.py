@@ -30,7 +30,7 @@ class BatchProcessOperator(ProcessOperator):
         """Make the outputs and the context."""
         super().setup(context, output)
         settings = self._settings
-        self._outputs = BatchOutputs(output, settings.output_schema, settings.side_schemas, self._place)
+        self._outputs = BatchOutputs(output, settings.output_schema, settings.side_schemas, self._place, settings.added)
         self._context = _BatchContext(self, self._outputs)
 
     def _keyed_backend(self) -> ColumnBackend:
@@ -47,6 +47,8 @@ class BatchProcessOperator(ProcessOperator):
         if self._columns is not None:
             self._columns.locate([batch.columns.column(k) for k in self._settings.keys or ()], batch.num_rows)
         self._outputs.begin(batch.num_rows, batch.timestamps, batch.row_kinds)
+        if self._settings.added is not None:
+            self._settings.added.begin([batch.columns.column(i) for i in self._settings.leading])
         self._context.begin(batch.timestamps)
         try:
             returned = function.process_batch(batch.columns, self._context)
@@ -72,6 +74,8 @@ class BatchProcessOperator(ProcessOperator):
             late = self._time_of_firing(0, processing)
             event_times = pa.array(np.full(len(times), late, np.int64)) if processing else timestamps
         self._outputs.begin(len(times), event_times, None)
+        if self._settings.added is not None:
+            self._settings.added.begin(self._columns.keys_of(self._columns.current.slots))
         self._context.begin(timestamps)
         self._context.time_domain = "processing" if processing else "event"
         try:

@@ -10,6 +10,7 @@ from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.keys import NullKeyPolicy
+from flowrun.operators.process.added_columns import AddedColumns
 from flowrun.operators.process.batches import BatchProcessOperator
 from flowrun.operators.process.loading import TIMERS, FunctionRecipe, load_process_function
 from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
@@ -31,6 +32,10 @@ class ProcessFunctionFactory:
         side_outputs: where else the function may send rows.
         name: of the step.
         event_time: whether rows have event time; None: the first batch shows it.
+        leading: positions of the input columns that go before those that the function sends.
+        sent_schema: all columns that leave the operator: the leading ones, `output_schema`, and the event time with `rowtime`; None: as
+            `output_schema` says.
+        rowtime: whether the last column is the rows' event time.
     """
 
     function: FunctionRecipe
@@ -41,6 +46,9 @@ class ProcessFunctionFactory:
     side_outputs: tuple[OutputTag, ...] = ()
     name: str = "process"
     event_time: bool | None = None
+    leading: tuple[int, ...] = ()
+    sent_schema: Schema | None = None
+    rowtime: bool = False
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -63,6 +71,8 @@ class ProcessFunctionFactory:
             keys=self.keys,
             null_keys=self.null_keys,
             event_time=self.event_time,
+            leading=self.leading,
+            added=None if self.sent_schema is None else AddedColumns(self.sent_schema, len(self.leading), self.rowtime),
         )
         return BatchProcessOperator(settings) if loaded.batches else RowProcessOperator(settings)
 

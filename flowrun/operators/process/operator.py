@@ -24,6 +24,7 @@ from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, where
+from flowrun.operators.process.added_columns import AddedColumns
 from flowrun.operators.process.loading import PROGRESS, TIMERS, LoadedFunction
 from flowrun.operators.process.subtask_state import SubtaskList
 from flowrun.operators.windows.event_rows import RowIntake
@@ -76,6 +77,8 @@ class ProcessSettings:
         place: names function and step in messages.
         keys: positions of the key columns; None: no keys.
         event_time: whether rows have event time; None: the first batch shows it.
+        leading: positions of the input columns that go before those that the function sends.
+        added: puts these, and the event time, around the function's columns; None: rows leave as the function sends them.
     """
 
     loaded: LoadedFunction
@@ -86,6 +89,8 @@ class ProcessSettings:
     keys: tuple[int, ...] | None
     null_keys: NullKeyPolicy
     event_time: bool | None
+    leading: tuple[int, ...] = ()
+    added: AddedColumns | None = None
 
 
 class ProcessOperator(AbstractOperator):

@@ -12,6 +12,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, did_you_mean
 from flowrun.operators.conformance import check_names, rows_to_columns
+from flowrun.operators.process.added_columns import AddedColumns
 
 _MAX_ROWS = 64 * 1024
 
@@ -19,12 +20,21 @@ _MAX_ROWS = 64 * 1024
 class RowOutput:
     """One output of one operator."""
 
-    def __init__(self, output: Output, schema: Schema, place: str, tag: OutputTag | None = None) -> None:
+    def __init__(
+        self,
+        output: Output,
+        schema: Schema,
+        place: str,
+        tag: OutputTag | None = None,
+        added: AddedColumns | None = None,
+    ) -> None:
         self._output = output
         self._schema = schema
         self._names = frozenset(schema.names)
         self._place = place
         self._tag = tag
+        self._added = added
+        self.key: tuple[Any, ...] = ()
         self._clear()
 
     def _clear(self) -> None:
@@ -32,6 +42,7 @@ class RowOutput:
         self._times: list[int | None] = []
         self._sources: list[int | None] = []
         self._kinds: list[int] = []
+        self._keys: list[tuple[Any, ...]] = []
 
     def add(self, row: Any, time: int | None, source: int | None, kind: int | None) -> None:
         """Collect a row.
@@ -53,6 +64,8 @@ class RowOutput:
         self._sources.append(source)
         if kind is not None:
             self._kinds.append(kind)
+        if source is None and self._added is not None:
+            self._keys.append(self.key)
         if len(self._rows) >= _MAX_ROWS:
             self.flush()
 
@@ -64,18 +77,18 @@ class RowOutput:
         """
         if not self._rows:
             return
-        rows, times, sources, kinds = self._rows, self._times, self._sources, self._kinds
+        rows, times, sources, kinds, keys = self._rows, self._times, self._sources, self._kinds, self._keys
         self._clear()
         try:
             columns = rows_to_columns(rows, self._schema, self._place)
         except DataError as error:
             error.row = None if error.row is None else sources[error.row]
             raise
-        batch = RecordBatch(
-            columns,
-            None if times[0] is None else pa.array(times, pa.int64()),
-            pa.array(kinds, pa.int8()) if kinds else None,
-        )
+        event_times = None if times[0] is None else pa.array(times, pa.int64())
+        if self._added is not None:
+            leading = self._added.of_keys(keys) if keys else None
+            columns = self._added.around(columns, None if keys else pa.array(sources), event_times, leading)
+        batch = RecordBatch(columns, event_times, pa.array(kinds, pa.int8()) if kinds else None)
         if self._tag is None:
             self._output.emit(batch)
         else:
@@ -93,8 +106,10 @@ class RowOutputs:
 
     __slots__ = ("_main", "_place", "_sides", "kind", "row", "time")
 
-    def __init__(self, output: Output, schema: Schema, sides: Mapping[str, Schema], place: str) -> None:
-        self._main = RowOutput(output, schema, place)
+    def __init__(
+        self, output: Output, schema: Schema, sides: Mapping[str, Schema], place: str, added: AddedColumns | None = None
+    ) -> None:
+        self._main = RowOutput(output, schema, place, added=added)
         self._sides = {
             name: RowOutput(output, s, f"{place}, side output '{name}'", OutputTag(name, s))
             for name, s in sides.items()
@@ -103,6 +118,11 @@ class RowOutputs:
         self.time: int | None = None
         self.row: int | None = None
         self.kind: int | None = None
+
+    def of_timer(self, key: tuple[Any, ...]) -> None:
+        """What is sent from now on comes from a timer of that key."""
+        self.row = self.kind = None
+        self._main.key = key
 
     def returned(self, value: Any) -> None:
         """Collect what the function returned: a row, or an iterable of rows; a generator runs here."""

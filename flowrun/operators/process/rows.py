@@ -26,7 +26,7 @@ class RowProcessOperator(ProcessOperator):
         """Make the outputs and the context."""
         super().setup(context, output)
         settings = self._settings
-        self._outputs = RowOutputs(output, settings.output_schema, settings.side_schemas, self._place)
+        self._outputs = RowOutputs(output, settings.output_schema, settings.side_schemas, self._place, settings.added)
         self._context = _RowContext(self._outputs, lambda: self.current_watermark, context.processing_time.now_ms)
 
     def _keyed_backend(self) -> ObjectBackend:
@@ -47,6 +47,8 @@ class RowProcessOperator(ProcessOperator):
         function: Any = self._function
         call: Callable[[Any, Any], Any] = function.process_element
         context, outputs, objects = self._context, self._outputs, self._objects
+        if self._settings.added is not None:
+            self._settings.added.begin([batch.columns.column(i) for i in self._settings.leading])
         rows = batch.columns.to_pylist()
         times = repeat(None) if batch.timestamps is None else batch.timestamps.to_pylist()
         kinds = repeat(None) if batch.row_kinds is None else batch.row_kinds.to_pylist()
@@ -84,7 +86,7 @@ class RowProcessOperator(ProcessOperator):
         context.timestamp = timer.timestamp
         context.time_domain = "processing" if processing else "event"
         outputs.time = self._time_of_firing(timer.timestamp, processing)
-        outputs.row = outputs.kind = None
+        outputs.of_timer(() if self._settings.added is None else self._objects.keys.values(timer.key))
         try:
             returned = function.on_timer(timer.timestamp, context)
             if returned is not None:

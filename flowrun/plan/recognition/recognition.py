@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.plan.matching import MatchRecognize
-from flowrun.plan.nodes import Calc, Plan, PlanNode, walk_plan
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, TimeDomain, walk_plan
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.filters import factor_conditions, push_into_joins
 from flowrun.plan.recognition.join_order import order_joins
@@ -18,7 +18,7 @@ from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.recognition.ranking import over_below, recognise_ranking
 from flowrun.plan.recognition.temporal import recognise_temporal_join
 from flowrun.plan.recognition.unused_columns import drop_unused_columns
-from flowrun.plan.recognition.windows import recognise_window_aggregate, resolve_window_function, time_domain
+from flowrun.plan.recognition.windows import at_time, recognise_window_aggregate, resolve_window_function, time_domain
 from flowrun.plan.relational import GroupAggregate, Join, Over, TemporalJoin, TemporalSort, WindowTableFunction
 from flowrun.plan.rewrites.traversal import map_plan, with_inputs, with_sinks
 
@@ -88,6 +88,8 @@ class _Recognition:
                 return _timed_sort(rebuilt, context)
             case MatchRecognize():
                 return _timed_match(rebuilt, context)
+            case Process():
+                return _timed_process(rebuilt, context)
             case _:
                 return rebuilt
 
@@ -131,6 +133,19 @@ def _timed_match(node: MatchRecognize, context: Context) -> MatchRecognize:
     return replace(
         node, domain=time_domain(node, node.input, node.order[0].column, "ORDER BY of MATCH_RECOGNIZE", context)
     )
+
+
+def _timed_process(node: Process, context: Context) -> Process:
+    """The function over rows whose event time is the column that the query names."""
+    if node.called is None or node.called.time is None:
+        return node
+    domain = time_domain(node, node.input, node.called.time, "on_time", context)
+    if domain is not TimeDomain.EVENT:
+        name = written_name(node.input, node.called.time)
+        raise RecognitionError(
+            node, f"on_time needs event time, but '{name}' is the clock's", "name the column that WATERMARK FOR names"
+        )
+    return replace(node, input=at_time(node.input, node.called.time, context, node))
 
 
 def _with_distinct_places(plan: Plan) -> Plan:
