@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.connector import TableDefinition
@@ -22,6 +22,7 @@ from flowrun.errors import StateError
 from flowrun.testing.connector_conformance import SourceDrive, check_source
 from tests.connectors.filesystem.tables import source as files
 from tests.connectors.test_datagen import datagen
+from tests.examples import examples
 
 ID = Schema.of(id=t.BIGINT)
 LINES = Schema.of(id=t.BIGINT)
@@ -39,7 +40,7 @@ def through_json(value: JsonValue) -> JsonValue:
     return json.loads(json.dumps(value))  # type: ignore[no-any-return]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 60), st.integers(0, 30)), min_size=1, max_size=5),
     st.sampled_from([1, 7, 50]),
@@ -133,7 +134,7 @@ def test_datagen_keeps_the_contract(options: dict[str, Any]) -> None:
     check_source(source, [(i,) for i in range(700)])
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 12)), min_size=1, max_size=6))
 def test_a_watched_folder_is_read_once_whenever_files_come_and_jobs_stop(
     tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[int, int, int]]

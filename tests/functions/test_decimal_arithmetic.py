@@ -13,6 +13,7 @@ from flowrun.core.types import decimal as decimal_type
 from flowrun.errors import DataError
 from flowrun.functions.arithmetic import add, divide, multiply, remainder, subtract
 from flowrun.functions.coercion import decimal_add, decimal_div, decimal_mod, decimal_mul
+from tests.examples import examples
 
 EXACT = decimal.Context(prec=200, rounding=ROUND_HALF_UP)
 OPERATIONS = {
@@ -34,7 +35,7 @@ def decimal_columns(draw: st.DrawFn) -> tuple[DataType, list[Decimal | None]]:
     return decimal_type(precision, scale), [None if v is None else EXACT.scaleb(Decimal(v), -scale) for v in values]
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(decimal_columns(), decimal_columns(), st.sampled_from(sorted(OPERATIONS)))
 def test_every_operation_is_exact_up_to_the_last_digit(left, right, symbol):
     kernel, rule, oracle = OPERATIONS[symbol]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.aggregate import BoundAggregate
@@ -37,6 +37,7 @@ from flowrun.operators.aggregation.dense import Reduction
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.grouping import group_ids, reduce_by
 from flowrun.operators.aggregation.layout import PartialLayout
+from tests.examples import examples
 from tests.operators.windows.kernels import bound, python_value
 
 EXACT = Context(prec=80)
@@ -127,7 +128,7 @@ def test_integer_keys_in_a_small_and_in_a_wide_range(keys: tuple[int, ...], spre
     assert run(schema, keys, aggregates, columns, 64) == expected(schema, keys, aggregates, columns)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     st.lists(st.tuples(st.sampled_from([0, 1]), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=30),
     st.integers(1, 8),

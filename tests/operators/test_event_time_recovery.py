@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.operator import InputStatus
@@ -15,6 +15,7 @@ from flowrun.operators.source import SourceOperatorFactory
 from flowrun.operators.watermarks import TimestampsAndWatermarksFactory, WatermarkStrategy
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import OperatorHarness, SourceHarness
+from tests.examples import examples
 from tests.operators.fake_connector import ListSource
 from tests.operators.operator_recipes import Column
 
@@ -26,7 +27,7 @@ STRATEGIES = (
     WatermarkStrategy.punctuated(Column("v"), TIME),
     WatermarkStrategy.none(TIME),
 )
-MANY = settings(max_examples=150, deadline=None)
+MANY = examples(150)
 
 _rows = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=4)
 _batches = _rows.map(lambda found: [{"ts": t, "v": v} for t, v in found])

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot
@@ -12,6 +12,7 @@ from flowrun.operators.timers import InternalTimerService, TimeDomain, Timer
 from flowrun.state.backend.objects import ChangeSet
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import ManualProcessingTime
+from tests.examples import examples
 
 KEYS = pa.schema([("user", pa.string()), ("item", pa.int64())])
 WINDOW = pa.struct([("start", pa.int64()), ("end", pa.int64())])
@@ -105,7 +106,7 @@ TIMERS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(TIMERS, st.integers(1, 5))
 def test_restored_timers_fire_as_the_original_ones_at_any_parallelism(timers, parallelism):
     original = Fixture(pa.int64())

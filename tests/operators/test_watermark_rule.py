@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import (
@@ -21,6 +21,7 @@ from flowrun.operators.event_time_output import EventTimeOutput
 from flowrun.operators.watermark_rule import late_rows, progress
 from flowrun.operators.watermarks import WatermarkStrategy
 from flowrun.testing import OperatorHarness
+from tests.examples import examples
 from tests.operators.operator_recipes import Column
 
 TIMES = st.lists(st.integers(-50, 400), min_size=1, max_size=60)
@@ -64,7 +65,7 @@ def check(times, marks, lag, **state):
         assert times[row] <= expected[row], f"a cut before row {row}, which is not late"
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(TIMES, st.integers(0, 60), st.integers(1, 8))
 def test_every_row_gets_the_verdict_of_a_row_at_a_time_generator(times, delay, block):
     original = watermark_rule.BLOCK_ROWS
@@ -75,14 +76,14 @@ def test_every_row_gets_the_verdict_of_a_row_at_a_time_generator(times, delay, b
         watermark_rule.BLOCK_ROWS = original
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(TIMES, st.integers(0, 60), st.integers(-60, 300), st.integers(-60, 300), st.integers(-60, 300))
 def test_so_do_rows_after_other_batches_and_beside_other_splits(times, delay, watermark, sent, ceiling):
     sent = max(sent, min(watermark, ceiling))  # what was allowed before was sent before
     check(times, times, delay + 1, watermark=watermark, sent=sent, ceiling=ceiling)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.tuples(st.integers(-50, 400), st.integers(-50, 400)), min_size=1, max_size=40))
 def test_so_do_rows_with_punctuations(rows):
     check([t for t, _ in rows], [m for _, m in rows], 0)
@@ -109,7 +110,7 @@ def test_late_rows_of_an_ordered_batch_are_found_without_looking_twice():
     assert late_rows(np.array([3, 1, 4, 2]), 1, MIN_TIMESTAMP).tolist() == [1, 3]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 200), min_size=1, max_size=8)), max_size=12),
     st.integers(0, 40),

@@ -9,7 +9,7 @@ from textwrap import dedent
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.connector import Comparison, PushedFilter
@@ -25,6 +25,7 @@ from flowrun.plan.rewrites.constants import fold_plan_constants
 from flowrun.plan.rewrites.filters import push_filter_hints
 from flowrun.plan.rewrites.projections import prune_columns
 from flowrun.plan.rewrites.traversal import with_inputs
+from tests.examples import examples
 from tests.plan.plans import ORDERS, calc, plan, scan, sink, window
 from tests.plan.recognition.queries import planned
 
@@ -362,7 +363,7 @@ def random_plan(draw: random.Random) -> Plan:
     return plan(*last)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.integers(0, 2**32))
 def test_no_rule_changes_what_a_sink_gets(seed: int) -> None:
     draw = random.Random(seed)

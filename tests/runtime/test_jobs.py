@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runtime_fakes import (
     Collect,
@@ -50,6 +50,7 @@ from flowrun.graph.partitioner import (
 from flowrun.operators.base import AbstractOperator
 from flowrun.runners.embedded import run_embedded, start_embedded
 from flowrun.runtime.messages import JobState
+from tests.examples import examples
 
 ANY_PARTITIONER = st.sampled_from(
     [
@@ -84,7 +85,7 @@ def check_no_overtaking(seen: Seen) -> None:
                 assert min(element.columns["v"].to_pylist()) > reached, (subtask, index)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40)
 @given(st.data())
 def test_random_topologies_lose_repeat_and_reorder_nothing(data: st.DataObject) -> None:
     """Source → one or two layers → end, with random partitioners, parallelisms, batch sizes and buffer timeouts."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.format import Framer, lines_chunk
@@ -16,6 +16,7 @@ from flowrun.connectors.formats.framing import MAX_QUOTED_RECORD_BYTES, LineFram
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, STRING, array, decimal, row
 from flowrun.errors import DataError, OptionError
+from tests.examples import examples
 
 from .formats import decoder, encoder, options_of, record_format, rows
 
@@ -45,7 +46,7 @@ def parse(text: str, schema: Schema = TABLE, **options: Any) -> tuple[list[tuple
     return rows(decoded), [(b.index, b.reason) for b in decoded.bad]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.lists(st.tuples(FIELD, FIELD, FIELD), max_size=12), st.integers(1, 40), st.sampled_from(["\n", "\r\n"]))
 def test_quoted_records_against_pythons_reader_over_any_block_border(
     written: list[tuple[str, ...]], block: int, end: str
@@ -62,7 +63,7 @@ def test_quoted_records_against_pythons_reader_over_any_block_border(
         assert rows(decoder("csv", TABLE).decode(chunk)) == written
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.tuples(FIELD, st.none() | FIELD, FIELD), min_size=1, max_size=12),
     st.sampled_from([",", ";", "|", "\t"]),
@@ -145,7 +146,7 @@ def test_without_multi_line_each_line_is_a_record() -> None:
     assert bad == [(0, "a quote is opened but not closed, or text follows it")]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.text(st.sampled_from("ab\r\n"), max_size=30), st.integers(1, 10))
 def test_lines_over_any_block_border(text: str, block: int) -> None:
     wanted = [part.removesuffix("\r") for part in text.split("\n")]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.format import lines_chunk, messages_chunk
@@ -28,6 +28,7 @@ from flowrun.core.types import (
     row,
     timestamp,
 )
+from tests.examples import examples
 
 from .formats import decoder, encoder, rows
 
@@ -232,7 +233,7 @@ def expected(value: Any, kind: DataType) -> Any:
             raise ValueError(value)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.data())
 def test_random_documents_against_json_loads(data: st.DataObject) -> None:
     schema = data.draw(st.sampled_from([WIDE, WITH_MAP, WIDE.select(["i", "s"]), WIDE.select(["r", "a"])]))
@@ -251,7 +252,7 @@ def test_random_documents_against_json_loads(data: st.DataObject) -> None:
     assert [b.index for b in decoded.bad] == wrong
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(documents(WIDE), max_size=30), st.integers(1, 30))
 def test_blocks_and_messages_decode_alike(written: list[Any], block: int) -> None:
     lines = [json.dumps(d).encode() for d in written]
@@ -290,7 +291,7 @@ def test_timestamps_finer_than_their_type_stay_right_from_block_to_block() -> No
     assert first.columns.equals(second.columns)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_encoded_rows_are_json_with_the_same_values(data: st.DataObject) -> None:
     value = st.fixed_dictionaries(

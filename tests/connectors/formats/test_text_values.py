@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.connectors.formats.text_values import parse_text
@@ -26,6 +26,7 @@ from flowrun.core.types import (
     timestamp,
     timestamp_ltz,
 )
+from tests.examples import examples
 
 MOMENT = dt.datetime(2024, 3, 1, 10, 0, 0, 123000)
 
@@ -100,7 +101,7 @@ def test_what_is_not(target: DataType, text: str) -> None:
     assert parsed.values.null_count == 2
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.one_of(st.none(), st.integers(-(2**70), 2**70).map(str), st.text(max_size=3)), max_size=40))
 def test_bad_values_among_good_ones_are_exactly_found(texts: list[str | None]) -> None:
     parsed = parse_text(pa.array(texts, pa.string()), BIGINT)
@@ -119,7 +120,7 @@ def test_bad_values_among_good_ones_are_exactly_found(texts: list[str | None]) -
             assert value is None
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_text_of_values_reads_back_equal(data: st.DataObject) -> None:
     cases: list[tuple[DataType, st.SearchStrategy[Any]]] = [

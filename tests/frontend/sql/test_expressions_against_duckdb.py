@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN, DATE, DOUBLE, STRING
+from tests.examples import examples
 from tests.frontend.sql.evaluation import batch_of, evaluate
 
 SCHEMA = Schema.of(a=BIGINT, b=BIGINT, x=DOUBLE, y=DOUBLE, s=STRING, t=STRING, f=BOOLEAN, g=BOOLEAN, d=DATE, e=DATE)
@@ -153,9 +154,7 @@ def duck():
         yield connection
 
 
-@settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+@examples(250, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.lists(EXPRESSIONS, min_size=1, max_size=4), ROWS)
 def test_random_expressions(duck, expressions, rows):
     batch = batch_of(SCHEMA, {f.name: [r[i] for r in rows] for i, f in enumerate(SCHEMA)})

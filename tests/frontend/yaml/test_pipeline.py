@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.errors import PipelineError
@@ -19,6 +19,7 @@ from flowrun.frontend.yaml.pipeline import read_pipeline
 from flowrun.plan.explain import explain_plan, plan_text
 from flowrun.plan.nodes import NullKeys, Process, PythonMap, Scan, WindowAggregate, walk_plan
 from flowrun.plan.rewrites import optimise
+from tests.examples import examples
 
 SOURCES = """
 sources:
@@ -390,7 +391,7 @@ def test_the_document_that_is_mutated_is_valid(tmp_path: Path) -> None:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.integers(0, 2**40))
 def test_any_mutation_gives_a_plan_or_problems_with_places(seed: int) -> None:
     text = mutated(random.Random(seed))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, Watermark
@@ -24,6 +24,7 @@ from flowrun.operators.keyed import row_store
 from flowrun.operators.state_meanings import state_meanings
 from flowrun.operators.windows.assigners import WindowTime
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.stored import stored, taken
 
 LEFT = Schema((Field("k", STRING), Field("t", timestamp(3)), Field("v", BIGINT)))
@@ -157,7 +158,7 @@ OUTER = st.sampled_from(list(OuterSides))
 SCALES = st.sampled_from([1, 7, 2**30])
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(STEPS, st.integers(-15, 15), st.integers(-15, 15), OUTER, st.booleans(), st.booleans(), SCALES)
 def test_rows_join_as_in_the_oracle_whatever_comes_late(steps, lower, upper, outer, keyed, with_condition, scale):
     options: dict[str, Any] = {"condition": LeftNotAbove()} if with_condition else {}
@@ -195,7 +196,7 @@ def test_keys_of_equal_hash_are_told_apart(monkeypatch):
         ]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(STEPS, st.integers(-15, 15), st.integers(0, 15), OUTER)
 def test_no_row_is_late_for_the_watermarks_that_come_out_if_none_was_late_before(steps, lower, width, outer):
     with harness(factory(lower, lower + width, outer)) as join:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.lookup import FoundRows, LookupContext
@@ -22,6 +22,7 @@ from flowrun.errors import ConnectorError, OptionError
 from flowrun.operators.joins.lookup import LookupJoinFactory
 from flowrun.operators.joins.lookup_options import LOOKUP_JOIN_OPTIONS, CacheMode, LookupSettings, lookup_settings
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 
 INPUT = Schema((Field("k", STRING), Field("v", BIGINT)))
 KEYS = Schema((Field("id", STRING),))
@@ -143,7 +144,7 @@ SETTINGS = st.sampled_from(
 ROWS = st.lists(st.tuples(st.one_of(st.none(), st.sampled_from("abcdef")), st.integers(0, 4)), min_size=1, max_size=8)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.dictionaries(st.sampled_from("abcdef"), st.lists(st.integers(0, 4), max_size=3)),
     st.lists(ROWS, max_size=8),

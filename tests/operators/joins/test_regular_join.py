@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import RecordBatch, RowKind
@@ -23,6 +23,7 @@ from flowrun.operators.joins import regular_pairs
 from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.regular import RegularJoinFactory
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.stored import stored, taken
 
 SCHEMAS = (Schema.of(k=BIGINT, a=STRING, v=BIGINT), Schema.of(w=BIGINT, k2=BIGINT))
@@ -316,7 +317,7 @@ class Source:
         return changes
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(
     seed=st.integers(0, 2**32),
     kind=st.sampled_from(KINDS),
@@ -366,7 +367,7 @@ def flink_changes(kind: JoinKind, changes: list[tuple[int, Change]]) -> int:
     return sent
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(seed=st.integers(0, 2**32), kind=st.sampled_from(KINDS))
 def test_never_sends_more_changes_than_row_by_row(seed: int, kind: JoinKind) -> None:
     randomly = random.Random(seed)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, RowKind, Watermark
@@ -24,6 +24,7 @@ from flowrun.operators.keyed import row_store
 from flowrun.operators.state_meanings import state_meanings
 from flowrun.operators.windows.assigners import WindowTime
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.stored import stored, taken
 
 LEFT = Schema((Field("k", STRING), Field("t", timestamp(3)), Field("v", BIGINT)))
@@ -138,7 +139,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(STEPS, st.booleans(), st.booleans())
 def test_each_row_finds_the_version_of_its_time_as_in_the_oracle(steps, outer, with_condition):
     recipe = factory(outer, condition=LeftNotAbove() if with_condition else None)

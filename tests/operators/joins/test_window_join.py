@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
@@ -26,6 +26,7 @@ from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
 from flowrun.operators.windows.assigners import WindowTime
 from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.stored import stored, taken
 
 TIME = timestamp(3)
@@ -211,7 +212,7 @@ def random_row(randomly: random.Random, side: int, start: int) -> Row:
     return (key, *bounds, value) if side == 0 else (value, key, *bounds)
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(seed=st.integers(0, 2**32), kind=st.sampled_from(KINDS), condition=st.booleans(), keyed=st.booleans())
 def test_each_window_is_the_join_of_its_rows(seed: int, kind: JoinKind, condition: bool, keyed: bool) -> None:
     randomly = random.Random(seed)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.state import SegmentedTable, keyed_schema
@@ -18,6 +18,7 @@ from flowrun.errors import InternalError
 from flowrun.operators.keyed import row_store
 from flowrun.operators.keyed.hash_lists import SortedTags
 from flowrun.operators.keyed.row_store import RowStore, row_store_schema
+from tests.examples import examples
 from tests.operators.stored import whole
 
 SCHEMA = Schema.of(v=STRING, k=BIGINT, x=DOUBLE)
@@ -122,7 +123,7 @@ steps_strategy = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(steps_strategy, st.sampled_from([0, 1000]))
 def test_behaves_as_a_list_of_rows(steps: list[tuple[str, Any]], copied_at_once: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.state import OperatorSnapshot
@@ -32,6 +32,7 @@ from flowrun.plan.matching import (
 from flowrun.plan.nodes import NodeHints, PlanNode, Settings
 from flowrun.plan.relational import SortKey
 from flowrun.testing import OperatorHarness
+from tests.examples import examples
 from tests.operators.stored import stored, taken
 
 INPUT = Schema.from_pairs([("k", STRING), ("v", BIGINT), ("ts", timestamp(3))])
@@ -326,7 +327,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(cases())
 def test_finds_what_the_oracle_finds(case: dict[str, Any]) -> None:
     pattern, names = case["pattern"], [v.name for v in case["pattern"]]

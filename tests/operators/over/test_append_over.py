@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.aggregate import BoundAggregate
@@ -23,6 +23,7 @@ from flowrun.operators.keyed import row_store
 from flowrun.operators.over.calls import FrameUnit, OverFrame, Place
 from flowrun.operators.over.factories import AppendOverFactory
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.over.oracles import (
     BACKWARD,
     CHOSEN,
@@ -48,7 +49,7 @@ from tests.operators.over.oracles import (
 from tests.operators.stored import stored, taken
 
 SEEDS = st.integers(0, 2**32)
-FEW = settings(max_examples=30)
+FEW = examples(30)
 FRAMES = (
     OverFrame(FrameUnit.ROWS),
     OverFrame(FrameUnit.RANGE),

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.operators.keyed import row_store
@@ -14,6 +14,7 @@ from flowrun.operators.over.calls import FrameUnit, OverFrame, Place
 from flowrun.operators.over.factories import ChangelogOverFactory
 from flowrun.operators.ranking.order import OrderKey
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.over.oracles import (
     BACKWARD,
     COLLECTING,
@@ -39,7 +40,7 @@ from tests.operators.ranking.oracles import distance, fold, sort_key
 from tests.operators.stored import stored, taken
 
 SEEDS = st.integers(0, 2**32)
-FEW = settings(max_examples=30)
+FEW = examples(30)
 BY_TIME = (OrderKey(TS),)
 FRAMES = (
     OverFrame(FrameUnit.ROWS),

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.clock import ManualClock
@@ -18,6 +18,7 @@ from flowrun.core.types import BIGINT, DOUBLE, STRING, array
 from flowrun.operators.process.factory import ProcessFunctionFactory
 from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.testing import OperatorHarness
+from tests.examples import examples
 from tests.operators.process.machines import COLUMNS, COMMANDS, SHOWN, Model
 
 KEY_TYPES = {"text": STRING, "double": DOUBLE, "array": array(BIGINT), "number": BIGINT}
@@ -138,7 +139,7 @@ class Job:
 
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize("machine", ["RowMachine", "BatchMachine"])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps=STEPS)
 def test_the_machine_shows_what_the_model_shows(machine: str, kind: str, steps: list[object]) -> None:
     job = Job(machine, kind)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.schema import Field, Schema
@@ -16,12 +16,13 @@ from flowrun.operators.keyed import row_store
 from flowrun.operators.ranking import deduplicate
 from flowrun.operators.ranking.factories import DeduplicateFactory
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.ranking.oracles import Row, columns, fold
 from tests.operators.stored import stored, taken
 
 VISITS = Schema.of(user=STRING, page=BIGINT, ts=timestamp(3))
 SEEDS = st.integers(0, 2**32)
-FEW = settings(max_examples=40)
+FEW = examples(40)
 
 
 def factory(*, last: bool, by_time: bool, **options: Any) -> DeduplicateFactory:

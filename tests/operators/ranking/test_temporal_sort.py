@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP
@@ -17,6 +17,7 @@ from flowrun.operators.ranking.factories import TemporalSortFactory
 from flowrun.operators.ranking.order import OrderKey
 from flowrun.operators.windows.assigners import WindowTime
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.ranking.oracles import Row, columns, sort_key
 from tests.operators.stored import stored, taken
 
@@ -31,7 +32,7 @@ def ids(harness: OperatorHarness) -> list[Any]:
     return [row[0] for row in harness.rows()]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, 2**32))
 def test_rows_come_out_in_order_as_flink_sends_them(seed: int) -> None:
     dice = random.Random(seed)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.schema import Field, Schema
@@ -18,12 +18,13 @@ from flowrun.operators.ranking.factories import RankFactory
 from flowrun.operators.ranking.order import OrderKey
 from flowrun.operators.ranking.ranks import Ranking
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.ranking.oracles import SCHEMA, Row, columns, distance, fold, some_order, some_row, top
 from tests.operators.stored import stored, taken
 
 BIDS = Schema.of(auction=BIGINT, bidder=STRING, price=BIGINT)
 SEEDS = st.integers(0, 2**32)
-FEW = settings(max_examples=40)
+FEW = examples(40)
 
 
 def top_n(schema: Schema = BIDS, **options: Any) -> RankFactory:
@@ -117,7 +118,7 @@ def test_after_each_batch_a_reader_holds_the_top_rows_and_got_no_change_too_many
             harness = OperatorHarness.restore(pickle.loads(pickle.dumps(factory)), [snapshot], schema=SCHEMA)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(SEEDS)
 def test_partitions_go_on_at_another_parallelism(seed: int) -> None:
     dice = random.Random(seed)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP
@@ -21,6 +21,7 @@ from flowrun.operators.ranking.ranks import Ranking
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
 from flowrun.operators.windows.assigners import WindowTime
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.ranking.oracles import SCHEMA, Row, columns, ranked, some_order, some_row
 from tests.operators.stored import stored, taken
 
@@ -56,7 +57,7 @@ def _ms(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(0, 2**32))
 def test_each_window_gives_its_top_rows_once_when_it_closes(seed: int) -> None:
     dice = random.Random(seed)

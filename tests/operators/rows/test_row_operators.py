@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import RecordBatch, RowKind
@@ -24,6 +24,7 @@ from flowrun.operators.rows.window_function import WindowFunctionFactory
 from flowrun.operators.windows.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
 from flowrun.plan.compiled import Projection
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 
 MINUTE = 60_000
 FUNCTIONS = "tests.operators.rows.functions"
@@ -151,7 +152,7 @@ def test_multisets_repeat_their_elements() -> None:
 
 
 @given(st.lists(st.none() | st.lists(st.none() | st.integers(0, 9), max_size=4), max_size=9), st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_unnesting_is_a_loop_over_rows(values: list[list[int | None] | None], outer: bool) -> None:
     expected: list[tuple[object, ...]] = []
     for i, value in enumerate(values):

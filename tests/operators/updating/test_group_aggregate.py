@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import RecordBatch
@@ -19,6 +19,7 @@ from flowrun.errors import DataError
 from flowrun.operators.updating.group_aggregate import UNKNOWN_ROWS_DROPPED
 from flowrun.operators.updating.group_factories import GroupAggregateFactory, LocalGroupAggregateFactory
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.stored import stored, taken
 from tests.operators.updating.group_oracle import Change, FoldedChanges, GroupOracle, Row, bound, output_schema
 
@@ -110,7 +111,7 @@ def factory_of(calls: list[Any], keys: tuple[int, ...] = (0,), **options: Any) -
 
 
 @given(st.data(), changelogs(), CALL_LISTS, st.sampled_from([(0,), (0, 1), ()]))
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_after_every_batch_the_changes_amount_to_the_result(
     data: st.DataObject, changes: list[Change], calls: list[Any], keys: tuple[int, ...]
 ) -> None:
@@ -129,7 +130,7 @@ def test_after_every_batch_the_changes_amount_to_the_result(
 
 
 @given(st.data(), st.lists(ROWS, min_size=1, max_size=24), CALL_LISTS)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_rows_that_are_never_retracted_need_less_state_for_the_same(
     data: st.DataObject, rows: list[Row], calls: list[Any]
 ) -> None:
@@ -146,7 +147,7 @@ def test_rows_that_are_never_retracted_need_less_state_for_the_same(
 
 
 @given(st.data(), changelogs(), CALL_LISTS, st.booleans(), st.integers(1, 3), st.integers(1, 3))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_state_is_restored_at_any_parallelism(
     data: st.DataObject, changes: list[Change], calls: list[Any], retracting: bool, before: int, after: int
 ) -> None:
@@ -188,7 +189,7 @@ MERGEABLE = [c for c in CALLS if not c.kernel.order_sensitive and c.kernel.colle
     st.booleans(),
     st.sampled_from([(0,), ()]),
 )
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_a_local_aggregation_changes_no_result(
     data: st.DataObject,
     changes: list[Change],

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.aggregate import BoundAggregate, UserAggregate
@@ -18,6 +18,7 @@ from flowrun.errors import DataError, StateError
 from flowrun.operators.aggregation.user_aggregates import UserFolding, user_kernel
 from flowrun.operators.updating.group_factories import GroupAggregateFactory
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.stored import stored, taken
 from tests.operators.updating.group_oracle import FoldedChanges, output_schema
 
@@ -65,7 +66,7 @@ def expected(held: list[Value], texts: dict[str, list[str]]) -> dict[str, int]:
 
 
 @given(st.data(), st.lists(VALUES, min_size=1, max_size=20), st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_rows_come_and_go_with_and_without_a_retract_method(
     data: st.DataObject, values: list[Value], retracting: bool
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.schema import Schema
@@ -16,12 +16,13 @@ from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.windows import count_window
 from flowrun.operators.windows.general_factories import CountWindowFactory
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.stored import stored
 from tests.operators.windows.general_streams import emitted, push_cut, rescaled, unbounded_schema
 from tests.operators.windows.kernels import bound, python_value
 from tests.operators.windows.streams import EVERYTHING, INPUT, ROWS, plain
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = examples(60)
 KEYS = ((0,), (1,), (0, 1), ())
 SIZES = ((1, 1), (2, 2), (5, 5), (4, 2), (6, 4), (3, 1), (2, 5), (5, 3))
 TIMED = st.lists(st.tuples(ROWS, st.integers(-20, 50)), max_size=60)

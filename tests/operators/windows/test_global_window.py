@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP
@@ -13,12 +13,13 @@ from flowrun.operators.windows import global_window
 from flowrun.operators.windows.assigners import WindowTime
 from flowrun.operators.windows.general_factories import GlobalWindowFactory, TriggerRule, global_fast_path
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.stored import stored
 from tests.operators.windows.general_streams import emitted, push_cut, rescaled, unbounded_schema
 from tests.operators.windows.kernels import python_value
 from tests.operators.windows.streams import EVERYTHING, INPUT, ROWS, Stream, plain, streams
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = examples(60)
 KEYS = ((0,), (1,), (0, 1), ())
 TIMED = st.lists(st.tuples(ROWS, st.integers(-20, 50)), max_size=60)
 

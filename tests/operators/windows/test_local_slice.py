@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, Watermark
 from flowrun.operators.windows.assigners import AlignedSlices, TumblingSlices, WindowTime
 from flowrun.operators.windows.factories import LocalSliceAggregateFactory, local_aggregation_applies
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.windows.flink_oracle import AlignedOracle
 from tests.operators.windows.streams import (
     AGGREGATES,
@@ -60,7 +61,7 @@ def pre_aggregated(
     return log, window.metrics.count("numLateRecordsDropped")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(30)
 @given(streams(), st.sampled_from(CASES), st.sampled_from(KEYS), st.sampled_from([1, 3, 1024]))
 def test_it_changes_neither_results_nor_the_count_of_late_rows(
     stream: Stream, case: Case, keys: tuple[int, ...], cuts: int

@@ -3,12 +3,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.operators.windows.factories import SessionWindowFactory
+from tests.examples import examples
 from tests.operators.windows.flink_oracle import SessionOracle
 from tests.operators.windows.streams import (
     EVERYTHING,
@@ -26,7 +27,7 @@ from tests.operators.windows.streams import (
 )
 
 KEYS = ((0,), (1,), (0, 1), ())
-FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = examples(30)
 
 
 def factory(

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.operators.windows.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, TumblingSlices
 from flowrun.operators.windows.factories import SliceWindowFactory
+from tests.examples import examples
 from tests.operators.windows.flink_oracle import AlignedOracle, Window, cumulative, sliding, tumbling
 from tests.operators.windows.streams import (
     EVERYTHING,
@@ -43,7 +44,7 @@ CASES: tuple[Case, ...] = (
     (CumulativeSlices(20, 2, offset_ms=1), cumulative(20, 2, 1)),
 )
 KEYS = ((0,), (1,), (0, 1), ())
-FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = examples(30)
 
 
 def factory(

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP
@@ -28,6 +28,7 @@ from flowrun.operators.windows.general_factories import (
 )
 from flowrun.operators.windows.trigger_contract import Window
 from flowrun.testing.harness import OperatorHarness
+from tests.examples import examples
 from tests.operators.stored import stored
 from tests.operators.windows.flink_oracle import AlignedOracle, SessionOracle
 from tests.operators.windows.general_streams import CASES, driven, emitted, push_cut, rescaled, unbounded_schema
@@ -44,7 +45,7 @@ from tests.operators.windows.streams import (
     streams,
 )
 
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = examples(40)
 KEYS = ((0,), (1,), (0, 1), ())
 RULES = (
     TriggerRule(count=1),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from coordinator_witness import SAVEPOINT, STOP, World, acknowledged, vertex
-from hypothesis import settings as profile
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -22,6 +21,7 @@ from flowrun.runtime.checkpoint.events import (
     SubtaskFinished,
     TimePassed,
 )
+from tests.examples import examples
 
 SUBTASKS = 3
 NUMBERS = st.integers(0, 4)
@@ -137,5 +137,5 @@ class Life(RuleBasedStateMachine):
             self.world.tell(JobIsInterrupted("the end"))
 
 
-Life.TestCase.settings = profile(max_examples=100, stateful_step_count=60, deadline=None)
+Life.TestCase.settings = examples(100, stateful_step_count=60)
 TestLife = Life.TestCase

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import settings as profile
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from jobmaster_fakes import Edge, Vertex, job_graph
@@ -34,6 +33,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     WatchCancellation,
 )
 from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
+from tests.examples import examples
 
 S = ExecutionState
 NEXT = {S.DEPLOYING: S.INITIALIZING, S.INITIALIZING: S.RUNNING, S.RUNNING: S.FINISHED}
@@ -168,5 +168,5 @@ class Life(RuleBasedStateMachine):
         assert self.ended in (JobState.FINISHED, JobState.CANCELED)
 
 
-Life.TestCase.settings = profile(max_examples=100, stateful_step_count=50, deadline=None)
+Life.TestCase.settings = examples(100, stateful_step_count=50)
 TestLife = Life.TestCase

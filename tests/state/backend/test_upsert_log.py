@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, KeyGroupRange
 from flowrun.state.backend.upsert_log import UpsertLog
 from flowrun.state.storage.folding import fold_segments
+from tests.examples import examples
 
 SCHEMA = pa.schema(
     [
@@ -42,7 +43,7 @@ def segment(changes: dict[tuple[str | None, float | None], int | None]) -> pa.Ta
     )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(CHANGES, st.integers(1, 5))
 def test_a_log_is_a_dictionary(snapshots: list[dict[tuple[str | None, float | None], int | None]], every: int) -> None:
     log = UpsertLog(SCHEMA, ("a", "b"))

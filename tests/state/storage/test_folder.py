@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -36,6 +35,7 @@ from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.metadata_file import read_metadata
 from flowrun.state.storage.parquet_storage import ParquetStorage
 from flowrun.state.storage.writer import KeyedWriter
+from tests.examples import examples
 from tests.state.storage.file_systems import elsewhere, failing
 from tests.state.storage.jobs import GROUPS, OPERATOR, bag, bag_segment, metadata, rows_of, take
 
@@ -514,4 +514,4 @@ def test_whatever_happens_no_named_file_is_missing_and_no_other_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLOWRUN_TEST_FOLDER", str(tmp_path))
-    run_state_machine_as_test(Owners, settings=settings(max_examples=25, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(Owners, settings=examples(25, stateful_step_count=25))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from flowrun.api.state import KeyGroupRange, OperatorState, Redistribution
@@ -32,6 +32,7 @@ from flowrun.state.checkpoints import (
 from flowrun.state.storage.folder import JobFolder, open_job_folder
 from flowrun.state.storage.location import resolve
 from flowrun.state.storage.metadata_file import read_metadata, write_metadata
+from tests.examples import examples
 from tests.state.storage.arrow_values import TYPES, columns
 from tests.state.storage.jobs import metadata
 
@@ -41,7 +42,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,
 )
-FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None)
+FIXTURES = examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

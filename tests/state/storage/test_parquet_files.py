@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from flowrun.api.state import KeyGroupRange
@@ -20,11 +20,12 @@ from flowrun.state.storage.location import resolve
 from flowrun.state.storage.parquet_read import DamagedFileError, StateFileReader
 from flowrun.state.storage.parquet_types import as_schema
 from flowrun.state.storage.parquet_write import write_keyed_rows, write_rows
+from tests.examples import examples
 from tests.state.storage.arrow_values import TYPES, columns
 from tests.state.storage.file_systems import elsewhere, failing
 
 GROUPS = KeyGroupRange(0, 8)
-FOLDER_FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+FOLDER_FIXTURE = examples(50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def keyed(groups: list[int], **values: pa.Array) -> pa.Table:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot, SegmentedTable, StateSegment, keyed_schema
@@ -21,6 +21,7 @@ from flowrun.state.storage.folder import JobFolder, open_job_folder
 from flowrun.state.storage.location import resolve
 from flowrun.state.storage.segment_numbers import numbers_for
 from flowrun.state.storage.writer import KeyedWriter
+from tests.examples import examples
 from tests.state.storage.jobs import BAG, GROUPS, LOG, OPERATOR, bag, bag_segment, log, log_segment, rows_of, take
 
 
@@ -148,7 +149,7 @@ def test_segments_put_before_all_others_make_the_table_be_written_anew(folder: J
     assert read(folder, state, "log") == [(1, 2), (3, 3)]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), ordered=st.booleans())
 def test_whatever_becomes_of_segments_reading_gives_what_the_operator_had(
     tmp_path: Path, data: st.DataObject, ordered: bool
