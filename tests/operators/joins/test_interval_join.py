@@ -251,6 +251,36 @@ def test_the_watermark_is_held_back_by_the_longest_wait():
         assert join.watermarks()[-1] == MAX_TIMESTAMP
 
 
+@pytest.mark.parametrize(("outer", "held_ms"), [(OuterSides.NONE, 30), (OuterSides.LEFT, 31)])
+def test_the_watermark_is_held_back_by_one_ms_more_if_rows_come_out_without_match(outer, held_ms):
+    with harness(factory(-30, 10, outer)) as join:
+        for side in (0, 1):
+            join.watermark(100, side)
+        assert join.watermarks() == [100 - held_ms]
+
+
+@pytest.mark.parametrize(("side", "stays_ms"), [(0, 10), (1, 30)])
+def test_a_row_is_remembered_until_no_row_that_is_not_late_can_match_it(side, stays_ms):
+    for reached, found in ((100 + stays_ms, 1), (100 + stays_ms + 1, 0)):
+        with harness(factory(-30, 10)) as join:
+            push(join, side, ("a", 100, 1))
+            for each in (0, 1):
+                join.watermark(reached - 1, each)  # the row of this time is not late, and the farthest that matches
+            push(join, 1 - side, ("a", reached, 2))
+            assert len(results(join)) == found, reached
+
+
+@pytest.mark.parametrize(("side", "stays_ms"), [(0, 10), (1, 30)])
+def test_a_row_that_comes_late_is_remembered_if_a_row_that_is_not_late_can_match_it(side, stays_ms):
+    for reached, kept in ((100 + stays_ms - 1, 1), (100 + stays_ms, 0)):
+        with harness(factory(-30, 10, OuterSides.BOTH)) as join:
+            for each in (0, 1):
+                join.watermark(reached, each)
+            join.clear()
+            push(join, side, ("a", 100, 1))
+            assert len(results(join)) == 1 - kept, "it came out at once, or waits for a match"
+
+
 def test_a_row_that_is_too_late_to_be_matched_comes_out_at_once_and_is_not_remembered():
     with harness(factory(0, 10, OuterSides.LEFT)) as join:
         join.watermark(100, 0)

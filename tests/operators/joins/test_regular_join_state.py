@@ -87,6 +87,14 @@ def test_rows_are_forgotten_after_their_time_to_live() -> None:
     assert push(join, 0, ("-U", (1, "a", 0)), ("+U", (1, "a", 1))) == add((1, "a", 1, 10, 1))
 
 
+@pytest.mark.parametrize(("waited_ms", "matches"), [(99, True), (100, False)])
+def test_a_row_lives_until_its_time_to_live_has_passed(waited_ms: int, matches: bool) -> None:
+    join = harness(factory(ttl_ms=(100, 100)))
+    push(join, 0, *add((1, "a", 0)))
+    join.advance_processing_time(waited_ms)
+    assert push(join, 1, *add((10, 1))) == (add((1, "a", 0, 10, 1)) if matches else [])
+
+
 def test_writing_a_row_again_or_its_matches_lets_it_live_on() -> None:
     join = harness(factory(JoinKind.LEFT, ttl_ms=(100, 100)))
     push(join, 0, *add((1, "a", 0), (2, "b", 0)))

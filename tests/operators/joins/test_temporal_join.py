@@ -186,6 +186,20 @@ def test_rows_come_out_in_order_of_time_when_the_watermark_passes_them():
         assert join.watermarks()[-1] == MAX_TIMESTAMP
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_version_holds_from_its_own_time_on(late):
+    with harness(factory(True)) as join:
+        push(join, 1, [("a", 10, 1)])
+        if late:
+            for side in (0, 1):
+                join.watermark(10, side)
+            join.clear()
+        push(join, 0, [("a", 9, 1), ("a", 10, 2), ("a", 11, 3)])
+        for side in (0, 1):
+            join.watermark(11, side)
+        assert sorted((r[2], r[5]) for r in results(join)) == [(1, None), (2, 1), (3, 1)]
+
+
 def test_an_update_is_one_version_and_a_deletion_ends_it():
     with harness(factory(True)) as join:
         push(join, 1, [("a", 10, 1), ("a", 10, 1), ("a", 20, 2), ("a", 30, 2)], ["+I", "-U", "+U", "-D"])

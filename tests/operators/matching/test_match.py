@@ -135,6 +135,15 @@ def test_state_without_rows_is_taken_back() -> None:
         assert operator.rows() == [("a", 1)]
 
 
+def test_a_row_at_the_watermark_is_late_and_the_next_one_is_not() -> None:
+    node = recognise([variable("A")], {"A": compare(">", column("A"), number(0))}, {"value": column("A")})
+    operator = harness(node)
+    operator.watermark(5)
+    push(operator, [("k", 1), ("k", 2)], first=5)
+    operator.watermark(6)
+    assert operator.rows() == [("k", 2)]
+
+
 def test_a_greedy_variable_gives_nothing_back() -> None:
     big = compare(">", column("B"), number(10))
     bigger = compare(">", column("C"), number(20))

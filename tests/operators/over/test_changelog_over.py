@@ -196,6 +196,13 @@ def test_rows_that_are_gone_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     assert harness.snapshot().keyed["rows"].num_rows == sum(map(len, table.partitions.values()))
 
 
+def test_a_partition_lives_until_its_time_to_live_has_passed() -> None:
+    harness = OperatorHarness(over(OverFrame(FrameUnit.ROWS), call("SUM", N), ttl_ms=1000), schema=ROWS)
+    push(harness, (0, row(1, 1, 5)))
+    harness.advance_processing_time(999)
+    assert ("+I", (2, 12)) in push(harness, (0, row(2, 2, 7)))
+
+
 def test_a_partition_that_expired_begins_anew() -> None:
     harness = OperatorHarness(over(OverFrame(FrameUnit.ROWS), call("SUM", N), ttl_ms=1000), schema=ROWS)
     push(harness, (0, row(1, 1, 5)))

@@ -164,6 +164,15 @@ def test_a_key_that_expired_is_new() -> None:
             assert push(running, ("ann", 2, 200)) == [("+I", ("ann", 2, 200))]
 
 
+def test_a_key_is_known_until_its_time_to_live_has_passed() -> None:
+    harness = OperatorHarness(factory(last=True, by_time=False, ttl_ms=1000), schema=VISITS)
+    push(harness, ("ann", 1, 100))
+    harness.advance_processing_time(999)
+    assert [kind for kind, _ in push(harness, ("ann", 2, 200))] == ["-U", "+U"]
+    harness.advance_processing_time(1000)
+    assert [kind for kind, _ in push(harness, ("ann", 3, 300))] == ["+I"]
+
+
 def test_replaced_rows_and_expired_keys_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_store, "_SPARE", 4)
     monkeypatch.setattr(deduplicate, "_SPARE_SLOTS", 4)

@@ -233,6 +233,16 @@ def test_a_partition_that_got_no_rows_for_its_time_to_live_is_as_if_it_were_new(
         assert running.changes() == [("+I", (1, "dan", 5)), ("-D", (2, "cyd", 30)), ("+I", (2, "eve", 40))]
 
 
+@pytest.mark.parametrize(("waited_ms", "gone"), [(999, [("-D", (1, "ann", 10))]), (1000, [])])
+def test_a_partition_lives_until_its_time_to_live_has_passed(waited_ms: int, gone: list[Any]) -> None:
+    harness = OperatorHarness(top_n(last=1, ttl_ms=1000), schema=BIDS)
+    harness.push(bids((1, "ann", 10)))
+    harness.advance_processing_time(waited_ms)
+    harness.clear()
+    harness.push(bids((1, "bob", 20)))
+    assert harness.changes() == [*gone, ("+I", (1, "bob", 20))]
+
+
 def test_a_checkpoint_adds_only_what_changed() -> None:
     harness = OperatorHarness(top_n(last=3), schema=BIDS)
     harness.push(bids(*((i, "ann", i) for i in range(100))))

@@ -375,6 +375,20 @@ def test_a_group_that_gets_no_rows_for_so_long_begins_anew() -> None:
     assert harness.changes() == [("-U", ("a", 2, 1)), ("+U", ("a", 3, 1)), ("+I", ("b", 1, 1))]
 
 
+@pytest.mark.parametrize(("waited_ms", "known"), [(999, True), (1000, False)])
+def test_a_group_lives_until_its_time_to_live_has_passed(waited_ms: int, known: bool) -> None:
+    calls = (bound("SUM", SMALL, "n"),)
+    factory = GroupAggregateFactory((0,), calls, SMALL, output_schema(SMALL, (0,), calls), ttl_ms=1000)
+    harness = OperatorHarness(factory, schema=SMALL)
+    harness.push({"k": ["a"], "n": [1]})
+    harness.advance_processing_time(waited_ms)
+    restored = OperatorHarness.restore(factory, [stored(taken(harness))], schema=SMALL, clock=harness.clock)
+    for running in (harness, restored):
+        running.clear()
+        running.push({"k": ["a"], "n": [1]})
+        assert running.changes() == ([("-U", ("a", 1)), ("+U", ("a", 2))] if known else [("+I", ("a", 1))])
+
+
 def test_an_equal_result_is_sent_again_so_that_readers_keep_it() -> None:
     harness = small(bound("MAX", SMALL, "n"), ttl_ms=1000)
     harness.push({"k": ["a"], "n": [1]})

@@ -89,6 +89,30 @@ def test_a_count_starts_again_after_it_fired_and_adds_up_over_merged_windows() -
     assert elements(trigger, timers, [(0, None)] * 2) == [FIRE, CONTINUE]
 
 
+@pytest.mark.parametrize(("trigger", "state"), [(CountTrigger(6), "count"), (EarlyLateTrigger(late_count=6), "late")])
+def test_rows_of_merged_windows_are_counted_together(trigger: Trigger, state: str) -> None:
+    timers = Timers()
+    merged = [Timers(state={state: n}).context(9) for n in (2, 2)]
+    trigger.on_merge(WINDOW, merged, timers.context(9))
+    assert elements(trigger, timers, [(0, None)] * 3, watermark=9) == [CONTINUE, FIRE, CONTINUE]
+
+
+def test_late_rows_are_counted_anew_once_the_window_has_fired() -> None:
+    timers, trigger = Timers(), EarlyLateTrigger(late_count=3)
+    assert elements(trigger, timers, [(1, None)] * 2, watermark=9) == [CONTINUE, CONTINUE]
+    trigger.on_fired(WINDOW, timers.context(9))
+    assert elements(trigger, timers, [(1, None)] * 3, watermark=9) == [CONTINUE, CONTINUE, FIRE]
+
+
+def test_a_window_that_is_over_leaves_no_count_behind() -> None:
+    for trigger in (CountTrigger(6), EarlyLateTrigger(late_count=6)):
+        timers = Timers()
+        elements(trigger, timers, [(1, None)] * 2, watermark=9)
+        assert timers.state != {}
+        trigger.clear(WINDOW, timers.context(9))
+        assert timers.state == {}
+
+
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(-9, 9))), min_size=1, max_size=30)
 BUILT = st.sampled_from(
     [

@@ -250,6 +250,13 @@ def test_there_is_a_pause_after_each_checkpoint(well: bool) -> None:
     assert names(world.wait(1)) == ["StartCheckpoint 2"]
 
 
+def test_with_a_pause_between_checkpoints_there_is_one_at_a_time() -> None:
+    world = with_checkpoint(CheckpointSettings(10 * S, min_pause_ms=4 * S, max_concurrent=3))
+    assert world.wait(30 * S) == [], "the pause begins when the first one ends"
+    assert names(complete(world, 1)) == ["CompleteCheckpoint 1"]
+    assert names(world.wait(4 * S)) == ["StartCheckpoint 2"]
+
+
 def test_several_may_be_under_way_but_no_more_than_allowed() -> None:
     world = with_checkpoint(CheckpointSettings(10 * S, max_concurrent=2))
     assert names(world.wait(10 * S)) == ["StartCheckpoint 2"]
@@ -358,6 +365,16 @@ def test_a_completed_checkpoint_resets_the_count() -> None:
     world.wait(10 * S)
     complete(world, 3)
     assert names(fail_next(world, 4)) == ["AbortCheckpoint 4"]
+
+
+def test_a_savepoint_says_nothing_about_failures_of_checkpoints() -> None:
+    world = running()
+    fail_next(world, 1)
+    fail_next(world, 2)
+    world.tell(SnapshotRequested("me", SAVEPOINT))
+    complete(world, 3)
+    _, failed = fail_next(world, 4)
+    assert isinstance(failed, FailJob), "the third failure in a row, as if there were no savepoint in between"
 
 
 def test_without_tolerance_the_first_failure_fails_the_job() -> None:

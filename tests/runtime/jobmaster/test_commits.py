@@ -104,8 +104,13 @@ def test_a_commit_that_fails_at_the_end_stays_in_the_checkpoint() -> None:
     assert world.table.aborted == set()
 
 
-def test_a_failed_commit_names_the_sink_and_keeps_the_committables() -> None:
-    world = World()
+def held(world: World) -> list[str]:
+    return [c.commit_id for entries in world.commits.held().values() for c in entries]
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_failed_commit_names_the_sink_and_keeps_the_committables(checkpoints: bool) -> None:
+    world = World(checkpoints=checkpoints)
 
     def fail() -> None:
         raise OSError("away")
@@ -114,10 +119,56 @@ def test_a_failed_commit_names_the_sink_and_keeps_the_committables() -> None:
     with pytest.raises(CommitError) as raised:
         world.submit("a")
     assert raised.value.sink == "sink"
+    assert held(world) == ["a"]
     world.submit("b", at_end=True)
     with pytest.raises(CommitError):
         world.commits.commit_all()
-    assert list(world.commits.held()) == [("sink-0", 0)]
+    assert held(world) == ["a", "b"]
+    world.table.before_commit = lambda: None
+    world.commits.commit_all()
+    assert world.visible == ["a", "b"]
+    assert held(world) == []
+
+
+def test_a_commit_that_fails_when_its_checkpoint_is_complete_is_still_owed() -> None:
+    world = World()
+    world.submit("a", at_end=True)
+
+    def fail() -> None:
+        raise OSError("away")
+
+    world.table.before_commit = fail
+    with pytest.raises(CommitError):
+        world.complete("a")
+    world.table.before_commit = lambda: None
+    assert world.commits.settle() == []
+    assert world.visible == ["a"]
+    assert world.table.aborted == set()
+
+
+def test_the_end_commits_what_the_last_checkpoint_holds_before_what_came_after_it() -> None:
+    world = World()
+    world.complete("owed")
+    world.submit("later", at_end=True)
+    world.commits.commit_all()
+    assert world.visible == ["owed", "later"]
+
+
+def test_a_subtask_commits_in_the_order_in_which_it_handed_over() -> None:
+    world = World()
+    for name in ("z", "m", "a"):
+        world.submit(name, at_end=True, subtask=1)
+    world.submit("y", at_end=True)
+    assert [c.commit_id for c in world.commits.held()["sink-0", 1]] == ["z", "m", "a"]
+    world.commits.commit_all()
+    assert world.visible == ["y", "z", "m", "a"]
+
+
+def test_a_completed_checkpoint_commits_in_the_order_in_which_it_was_handed_over() -> None:
+    world = World()
+    world.submit("z", "a", at_end=True)
+    world.complete("a", "z")
+    assert world.visible == ["z", "a"]
 
 
 def test_going_back_aborts_what_the_checkpoint_does_not_hold_of_these_subtasks() -> None:

@@ -75,6 +75,20 @@ def test_files_of_a_checkpoint_that_is_not_known_to_be_complete_are_not_referred
         assert [p.split("/")[0] for p in paths(state, "bag")] == [f"chk-{number}"]
 
 
+def test_a_checkpoint_that_began_before_another_was_complete_can_be_referred_to_as_well(folder: JobFolder) -> None:
+    writer = new_writer(folder)
+    first, second = bag_segment([(1, 10)]), bag_segment([(2, 20)])
+    states = {}
+    for number, segments in ((1, [first]), (2, [first, second])):  # both are under way
+        target = folder.begin(number, CheckpointKind.CHECKPOINT, None)
+        states[number] = writer.write(number, target, CheckpointKind.CHECKPOINT, bag(*segments))
+    writer.completed(1)
+    writer.completed(2)
+    target = folder.begin(3, CheckpointKind.CHECKPOINT, None)
+    third = writer.write(3, target, CheckpointKind.CHECKPOINT, bag(first, second))
+    assert paths(third, "bag") == paths(states[2], "bag"), "nothing is written again"
+
+
 def test_completions_out_of_order_count_once(folder: JobFolder) -> None:
     writer = new_writer(folder)
     segment = bag_segment([(1, 10)])
