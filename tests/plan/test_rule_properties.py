@@ -30,13 +30,14 @@ from tests.frontend.sql.interpreter import Interpreter, comparable
 from tests.frontend.sql.queries import bind
 from tests.sql import random_queries
 from tests.sql.random_queries import Generator, Query, script
-from tests.sql.random_tables import RandomTable, random_tables
+from tests.sql.random_tables import RandomTable, random_tables, stored_at_random
 from tests.sql.test_random_queries import folded
 
 GENERAL = [
     s
     for s in random_queries.SHAPES
-    if s.__name__ in ("_projection", "_aggregate", "_distinct", "_union", "_join", "_subquery", "_aggregate_of_join")
+    if s.__name__
+    in ("_projection", "_aggregate", "_distinct", "_union", "_join", "_subquery", "_aggregate_of_join", "_limit")
 ]
 SPLIT = Settings(split_distinct=True, split_distinct_buckets=3)
 
@@ -94,7 +95,7 @@ def job_rows(
 @pytest.mark.parametrize("seed", range(16))
 def test_rules_keep_what_a_job_writes(seed: int, tmp_path: Path) -> None:
     chance = random.Random(1_000 + seed)
-    tables = random_tables(chance)
+    tables = stored_at_random(random_tables(chance), chance)
     query = Generator(chance).query()
     for table in tables:
         table.write(tmp_path)

@@ -32,6 +32,7 @@ def _table(name: str, columns: tuple[Column, ...]) -> Query:
 
 A, B, C = _table("a", A_COLUMNS), _table("b", B_COLUMNS), _table("c", C_COLUMNS)
 Shape = Callable[["Generator"], Query]
+COMPARISONS = ("<", "<=", "=", "<>", ">", ">=")
 
 
 class Generator:
@@ -74,12 +75,18 @@ class Generator:
         """A condition."""
         ints = [c.name for c in columns if c.kind == "int"]
         texts = [c.name for c in columns if c.kind == "text"]
-        forms = [
-            f"{self.integer(columns, 2)} {self.chance.choice(['<', '<=', '=', '<>', '>'])} {self.integer(columns, 2)}"
-        ]
+        forms = [f"{self.integer(columns, 2)} {self.chance.choice(COMPARISONS)} {self.integer(columns, 2)}"]
+        times = [c.name for c in columns if c.kind == "time" and c.name == "ts"]
+        if times:
+            # whole half seconds are times that rows have; a microsecond is less than any of them can hold
+            seconds = self.chance.choice(["00", "07.500", "20", "20.000500", "41.499999", "59.999"])
+            bound = [times[0], f"TIMESTAMP '2024-03-01 09:00:{seconds}'"]
+            self.chance.shuffle(bound)
+            forms.append(f"{bound[0]} {self.chance.choice(COMPARISONS)} {bound[1]}")
         if ints:
             name = self.chance.choice(ints)
             forms += [
+                f"{self.chance.randrange(50)} {self.chance.choice(COMPARISONS)} {name}",
                 f"{name} IS NOT NULL",
                 f"{name} BETWEEN 1 AND 30",
                 f"{name} IN (1, 2, 3, 5, 8)",
@@ -332,6 +339,28 @@ def _top(g: Generator) -> Query:
     return Query(flink, text.format(base.duck).replace("@", f" NULLS {nulls}"), columns, append=False)
 
 
+def _limit(g: Generator) -> Query:
+    """Rows in the order of a unique column, of which conditions and a second LIMIT take some; each LIMIT with or without OFFSET."""
+    base = g.chance.choice([A, B, C])
+    way = g.chance.choice(["ASC", "DESC"])
+    listed = ", ".join(c.name for c in base.columns if c.kind != "time")
+    columns = tuple(c for c in base.columns if c.kind != "time")
+    levels = []
+    for most in (40, 12)[: g.chance.choice([1, 2, 2])]:
+        where = f" WHERE {g.condition(columns, 1)}" if g.chance.random() < 0.5 else ""
+        offset = f" OFFSET {g.chance.choice([1, 3, 7])}" if g.chance.random() < 0.5 else ""
+        levels.append(f"SELECT {listed} FROM {{}}{where} ORDER BY id {way} LIMIT {g.chance.randrange(1, most)}{offset}")
+    above = f" WHERE {g.condition(columns, 1)}" if g.chance.random() < 0.5 else ""
+
+    def text(rows: str) -> str:
+        for number, level in enumerate(levels):
+            rows = f"({level.format(rows)}) AS l{number}"
+        return f"SELECT {listed} FROM {rows}{above}"
+
+    flink, duck = (text(f"({rows}) AS t") for rows in (base.flink, base.duck))
+    return Query(flink, duck, columns, append=False)
+
+
 def _unique_aggregate(g: Generator) -> Query:
     """Groups by id modulo something: updating rows with a unique first column."""
     base = g.chance.choice([A, C])
@@ -509,6 +538,6 @@ def _window_join(g: Generator) -> Query:
 
 
 SHAPES: tuple[Shape, ...] = (
-    _projection, _aggregate, _aggregate, _distinct, _union, _join, _join, _subquery, _aggregate_of_join, _top, _dedup, _over,
+    _projection, _aggregate, _aggregate, _distinct, _union, _join, _join, _subquery, _aggregate_of_join, _top, _limit, _dedup, _over,
     window_aggregate, window_aggregate, _interval_join, _temporal_join, _window_join,
 )  # fmt: skip

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 START = dt.datetime(2024, 3, 1, 9)
 DISORDER_MS = 4_000
@@ -29,13 +30,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class RandomTable:
-    """A table: `rows` are its content at the end; `lines` the file that flowrun reads. `changes`: the file is a changelog."""
+    """A table: `rows` are its content at the end; `lines` the file that flowrun reads. `changes`: the file is a changelog.
+
+    `group_rows`: the file is Parquet instead, with so many rows a row group, whose statistics say what need not be read.
+    """
 
     name: str
     columns: tuple[Column, ...]
     rows: list[Row]
     lines: list[str]
     changes: bool = False
+    group_rows: int | None = None
 
     @property
     def emitted(self) -> int:
@@ -47,25 +52,35 @@ class RandomTable:
         columns = [f"{c.name} {c.type}" for c in self.columns]
         if any(c.kind == "time" for c in self.columns):
             columns.append("WATERMARK FOR ts AS ts - INTERVAL '5' SECOND")
-        form = "debezium-json" if self.changes else "json"
+        form = "debezium-json" if self.changes else "json" if self.group_rows is None else "parquet"
         return (
             f"CREATE TABLE {self.name} ({', '.join(columns)}) WITH "
-            f"('connector'='filesystem', 'path'='{folder}/{self.name}.json', 'format'='{form}');"
+            f"('connector'='filesystem', 'path'='{self._file(folder)}', 'format'='{form}');"
         )
 
     def write(self, folder: Path) -> None:
         """The file."""
-        (folder / f"{self.name}.json").write_text("".join(line + "\n" for line in self.lines))
+        if self.group_rows is None:
+            self._file(folder).write_text("".join(line + "\n" for line in self.lines))
+            return
+        by_id = {row["id"]: row for row in self.rows}
+        arrived = [by_id[json.loads(line)["id"]] for line in self.lines]
+        pq.write_table(self._arrow(arrived), self._file(folder), row_group_size=self.group_rows)
 
     def load(self, database: duckdb.DuckDBPyConnection) -> None:
         """The table, in DuckDB."""
+        database.register(f"{self.name}_rows", self._arrow(self.rows))
+        database.execute(f"CREATE TABLE {self.name} AS SELECT * FROM {self.name}_rows")
+
+    def _file(self, folder: Path) -> Path:
+        return folder / f"{self.name}.{'json' if self.group_rows is None else 'parquet'}"
+
+    def _arrow(self, rows: list[Row]) -> pa.Table:
         kinds = {
             "BIGINT": pa.int64(), "INT": pa.int32(), "STRING": pa.string(), "DECIMAL(10,2)": pa.decimal128(10, 2),
             "TIMESTAMP(3)": pa.timestamp("ms"),
         }  # fmt: skip
-        arrays = {c.name: pa.array([r[c.name] for r in self.rows], kinds[c.type]) for c in self.columns}
-        database.register(f"{self.name}_rows", pa.table(arrays))
-        database.execute(f"CREATE TABLE {self.name} AS SELECT * FROM {self.name}_rows")
+        return pa.table({c.name: pa.array([r[c.name] for r in rows], kinds[c.type]) for c in self.columns})
 
 
 A_COLUMNS = (
@@ -99,12 +114,18 @@ def random_tables(chance: random.Random, least: int = 0) -> tuple[RandomTable, R
     )
 
 
+def stored_at_random(tables: tuple[RandomTable, ...], chance: random.Random) -> tuple[RandomTable, ...]:
+    """The same tables, those of events perhaps as Parquet in small row groups."""
+    return tuple(replace(t, group_rows=chance.choice([None, 3, 16])) if not t.changes and t.rows else t for t in tables)
+
+
 def _events(name: str, columns: tuple[Column, ...], count: int, chance: random.Random) -> RandomTable:
     keys = [f"k{i}" for i in range(chance.choice([2, 5, 30]))] + ["ü€"]
     rows = []
     for i in range(count):
         row = {c.name: _value(c, i, keys, chance) for c in columns}
-        row["ts"] = START + dt.timedelta(milliseconds=i * 500 + chance.randrange(400))
+        # half of the times are whole half seconds: the bounds of windows and intervals, and times that tables share
+        row["ts"] = START + dt.timedelta(milliseconds=i * 500 + chance.choice([0, chance.randrange(400)]))
         rows.append(row)
     arrival = sorted(rows, key=lambda r: r["ts"] + dt.timedelta(milliseconds=chance.randrange(DISORDER_MS)))
     return RandomTable(name, columns, rows, [_json(r) for r in arrival])

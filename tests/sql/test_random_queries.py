@@ -20,7 +20,7 @@ import pytest
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
 from tests.sql.random_queries import Generator, Query, Shape, joined_by_branches, joined_by_commas, script
-from tests.sql.random_tables import random_tables
+from tests.sql.random_tables import random_tables, stored_at_random
 
 SEEDS = 200
 SOAK_SEEDS = 4000
@@ -86,7 +86,7 @@ class Asked:
 def ask(seed: int, folder: Path, shape: Shape | None = None) -> Asked:
     """Make tables and a query into a folder."""
     chance = random.Random(seed)
-    tables = random_tables(chance)
+    tables = stored_at_random(random_tables(chance), chance)
     generator = Generator(chance)
     query = generator.query() if shape is None else shape(generator)
     database = duckdb.connect()
