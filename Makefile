@@ -1,7 +1,7 @@
 # `make check` runs what CI runs.
 PYTHON ?= python
 
-.PHONY: check lint types imports test soak bench docs
+.PHONY: check lint types imports test soak fuzz bench docs
 
 check: lint types imports test
 
@@ -20,6 +20,9 @@ test:
 
 soak:
 	HYPOTHESIS_PROFILE=soak $(PYTHON) -m pytest -m 'soak or not soak'
+
+fuzz:  # hours of damaged inputs; TARGET is one of script, query, pipeline, expression, type
+	$(PYTHON) -m tests.fuzz.campaign $(or $(TARGET),query) --seconds $(or $(SECONDS),3600)
 
 bench:
 	$(PYTHON) -m benchmarks

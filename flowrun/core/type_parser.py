@@ -63,6 +63,10 @@ KNOWN_TYPES = (
 )  # fmt: skip
 """Every word that may start a type."""
 
+MAX_NESTING = 60
+"""Arrow's messages, in which state is kept and rows go to Spark, hold 64 levels; a MAP takes two."""
+_TOO_DEEP = f"a type has at most {MAX_NESTING} levels; each ARRAY and ROW is one, a MAP is two"
+
 
 class TypeTextError(ValueError):
     """The text is no type. `offset` and `length` (code points) mark the wrong part; `hint` lists near matches."""
@@ -129,7 +133,14 @@ def parse_type(text: str) -> DataType:
     parser = _TypeParser(text)
     result = parser.type()
     parser.expect_end()
+    if _levels(result) > MAX_NESTING:
+        raise TypeTextError(_TOO_DEEP, 0, len(text))
     return result
+
+
+def _levels(type: DataType) -> int:
+    own = 2 if type.root is TypeRoot.MAP else 1 if type.children else 0
+    return own + max(map(_levels, type.children), default=0)
 
 
 class _TypeParser:
@@ -137,6 +148,7 @@ class _TypeParser:
         self._text = text.strip()
         self._tokens = _tokenize(text)
         self._at = 0
+        self._depth = 0
 
     @property
     def _token(self) -> _Token:
@@ -176,7 +188,11 @@ class _TypeParser:
         if token.kind is not _Kind.WORD:
             raise self._error(f"expected a type, got {token.shown}", token)
         result = self._root(token)
+        wrapped = 0
         while self._token.is_word("ARRAY", "MULTISET"):  # the standard's postfix form: INT ARRAY
+            wrapped += 1
+            if wrapped > MAX_NESTING:
+                raise TypeTextError(_TOO_DEEP, self._token.offset)
             result = array(result) if self._advance().is_word("ARRAY") else map_of(result, INT)
         if not self._accept_words("NOT", "NULL"):
             self._accept_words("NULL")
@@ -281,8 +297,13 @@ class _TypeParser:
         close = {"<": ">", "(": ")"}.get(self._token.text)
         if close is None:
             raise self._error(f"expected {forms}, got {self._token.shown}", self._token)
-        self._advance()
+        opened = self._advance()
+        levels = 2 if forms.startswith("M") else 1
+        self._depth += levels
+        if self._depth > MAX_NESTING:
+            raise TypeTextError(_TOO_DEEP, opened.offset)
         result = parse()
+        self._depth -= levels
         self._expect(close)
         return result
 

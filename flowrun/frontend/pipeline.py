@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from flowrun.core.record import record
@@ -67,8 +68,33 @@ def load_text(
     Raises as `load_pipeline`.
     """
     diagnostics = diagnostics or Diagnostics(source)
-    if Path(source.file).suffix.lower() in SQL_SUFFIXES:
-        return _load_script(source, folder, variables, overrides, environment, diagnostics)
+    read = _load_script if Path(source.file).suffix.lower() in SQL_SUFFIXES else _load_yaml
+    with bounded_nesting(source.file):
+        return read(source, folder, variables, overrides, environment, diagnostics)
+
+
+@contextmanager
+def bounded_nesting(file: str) -> Iterator[None]:
+    """What is done inside goes down into the pipeline step by step; one that is deeper than Python's stack is the user's to change.
+
+    Raises:
+        PipelineError: it is that deep.
+    """
+    try:
+        yield
+    except RecursionError:
+        hint = "write an intermediate result to a table and read it from there, or nest expressions less"
+        raise PipelineError([Diagnostic(f"{file}: the pipeline is nested too deeply", hint=hint)]) from None
+
+
+def _load_yaml(
+    source: SourceText,
+    folder: Path,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+    environment: Mapping[str, str] | None,
+    diagnostics: Diagnostics,
+) -> LoadedPipeline:
     from flowrun.frontend.yaml.pipeline import read_pipeline
 
     plan = read_pipeline(

@@ -83,9 +83,9 @@ def _fold_value(node: Call | Cast | InList) -> Expression:
         return node
     try:
         value = _evaluate(node)
+        return node if value is None else Literal(node.type, literal_value(value, node.type))
     except (DataError, pa.ArrowInvalid, ValueError, ArithmeticError):
-        return node  # fails if and when a row reaches it
-    return node if value is None else Literal(node.type, literal_value(value, node.type))
+        return node  # fails if and when a row reaches it, or is a time that Python has no value for
 
 
 def _evaluate(node: Call | Cast | InList) -> pa.Scalar | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flowrun.core.record import record
 from flowrun.errors import Diagnostic, PipelineError, UnsupportedPlanError
-from flowrun.frontend.pipeline import LoadedPipeline, load_pipeline, load_text
+from flowrun.frontend.pipeline import LoadedPipeline, bounded_nesting, load_pipeline, load_text
 from flowrun.frontend.source_text import SourceText
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.job_graph_generator import build_job_graph
@@ -144,6 +144,11 @@ def compile_kept(
 
 
 def _compile(path: Path, loaded: LoadedPipeline, text: PipelineText) -> CompiledPipeline:
+    with bounded_nesting(str(path)):
+        return _planned(path, loaded, text)
+
+
+def _planned(path: Path, loaded: LoadedPipeline, text: PipelineText) -> CompiledPipeline:
     settings = loaded.plan.settings
     optimised = optimise(loaded.plan)
     sinks: tuple[Transformation, ...] = ()

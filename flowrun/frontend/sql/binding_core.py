@@ -13,24 +13,13 @@ from flowrun.core.type_parser import TypeTextError, parse_type
 from flowrun.core.types import BOOLEAN, DataType, TypeRoot
 from flowrun.errors import DataError, ExpressionError
 from flowrun.frontend.sql.binding_scope import Scope, UnknownNameError
+from flowrun.frontend.sql.spans import span_of
 from flowrun.functions.casts import cast_datum, is_relabelling
 from flowrun.functions.coercion import castable, common_type
 from flowrun.functions.contract import Argument, ScalarFunction
 from flowrun.functions.registry import scalar
 from flowrun.plan.expressions import Call, Case, Cast, Expression, Literal
 from flowrun.plan.folding import literal_value
-
-
-def span_of(node: exp.Expression) -> tuple[int, int]:
-    """First and one-past-last code point of a node; of its parts if it has no mark of its own."""
-    own: tuple[int, int] | None = node.meta.get("span")
-    if own is not None:
-        return own
-    if "start" in node.meta:
-        return node.meta["start"], node.meta["end"] + 1
-    parts = [c for value in node.args.values() for c in (value if isinstance(value, list) else [value])]
-    inner = [s for c in parts if isinstance(c, exp.Expression) and (s := span_of(c)) != (0, 0)]
-    return (min(s for s, _ in inner), max(e for _, e in inner)) if inner else (0, 0)
 
 
 def as_argument(expression: Expression) -> Argument:

@@ -273,7 +273,7 @@ class ExpressionBinder(BinderCore):
         special = self.special_calls.get(name.upper())
         if special is not None:
             return special(self, node)
-        function = None if name.upper() in _SYNTAX_ONLY else scalar(name)
+        function = None if name.upper() in _SYNTAX_ONLY or name.startswith("$") else scalar(name)  # $: internal ones
         arguments = node.expressions
         for argument in arguments:
             if isinstance(argument, exp.Star | exp.Distinct):

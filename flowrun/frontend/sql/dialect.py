@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
@@ -20,6 +20,7 @@ from sqlglot.tokens import Tokenizer
 
 from flowrun.frontend.sql.call_syntax import CALL_SYNTAX, call
 from flowrun.frontend.sql.qualified_calls import names_before_call, skip_qualifiers
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 
 _WORD = re.compile(r"(?:[^\W\d]|\$)[\w$]*")
@@ -73,6 +74,7 @@ class FlinkParser(Parser):
     DISJUNCTION: ClassVar[dict[Any, Any]] = {TokenType.OR: exp.Or}
     EQUALITY: ClassVar[dict[Any, Any]] = {TokenType.EQ: exp.EQ, TokenType.NEQ: exp.NEQ}
     ASSIGNMENT: ClassVar[dict[Any, Any]] = {}
+    BRACKETS: ClassVar[frozenset[TokenType]] = frozenset((TokenType.L_BRACKET,))
     PLACEHOLDER_PARSERS: ClassVar[dict[Any, Any]] = {}
     ARRAY_CONSTRUCTORS: ClassVar[dict[Any, Any]] = {}
     UNARY_PARSERS: ClassVar[dict[Any, Any]] = {
@@ -131,6 +133,15 @@ class FlinkParser(Parser):
 
     def _parse_equality(self, parse_is: bool = True) -> Any:
         return self._spanned(lambda: super(FlinkParser, self)._parse_equality(parse_is))
+
+    def _parse_range(self, this: Any = None, parse_is: bool = False) -> Any:
+        left = this or self._parse_bitwise()
+        if left is None and self._curr and self._curr.token_type in self.RANGE_PARSERS:
+            self.raise_error(f"expected an expression, got {self.shown()}")
+        return super()._parse_range(left, parse_is)
+
+    def _parse_bracket_key_value(self, is_map: bool = False) -> Any:
+        return self.operand()
 
     def _parse_bitwise(self) -> Any:
         return self._spanned(super()._parse_bitwise)
@@ -216,7 +227,7 @@ class FlinkParser(Parser):
             if name is None:
                 self.raise_error(f"expected a name after AS, got {self.shown()}")
             named = exp.Alias(this=node, alias=name)
-            named.meta["span"] = (node.meta["span"][0], self._prev.end + 1)
+            named.meta["span"] = (span_of(node)[0], self._prev.end + 1)
             node = named
         if self._curr:
             self.raise_error(f"unexpected {self.shown()} after the expression")
@@ -290,7 +301,7 @@ class FlinkParser(Parser):
             self._advance(2)
             if not self._match(TokenType.WHERE):
                 self.raise_error(f"expected WHERE, got {self.shown()}")
-            start = this.meta["span"][0]
+            start = span_of(this)[0]
             this = exp.Filter(this=this, expression=exp.Where(this=self.operand()))
             if not self._match(TokenType.R_PAREN):
                 self.raise_error(f"expected ')', got {self.shown()}")
@@ -449,7 +460,23 @@ def parse_text(text: str, *, projection: bool = False) -> exp.Expression:
     Raises:
         FlinkSyntaxError: the text is no expression; carries the place.
     """
-    tokens = checked_tokens(text, "the expression")
     parser = FlinkParser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
-    parsed = parser._parse(lambda p: p.parse_whole(projection), tokens, text)  # type: ignore[attr-defined]
-    return parsed[0]  # type: ignore[return-value]
+    tokens = checked_tokens(text, "the expression")
+    return parse_tokens(parser, lambda: parser.parse_whole(projection), tokens, text, "the expression")
+
+
+Parsed = TypeVar("Parsed")
+
+
+def parse_tokens(parser: FlinkParser, parse: Callable[[], Parsed], tokens: list[Token], text: str, what: str) -> Parsed:
+    """What `parse`, a rule of the parser, makes of all tokens, which are of `text`; `what` they are, for messages.
+
+    Raises:
+        FlinkSyntaxError: they do not follow the rule.
+    """
+    rule = cast(Any, parser)._parse
+    parsed: list[Parsed] = rule(lambda _: parse(), tokens, text)
+    if not parsed:  # sqlglot stops before an ELSE that comes first
+        first = tokens[0]
+        raise FlinkSyntaxError(f"{what} cannot begin with '{first.text}'", first.start, first.end + 1 - first.start)
+    return parsed[0]

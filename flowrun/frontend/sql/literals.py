@@ -35,6 +35,7 @@ from flowrun.plan.folding import literal_value
 
 _UNIT_MS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
 _UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
+_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _WHOLE = re.compile(r"([+-]?)(\d+)")
 _YEARS_MONTHS = re.compile(r"([+-]?)(\d+)-(\d{1,2})")
 _FRACTION = re.compile(r"(\d+)(?:\.(\d{1,9}))?")
@@ -44,11 +45,13 @@ def number(text: str, *, negative: bool = False) -> Literal:
     """An unsigned number as written, or its negative: INT, BIGINT or DECIMAL by size, DOUBLE with an exponent.
 
     Raises:
-        ValueError: more than 38 digits, or an exponent that DOUBLE does not reach.
+        ValueError: no number, more than 38 digits, or an exponent that DOUBLE does not reach.
 
     >>> str(number("20").type), str(number("3000000000").type), str(number("1.50").type), str(number("1e3").type)
     ('INT', 'BIGINT', 'DECIMAL(3, 2)', 'DOUBLE')
     """
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError(f"'{text}' is no number")
     sign = "-" if negative else ""
     if "e" in text.lower():
         approximate = float(sign + text)
@@ -61,14 +64,14 @@ def number(text: str, *, negative: bool = False) -> Literal:
         if digits > MAX_DECIMAL_PRECISION:
             raise ValueError(f"{text} has {digits} digits, at most {MAX_DECIMAL_PRECISION} are possible")
         return Literal(decimal_type(digits, len(fraction)), decimal.Decimal(sign + text))
+    digits = len(text.rstrip(".").lstrip("0"))
+    if digits > MAX_DECIMAL_PRECISION:
+        raise ValueError(f"{text} has {digits} digits, at most {MAX_DECIMAL_PRECISION} are possible")
     value = int(sign + text.rstrip("."))
     if -(2**31) <= value < 2**31:
         return Literal(INT, value)
     if -(2**63) <= value < 2**63:
         return Literal(BIGINT, value)
-    digits = len(str(abs(value)))
-    if digits > MAX_DECIMAL_PRECISION:
-        raise ValueError(f"{text} has {digits} digits, at most {MAX_DECIMAL_PRECISION} are possible")
     return Literal(decimal_type(digits, 0), decimal.Decimal(value))
 
 

@@ -9,7 +9,7 @@ from sqlglot.errors import ErrorLevel
 from sqlglot.tokenizer_core import TokenType
 
 from flowrun.core.record import record
-from flowrun.frontend.sql.dialect import Flink, checked_tokens
+from flowrun.frontend.sql.dialect import Flink, checked_tokens, parse_tokens
 from flowrun.frontend.sql.select_parser import QueryParser
 from flowrun.frontend.sql.syntax import Name, OrderItem, Span
 from flowrun.plan.matching import AfterMatch, PatternVariable
@@ -206,5 +206,4 @@ def parse_match(text: str, body: Span) -> MatchSyntax:
     """
     tokens = [t for t in checked_tokens(text, "the query") if body[0] <= t.start < body[1]]
     parser = MatchGrammar(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
-    parsed = parser._parse(lambda p: p.match_body(), tokens, text)  # type: ignore[attr-defined]
-    return parsed[0]  # type: ignore[return-value]
+    return parse_tokens(parser, parser.match_body, tokens, text, "the body of MATCH_RECOGNIZE")

@@ -11,10 +11,10 @@ from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder, dotted_parts
 from flowrun.frontend.sql.binding_scope import Scope, UnknownNameError, access_fields
 from flowrun.frontend.sql.match_grammar import MatchSyntax, NamedExpression, parse_match
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import OrderItem, Span
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, transform, walk

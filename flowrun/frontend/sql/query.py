@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from flowrun.core.record import record
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql import binding_calls as _binding_calls  # registers COALESCE, IF, …
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.catalog import Catalog
 from flowrun.frontend.sql.query_binder import QueryBinder
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_results import FailedError
 from flowrun.frontend.sql.select_parser import parse_query
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select, Span, ValuesRows, WithQuery
 from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 from flowrun.plan.nodes import PlanNode

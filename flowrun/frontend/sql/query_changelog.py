@@ -9,10 +9,10 @@ from flowrun.core.elements import RowKind
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import STRING
 from flowrun.errors import did_you_mean
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.query_nodes import fail, identity
 from flowrun.frontend.sql.query_relations import Relation, Source, unique_names
 from flowrun.frontend.sql.query_table_arguments import TableArguments, assigned, descriptor_column, partition_columns
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument
 from flowrun.plan.changelog_nodes import Codes, FromChangelog, ToChangelog
 from flowrun.plan.expressions import Call, ColumnRef, Literal

@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
-from flowrun.core.types import DataType
+from flowrun.core.types import BOOLEAN, DataType
 from flowrun.frontend.sql.query_nodes import compare, fail
 from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver, PendingSubquery, has, rewrite
 from flowrun.frontend.sql.query_relations import Named, OuterScope
 from flowrun.frontend.sql.query_results import Bound, Groups, SelectParts
 from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select, Span
 from flowrun.plan.conditions import conjunction
-from flowrun.plan.expressions import Call, ColumnRef, Expression, columns_used
+from flowrun.plan.expressions import Call, ColumnRef, Expression, Literal, columns_used
 from flowrun.plan.nodes import PlanNode
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ class Decorrelation:
             return self._by_keys(parts, limited=limited)
         used = sorted({c for e in parts.correlated for c in columns_used(e)})
         columns: list[Named] = [(parts.relation.schema.names[c], parts.relation.column(c)) for c in used]
+        if not columns and not parts.items:  # rows without columns cannot be counted
+            columns.append(("ROW", Literal(BOOLEAN, True)))
         node = self._planned(parts, columns)
         places = {c: i for i, c in enumerate(used)}
 

@@ -12,7 +12,6 @@ from sqlglot import exp
 from flowrun.core.schema import Field
 from flowrun.core.types import BIGINT, BOOLEAN, INT, STRING, TypeRoot
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.binding_scope import UnknownNameError
 from flowrun.frontend.sql.query_expressions import GROUP_WINDOWS, QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import fail, identity, with_lifetimes
@@ -27,6 +26,7 @@ from flowrun.frontend.sql.query_relations import QueryScope, unique_fields
 from flowrun.frontend.sql.query_results import Groups, GroupWindow, SelectParts
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.frontend.sql.query_windows import group_window_spec
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import GroupingElement, SetKind
 from flowrun.functions.registry import scalar
 from flowrun.plan.expressions import Call, Case, ColumnRef, Expression, Literal

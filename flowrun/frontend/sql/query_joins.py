@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.query_expressions import Clause, conjuncts
 from flowrun.frontend.sql.query_hints import joined_lifetimes
 from flowrun.frontend.sql.query_nodes import compare, fail, joined_schema, shifted, test, with_lifetimes
@@ -16,6 +15,7 @@ from flowrun.frontend.sql.query_pending import PendingSubquery, has
 from flowrun.frontend.sql.query_relations import Named, Relation, Source
 from flowrun.frontend.sql.query_results import FailedError
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import JoinTable, Name, NamedTable, TableSyntax
 from flowrun.functions.coercion import common_type
 from flowrun.plan.conditions import conjunction

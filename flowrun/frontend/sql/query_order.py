@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from flowrun.core.types import BOOLEAN
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import NodeMaker, fail
 from flowrun.frontend.sql.query_over import null_order
 from flowrun.frontend.sql.query_relations import QueryScope, Relation, Source
 from flowrun.frontend.sql.query_results import Bound, Planned
 from flowrun.frontend.sql.query_select import sort_expression
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import Ordered, OrderItem
 from flowrun.plan.expressions import ColumnRef, Literal
 from flowrun.plan.folding import fold_constants

@@ -8,9 +8,9 @@ from sqlglot import exp
 
 from flowrun.core.types import BIGINT, DOUBLE, INT, DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.query_derived_aggregates import is_json_aggregate
 from flowrun.frontend.sql.query_pending import PendingOrder, PendingOver
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, Span
 from flowrun.functions.coercion import common_type
 from flowrun.functions.registry import aggregate, aggregate_names

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from flowrun.core.schema import Field, Schema
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.binding_expressions import dotted_parts
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder, conjuncts
 from flowrun.frontend.sql.query_from import FromBinder
@@ -30,6 +29,7 @@ from flowrun.frontend.sql.query_relations import (
 )
 from flowrun.frontend.sql.query_results import FailedError, Planned, SelectParts, SortItem
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import OrderItem, OverClause, Select, SelectItem, Span
 from flowrun.plan.disjunctions import factored_conjuncts
 from flowrun.plan.expressions import Call, ColumnRef, Expression, FieldAccess

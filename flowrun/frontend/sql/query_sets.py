@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, INT, DataType, map_of
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import NodeMaker, compare, fail, identity, may_be_null
 from flowrun.frontend.sql.query_relations import Named, QueryScope, Relation, unique_names
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import SetOperation, SetOperator, Span, ValuesRows
 from flowrun.functions.coercion import common_type
 from flowrun.plan.expressions import AggregateCall, Call, Case, Cast, ColumnRef, Expression, Literal

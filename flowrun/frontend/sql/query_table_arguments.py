@@ -9,8 +9,8 @@ from sqlglot import exp
 
 from flowrun.core.record import record
 from flowrun.errors import did_you_mean
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.query_nodes import fail
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, Name, Span, TableArgument
 from flowrun.plan.expressions import ColumnRef
 

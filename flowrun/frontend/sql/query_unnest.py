@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from flowrun.core.schema import Field
 from flowrun.core.types import INT, DataType, TypeRoot
 from flowrun.errors import did_you_mean, near_matches
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.catalog import FunctionKind
 from flowrun.frontend.sql.query_decorrelation import SubqueryPlan
 from flowrun.frontend.sql.query_expressions import Clause
@@ -17,6 +16,7 @@ from flowrun.frontend.sql.query_joins import JoinBinder, is_true, side_by_side
 from flowrun.frontend.sql.query_nodes import fail
 from flowrun.frontend.sql.query_relations import OuterScope, QueryScope, Relation, Source, unique_fields
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import (
     DerivedTable,
     Descriptor,

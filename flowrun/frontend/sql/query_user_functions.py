@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from flowrun.core.types import TypeRoot
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder
 from flowrun.frontend.sql.catalog import Catalog, FunctionKind, UserFunction
 from flowrun.frontend.sql.query_nodes import fail
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import Span
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import AggregateCall, Expression, PythonCall, UserAggregateReference

@@ -9,10 +9,10 @@ from sqlglot import exp
 
 from flowrun.core.types import TypeRoot
 from flowrun.errors import did_you_mean
-from flowrun.frontend.sql.binding_core import span_of
 from flowrun.frontend.sql.query_nodes import NodeMaker, fail
 from flowrun.frontend.sql.query_relations import Relation
 from flowrun.frontend.sql.query_table_arguments import partition_columns
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, Span, TableArgument
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants

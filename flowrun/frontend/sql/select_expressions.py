@@ -8,6 +8,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from flowrun.frontend.sql.dialect import FlinkParser
+from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax, Span
 from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 from flowrun.plan.relational import FrameUnit
@@ -243,7 +244,7 @@ class ExpressionGrammar(FlinkParser):
             self._null_treatment(node)
         if not self.matches("OVER"):
             return node
-        start = node.meta["span"][0]
+        start = span_of(node)[0]
         clause = self.over_clause()
         windowed = exp.Window(this=node)
         windowed.meta.update(over=clause, span=self.since(start))

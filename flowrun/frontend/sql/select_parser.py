@@ -11,7 +11,7 @@ from sqlglot.errors import ErrorLevel
 from sqlglot.tokenizer_core import TokenType
 
 from flowrun.errors import near_matches
-from flowrun.frontend.sql.dialect import Flink, checked_tokens
+from flowrun.frontend.sql.dialect import Flink, checked_tokens, parse_tokens
 from flowrun.frontend.sql.select_expressions import ExpressionGrammar
 from flowrun.frontend.sql.select_tables import TableGrammar
 from flowrun.frontend.sql.syntax import (
@@ -311,5 +311,4 @@ def parse_query(text: str) -> QuerySyntax:
     'c'
     """
     parser = QueryParser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
-    parsed = parser._parse(lambda p: p.parse_all(), checked_tokens(text, "the query"), text)  # type: ignore[attr-defined]
-    return parsed[0]  # type: ignore[return-value]
+    return parse_tokens(parser, parser.parse_all, checked_tokens(text, "the query"), text, "the query")

@@ -1,0 +1,65 @@
+"""Queries over tables that are read once: reading them takes longer than a query does."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from flowrun.errors import PipelineError
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.references import References
+from flowrun.frontend.source_text import SourceText
+from flowrun.frontend.sql.catalog import Catalog
+from flowrun.frontend.sql.column_expressions import ColumnExpressions
+from flowrun.frontend.sql.inserts import print_sink
+from flowrun.frontend.sql.query import bind_query
+from flowrun.frontend.sql.query_context import QueryContext
+from flowrun.frontend.sql.script_text import ScriptText, fill_script
+from flowrun.frontend.sql.statement_parser import read_statements
+from flowrun.frontend.sql.statements import CreateTable, ReadStatement
+from flowrun.frontend.sql.tables import ScriptTables
+from flowrun.graph.job_graph import JobGraph
+from flowrun.graph.job_graph_generator import build_job_graph
+from flowrun.graph.stream_graph_generator import build_stream_graph
+from flowrun.lowering import lower
+from flowrun.lowering.settings import graph_settings
+from flowrun.plan.changelog import check_changelogs
+from flowrun.plan.nodes import Plan, Settings
+from flowrun.plan.recognition import recognise
+from flowrun.plan.rewrites import optimise
+from tests.fuzz import corpus
+
+
+def compile_query(text: str) -> JobGraph:
+    """The job graph of a query whose rows are printed.
+
+    Raises:
+        ExpressionError, PipelineError, UnsupportedPlanError: it is wrong.
+    """
+    script, diagnostics = _script("fuzz.sql", text)
+    catalog, tables = _prepared()
+    bound = bind_query(text, 0, catalog, QueryContext("fuzz", script, diagnostics, tables.scan))
+    sink = print_sink(bound.node, bound.names, (0, len(text)), script, "fuzz")
+    plan = optimise(recognise(Plan("fuzz", (sink,), Settings(), text)))
+    problems = check_changelogs(plan)
+    if problems:
+        raise PipelineError(problems)
+    return build_job_graph(build_stream_graph("fuzz", lower(plan), graph_settings(plan.settings)))
+
+
+@cache
+def _prepared() -> tuple[Catalog, ScriptTables]:
+    script, diagnostics = _script("tables.sql", corpus.TABLES)
+    catalog = Catalog()
+    tables = ScriptTables(script, catalog, diagnostics, ColumnExpressions(catalog).bind, {})
+    for read in read_statements(script.text):
+        assert isinstance(read, ReadStatement), read
+        assert isinstance(read.statement, CreateTable), read
+        tables.declare(read.statement.name[-1].text, read.statement.name[-1].span, read.statement)
+    diagnostics.raise_if_errors()
+    return catalog, tables
+
+
+def _script(name: str, text: str) -> tuple[ScriptText, Diagnostics]:
+    source = SourceText(name, text)
+    diagnostics = Diagnostics(source)
+    return fill_script(source, References({}, {}, corpus.ROOT), diagnostics), diagnostics

@@ -1,0 +1,92 @@
+"""No text makes the front end fail with anything but a diagnostic: texts that once did, and damaged ones (many more in the soak run)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from flowrun.errors import ExpressionError, FlowrunError
+from tests.fuzz import corpus, targets
+from tests.fuzz.queries import compile_query
+
+_DEEP = 3_000
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("SELECT k FROM a WHERE k = 1 AND BETWEEN 1 AND 2", "expected an expression, got 'BETWEEN'"),
+        ("SELECT k FROM a WHERE LIKE 'x'", "expected an expression, got 'LIKE'"),
+        ("ELSE", "the query cannot begin with 'ELSE'"),
+        ("SELECT {a: 1}", "expected an expression, got '{'"),
+        ("SELECT n[] FROM a", "expected an expression, got ']'"),
+        ("SELECT .29.022024", "'0.29.022024' is no number"),
+        (f"SELECT {'9' * 5000}", "has 5000 digits, at most 38 are possible"),
+        ("SELECT `$BUCKET`(k, v) FROM a", "function '$BUCKET' does not exist"),
+        ("SELECT k FILTER (WHERE f) FROM a", "FILTER"),
+        ("SELECT k OVER (ORDER BY ts) FROM a", "OVER"),
+        ("SELECT k[1] OVER (ORDER BY ts) FROM a", "OVER"),
+        (f"SELECT CAST(NULL AS {'ARRAY<' * 400}INT{'>' * 400})", "a type has at most 60 levels"),
+        (f"SELECT CAST(NULL AS INT{' ARRAY' * 400})", "a type has at most 60 levels"),
+        (f"SELECT {'(' * _DEEP}1{')' * _DEEP}", "nested too deeply"),
+        (f"SELECT * FROM {'(SELECT * FROM ' * _DEEP}a{')' * _DEEP}", "nested too deeply"),
+    ],
+)
+def test_a_wrong_query_is_told_what_is_wrong(text: str, told: str) -> None:
+    with pytest.raises(FlowrunError) as caught:
+        compile_query(text)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT TIMESTAMP '9999-12-31 23:59:59' + INTERVAL '1' DAY",  # Python's datetime ends there, Flink's times do not
+        "SELECT * FROM a LEFT JOIN b ON a.k = b.k WHERE EXISTS (SELECT b.s WHERE b.s IS NULL)",
+    ],
+)
+def test_a_right_query_is_planned(text: str) -> None:
+    compile_query(text)
+
+
+def test_a_watermark_that_is_no_expression_is_told_so() -> None:
+    targets.script("CREATE TABLE t (ts TIMESTAMP(3), WATERMARK FOR ts AS ELSE 1) WITH ('connector' = 'datagen')")
+
+
+def test_nesting_without_end_is_told_so() -> None:
+    targets.pipeline("steps: " + "[" * _DEEP + "]" * _DEEP)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("script", 20), ("query", 60), ("pipeline", 30), ("expression", 300), ("type", 300)]
+)
+def test_damaged_texts_get_diagnostics(name: str, count: int) -> None:
+    _try_damaged(name, corpus.few(name), random.Random(f"slice of {name}"), count)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", targets.TEXT_TARGETS)
+def test_many_damaged_texts_get_diagnostics(name: str) -> None:
+    """A million in all."""
+    _, seeds = targets.TEXT_TARGETS[name]
+    count = {"script": 50_000, "query": 250_000, "pipeline": 50_000}.get(name, 325_000)
+    _try_damaged(name, seeds(), random.Random(), count)
+
+
+def _try_damaged(name: str, seeds: Sequence[str], chance: random.Random, count: int) -> None:
+    target, _ = targets.TEXT_TARGETS[name]
+    mutator = targets.mutator(name, seeds)
+    for _ in range(count):
+        text = mutator.fresh(chance)
+        try:
+            target(text)
+        except Exception as error:
+            raise AssertionError(f"this {name} is answered with {type(error).__name__}:\n{text}") from error
+
+
+def test_an_expression_error_keeps_its_place() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        compile_query("SELECT k FROM a WHERE k = 1 AND BETWEEN 1 AND 2")
+    assert caught.value.offset == len("SELECT k FROM a WHERE k = 1 AND ")
