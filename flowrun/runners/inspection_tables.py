@@ -263,7 +263,7 @@ def _numbers(live: Iterable[int]) -> str:
 
 
 def _dataset(reference: FileReference, root: Location) -> ds.Dataset:
-    location = root / reference.file.path
+    location = root.below(reference.file.path)
     with StateFileReader(location, reference.file):
         pass  # its size and footer are those that were written
     checked = ds.ParquetFileFormat(

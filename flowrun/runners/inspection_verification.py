@@ -24,7 +24,7 @@ def damaged_files(snapshot: SnapshotPath) -> tuple[str, ...]:
     found = []
     for path, file in sorted(files.items()):
         try:
-            with StateFileReader(root / path, file) as reader:
+            with StateFileReader(root.below(path), file) as reader:
                 reader.rows()
         except StateError as error:
             found.append(error.message)

@@ -123,7 +123,7 @@ def _live_rows(session: SparkSession, state: KeyedTableState, root: Location, su
     whole: list[str] = []
     parts: list[DataFrame] = []
     for reference in state.files:
-        location = root / reference.file.path
+        location = root.below(reference.file.path)
         with StateFileReader(location, reference.file):
             pass  # its size and footer are those that were written
         if reference.live is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from flowrun.api.state import OperatorState, Redistribution
+from flowrun.state.plain_names import plain_name
 
 IDENTITY = "identity"
 """Name of the operator state of sinks that keep rows by key."""
@@ -22,6 +23,5 @@ def identity_state(identity: str) -> OperatorState:
 
 
 def read_identity(state: OperatorState) -> str:
-    """What `identity_state` was given."""
-    identity: str = state.rows.column(0)[0].as_py()
-    return identity
+    """What `identity_state` was given. Raises StateError if it is no name, since names of files are made of it."""
+    return plain_name(str(state.rows.column(0)[0].as_py()), "the identity of a sink")

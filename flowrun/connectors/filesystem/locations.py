@@ -73,6 +73,14 @@ class Location:
             raise OptionError("path", f"path '{self.text}' is no location that can be opened: {error}") from error
         return filesystem, path
 
+    def holds(self, path: str) -> bool:
+        """Whether a path on the file system is this file, or below this folder or that of the glob, by its text."""
+        _, base = self.open()
+        base = base.rstrip("/")
+        return path == base or (
+            path.startswith(f"{base}/") and not {"", ".", ".."} & set(path[len(base) + 1 :].split("/"))
+        )
+
     def glob_pattern(self) -> re.Pattern[str]:
         """What a path on the file system must match in full: `*` and `?` within one folder, `**` across folders."""
         _, base = self.open()

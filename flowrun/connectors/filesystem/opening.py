@@ -17,6 +17,7 @@ from flowrun.connectors.filesystem.split_readers import (
     UnitSplitReader,
 )
 from flowrun.core.elements import RecordBatch
+from flowrun.errors import StateError
 
 if TYPE_CHECKING:
     from flowrun.connectors.filesystem.source import FileSource
@@ -63,8 +64,18 @@ class SplitOpener:
         self._decoder: RecordDecoder | None = None
 
     def open(self, position: Position) -> OpenSplit:
-        """Begin to read a split. Raises ConnectorError and DataError where folder names do not fit the columns."""
-        return OpenSplit(self._source, self.filesystem, self._base, self._reader(position), str(position["path"]))
+        """Begin to read a split. Raises ConnectorError and DataError where folder names do not fit the columns.
+
+        Raises:
+            StateError: its file, which may come from a checkpoint, is none below the path of the source.
+        """
+        path = str(position["path"])
+        if not self._source.location.holds(path):
+            raise StateError(
+                f"the state asks to read '{path}', which is not below the source's path '{self._source.location.text}'",
+                hint="if the path was changed, give the source another uid to start it anew; else somebody altered the state",
+            )
+        return OpenSplit(self._source, self.filesystem, self._base, self._reader(position), path)
 
     def _reader(self, position: Position) -> SplitReader:
         source = self._source

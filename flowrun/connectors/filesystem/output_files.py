@@ -34,6 +34,11 @@ class OutputFolder:
         """A path below the folder."""
         return "/".join([self.base.rstrip("/"), *(p for p in parts if p)])
 
+    def holds(self, path: str) -> bool:
+        """Whether a path is below the folder, by its text."""
+        base = self.base.rstrip("/") + "/"
+        return path.startswith(base) and not {"", ".", ".."} & set(path.removeprefix(base).split("/"))
+
     def prepare(self) -> None:
         """Create the folder if it is missing and check that files can be created in it."""
         if self._filesystem.get_file_info(self.base).type == pafs.FileType.File:

@@ -95,7 +95,8 @@ class FileSink:
 
     def create_committer(self) -> Committer:
         """Renames finished files."""
-        return FileCommitter(self.location)
+        mark = self.partition_commit
+        return FileCommitter(self.location, None if mark is None else mark.file_name)
 
 
 def create_sink(table: TableDefinition) -> FileSink:

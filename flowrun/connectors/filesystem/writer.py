@@ -19,7 +19,7 @@ from flowrun.connectors.filesystem.partitions import split_by_partition
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.errors import DataError, UnsupportedPlanError
+from flowrun.errors import DataError, StateError, UnsupportedPlanError
 
 if TYPE_CHECKING:
     from flowrun.connectors.filesystem.sink import FileSink
@@ -260,25 +260,65 @@ class FileSinkWriter:
 
 
 class FileCommitter:
-    """Renames finished parts to their visible names."""
+    """Renames finished parts to their visible names.
 
-    def __init__(self, location: Location) -> None:
+    What is to be renamed comes from state, which somebody may have altered: a committable counts only if it is one that a writer of this
+    sink, as it is configured now, could have made.
+
+    Args:
+        location: of the sink.
+        mark: the name of the file that marks complete partitions; None: nothing marks them (any more).
+    """
+
+    def __init__(self, location: Location, mark: str | None = None) -> None:
         self._folder = OutputFolder(location)
+        self._mark = mark
 
     def commit(self, committables: Sequence[Committable]) -> None:
-        """Rename; a part that has its name already is left alone. Then mark partitions. Raises ConnectorError if a part is gone."""
-        files = [c for c in committables if "to" in c.payload]
-        self._folder.publish([(cast(str, c.payload["from"]), cast(str, c.payload["to"])) for c in files])
-        for committable in committables:
-            if "mark" in committable.payload:
-                path = cast(str, committable.payload["mark"])
-                self._folder.finish(self._folder.create(path), path)
+        """Rename; a part that has its name already is left alone. Then mark partitions.
+
+        Raises:
+            ConnectorError: a part is gone.
+            StateError: a committable is none of this sink; nothing is renamed then.
+        """
+        renames = [self._rename(c) for c in committables if "mark" not in c.payload]
+        marks = [self._checked(c.payload["mark"], c.payload["mark"]) for c in committables if "mark" in c.payload]
+        self._folder.publish(renames)
+        for mark in marks if self._mark is not None else ():
+            path = f"{mark.rpartition('/')[0]}/{self._mark}"
+            self._folder.finish(self._folder.create(path), path)
 
     def abort(self, committables: Sequence[Committable]) -> None:
-        """Remove parts that are not visible yet."""
-        for committable in committables:
-            if "from" in committable.payload:
-                self._folder.discard(cast(str, committable.payload["from"]))
+        """Remove parts that are not visible yet. Raises StateError for committables of another sink."""
+        for temporary, _ in [self._rename(c) for c in committables if "mark" not in c.payload]:
+            self._folder.discard(temporary)
+
+    def _rename(self, committable: Committable) -> tuple[str, str]:
+        """(hidden name, visible name in the same folder) of a part."""
+        temporary, final = committable.payload.get("from"), committable.payload.get("to")
+        temporary, final = self._checked(temporary, temporary), self._checked(final, temporary)
+        (folder, _, hidden), (into, _, visible) = temporary.rpartition("/"), final.rpartition("/")
+        if (
+            folder != into
+            or not hidden.startswith(".")
+            or not hidden.endswith(temporary_ending(""))
+            or visible.startswith(".")
+        ):
+            raise self._foreign(f"to rename '{temporary}' to '{final}', which no writer asks for")
+        return temporary, final
+
+    def _checked(self, path: object, shown: object) -> str:
+        if not isinstance(path, str) or not self._folder.holds(path):
+            raise self._foreign(
+                f"to commit '{shown}' as '{path}', which is not below the sink's path '{self._folder.base}'"
+            )
+        return path
+
+    def _foreign(self, what: str) -> StateError:
+        return StateError(
+            f"the state asks {what}",
+            hint="if the sink's path was changed, go on once with the old one; else somebody altered the state: use another checkpoint",
+        )
 
     def committed(self, committables: Sequence[Committable]) -> Sequence[CommittedPiece]:
         """The part files of this folder. Files of a table that is compacted by its key are replaced, and marks hold no rows."""

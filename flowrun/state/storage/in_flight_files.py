@@ -99,7 +99,7 @@ class _Batches:
     """Cuts the rows of a file into batches again."""
 
     def __init__(self, root: Location, source: InFlightFile) -> None:
-        with StateFileReader(root / source.file.path, source.file) as file:
+        with StateFileReader(root.below(source.file.path), source.file) as file:
             table = file.rows().combine_chunks()
         self._timestamps = _array(table.column(1))
         self._kinds = _array(table.column(2))

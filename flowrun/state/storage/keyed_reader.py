@@ -75,7 +75,7 @@ def _log(
 
 
 def _open(reference: FileReference, root: Location) -> StateFileReader:
-    return StateFileReader(root / reference.file.path, reference.file)
+    return StateFileReader(root.below(reference.file.path), reference.file)
 
 
 def _live(

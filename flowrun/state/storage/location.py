@@ -80,6 +80,26 @@ class Location:
     def __truediv__(self, relative: str) -> Location:
         return Location(self.filesystem, f"{self.path.rstrip('/')}/{relative}", f"{self.uri.rstrip('/')}/{relative}")
 
+    def below(self, relative: str) -> Location:
+        """The file of a path that was read from state, which starts in this folder.
+
+        Raises:
+            StateError: the path leads out of the folder: it is absolute or has `..`, or a symbolic link on its way does.
+        """
+        found = self / relative
+        parts = relative.split("/")
+        if "" in parts or "." in parts or ".." in parts or "\0" in relative:
+            raise self._outside(relative, "it is absolute, or goes up")
+        if self.is_local and not os.path.realpath(found.path).startswith(os.path.realpath(self.path).rstrip("/") + "/"):
+            raise self._outside(relative, "a symbolic link leads out")
+        return found
+
+    def _outside(self, relative: str, why: str) -> StateError:
+        return StateError(
+            f"the state in '{self}' names the file '{relative}', which is not below that folder: {why}",
+            hint="flowrun never writes such paths: somebody altered the metadata; use another checkpoint or savepoint",
+        )
+
     def located(self, uri: str) -> Location:
         """The location of a path or URI, on this file system if it is this folder or below it."""
         if uri == self.uri:

@@ -24,6 +24,7 @@ from flowrun.state.checkpoints import (
     StateFile,
 )
 from flowrun.state.commit_log import Fork
+from flowrun.state.plain_names import plain_name
 from flowrun.state.storage.documents import Document
 from flowrun.state.storage.in_flight_files import InFlightFile, read_in_flight, write_in_flight
 from flowrun.state.storage.location import Location
@@ -92,6 +93,7 @@ def from_document(document: Document, root: Location) -> CheckpointMetadata:
 
     Raises:
         DamagedFileError: one of them is missing, truncated or altered.
+        StateError: a path or name in it leads elsewhere.
     """
     schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(s["arrow"]))) for s in document["schemas"]]
     files = [
@@ -99,6 +101,7 @@ def from_document(document: Document, root: Location) -> CheckpointMetadata:
     ]
     elements = read_in_flight(root, files, [i["elements"] for i in document["in_flight"]])
     pipeline = document["pipeline"]
+    plain_name(document["lineage"], "the lineage")
     return CheckpointMetadata(
         **{name: document[name] for name in (*_SIMPLE, *_MORE)},
         kind=CheckpointKind(document["kind"]),

@@ -87,7 +87,7 @@ def read_operator_state(root: Location, piece: OperatorStateFile) -> dict[int, O
     """
     rows = piece.schema.empty_table()
     if piece.file is not None:
-        with StateFileReader(root / piece.file.path, piece.file) as file:
+        with StateFileReader(root.below(piece.file.path), piece.file) as file:
             rows = as_schema(file.rows().remove_column(0), piece.schema)
     states, start = {}, 0
     for subtask, count in piece.rows.items():

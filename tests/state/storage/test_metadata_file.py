@@ -125,7 +125,7 @@ def metadatas(draw: st.DrawFn) -> CheckpointMetadata:
         triggered_ms=draw(st.integers(0, 2**43)),
         completed_ms=draw(st.integers(0, 2**62)),
         job_name=draw(TEXT),
-        lineage=draw(TEXT),
+        lineage=draw(st.uuids().map(lambda u: u.hex)),
         job_folder="/x",
         flowrun_version="1",
         pipeline=draw(st.none() | st.just(pipeline)),
