@@ -108,6 +108,13 @@ FROM_SAVEPOINT = click.option(
     help="A savepoint, one checkpoint, or a folder of checkpoints, whose newest counts.",
 )
 
+FUNCTIONS_FROM = click.option(
+    "--functions-from",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Without FILE: the folder to import the pipeline's Python functions from. Else none are imported.",
+)
+
 ALLOW_NON_RESTORED = click.option(
     "--allow-non-restored-state", is_flag=True, help="Drop the state of operators that the pipeline no longer has."
 )

@@ -124,9 +124,12 @@ def _told(report: BackfillReport, view: ViewOptions) -> None:
 def _say_how_to_go_on(compiled: CompiledPipeline, path: str, view: ViewOptions) -> int:
     from flowrun.cli.checkpoint_text import resume_command
     from flowrun.cli.console import EXIT_OK, say
+    from flowrun.runners.pipeline_text import functions_folder
 
     if not view.quiet:
-        say(f"go on from there with:\n  {resume_command(path, compiled.text.withheld)}")
+        say(
+            f"go on from there with:\n  {resume_command(path, compiled.text.withheld, functions_folder(compiled.text))}"
+        )
     return EXIT_OK
 
 

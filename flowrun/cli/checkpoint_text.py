@@ -33,11 +33,17 @@ def _checkpoints(status: CheckpointsStatus) -> str:
     return text
 
 
-def resume_command(path: str, withheld: Iterable[str] = ()) -> str:
-    """What to type to go on from a checkpoint or savepoint; `withheld` are variables that must be given again.
+def resume_command(path: str, withheld: Iterable[str] = (), functions_from: str | None = None) -> str:
+    """What to type to go on from a checkpoint or savepoint.
+
+    Args:
+        path: of it.
+        withheld: variables that must be given again.
+        functions_from: the folder of its Python functions, if it must be named.
 
     >>> resume_command("/data/my state/chk-7")
     "flowrun resume --from-savepoint '/data/my state/chk-7'"
     """
     again = "".join(f" --var {name}=…" for name in withheld)
-    return f"flowrun resume --from-savepoint {shlex.quote(path)}{again}"
+    functions = "" if functions_from is None else f" --functions-from {shlex.quote(functions_from)}"
+    return f"flowrun resume --from-savepoint {shlex.quote(path)}{functions}{again}"

@@ -30,6 +30,7 @@ from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, StateError
 from flowrun.runners.control_endpoint import open_endpoint
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
+from flowrun.runners.pipeline_text import functions_folder
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
 from flowrun.runtime.messages import JobResult, JobState, JobStatus
@@ -238,7 +239,7 @@ def _could_not_restore(run: JobRun, ended: JobStatus, error: JobFailedError) -> 
 
 def _say_how_to_resume(run: JobRun, path: str | None) -> None:
     if path is not None:
-        say(f"resume with:\n  {resume_command(path, run.compiled.text.withheld)}")
+        say(f"resume with:\n  {resume_command(path, run.compiled.text.withheld, functions_folder(run.compiled.text))}")
     elif run.takes_checkpoints:
         say("no checkpoint was completed: running it again starts from the beginning")
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowrun.cli.arguments import ALLOW_NON_RESTORED, FROM_SAVEPOINT, all_overrides, compile_options, parse_assignments
+from flowrun.cli.arguments import (
+    ALLOW_NON_RESTORED,
+    FROM_SAVEPOINT,
+    FUNCTIONS_FROM,
+    all_overrides,
+    compile_options,
+    parse_assignments,
+)
 from flowrun.cli.console import EXIT_BAD_INPUT, show_diagnostics
 
 if TYPE_CHECKING:
@@ -30,6 +37,7 @@ _COLORS = {
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @compile_options
 @FROM_SAVEPOINT
+@FUNCTIONS_FROM
 @ALLOW_NON_RESTORED
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
@@ -40,19 +48,24 @@ def plan(
     overrides: tuple[str, ...],
     parallelism: int | None,
     from_savepoint: str,
+    functions_from: Path | None,
     allow_non_restored_state: bool,
     output: str,
 ) -> None:
     """Show what would become of each operator's state if a pipeline went on from a savepoint.
 
     Runs nothing and changes nothing; the pipeline that uses the folder may be running. Without FILE the pipeline is the one kept in the
-    savepoint: of use after flowrun itself was upgraded. Exit code 0: it can go on; 2: it cannot.
+    savepoint: of use after flowrun itself was upgraded; its Python functions are imported from --functions-from alone.
+
+    Exit code 0: it can go on; 2: it cannot.
     """
     from flowrun.cli.restoring import pipeline_and_state
     from flowrun.runtime.checkpoint.compatibility import compare
 
     given, values = parse_assignments(variables, "--var"), all_overrides(overrides, parallelism)
-    compiled, snapshot = pipeline_and_state(file, from_savepoint, given, values, quiet=True)
+    compiled, snapshot = pipeline_and_state(
+        file, from_savepoint, given, values, functions_from=functions_from, runs=False, quiet=True
+    )
     comparison = compare(snapshot.metadata, compiled.job_graph)
     if output == "json":
         click.echo(json.dumps(_as_json(comparison, snapshot, allow_non_restored_state), indent=2, ensure_ascii=False))

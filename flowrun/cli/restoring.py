@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -62,11 +63,19 @@ def kept_text(found: SnapshotPath) -> PipelineText:
 
 
 def pipeline_and_state(
-    file: Path | None, path: str, variables: Mapping[str, str], overrides: Mapping[str, str], *, quiet: bool
+    file: Path | None,
+    path: str,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+    *,
+    functions_from: Path | None,
+    runs: bool,
+    quiet: bool,
 ) -> tuple[CompiledPipeline, SnapshotPath]:
     """(the pipeline of a file, or that kept with the state if there is none; the state at a path).
 
-    Without a file the working directory becomes that in which the job was started; `quiet`: without saying so.
+    Without a file the working directory becomes that in which the job was started; `quiet`: without saying so. Python functions of a
+    kept pipeline are imported from `functions_from` alone; if it `runs`, also from the working directory if that is the pipeline's folder.
 
     Raises:
         PipelineError: the pipeline has errors, or there is no state, or it is damaged.
@@ -76,8 +85,11 @@ def pipeline_and_state(
         return compiled, locate_state(path, compiled.job_graph.name)
     found = locate_state(path, None)
     kept = kept_text(found)
+    if functions_from is None and runs and Path(kept.directory) == Path.cwd():
+        functions_from = Path.cwd()
+    folder = None if functions_from is None else functions_from.absolute()
     go_to_working_directory(kept, quiet=quiet)
-    return compile_kept(kept, variables, overrides), found
+    return compile_kept(kept, variables, overrides, folder), found
 
 
 def go_to_working_directory(kept: PipelineText, *, quiet: bool) -> None:
@@ -88,6 +100,9 @@ def go_to_working_directory(kept: PipelineText, *, quiet: bool) -> None:
     """
     check_folders(kept)
     if kept.working_directory and Path(kept.working_directory) != Path.cwd():
+        sys.path[:] = [
+            os.path.abspath(place) for place in sys.path
+        ]  # nothing is imported from a folder because state names it
         os.chdir(kept.working_directory)
         if not quiet:
             say(f"working directory: {kept.working_directory}, in which the job was started")

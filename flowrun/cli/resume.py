@@ -11,6 +11,7 @@ from flowrun.cli.arguments import (
     ALLOW_NON_RESTORED,
     COMMITTED_AFTER,
     FROM_SAVEPOINT,
+    FUNCTIONS_FROM,
     ViewOptions,
     all_overrides,
     compile_options,
@@ -23,6 +24,7 @@ from flowrun.cli.arguments import (
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @compile_options
 @FROM_SAVEPOINT
+@FUNCTIONS_FROM
 @ALLOW_NON_RESTORED
 @COMMITTED_AFTER
 @view_options
@@ -34,6 +36,7 @@ def resume(
     overrides: tuple[str, ...],
     parallelism: int | None,
     from_savepoint: str,
+    functions_from: Path | None,
     allow_non_restored_state: bool,
     committed_after: str,
     view: ViewOptions,
@@ -41,7 +44,8 @@ def resume(
     """Go on from a savepoint or checkpoint.
 
     Without FILE the pipeline is the one that was running: its text, --var and --set values are kept with the state, relative paths start in
-    the folder in which it was started, and what is given here is added. With FILE, FILE and what is given here count alone.
+    the folder in which it was started, and what is given here is added; its Python functions are imported from --functions-from, or from
+    the working directory if the pipeline was there. With FILE, FILE and what is given here count alone.
     """
     from flowrun.cli.job import JobRun, prepare, run_job
     from flowrun.cli.restoring import pipeline_and_state
@@ -51,6 +55,8 @@ def resume(
     prepare(view)
     given = parse_assignments(variables, "--var")
     values = all_overrides(overrides, parallelism)
-    compiled, restored = pipeline_and_state(file, from_savepoint, given, values, quiet=view.quiet)
+    compiled, restored = pipeline_and_state(
+        file, from_savepoint, given, values, functions_from=functions_from, runs=True, quiet=view.quiet
+    )
     run = JobRun(compiled, view, restored, allow_non_restored_state, committed_after=committed_after)
     ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]))

@@ -11,6 +11,7 @@ from flowrun.core.record import record
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
+from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.nodes import Plan
 
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -62,15 +63,19 @@ def load_text(
     overrides: Mapping[str, str],
     environment: Mapping[str, str] | None = None,
     diagnostics: Diagnostics | None = None,
+    functions: FunctionScopes | None = None,
 ) -> LoadedPipeline:
-    """The plan of a text, SQL if the name of its file says so; secret files and Python modules are looked up from `folder`.
+    """The plan of a text, SQL if the name of its file says so; secret files are looked up from `folder`.
+
+    `functions` says where Python functions come from; None: from modules in `folder`, and from packages of its settings.
 
     Raises as `load_pipeline`.
     """
     diagnostics = diagnostics or Diagnostics(source)
+    functions = functions or functions_beside(folder)
     read = _load_script if Path(source.file).suffix.lower() in SQL_SUFFIXES else _load_yaml
     with bounded_nesting(source.file):
-        return read(source, folder, variables, overrides, environment, diagnostics)
+        return read(source, folder, variables, overrides, environment, diagnostics, functions)
 
 
 @contextmanager
@@ -94,6 +99,7 @@ def _load_yaml(
     overrides: Mapping[str, str],
     environment: Mapping[str, str] | None,
     diagnostics: Diagnostics,
+    functions: FunctionScopes,
 ) -> LoadedPipeline:
     from flowrun.frontend.yaml.pipeline import read_pipeline
 
@@ -104,6 +110,7 @@ def _load_yaml(
         environment=os.environ if environment is None else environment,
         folder=folder,
         diagnostics=diagnostics,
+        functions=functions,
     )
     if plan is None:
         raise PipelineError(diagnostics.found)
@@ -117,6 +124,7 @@ def _load_script(
     overrides: Mapping[str, str],
     environment: Mapping[str, str] | None,
     diagnostics: Diagnostics,
+    functions: FunctionScopes,
 ) -> LoadedPipeline:
     from flowrun.frontend.sql.script import read_script
 
@@ -127,6 +135,7 @@ def _load_script(
         environment=os.environ if environment is None else environment,
         folder=folder,
         diagnostics=diagnostics,
+        functions=functions,
     )
     if read is None:
         raise PipelineError(diagnostics.found)

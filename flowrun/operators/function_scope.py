@@ -10,9 +10,10 @@ import importlib.machinery
 import inspect
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from flowrun.core.record import record
 from flowrun.errors import Diagnostic, PipelineError
@@ -28,10 +29,12 @@ class FunctionScope:
     Attributes:
         folders: of the pipeline; absolute. Modules and packages directly in one of them are its own.
         packages: others whose functions it may name, `company` or `company.functions`.
+        refusal: why no function at all is imported, and what to do; None: there is no reason.
     """
 
     folders: tuple[str, ...]
     packages: tuple[str, ...] = ()
+    refusal: tuple[str, str] | None = None
 
     def load(self, reference: str) -> Any:
         """What `reference` (`module:name`) names, imported from the pipeline's folder or a package of its settings.
@@ -39,6 +42,8 @@ class FunctionScope:
         Raises:
             PipelineError: it names something else, which is not imported; or as `load_attribute`.
         """
+        if self.refusal is not None:
+            raise _error(f"'{reference}': {self.refusal[0]}", self.refusal[1])
         module, _, attribute = reference.partition(":")
         if any(part.startswith("__") for part in attribute.split(".")):
             raise _error(
@@ -107,6 +112,21 @@ class FunctionScope:
 
     def _is_named(self, module: str) -> bool:
         return any(module == p or module.startswith(f"{p}.") for p in self.packages)
+
+
+FunctionScopes: TypeAlias = Callable[[tuple[str, ...]], FunctionScope]
+"""From the packages that a pipeline's settings name to the scope of its functions."""
+
+
+def functions_beside(folder: Path) -> FunctionScopes:
+    """Functions of modules in the folder, and of the packages."""
+    place = str(folder.resolve())
+    return lambda packages: FunctionScope((place,), packages)
+
+
+def no_functions(why: str, remedy: str) -> FunctionScopes:
+    """No functions at all: whoever names one is told why, and what to do."""
+    return lambda packages: FunctionScope((), packages, (why, remedy))
 
 
 def listed_packages(texts: Iterable[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering import lower
 from flowrun.lowering.settings import graph_settings
+from flowrun.operators.function_scope import FunctionScopes, functions_beside, no_functions
 from flowrun.plan.changelog import check_changelogs
 from flowrun.plan.guarantees import SinkGuarantee, batch_guarantees, plan_guarantees
 from flowrun.plan.nodes import Plan
@@ -118,19 +120,25 @@ def compile_pipeline(
 
 
 def compile_kept(
-    kept: PipelineText, variables: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
+    kept: PipelineText,
+    variables: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    functions_from: Path | None = None,
 ) -> CompiledPipeline:
     """Everything up to the job graph, from the text that a checkpoint kept; always as a stream, whatever its mode is.
 
-    Relative paths of connectors start in the present working directory: the caller goes to `kept.working_directory`.
+    Relative paths of connectors start in the present working directory: the caller goes to `kept.working_directory`. Python functions are
+    imported only if the user says from where: whoever can write state could name a folder of theirs in it.
 
     Args:
         kept: from the checkpoint.
         variables: values for `${NAME}` that replace or add to those kept.
         overrides: values by path that replace or add to those kept.
+        functions_from: the folder of modules of Python functions; None: none are imported.
 
     Raises:
-        PipelineError: as `compile_pipeline`; or its folder is gone, or a value that was withheld is not given.
+        PipelineError: as `compile_pipeline`; or it names Python functions and no folder is given; or its folder is gone, or a value that
+            was withheld is not given.
     """
     check_folders(kept)
     check_withheld(kept, variables or {})
@@ -138,9 +146,19 @@ def compile_kept(
     all_overrides = {**kept.overrides, **(overrides or {})}
     folder = Path(kept.directory)
     as_stream = {**all_overrides, "settings.mode": "streaming"}
-    loaded = load_text(SourceText(kept.file_name, kept.text), folder, all_variables, as_stream)
+    functions = functions_beside(functions_from) if functions_from is not None else _no_kept_functions(kept)
+    source = SourceText(kept.file_name, kept.text)
+    loaded = load_text(source, folder, all_variables, as_stream, functions=functions)
     path = Path(kept.file_name)
     return _compile(path, loaded, text_to_keep(path, loaded.plan, all_variables, all_overrides, folder))
+
+
+def _no_kept_functions(kept: PipelineText) -> FunctionScopes:
+    return no_functions(
+        "functions of a pipeline that is kept with its state are imported only from a folder that you name; the state names "
+        f"'{kept.directory}'",
+        f"if that is the folder of your pipeline: --functions-from {shlex.quote(kept.directory)}, or give the pipeline's file",
+    )
 
 
 def _compile(path: Path, loaded: LoadedPipeline, text: PipelineText) -> CompiledPipeline:

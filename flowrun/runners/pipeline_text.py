@@ -16,6 +16,8 @@ from flowrun.errors import Diagnostic, PipelineError
 from flowrun.plan.nodes import Plan, Scan, Sink, TableReference, walk_plan
 from flowrun.state.checkpoints import PipelineText
 
+_MAY_NAME_FUNCTIONS = re.compile(r"functions?\b|map\s*:|process\s*:", re.IGNORECASE)
+
 
 def text_to_keep(
     path: Path, plan: Plan, variables: Mapping[str, str], overrides: Mapping[str, str], folder: Path | None = None
@@ -62,6 +64,13 @@ def check_withheld(kept: PipelineText, variables: Mapping[str, str]) -> None:
     ]
     if problems:
         raise PipelineError(problems)
+
+
+def functions_folder(kept: PipelineText) -> str | None:
+    """The folder that whoever resumes names with `--functions-from`; None: the text names no functions, or one is in the folder anyway."""
+    if Path(kept.directory) == Path.cwd() or not _MAY_NAME_FUNCTIONS.search(kept.text):
+        return None
+    return kept.directory
 
 
 def check_folders(kept: PipelineText) -> None:

@@ -11,7 +11,7 @@ import pytest
 from flowrun.errors import PipelineError
 from flowrun.plan.nodes import Plan, Scan, Sink, walk_plan
 from flowrun.runners.compile import compile_kept, compile_pipeline
-from flowrun.runners.pipeline_text import check_folders, text_to_keep
+from flowrun.runners.pipeline_text import check_folders, functions_folder, text_to_keep
 from flowrun.state.checkpoints import PipelineText
 
 TEXT = """\
@@ -53,7 +53,7 @@ def test_a_kept_text_gives_the_same_pipeline_wherever_it_is_compiled(
     monkeypatch.setenv("SINK", "print")
     first = compile_pipeline(path, {"ROWS": "7"}, {"settings.parallelism": "2"})
     monkeypatch.chdir(tmp_path)
-    again = compile_kept(first.text)
+    again = compile_kept(first.text, functions_from=path.parent)
     assert again.render("job", "json") == first.render("job", "json")
     assert again.plan.name == "orders"
     assert again.text == replace(first.text, working_directory=str(tmp_path))
@@ -62,7 +62,8 @@ def test_a_kept_text_gives_the_same_pipeline_wherever_it_is_compiled(
 def test_what_is_given_on_resumption_is_added_and_wins(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SINK", "print")
     kept = compile_pipeline(path, {"ROWS": "7"}, {"settings.parallelism": "2"}).text
-    again = compile_kept(kept, {"ROWS": "8"}, {"settings.parallelism": "3", "settings.batch_rows": "5"})
+    given = {"settings.parallelism": "3", "settings.batch_rows": "5"}
+    again = compile_kept(kept, {"ROWS": "8"}, given, path.parent)
     assert [v.parallelism for v in again.job_graph.vertices] == [3]
     assert again.text.variables == {"ROWS": "8"}
     assert again.text.overrides == {"settings.parallelism": "3", "settings.batch_rows": "5"}
@@ -120,4 +121,29 @@ def test_who_resumes_gives_a_withheld_value_again(path: Path, monkeypatch: pytes
     kept = replace(compile_pipeline(path, {"ROWS": "7"}).text, variables={}, withheld=("ROWS",))
     with pytest.raises(PipelineError, match="'ROWS' was not kept with the state, as its value is secret"):
         compile_kept(kept)
-    assert compile_kept(kept, {"ROWS": "7"}).text.variables == {"ROWS": "7"}
+    assert compile_kept(kept, {"ROWS": "7"}, functions_from=path.parent).text.variables == {"ROWS": "7"}
+
+
+def test_nothing_is_imported_from_a_folder_that_only_the_state_names(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SINK", "print")
+    kept = compile_pipeline(path, {"ROWS": "7"}).text
+    traced = path.parent / "imported"
+    (path.parent / "planted.py").write_text(f"import os\nos.mkdir({str(traced)!r})\n" + FUNCTIONS)
+    altered = replace(kept, text=TEXT.replace("functions:double", "planted:double"))
+    with pytest.raises(PipelineError, match="are imported only from a folder that you name") as refused:
+        compile_kept(altered)
+    assert f"--functions-from {path.parent}" in str(refused.value)
+    assert not traced.exists()
+    compile_kept(altered, functions_from=path.parent)
+    assert traced.exists()
+
+
+def test_the_folder_to_name_is_said_only_where_it_is_needed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SINK", "print")
+    kept = compile_pipeline(path, {"ROWS": "7"}).text
+    assert functions_folder(kept) == str(path.parent)
+    assert functions_folder(replace(kept, text="sources: {}")) is None
+    monkeypatch.chdir(path.parent)
+    assert functions_folder(kept) is None

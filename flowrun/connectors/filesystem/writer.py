@@ -331,10 +331,11 @@ class FileCommitter:
             path = self._part_of(committable)
             mark = committable.payload.get("mark")
             if path is not None:
-                self._folder.discard(cast(str, committable.payload["from"]))
+                temporary, _ = self._rename(committable)
+                self._folder.discard(temporary)
                 self._folder.discard_durably(path)
-            elif mark is not None and self._folder.holds(cast(str, mark)):
-                self._folder.discard_durably(cast(str, mark))
+            elif mark is not None and cast(str, mark).rpartition("/")[2] == self._mark:
+                self._folder.discard_durably(self._checked(mark, mark))
 
     def _part_of(self, committable: Committable) -> str | None:
         """The path of a part file of this folder. What replaces a file has a name of its own as id."""

@@ -51,7 +51,7 @@ from flowrun.frontend.sql.statements import (
 )
 from flowrun.frontend.sql.syntax import Name
 from flowrun.frontend.sql.tables import DeclaredTable, ScriptTables
-from flowrun.operators.function_scope import FunctionScope
+from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Calc, NodeHints, Plan, Settings, Sink
 from flowrun.plan.tables import TableRole
@@ -73,6 +73,7 @@ def read_script(
     environment: Mapping[str, str],
     folder: Path,
     diagnostics: Diagnostics,
+    functions: FunctionScopes | None = None,
 ) -> ReadScript | None:
     """The plan of a script; None if it has errors, which `diagnostics` then holds together with all warnings.
 
@@ -81,13 +82,14 @@ def read_script(
         variables: values for `${NAME}`; they win over the environment.
         overrides: values for `settings.…` and `tables.<name>.<option>`, which win over the script's.
         environment: environment variables.
-        folder: of the script: secret files and Python modules are looked up from here.
+        folder: of the script: secret files are looked up from here.
         diagnostics: receives every problem.
+        functions: where Python functions come from; None: from modules in the folder, and from packages of the settings.
     """
     references = References(variables, environment, folder)
     script = fill_script(source, references, diagnostics)
     given = read_overrides(overrides, diagnostics)
-    reading = _Script(script, given, folder, diagnostics)
+    reading = _Script(script, given, functions or functions_beside(folder), diagnostics)
     for read in read_statements(script.text):
         reading.read(read)
     references.warn_unused("the script", diagnostics)
@@ -101,11 +103,13 @@ class _NoticedError(Exception):
 class _Script:
     """Reads statements in order."""
 
-    def __init__(self, script: ScriptText, overrides: ScriptOverrides, folder: Path, diagnostics: Diagnostics) -> None:
+    def __init__(
+        self, script: ScriptText, overrides: ScriptOverrides, functions: FunctionScopes, diagnostics: Diagnostics
+    ) -> None:
         self._script = script
         self._overrides = overrides
         self._diagnostics = diagnostics
-        self._folders = (str(folder.resolve()),)
+        self._functions = functions
         self._catalog = Catalog()
         self._expressions = ColumnExpressions(self._catalog)
         self._tables = ScriptTables(script, self._catalog, diagnostics, self._expressions.bind, overrides.tables)
@@ -269,12 +273,9 @@ class _Script:
                 statement.name[-1].span,
                 "DROP FUNCTION it before",
             )
-        self._catalog.functions[name] = user_function(statement, self._function_scope())
+        packages = self._settings.packages(self._overrides.settings)
+        self._catalog.functions[name] = user_function(statement, self._functions(packages))
         self._poisoned.discard(name)
-
-    def _function_scope(self) -> FunctionScope:
-        """Where functions may come from, by the settings as they are now."""
-        return FunctionScope(self._folders, self._settings.packages(self._overrides.settings))
 
     def _drop(self, statement: Drop) -> None:
         name = self._local(statement.name)

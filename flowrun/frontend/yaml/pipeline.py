@@ -29,7 +29,7 @@ from flowrun.frontend.yaml.sources import SourceReader
 from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.steps import StepReader
 from flowrun.frontend.yaml.tables import TableReader
-from flowrun.operators.function_scope import FunctionScope
+from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.nodes import Plan, PlanNode, Sink
 
 
@@ -41,6 +41,7 @@ def read_pipeline(
     environment: Mapping[str, str],
     folder: Path,
     diagnostics: Diagnostics,
+    functions: FunctionScopes | None = None,
 ) -> Plan | None:
     """The plan of a YAML pipeline; None if it has errors, which `diagnostics` then holds together with all warnings.
 
@@ -49,8 +50,9 @@ def read_pipeline(
         variables: values for `${NAME}`; they win over the environment.
         overrides: `path=value` texts, applied in order before anything is checked.
         environment: environment variables.
-        folder: of the document: secret files and Python modules are looked up from here.
+        folder: of the document: secret files are looked up from here.
         diagnostics: receives every problem.
+        functions: where Python functions come from; None: from modules in the folder, and from packages of the settings.
     """
     tree = read_yaml(source, diagnostics)
     if tree is None or (isinstance(tree, YamlScalar) and tree.is_null):
@@ -64,7 +66,7 @@ def read_pipeline(
     document = check_document(tree, DOCUMENT, diagnostics)
     if document is None:
         return None
-    plan = _Builder(document, folder, diagnostics).plan(source)
+    plan = _Builder(document, functions or functions_beside(folder), diagnostics).plan(source)
     if diagnostics.has_errors:
         return None
     return checked_plan(plan, document, diagnostics)
@@ -73,7 +75,7 @@ def read_pipeline(
 class _Builder:
     """Builds nodes in the order in which they read each other."""
 
-    def __init__(self, document: Section, folder: Path, diagnostics: Diagnostics) -> None:
+    def __init__(self, document: Section, functions: FunctionScopes, diagnostics: Diagnostics) -> None:
         self._document = document
         self._diagnostics = diagnostics
         self._nodes: dict[str, PlanNode | None] = {}
@@ -82,11 +84,11 @@ class _Builder:
         self._sources = SourceReader(diagnostics, expressions, tables)
         self._sinks = SinkReader(diagnostics, tables)
         aggregations = AggregationReader(diagnostics, expressions)
-        scope = FunctionScope((str(folder.resolve()),), named_packages(document.section("settings")))
+        scope = functions(named_packages(document.section("settings")))
         queries = QueryReader(diagnostics, read_functions(document, scope, diagnostics))
         relational = RelationalParts(diagnostics, queries, expressions, aggregations)
-        functions = PythonReader(diagnostics, scope)
-        self._steps = StepReader(diagnostics, expressions, aggregations, functions, relational)
+        python = PythonReader(diagnostics, scope)
+        self._steps = StepReader(diagnostics, expressions, aggregations, python, relational)
 
     def plan(self, source: SourceText) -> Plan:
         """The plan of everything that could be built."""
