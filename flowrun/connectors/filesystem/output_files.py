@@ -34,11 +34,6 @@ class OutputFolder:
         """A path below the folder."""
         return "/".join([self.base.rstrip("/"), *(p for p in parts if p)])
 
-    def holds(self, path: str) -> bool:
-        """Whether a path is below the folder, by its text."""
-        base = self.base.rstrip("/") + "/"
-        return path.startswith(base) and not {"", ".", ".."} & set(path.removeprefix(base).split("/"))
-
     def prepare(self) -> None:
         """Create the folder if it is missing and check that files can be created in it."""
         if self._filesystem.get_file_info(self.base).type == pafs.FileType.File:
@@ -263,7 +258,8 @@ class OutputFolder:
         >>> folder.holds("/data/out/day=1/part-0.json"), folder.holds("/data/out/../other"), folder.holds("/data/out2/x")
         (True, False, False)
         """
-        return path.startswith(self.base.rstrip("/") + "/") and ".." not in path.split("/")
+        base = self.base.rstrip("/") + "/"
+        return path.startswith(base) and not {"", ".", ".."} & set(path.removeprefix(base).split("/"))
 
     def failure(self, path: str, error: OSError) -> ConnectorError:
         """The error for a write that failed below this class (a format that writes the file itself)."""

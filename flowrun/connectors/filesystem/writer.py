@@ -298,12 +298,9 @@ class FileCommitter:
         temporary, final = committable.payload.get("from"), committable.payload.get("to")
         temporary, final = self._checked(temporary, temporary), self._checked(final, temporary)
         (folder, _, hidden), (into, _, visible) = temporary.rpartition("/"), final.rpartition("/")
-        if (
-            folder != into
-            or not hidden.startswith(".")
-            or not hidden.endswith(temporary_ending(""))
-            or visible.startswith(".")
-        ):
+        stem = visible.partition(".")[0]
+        written = stem.startswith(("part-", "table-")) and hidden.startswith(f".{stem}")
+        if folder != into or not written or not hidden.endswith(temporary_ending("")):
             raise self._foreign(f"to rename '{temporary}' to '{final}', which no writer asks for")
         return temporary, final
 

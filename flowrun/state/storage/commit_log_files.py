@@ -17,6 +17,7 @@ import orjson
 from flowrun.api.sink import Committable
 from flowrun.errors import StateError
 from flowrun.state.commit_log import Fork, LineageLog, LoggedCommit, WentBack
+from flowrun.state.plain_names import plain_name
 from flowrun.state.storage.alternatives import has_metadata
 from flowrun.state.storage.documents import Document
 from flowrun.state.storage.location import Location, resolve
@@ -173,9 +174,11 @@ def _content(location: Location, content: bytes) -> _Content:
         header = lines[0]
         return _Content(
             LineageLog(
-                str(header["lineage"]),
+                plain_name(str(header["lineage"]), "the lineage"),
                 "",
-                tuple(Fork(str(lineage), int(number)) for lineage, number in header["ancestors"]),
+                tuple(
+                    Fork(plain_name(str(lineage), "a lineage"), int(number)) for lineage, number in header["ancestors"]
+                ),
                 int(header["complete_from"]),
                 tuple(_commit(line["commit"]) for line in lines[1:] if "commit" in line),
                 tuple(WentBack(int(e["back"]["to"]), int(e["back"]["before"])) for e in lines[1:] if "back" in e),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ def test_a_part_of_the_sink_is_committed(out: Path) -> None:
         ("OUT/.part-a.owner.inprogress", "OUT-2/part-a.json"),
         ("OUT/.part-a.owner.inprogress", "OUT/sub/part-a.json"),
         ("OUT/.part-a.owner.inprogress", "OUT/.part-b.owner.inprogress"),
+        ("OUT/.part-a.owner.inprogress", "OUT/kept.json"),
         ("UP/.x.inprogress", "OUT/part-a.json"),
         ("OUT/../.x.inprogress", "OUT/part-a.json"),
         ("OUT/kept.json", "OUT/part-a.json"),
@@ -67,6 +69,9 @@ def test_other_paths_are_neither_renamed_nor_removed(out: Path, temporary: str, 
         target(out).create_committer().commit([committable])
     with pytest.raises(StateError, match="the state asks to"):
         target(out).create_committer().abort([committable])
+    removed = Committable(str(committable.payload["to"]), committable.payload)
+    with contextlib.suppress(StateError):
+        target(out).create_committer().revert([removed])
     assert {p: p.read_text() for p in out.parent.rglob("*") if p.is_file()} == before
 
 
