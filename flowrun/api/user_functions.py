@@ -20,6 +20,15 @@ def words(text: str):
 class WeightedMean: ...
 ```
 
+A function that takes several types is decorated several times, or has `typing.overload`s; parameters with defaults may be left out:
+
+```python
+@flowrun.udf(arguments=["INT"], result="INT")
+@flowrun.udf(arguments=["STRING"], result="STRING")
+def twice(value):
+    return value * 2
+```
+
 A script then says `CREATE FUNCTION mask AS 'my_functions.mask' LANGUAGE PYTHON`. A function without a decorator works as well if its
 annotations give its types. NULL arrives as None; values are what `pyarrow.Array.to_pylist` gives: datetime objects, `Decimal`, lists,
 dicts for ROWs, lists of pairs for MAPs.
@@ -31,6 +40,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -76,6 +86,7 @@ class FunctionDeclaration:
         arguments: None: from the annotations.
         table: of a process table function: name of the argument that is the table.
         passes_columns: of a process table function: all columns of the table go before its own, not only the keys.
+        others: what further decorators of the same function say: it may be called with other types, too.
     """
 
     kind: Callee
@@ -85,6 +96,7 @@ class FunctionDeclaration:
     deterministic: bool
     table: str = "input"
     passes_columns: bool = False
+    others: tuple[FunctionDeclaration, ...] = ()
 
 
 class Aggregate(Protocol):
@@ -214,6 +226,11 @@ def declaration_of(target: object) -> FunctionDeclaration | None:
     return found if isinstance(found, FunctionDeclaration) else None
 
 
+def overloaded(function: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
+    """The signatures that `typing.overload` gives a function, in order; the function itself if there are none."""
+    return tuple(typing.get_overloads(function)) or (function,)
+
+
 def annotated_types(function: Callable[..., Any], skip: int = 0) -> tuple[tuple[DataType, ...] | None, DataType | None]:
     """(types of the arguments without the first `skip`, type of the result) as Python annotations give them; None for what is not
     annotated.
@@ -277,7 +294,9 @@ def _declared(
     )
 
     def mark(target: F) -> F:
-        setattr(target, ATTRIBUTE, declaration)
+        before = vars(target).get(ATTRIBUTE)
+        others = () if before is None else (replace(before, others=()), *before.others)
+        setattr(target, ATTRIBUTE, replace(declaration, others=others))
         return target
 
     return mark if function is None else mark(function)

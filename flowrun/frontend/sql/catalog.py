@@ -62,6 +62,8 @@ class UserFunction:
         vectorised: takes and gives Arrow arrays, one entry a row.
         deterministic: same arguments, same result.
         retractable: an aggregate that can take rows back.
+        overloads: further (types of arguments, type of the result) that it may be called with.
+        required: the least number of arguments; None: all that `arguments` has.
         process: of a process table function: how it is called.
     """
 
@@ -74,6 +76,8 @@ class UserFunction:
     deterministic: bool = True
     search_path: tuple[str, ...] = ()
     retractable: bool = False
+    overloads: tuple[tuple[tuple[DataType, ...], DataType], ...] = ()
+    required: int | None = None
     process: ProcessSignature | None = None
 
 

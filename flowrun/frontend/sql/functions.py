@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from typing import Any
+from typing import Any, TypeAlias
 
 from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction
 from flowrun.api.user_functions import (
@@ -12,6 +12,7 @@ from flowrun.api.user_functions import (
     FunctionDeclaration,
     annotated_types,
     declaration_of,
+    overloaded,
     type_of_annotation,
 )
 from flowrun.core.types import DataType, TypeRoot, row
@@ -32,6 +33,7 @@ _KINDS = {
     Callee.TABLE: FunctionKind.TABLE,
     Callee.PROCESS: FunctionKind.PROCESS,
 }
+_Signature: TypeAlias = tuple[tuple[DataType, ...] | None, DataType]
 _AGGREGATE_METHODS = ("create_accumulator", "accumulate", "get_value")
 
 
@@ -95,28 +97,52 @@ class _Reading:
             return self._process(self._target, declared)
         kind = self._kind() if declared is None else declared.kind
         declared = declared or FunctionDeclaration(kind, None, None, False, True)
-        if kind is Callee.AGGREGATE:
-            arguments, result = self._aggregate_types()
-        else:
-            arguments, result = annotated_types(*self._called())
-        if kind is Callee.TABLE:
-            result = self._table_columns(declared.result)
-        result = declared.result or result
-        if result is None:
-            raise self._error(
-                "the type of its result is not known", f'declare it: @flowrun.{_decorator(kind)}(result="STRING")'
-            )
+        (arguments, result), *overloads = self._signatures(kind, declared)
         return UserFunction(
             name=self._statement.name[-1].text,
             kind=_KINDS[kind],
             reference=self._reference,
-            arguments=declared.arguments if declared.arguments is not None else arguments,
+            arguments=arguments,
             result=result,
             vectorised=declared.vectorised,
             deterministic=declared.deterministic,
             search_path=self._search_path,
             retractable=kind is Callee.AGGREGATE and can_retract(self._load_aggregate()),
+            overloads=tuple((a, r) for a, r in overloads if a is not None),
+            required=self._required(kind),
         )
+
+    def _signatures(self, kind: Callee, declared: FunctionDeclaration) -> list[_Signature]:
+        """Types of arguments and result as each decorator has them, or as `typing.overload` does."""
+        if kind is Callee.AGGREGATE:
+            annotated = [self._aggregate_types()]
+        else:
+            called, skip = self._called()
+            annotated = [annotated_types(f, skip) for f in overloaded(called)]
+        found: list[_Signature] = []
+        for declaration in (declared, *declared.others):
+            given = annotated if declaration.arguments is None else annotated[:1]
+            for types, returned in given:
+                result = declaration.result or returned
+                if kind is Callee.TABLE:
+                    result = self._table_columns(declaration.result)
+                if result is None:
+                    hint = f'declare it: @flowrun.{_decorator(kind)}(result="STRING")'
+                    raise self._error("the type of its result is not known", hint)
+                found.append((types if declaration.arguments is None else declaration.arguments, result))
+        if len(found) > 1 and any(arguments is None for arguments, _ in found):
+            hint = f'@flowrun.{_decorator(kind)}(arguments=["STRING"], result="STRING"), once for each'
+            raise self._error("it has several signatures, and the arguments of one are not known", hint)
+        return found
+
+    def _required(self, kind: Callee) -> int | None:
+        """How many arguments must be given: those without a default."""
+        called, skip = (self._load_aggregate().accumulate, 1) if kind is Callee.AGGREGATE else self._called()
+        try:
+            parameters = list(inspect.signature(called).parameters.values())[skip:]
+        except (TypeError, ValueError):  # built-in functions may have no signature
+            return None
+        return sum(p.default is p.empty for p in parameters if p.kind is not p.VAR_POSITIONAL)
 
     def _process(self, kind: type[ProcessFunction], declared: FunctionDeclaration | None) -> UserFunction:
         if declared is None or declared.result is None or declared.kind is not Callee.PROCESS:

@@ -131,7 +131,7 @@ class LateralTables:
             if isinstance(argument.value, TableArgument | Descriptor):
                 raise fail(f"{name} takes values, not tables", argument.span, "pass columns")
             given.append(argument.value)
-        arguments = self._tables.binder.user_functions.arguments(function, binder, given, table.span)
+        function, arguments = self._tables.binder.user_functions.called(function, binder, given, table.span)
         schema = unique_fields(
             [
                 *left.schema.fields,

@@ -14,6 +14,7 @@ from tests.frontend.sql.scripts import ORDERS, plan_of, problems
 MODULE = """
 import flowrun
 import pyarrow.compute as pc
+from typing import overload
 
 @flowrun.udf(result="STRING", deterministic=False)
 def mask(card: str, keep: int):
@@ -52,6 +53,29 @@ def untyped(a): return a
 def generator(a: int):
     yield a
 number = 5
+
+@flowrun.udf(arguments=["INT"], result="INT")
+@flowrun.udf(arguments=["STRING", "INT"], result="STRING")
+@flowrun.udf(arguments=["STRING"], result="STRING")
+def double(value, times=2):
+    return value * times
+
+@overload
+def sign(value: str) -> str: ...
+@overload
+def sign(value: float, digits: int = 0) -> float: ...
+def sign(value, digits=0):
+    return value
+
+@flowrun.udtf(arguments=["INT"], result="n INT")
+@flowrun.udtf(arguments=["STRING"], result="letter STRING, place INT")
+def parts(value):
+    yield from ((value,),) if isinstance(value, int) else ((c, i) for i, c in enumerate(value))
+
+@flowrun.udf(arguments=["INT"], result="INT")
+@flowrun.udf(result="STRING")
+def unclear(value):
+    return value
 """
 
 
@@ -159,3 +183,46 @@ def test_wrong_functions(folder: Path, script: str, message: str, hint: str) -> 
 def test_a_wrong_function_is_reported_once(folder: Path) -> None:
     shown = problems(ORDERS + create("f", "untyped") + "SELECT f(id) FROM orders; SELECT F(buyer) FROM orders", folder)
     assert shown.count("error:") == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "type"),
+    [
+        ("double(1)", "INT"),
+        ("double('a')", "STRING"),
+        ("double('a', 3)", "STRING"),
+        ("double(CAST(1 AS TINYINT))", "INT"),
+        ("double(NULL)", "INT"),
+        ("sign('a')", "STRING"),
+        ("sign(1)", "DOUBLE"),
+        ("sign(1, 2)", "DOUBLE"),
+        ("default_database.double('a')", "STRING"),
+    ],
+)
+def test_the_signature_counts_that_the_arguments_fit_best(folder: Path, call: str, type: str) -> None:
+    made = "".join(f"CREATE FUNCTION {n} AS 'udfs_of_test.{n}' LANGUAGE PYTHON;\n" for n in ("double", "sign"))
+    (sink,) = plan_of(f"{made}SELECT {call} AS x;", folder).sinks
+    assert str(sink.schema.types[0]) == type
+
+
+def test_a_table_function_has_the_columns_of_its_signature(folder: Path) -> None:
+    made = "CREATE FUNCTION parts AS 'udfs_of_test.parts' LANGUAGE PYTHON;\n"
+    text = f"{made}SELECT * FROM LATERAL TABLE(parts(1)); SELECT * FROM LATERAL TABLE(parts('ab')) AS p (c, at);"
+    assert [s.schema.names for s in plan_of(text, folder).sinks] == [("n",), ("c", "at")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT double(TRUE)", "double does not take (BOOLEAN)"),
+        ("SELECT double()", "double takes 1 or 2 arguments, 0 given"),
+        ("SELECT double(1, 2)", "argument 1 of double must be STRING, this is INT"),
+        (
+            "CREATE FUNCTION u AS 'udfs_of_test.unclear' LANGUAGE PYTHON",
+            "several signatures, and the arguments of one are not",
+        ),
+    ],
+)
+def test_calls_that_fit_no_signature_are_said_what_fits(folder: Path, text: str, message: str) -> None:
+    made = "CREATE FUNCTION double AS 'udfs_of_test.double' LANGUAGE PYTHON;\n"
+    assert message in problems(f"{made}{text};", folder)

@@ -25,6 +25,13 @@ def masked(text: str) -> str:
     return "*" * (len(text) - 1) + text[-1:]
 
 
+@flowrun.udf(arguments=["INT", "INT"], result="INT")
+@flowrun.udf(arguments=["STRING", "INT"], result="STRING")
+def repeated(value: Any, times: int = 2) -> Any:
+    """A text several times, or a number as often."""
+    return value * times
+
+
 @flowrun.ptf(result="orders BIGINT, pieces BIGINT")
 class Totals(KeyedProcessFunction):
     """What each key comes to, sent when event time has reached the year 2100; rows of fewer than `least` pieces do not count."""
