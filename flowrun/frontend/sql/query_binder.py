@@ -105,7 +105,7 @@ class QueryBinder:
                 )
                 return Bound(combined(self.nodes, query, left.node, right.node, left.names), left.names)
             case ValuesRows():
-                node = values(self, query, environment)
+                node = values(self, query, environment, outer)
                 return Bound(node, node.schema.names)
 
     def select_parts(

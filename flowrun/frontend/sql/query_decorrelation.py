@@ -1,7 +1,8 @@
 """Correlated subqueries as ordinary ones: their rows for all values of the query around at once, with the columns that tell them apart.
 
-A condition of the subquery that reads the query around becomes a condition of a join. Where rows are grouped, cut or counted, it must be an
-equality, so that the inner side of it can be a key. (Neumann and Kemper, "Unnesting Arbitrary Queries", BTW 2015, for this case.)
+There are two ways. Where only conditions of WHERE read the query around, they become conditions of a join; where rows are grouped, cut or
+counted besides, these conditions must be equalities, so that the inner side of each can be a key. That needs no state but the join's. All
+other subqueries are planned as they are and become a dependent join with the values that they read (`query_dependent_joins.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, DataType
-from flowrun.frontend.sql.query_nodes import compare, fail
+from flowrun.frontend.sql.query_dependent_joins import DependentJoin, domain_of
+from flowrun.frontend.sql.query_nodes import NodeMaker, compare
 from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver, PendingSubquery, has, rewrite
 from flowrun.frontend.sql.query_relations import Named, OuterScope
 from flowrun.frontend.sql.query_results import Bound, Groups, SelectParts
@@ -24,12 +26,13 @@ from flowrun.plan.nodes import PlanNode
 if TYPE_CHECKING:
     from flowrun.frontend.sql.query_binder import Environment, QueryBinder
 
-_REMEDY = "write a JOIN, or keep only conditions like inner.key = outer.key"
-
 
 @record(eq=False, slots=False)
 class SubqueryPlan:
-    """A bound subquery: `parts` of a SELECT, or `bound` if it is another form. `limit` is what follows the SELECT."""
+    """A bound subquery: `parts` of a SELECT, or `bound` if it is another form. `limit` is what follows the SELECT.
+
+    `is_correlated`: it reads the query around.
+    """
 
     types: tuple[DataType, ...]
     span: Span
@@ -37,11 +40,60 @@ class SubqueryPlan:
     parts: SelectParts | None = None
     bound: Bound | None = None
     limit: Ordered | None = None
+    is_correlated: bool = False
 
     @property
     def is_one_group(self) -> bool:
         """Whether it aggregates all of its rows to one."""
         return self.parts is not None and self.parts.is_one_group
+
+    @property
+    def is_group_by_keys(self) -> bool:
+        """Whether it is one group for all rows around, or for each value of columns that they are equal to."""
+        parts, bounds = self.parts, self.limit
+        if parts is None or not parts.is_one_group or parts.qualify:
+            return False
+        skips = bounds is not None and (
+            bounds.offset is not None or (bounds.limit is not None and bounds.limit.name == "0")
+        )
+        return not skips and self.equalities is not None
+
+    @property
+    def has_having(self) -> bool:
+        """Whether groups are left out."""
+        return self.parts is not None and bool(self.parts.having)
+
+    @property
+    def joins_by_conditions(self) -> bool:
+        """Whether only conditions of WHERE, over values, read the query around."""
+        parts = self.parts
+        if parts is None or parts.is_correlated_beyond_where:
+            return False
+        return not any(has(c, PendingSubquery) for c in parts.correlated) and not any(
+            has(e, PendingOver) for e in parts.outputs
+        )
+
+    @property
+    def equalities(self) -> tuple[list[Expression], list[Expression]] | None:
+        """The inner and the outer sides of the conditions by which the query around is read; None if not all are equalities."""
+        if self.parts is None or not self.joins_by_conditions:
+            return None
+        sides = [_sides(c) for c in self.parts.correlated]
+        known = [s for s in sides if s is not None]
+        return ([i for i, _ in known], [o for _, o in known]) if len(known) == len(sides) else None
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether there is at most one row for each row around."""
+        parts, limit = self.parts, self.limit
+        if parts is None:
+            return False
+        if self.is_one_group or (limit is not None and limit.limit is not None and limit.limit.name == "1"):
+            return True
+        if parts.groups is None or len(parts.groups.sets) != 1 or parts.groups.window is not None:
+            return False
+        keys = self.equalities
+        return keys is not None and all(k in keys[0] for k in parts.groups.keys)
 
 
 @record
@@ -88,19 +140,27 @@ def bound_subquery(
     if isinstance(query, Select):
         parts = binder.select_parts(query, environment, outer, limit.order if limit is not None else ())
         types = tuple(e.type for _, e in parts.items)
-        return SubqueryPlan(types, span, environment, parts=parts, limit=limit)
+        return SubqueryPlan(types, span, environment, parts=parts, limit=limit, is_correlated=bool(outer.captured))
     bound = binder.bind(query, environment, outer)
-    if outer.captured:
-        raise fail("a subquery that reads the query around must be a plain SELECT", span, _REMEDY)
-    return SubqueryPlan(bound.node.schema.types[: len(bound.names)], span, environment, bound=bound)
+    types = bound.node.schema.types[: len(bound.names)]
+    return SubqueryPlan(types, span, environment, bound=bound, is_correlated=bool(outer.captured))
 
 
 class Decorrelation:
-    """Plans the rows of one subquery."""
+    """Plans the rows of one subquery.
 
-    def __init__(self, binder: QueryBinder, plan: SubqueryPlan) -> None:
+    Args:
+        binder: of the query text.
+        plan: the bound subquery.
+        around: the rows around it.
+        outer: the values that it reads, over the columns of `around`.
+    """
+
+    def __init__(self, binder: QueryBinder, plan: SubqueryPlan, around: PlanNode, outer: Sequence[Expression]) -> None:
         self._binder = binder
         self._plan = plan
+        self._around = around
+        self._outer = outer
 
     def rows(self, *, by_keys: bool = False, with_items: bool = True) -> SubqueryRows:
         """The subquery's rows.
@@ -110,28 +170,23 @@ class Decorrelation:
             with_items: the select list is wanted; EXISTS only asks for rows.
 
         Raises:
-            ExpressionError: it reads the query around in a way that no join can say.
+            ExpressionError: it reads the query around where no join can say it.
         """
         plan = self._plan
-        if plan.bound is not None:
-            return SubqueryRows(plan.bound.node, 0, plan.bound.names, ())
-        parts = plan.parts
-        assert parts is not None
-        if not parts.is_correlated:
-            bound = self._binder.finished(parts, plan.limit, plan.environment)
+        if not plan.is_correlated:
+            bound = self._bound()
             return SubqueryRows(bound.node, 0, bound.names, ())
+        parts = plan.parts
+        if parts is None or not plan.joins_by_conditions:
+            return self._by_domain()
+        limited = plan.limit is not None and with_items
         if not with_items and not parts.having:
             parts = replace(
                 parts, items=(), spans=(), groups=None, order=(), syntax=replace(parts.syntax, distinct=False)
             )
-            if plan.is_one_group:
-                raise fail(
-                    "EXISTS of an aggregate without GROUP BY is always true", plan.span, "leave it out, or add GROUP BY"
-                )
-        self._check(parts)
-        limited = plan.limit is not None and with_items
         if by_keys or parts.is_grouped or limited or parts.syntax.distinct:
-            return self._by_keys(parts, limited=limited)
+            keys = plan.equalities
+            return self._by_domain() if keys is None or plan.is_one_group else self._by_keys(parts, *keys, limited)
         used = sorted({c for e in parts.correlated for c in columns_used(e)})
         columns: list[Named] = [(parts.relation.schema.names[c], parts.relation.column(c)) for c in used]
         if not columns and not parts.items:  # rows without columns cannot be counted
@@ -145,38 +200,27 @@ class Decorrelation:
         conditions = tuple(rewrite(c, move) for c in parts.correlated)
         return SubqueryRows(node, len(columns), tuple(n for n, _ in parts.items), conditions)
 
-    def _check(self, parts: SelectParts) -> None:
-        for condition in parts.correlated:
-            if has(condition, PendingSubquery):
-                raise fail("a subquery reads a query that is not the one right around it", self._plan.span, _REMEDY)
-        for (_, item), span in zip(parts.items, parts.spans, strict=True):
-            if has(item, OuterColumn):
-                raise fail("the select list of this subquery reads the query around", span, _REMEDY)
-            if has(item, PendingOver):
-                raise fail("OVER is not possible in a subquery that reads the query around", span, _REMEDY)
+    def _bound(self) -> Bound:
+        plan = self._plan
+        if plan.bound is not None:
+            return plan.bound
+        assert plan.parts is not None
+        return self._binder.finished(plan.parts, plan.limit, plan.environment)
 
-    def keys(self) -> tuple[list[Expression], list[Expression]]:
-        """The inner and the outer sides of the conditions, which are equalities.
+    def _by_domain(self) -> SubqueryRows:
+        plan, nodes = self._plan, self._binder.nodes
+        bound = self._bound()
+        domain = domain_of(nodes, self._around, self._outer, plan.span)
+        node = DependentJoin(nodes, domain, plan.span).with_rows_of(bound.node)
+        conditions = tuple(
+            compare("IS NOT DISTINCT FROM", OuterColumn(f.type, i, f.name), ColumnRef(f.type, i, f.name))
+            for i, f in enumerate(domain.schema)
+        )
+        return SubqueryRows(node, len(domain.schema), bound.names, conditions)
 
-        Raises:
-            ExpressionError: one is not.
-        """
-        assert self._plan.parts is not None
-        inner, outer = [], []
-        for condition in self._plan.parts.correlated:
-            sides = _sides(condition)
-            if sides is None:
-                raise fail(
-                    f"the condition {condition} of this subquery is not an equality of inner and outer values",
-                    self._plan.span,
-                    _REMEDY,
-                )
-            inner.append(sides[0])
-            outer.append(sides[1])
-        return inner, outer
-
-    def _by_keys(self, parts: SelectParts, *, limited: bool) -> SubqueryRows:
-        inner, outer = self.keys()
+    def _by_keys(
+        self, parts: SelectParts, inner: Sequence[Expression], outer: Sequence[Expression], limited: bool
+    ) -> SubqueryRows:
         count = len(inner)
         if parts.is_grouped:
             known = parts.groups or Groups((), ((),), None, parts.syntax.span)
@@ -196,18 +240,18 @@ class Decorrelation:
         limit = self._plan.limit if limited else None
         return self._binder.finished(widened, limit, self._plan.environment, partition=len(columns)).node
 
-    @property
-    def is_unique(self) -> bool:
-        """Whether there is at most one row for each value of the keys."""
-        parts, limit = self._plan.parts, self._plan.limit
-        if parts is None:
-            return False
-        if limit is not None and limit.limit is not None and limit.limit.name == "1":
-            return True
-        if parts.groups is None or len(parts.groups.sets) != 1 or parts.groups.window is not None:
-            return False
-        inner, _ = self.keys()
-        return all(k in inner for k in parts.groups.keys)
+
+def subquery_rows(
+    binder: QueryBinder, use: PendingSubquery, around: PlanNode, *, by_keys: bool = False, with_items: bool = True
+) -> SubqueryRows:
+    """The rows of a subquery of an expression, for the rows around it; see `Decorrelation.rows`."""
+    return Decorrelation(binder, use.plan, around, use.outer).rows(by_keys=by_keys, with_items=with_items)
+
+
+def marker(nodes: NodeMaker, node: PlanNode, width: int, span: Span) -> PlanNode:
+    """Each value of the first `width` columns once, followed by TRUE."""
+    columns: list[Named] = [(f.name, ColumnRef(f.type, i, f.name)) for i, f in enumerate(node.schema.fields[:width])]
+    return nodes.distinct(nodes.calc(node, [*columns, ("PRESENT", Literal(BOOLEAN, True))], span), span)
 
 
 def _sides(condition: Expression) -> tuple[Expression, Expression] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Protocol
 
@@ -13,30 +14,30 @@ from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder
 from flowrun.frontend.sql.query_derived_aggregates import Pending, derived_aggregate, is_json_aggregate
-from flowrun.frontend.sql.query_nodes import fail
 from flowrun.frontend.sql.query_over import OverBinder, is_over_function
 from flowrun.frontend.sql.query_pending import (
-    OuterColumn,
     PendingAggregate,
     PendingGrouping,
     PendingSubquery,
     PendingWindowBound,
     SubqueryKind,
-    has,
     negation,
 )
 from flowrun.frontend.sql.query_relations import QueryScope
 from flowrun.frontend.sql.query_user_functions import UserFunctions
 from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import OverClause, QuerySyntax, Span
+from flowrun.functions.contract import Argument
 from flowrun.functions.registry import aggregate, scalar
-from flowrun.plan.expressions import AggregateCall, Case, Expression, Literal
+from flowrun.plan.expressions import AggregateCall, And, Case, Expression, Literal, Or
 
 GROUP_WINDOWS = ("TUMBLE", "HOP", "SESSION")
 _BOUNDS = ("START", "END", "ROWTIME", "PROCTIME")
 _AUXILIARY = {f"{w}_{b}": (w, b) for w in GROUP_WINDOWS for b in _BOUNDS}
 _GROUPINGS = ("GROUPING", "GROUPING_ID", "GROUP_ID")
-_FLIPPED: dict[type[exp.Expression], str] = {exp.GT: "MIN", exp.GTE: "MIN", exp.LT: "MAX", exp.LTE: "MAX"}
+_COMPARISONS: dict[type[exp.Expression], str] = {
+    exp.EQ: "=", exp.NEQ: "<>", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<=",
+}  # fmt: skip
 
 
 class Clause(Enum):
@@ -64,10 +65,6 @@ class Clause(Enum):
     def takes_over(self) -> bool:
         """Whether OVER calls may stand there."""
         return self in (Clause.SELECT, Clause.QUALIFY, Clause.ORDER_BY)
-
-
-_NOT_CORRELATED = (Clause.FROM, Clause.ON, Clause.GROUP_BY, Clause.AGGREGATE, Clause.OVER, Clause.VALUES, Clause.LIMIT)
-"""Where a subquery cannot read the query around it: no join could say that."""
 
 
 class BindsSubqueries(Protocol):
@@ -107,28 +104,23 @@ class QueryExpressionBinder(ExpressionBinder):
 
     def bind(self, node: exp.Expression) -> Expression:
         """The typed tree of a node; see the class for what may be pending in it."""
-        if isinstance(node, exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE) and isinstance(
-            node.expression, exp.Any | exp.All
-        ):
-            return self._quantified(node)
+        symbol = _COMPARISONS.get(type(node))
+        if symbol is not None:
+            if isinstance(node.expression, exp.Any | exp.All):
+                return self._quantified(node, symbol)
+            if (rows := self._compared_rows(node, symbol)) is not None:
+                return rows
         return super().bind(node)
 
     def column(self, node: exp.Expression) -> Expression:
         """A dotted name; `outputs` are names that the select list gives and that Flink does not know here."""
         try:
-            found = super().column(node)
+            return super().column(node)
         except ExpressionError as error:
             if not isinstance(node, exp.Column) or node.table or node.name not in self.outputs:
                 raise
             hint = f"'{node.name}' is a name of the select list: repeat its expression here, or name it in a subquery in FROM"
             raise ExpressionError(error.message, offset=error.offset, length=error.length, hint=hint) from None
-        if self.clause in _NOT_CORRELATED and has(found, OuterColumn):
-            self.fail(
-                f"column {node.sql()} of the query around is not possible in {self.clause.value} of a subquery",
-                node,
-                "move the condition into WHERE of the subquery, or write a JOIN",
-            )
-        return found
 
     # -- functions -----------------------------------------------------------------------------------------------------------
 
@@ -303,19 +295,81 @@ class QueryExpressionBinder(ExpressionBinder):
             BOOLEAN, SubqueryKind.IN, tuple(operands), pending.outer, pending.plan, span_of(node), negated
         )
 
-    def _quantified(self, node: exp.Expression) -> Expression:
+    def _quantified(self, node: exp.Expression, symbol: str) -> Expression:
+        """X op ALL (query), x op ANY (query)."""
         quantified: exp.Expression = node.expression
         every = isinstance(quantified, exp.All)
-        if isinstance(node, exp.EQ) and not every:
-            return self._in(node, node.this, quantified.this, negated=False)
-        if isinstance(node, exp.NEQ) and every:
-            return self._in(node, node.this, quantified.this, negated=True)
+        if (symbol, every) in (("=", False), ("<>", True)):
+            return self._in(node, node.this, quantified.this, negated=every)
+        self._check_subquery(node)
+        query = quantified.this.meta["query"]
+        pending, types = self.queries.subquery(query, self.query_scope, SubqueryKind.QUANTIFIED, span_of(node))
         word = "ALL" if every else "ANY"
-        extreme = _FLIPPED.get(type(node))
-        if extreme is not None and every:
-            extreme = {"MIN": "MAX", "MAX": "MIN"}[extreme]
-        hint = "use IN or NOT IN" if extreme is None else f"compare with (SELECT {extreme}(…) FROM …)"
-        raise fail(f"this comparison with {word} (SELECT …) is not supported", span_of(node), hint)
+        if len(types) != 1 or isinstance(node.this, exp.Tuple):
+            self.fail(
+                f"{symbol} {word} compares one value with a query of one column",
+                node,
+                "compare rows with = ANY or <> ALL, or one column at a time",
+            )
+        operand = self.bind(node.this)
+        compared = self.apply(symbol, (operand, Literal(types[0], None)), (node.this, node.this), node)
+        least = aggregate("MIN")
+        assert least is not None
+        try:
+            least.type_rule([Argument(compared.children[1].type)])
+        except ExpressionError:
+            hint = f"use {'NOT IN' if every else 'IN'}, or compare a value that has an order"
+            self.fail(f"{symbol} {word} needs values that have an order, this is {types[0]}", node, hint)
+        return replace(pending, operands=(operand,), quantifier=(symbol, every))
+
+    # -- comparisons of rows -------------------------------------------------------------------------------------------------
+
+    def _compared_rows(self, node: exp.Expression, symbol: str) -> Expression | None:
+        """(a, b) < (c, d), (a, b) = (SELECT c, d …): value by value, from the left; None: not a comparison of rows."""
+        left, right = (_without_parens(n) for n in (node.this, node.expression))
+        row, other = (left, right) if isinstance(left, exp.Tuple) else (right, left)
+        if not isinstance(row, exp.Tuple) or not isinstance(other, exp.Tuple | exp.Subquery):
+            return None
+        if isinstance(other, exp.Tuple) and symbol in ("=", "<>"):
+            return None  # values of type ROW, which have equality themselves
+        width = len(row.expressions)
+        return self._compared(symbol, self._row_values(left, width, node), self._row_values(right, width, node), node)
+
+    def _row_values(self, node: exp.Expression, width: int, comparison: exp.Expression) -> list[Expression]:
+        if isinstance(node, exp.Tuple):
+            values = [self.bind(n) for n in node.expressions]
+        else:
+            self._check_subquery(node)
+            query = node.meta["query"]
+            pending, types = self.queries.subquery(query, self.query_scope, SubqueryKind.SCALAR, span_of(node))
+            values = [replace(pending, type=t, column=i) for i, t in enumerate(types)]
+        if len(values) != width:
+            self.fail(
+                f"a row of {width} values does not compare with one of {len(values)}",
+                comparison,
+                "write as many values on both sides",
+            )
+        return values
+
+    def _compared(
+        self, symbol: str, left: Sequence[Expression], right: Sequence[Expression], node: exp.Expression
+    ) -> Expression:
+        """Rows compared value by value: the first values that are not equal decide."""
+        if symbol in ("=", "<>"):
+            parts = tuple(self.apply(symbol, pair, (node, node), node) for pair in zip(left, right, strict=True))
+            return And(parts) if symbol == "=" else Or(parts)
+        *before, last = zip(left, right, strict=True)
+        found = self.apply(symbol, last, (node, node), node)
+        for pair in reversed(before):
+            equal = self.apply("=", pair, (node, node), node)
+            found = Or((self.apply(symbol[0], pair, (node, node), node), And((equal, found))))
+        return found
+
+
+def _without_parens(node: exp.Expression) -> exp.Expression:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
 
 
 def _all_present(

@@ -78,7 +78,7 @@ class FromBinder:
             case DerivedTable():
                 return self._derived(table)
             case ValuesRows():
-                node = values(self.binder, table, self.environment)
+                node = values(self.binder, table, self.environment, self.outer)
                 return plain(Bound(node, node.schema.names), None)
             case JoinTable():
                 return self._joined(table)
@@ -124,7 +124,7 @@ class FromBinder:
             query = query.query  # the order of a subquery means nothing
         if table.lateral:
             raise fail("LATERAL needs a table before it", table.span, "leave LATERAL out, or write FROM t, LATERAL (…)")
-        return plain(self.binder.bind(query, self.environment, None), None)
+        return plain(self.binder.bind(query, self.environment, self.outer), None)
 
     def _aliased(self, table: AliasedTable) -> Relation:
         relation = self.relation(table.table)

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from flowrun.frontend.sql.query_expressions import Clause, conjuncts
 from flowrun.frontend.sql.query_hints import joined_lifetimes
+from flowrun.frontend.sql.query_join_subqueries import OuterJoinWithSubqueries
 from flowrun.frontend.sql.query_nodes import compare, fail, joined_schema, shifted, test, with_lifetimes
 from flowrun.frontend.sql.query_pending import PendingSubquery, has
 from flowrun.frontend.sql.query_relations import Named, Relation, Source
@@ -68,18 +69,37 @@ class JoinBinder:
         if table.natural or table.using:
             return self._using(left, right, table)
         conditions, subqueries = self.conditions(left, right, table)
-        condition = conjunction(conditions)
-        node = self._join(left, right, table, condition)
-        if subqueries:
-            assert table.on is not None
-            if table.kind is not JoinKind.INNER:
-                raise fail(
-                    f"a subquery in ON of a {table.kind.name} JOIN is not supported",
-                    span_of(table.on),
-                    "join a subquery in FROM: … JOIN (SELECT … WHERE x IN (SELECT …)) AS t ON …",
-                )
-            node = SubqueryPlanner(self._binder).filtered(node, subqueries, span_of(table.on))
-        return side_by_side(left, right, node)
+        if not subqueries:
+            return side_by_side(left, right, self._join(left, right, table, conjunction(conditions)))
+        assert table.on is not None
+        return side_by_side(left, right, self._with_subqueries(left, right, table, conditions, subqueries))
+
+    def _with_subqueries(
+        self,
+        left: Relation,
+        right: Relation,
+        table: JoinTable,
+        conditions: Sequence[Expression],
+        subqueries: Sequence[Expression],
+    ) -> PlanNode:
+        assert table.on is not None
+        span, planner, width = span_of(table.on), SubqueryPlanner(self._binder), len(left.schema)
+        if table.kind is JoinKind.INNER:
+            return planner.filtered(self._join(left, right, table, conjunction(conditions)), subqueries, span)
+        # a condition on the side that is not kept is a filter below the join
+        alone: list[Expression] = []
+        if table.kind is JoinKind.LEFT:
+            alone = [shifted(c, -width) for c in subqueries if min(columns_used(c), default=width) >= width]
+            subqueries = [c for c in subqueries if min(columns_used(c), default=width) < width]
+            right = replace(right, node=planner.filtered(right.node, alone, span)) if alone else right
+        elif table.kind is JoinKind.RIGHT:
+            alone = [c for c in subqueries if max(columns_used(c), default=-1) < width]
+            subqueries = [c for c in subqueries if max(columns_used(c), default=-1) >= width]
+            left = replace(left, node=planner.filtered(left.node, alone, span)) if alone else left
+        if not subqueries:
+            return self._join(left, right, table, conjunction(conditions))
+        sides = (left.node, right.node)
+        return OuterJoinWithSubqueries(self._nodes, planner, *sides, conditions, subqueries, span).joined(table.kind)
 
     def _join(self, left: Relation, right: Relation, table: JoinTable, condition: Expression | None) -> PlanNode:
         node = self._nodes.join(left.node, right.node, table.kind, condition, table.span)

@@ -110,6 +110,7 @@ class SubqueryKind(Enum):
     SCALAR = "scalar"
     EXISTS = "exists"
     IN = "in"
+    QUANTIFIED = "quantified"
 
 
 @record
@@ -117,10 +118,12 @@ class PendingSubquery(Expression):
     """The value of a subquery.
 
     Attributes:
-        operands: what IN looks for, one a column of the query.
+        operands: what IN looks for, one a column of the query; what ALL or ANY compare.
         outer: the values that `OuterColumn`s of the plan stand for, over the row of the query around.
         plan: how the query is computed; compared by identity.
         negated: NOT IN or NOT EXISTS.
+        column: of a scalar subquery, which of its columns.
+        quantifier: of a quantified comparison, its operator, and whether it is with ALL.
     """
 
     kind: SubqueryKind
@@ -129,6 +132,8 @@ class PendingSubquery(Expression):
     plan: SubqueryPlan = field(repr=False)
     span: Span = field(compare=False)
     negated: bool = False
+    column: int = 0
+    quantifier: tuple[str, bool] | None = None
 
     @property
     def children(self) -> tuple[Expression, ...]:

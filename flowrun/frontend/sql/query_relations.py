@@ -73,10 +73,14 @@ class Relation:
 
 @dataclass(slots=True)
 class OuterScope:
-    """The query around a subquery. `captured` are the values that the subquery took from it, numbered as `OuterColumn`s."""
+    """The query around a subquery. `captured` are the values that the subquery took from it, numbered as `OuterColumn`s.
+
+    `reads` is how often it took one.
+    """
 
     scope: QueryScope
     captured: list[Expression] = field(default_factory=list)
+    reads: int = 0
 
     def resolve(self, parts: tuple[str, ...]) -> Expression:
         """The outer column of a name, as seen from inside.
@@ -85,6 +89,7 @@ class OuterScope:
             UnknownNameError: the query around does not know it either.
         """
         value = self.scope.resolve(parts)
+        self.reads += 1
         if value not in self.captured:
             self.captured.append(value)
         return OuterColumn(value.type, self.captured.index(value), ".".join(parts))

@@ -73,6 +73,7 @@ class SelectParts:
         correlated: conditions that read columns of the query around too.
         items: name and expression of each output column, over `relation`.
         spans: of the items.
+        is_source_correlated: FROM reads columns of the query around.
         lifetime_ms: what a hint says of how long groups of the relation's rows are kept; None: nothing.
     """
 
@@ -86,6 +87,7 @@ class SelectParts:
     qualify: tuple[Expression, ...]
     order: tuple[SortItem, ...] = field(default=())
     lifetime_ms: int | None = None
+    is_source_correlated: bool = False
 
     @property
     def lifetimes(self) -> tuple[int | None, ...]:
@@ -111,5 +113,10 @@ class SelectParts:
     @property
     def is_correlated(self) -> bool:
         """Whether anything reads the query around."""
+        return bool(self.correlated) or self.is_correlated_beyond_where
+
+    @property
+    def is_correlated_beyond_where(self) -> bool:
+        """Whether anything but WHERE reads the query around."""
         groups = () if self.groups is None else self.groups.keys
-        return bool(self.correlated) or any(has(e, OuterColumn) for e in (*self.outputs, *groups))
+        return self.is_source_correlated or any(has(e, OuterColumn) for e in (*self.outputs, *groups))

@@ -59,7 +59,9 @@ class SelectBinder:
         """
         select, attempt = self._select, self._binder.attempt
         before = len(self._binder.errors)
+        reads = 0 if self._outer is None else self._outer.reads
         relation, lifetime_ms = self._relation()
+        correlated_source = self._outer is not None and self._outer.reads > reads
         scope = QueryScope(relation=relation, outer=self._outer)
         windows = self._windows()
         outputs = frozenset(i.alias.text for i in select.items if i.alias is not None)
@@ -83,7 +85,7 @@ class SelectBinder:
             if local:
                 node = SubqueryPlanner(self._binder).filtered(node, local, span)
             relation = replace(relation, node=node)
-        parts = (tuple(items), tuple(spans), groups, having, qualify, sort, lifetime_ms)
+        parts = (tuple(items), tuple(spans), groups, having, qualify, sort, lifetime_ms, correlated_source)
         return SelectParts(select, relation, correlated, *parts)
 
     def _relation(self) -> tuple[Relation, int | None]:
@@ -211,19 +213,16 @@ class SelectPlanner:
         self._nodes: NodeMaker = binder.nodes
 
     def planned(self) -> Planned:
-        """The plan of a SELECT that reads nothing of the query around.
+        """The plan of a SELECT. If it reads the query around, its expressions hold `OuterColumn`s for that.
 
         Raises:
             ExpressionError: something that cannot be planned; marks the place.
         """
         parts, nodes = self._parts, self._nodes
-        if parts.is_correlated:
-            raise fail(
-                "columns of the query around are possible here only in WHERE",
-                parts.syntax.span,
-                "write a JOIN, or move the condition into WHERE of the subquery",
-            )
         node, outputs = parts.relation.node, list(parts.outputs)
+        if parts.correlated:
+            assert parts.syntax.where is not None
+            node = SubqueryPlanner(self._binder).filtered(node, parts.correlated, span_of(parts.syntax.where))
         if parts.is_grouped:
             node, outputs = GroupingPlanner(self._binder, parts).planned(node, outputs)
         elif parts.having:

@@ -10,7 +10,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, INT, DataType, map_of
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import NodeMaker, compare, fail, identity, may_be_null
-from flowrun.frontend.sql.query_relations import Named, QueryScope, Relation, unique_names
+from flowrun.frontend.sql.query_relations import Named, OuterScope, QueryScope, Relation, unique_names
 from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import SetOperation, SetOperator, Span, ValuesRows
 from flowrun.functions.coercion import common_type
@@ -109,7 +109,9 @@ def _converted(
     return nodes.calc(node, columns, span)
 
 
-def values(binder: QueryBinder, query: ValuesRows, environment: Environment) -> PlanNode:
+def values(
+    binder: QueryBinder, query: ValuesRows, environment: Environment, outer: OuterScope | None = None
+) -> PlanNode:
     """The rows of VALUES: columns EXPR$0, EXPR$1, …, each in the common type of its values.
 
     Raises:
@@ -123,7 +125,9 @@ def values(binder: QueryBinder, query: ValuesRows, environment: Environment) -> 
         raise fail(f"this row of VALUES has {len(odd)} values, the first has {width}", span)
     nodes = binder.nodes
     source = nodes.one_row(query.span)
-    expressions = QueryExpressionBinder(QueryScope(relation=Relation(source, ())), Clause.VALUES, environment)
+    expressions = QueryExpressionBinder(
+        QueryScope(relation=Relation(source, ()), outer=outer), Clause.VALUES, environment
+    )
     flat = binder.all_of([partial(expressions.bind, n) for row in query.rows for n in row])
     columns = [flat[i::width] for i in range(width)]
     written = [[row[i] for row in query.rows] for i in range(width)]

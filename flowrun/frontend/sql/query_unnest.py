@@ -157,12 +157,12 @@ class LateralTables:
         assert isinstance(right, DerivedTable)
         if table.kind not in (JoinKind.INNER, JoinKind.LEFT) or table.using or table.natural:
             raise fail("LATERAL goes only with CROSS JOIN, JOIN or LEFT JOIN … ON", table.span)
-        scope = OuterScope(QueryScope(relation=left))
+        scope = OuterScope(QueryScope(relation=left, outer=self._tables.outer))
         planner = SubqueryPlanner(self._tables.binder)
         plan, outer = planner.bound(right.query, self._tables.environment, scope, right.span)
-        if plan.is_one_group and outer:
+        if outer and plan.is_group_by_keys:
             return self._one_group(left, table, plan, outer)
-        rows = planner.rows(plan)
+        rows = planner.rows(plan, left.node, outer)
         node = self._nodes.join(
             left.node, rows.node, table.kind, rows.condition(scope.captured, len(left.schema)), table.span
         )

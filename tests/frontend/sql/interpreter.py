@@ -117,11 +117,11 @@ class Interpreter:
         rows = self.rows(node.input)
         groups: dict[tuple[Any, ...], list[int]] = {}
         for number, row in enumerate(rows):
-            groups.setdefault(tuple(row[k] for k in node.keys), []).append(number)
+            groups.setdefault(hashable(tuple(row[k] for k in node.keys)), []).append(number)
         columns = [aggregate_inputs(c, rows, node.input.schema) for c in node.aggregates]
         return [
             key + tuple(aggregated(c, [v[i] for i in members]) for c, v in zip(node.aggregates, columns, strict=True))
-            for key, members in groups.items()
+            for key, members in ((tuple(rows[m[0]][k] for k in node.keys), m) for m in groups.values())
         ]
 
     def _over(self, node: Over) -> Rows:
@@ -134,7 +134,7 @@ class Interpreter:
         found: list[Any] = [None] * len(rows)
         partitions: dict[tuple[Any, ...], list[int]] = {}
         for number, row in enumerate(rows):
-            partitions.setdefault(tuple(row[k] for k in call.partition), []).append(number)
+            partitions.setdefault(hashable(tuple(row[k] for k in call.partition)), []).append(number)
         for members in partitions.values():
             by_row = {id(rows[m]): m for m in members}
             sequence = [by_row[id(r)] for r in ordered([rows[m] for m in members], call.order)]
@@ -146,7 +146,7 @@ class Interpreter:
     def _ranked(self, node: Rank) -> Rows:
         partitions: dict[tuple[Any, ...], Rows] = {}
         for row in self.rows(node.input):
-            partitions.setdefault(tuple(row[k] for k in node.partition), []).append(row)
+            partitions.setdefault(hashable(tuple(row[k] for k in node.partition)), []).append(row)
         return [r for rows in partitions.values() for r in ordered(rows, node.order)[node.first - 1 : node.last]]
 
     def _unnested(self, node: Unnest) -> Rows:
@@ -178,6 +178,11 @@ class Interpreter:
                 bounds = (start, start + size, start + size - 1)
                 found.append(row + tuple(pa.scalar(b, pa.timestamp("ms")).as_py() for b in bounds))
         return found
+
+
+def hashable(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A key of values, of which some may be arrays."""
+    return tuple(tuple(v) if isinstance(v, list) else v for v in key)
 
 
 def both(left: Schema, right: Schema) -> Schema:
