@@ -20,7 +20,7 @@ from flowrun.plan.changelog import changelog_modes
 from flowrun.plan.nodes import PlanNode, WindowAggregate, walk_plan
 from flowrun.plan.relational import WindowTableFunction
 from flowrun.runners.compile import compile_pipeline
-from tests.sql.random_queries import Generator, Query, script
+from tests.sql.random_queries import Generator, Query, Shape, script
 from tests.sql.random_tables import RandomTable, random_tables
 from tests.sql.recovery_queries import REPEATED_KEYS, SHAPES
 from tests.sql.recovery_runs import Job, gated_tables
@@ -94,19 +94,19 @@ def _variant(node: PlanNode) -> str:
     return str(getattr(getattr(node, "kind", None), "name", "")).lower()
 
 
-def _case(seed: int, folder: Path) -> tuple[Query, Sequence[RandomTable], random.Random]:
+def _case(seed: int, folder: Path, shape: Shape | None = None) -> tuple[Query, Sequence[RandomTable], random.Random]:
     chance = random.Random(seed)
     tables = random_tables(chance, LEAST_ROWS)
     shapes = SHAPES if seed < REPEATED else REPEATED_KEYS
-    query = shapes[seed % len(shapes)](Generator(chance))
+    query = (shape or shapes[seed % len(shapes)])(Generator(chance))
     for table in tables:
         table.write(folder)
     return query, tables, chance
 
 
-def check(seed: int, folder: Path, *, unaligned: bool) -> None:
-    """One seed: make tables and a query, run it in several lives, compare."""
-    query, tables, chance = _case(seed, folder)
+def check(seed: int, folder: Path, *, unaligned: bool, shape: Shape | None = None) -> None:
+    """One seed: make tables and a query, of a shape if one is given, run it in several lives, compare."""
+    query, tables, chance = _case(seed, folder, shape)
     job = Job(_write(query, tables, folder, unaligned), folder, {t.name: t.emitted for t in tables}, unaligned)
     lives = chance.choice([1, 1, 2])
     while lives and job.interrupt(chance):
