@@ -153,6 +153,13 @@ def _check_sink(sink: Sink, modes: Modes) -> Diagnostic | None:
     mode = modes[id(sink)]
     if mode is ChangelogMode.APPEND:
         return None
+    if sink.keeps_first:
+        node = sink.input
+        while not isinstance(node, GroupAggregate):
+            (node,) = node.inputs
+        if modes[id(node.input)] is not ChangelogMode.APPEND:
+            expected = f"ON CONFLICT DO NOTHING of '{sink.table.name}' needs rows that never change"
+            return _problem(expected, sink, node.input, modes, "ON CONFLICT DO DEDUPLICATE takes changes")
     try:
         taken = changes_taken_by(create_sink(sink.table, sink.schema, unbounded=False, updating=True))
     except OptionError as error:

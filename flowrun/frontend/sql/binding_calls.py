@@ -112,6 +112,14 @@ def _current_watermark(binder: ExpressionBinder, node: exp.Expression) -> Expres
     )
 
 
+def _source_watermark(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+    binder.fail(
+        "SOURCE_WATERMARK() needs a source that sends watermarks of its own, which no connector here does",
+        node,
+        "say how late rows may be: WATERMARK FOR ts AS ts - INTERVAL '5' SECOND",
+    )
+
+
 ExpressionBinder.special_calls.update(
     {
         "COALESCE": _coalesce,
@@ -121,5 +129,6 @@ ExpressionBinder.special_calls.update(
         "TYPEOF": _typeof,
         "CURRENT_DATABASE": _current_database,
         "CURRENT_WATERMARK": _current_watermark,
+        "SOURCE_WATERMARK": _source_watermark,
     }
 )

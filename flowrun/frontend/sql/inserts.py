@@ -8,11 +8,12 @@ from typing import TypeAlias
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
+from flowrun.frontend.sql.insert_conflicts import without_conflicts
 from flowrun.frontend.sql.query import BoundQuery
 from flowrun.frontend.sql.script_problems import StatementErrors, problem
 from flowrun.frontend.sql.script_text import ScriptText
 from flowrun.frontend.sql.statement_tokens import Slice
-from flowrun.frontend.sql.statements import Insert
+from flowrun.frontend.sql.statements import ConflictAction, Insert
 from flowrun.frontend.sql.syntax import Name, Span
 from flowrun.frontend.sql.tables import DeclaredTable
 from flowrun.functions.coercion import implicitly_castable
@@ -52,7 +53,12 @@ def insert_sink(
     if not unchanged or len(node.schema) != len(schema):
         part = NodeHints(name=f"{name}.columns", place=f"inserts.{name}:columns", location=location)
         node = Calc(schema, part, node, projections)
-    return Sink(schema=schema, hints=hints, input=node, table=table.reference)
+    first = False
+    if statement.conflict is not None:
+        place = NodeHints(name=f"{name}.on-conflict", place=f"inserts.{name}:on-conflict", location=location)
+        node = without_conflicts(node, statement.conflict, table.primary_key, table.name, place)
+        first = statement.conflict.action is ConflictAction.NOTHING
+    return Sink(schema=schema, hints=hints, input=node, table=table.reference, keeps_first=first)
 
 
 def print_sink(node: PlanNode, names: tuple[str, ...], span: Span, script: ScriptText, name: str) -> Sink:

@@ -40,7 +40,10 @@ STATEMENTS = (
         "DROP [TEMPORARY] {TABLE, VIEW, FUNCTION} [IF EXISTS] name",
         "Forgets a name for what follows; what used it before stays.",
     ),
-    ("INSERT INTO t [PARTITION (c = value)] [(columns)] {SELECT …, VALUES …}", "Writes the rows of a query."),
+    (
+        "INSERT INTO t [PARTITION (c = value)] [(columns)] {SELECT …, VALUES …} [ON CONFLICT DO {NOTHING, DEDUPLICATE}]",
+        "Writes the rows of a query.",
+    ),
     ("EXECUTE STATEMENT SET BEGIN INSERT …; INSERT …; END", "The same as the INSERTs alone: a script is one job."),
     ("BEGIN STATEMENT SET; INSERT …; END", "The same, as older scripts write it."),
     ("SELECT …, WITH … SELECT …, VALUES …, TABLE t", "Shows rows: a live table on a terminal, lines elsewhere."),

@@ -12,6 +12,8 @@ from flowrun.frontend.sql.script_splitting import split_script
 from flowrun.frontend.sql.statement_tokens import Cursor, Token, TokenKind, tokenize
 from flowrun.frontend.sql.statements import (
     AddJar,
+    ConflictAction,
+    ConflictSyntax,
     CreateFunction,
     CreateView,
     Describe,
@@ -258,7 +260,20 @@ def _insert(cursor: Cursor) -> Insert:
         cursor.fail(
             f"expected SELECT or VALUES, got {cursor.token.shown}", hint=f"did you mean {close[0]}?" if close else None
         )
-    return Insert(table, cursor.take_rest("SELECT or VALUES"), columns, tuple(partition), tuple(hints))  # type: ignore[arg-type]
+    query = cursor.take_rest("SELECT or VALUES", "ON", "CONFLICT", "DO")
+    return Insert(table, query, columns, tuple(partition), tuple(hints), _conflict(cursor))  # type: ignore[arg-type]
+
+
+def _conflict(cursor: Cursor) -> ConflictSyntax | None:
+    start = cursor.token.start
+    if not cursor.accept("ON", "CONFLICT", "DO"):
+        return None
+    if cursor.at_words("ERROR"):
+        hint = "DO NOTHING keeps the row that came first, DO DEDUPLICATE the one that came last"
+        cursor.fail("ON CONFLICT DO ERROR is not supported", hint=hint)
+    word = cursor.one_of([a.value for a in ConflictAction], "NOTHING or DEDUPLICATE")
+    cursor.expect_end()
+    return ConflictSyntax(ConflictAction(word), (start, cursor.previous.end))
 
 
 def _is_query(cursor: Cursor) -> bool:

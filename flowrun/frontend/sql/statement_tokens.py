@@ -243,10 +243,14 @@ class Cursor:
             self._at += 1
         return self._slice(first, "a type")
 
-    def take_rest(self, what: str) -> Slice:
-        """Take all that is left."""
+    def take_rest(self, what: str, *before: str) -> Slice:
+        """Take all that is left; with `before`, what stands before these keywords in a row, outside brackets."""
         first = self._at
-        self._at = len(self._tokens)
+        depth = 0
+        while not self.done and not (before and depth == 0 and self.at_words(*before)):
+            token = self.advance()
+            if token.kind is TokenKind.MARK:
+                depth += (token.text in "([") - (token.text in ")]")
         return self._slice(first, what)
 
     def _slice(self, first: int, what: str) -> Slice:

@@ -147,15 +147,31 @@ class CreateFunction:
     if_not_exists: bool = False
 
 
+class ConflictAction(Enum):
+    """What ON CONFLICT does with rows of one primary key that are different rows of the query."""
+
+    NOTHING = "NOTHING"
+    DEDUPLICATE = "DEDUPLICATE"
+
+
+@record
+class ConflictSyntax:
+    """ON CONFLICT DO action."""
+
+    action: ConflictAction
+    span: Span
+
+
 @record
 class Insert:
-    """INSERT INTO table PARTITION (partition) (columns) query."""
+    """INSERT INTO table PARTITION (partition) (columns) query ON CONFLICT conflict."""
 
     table: tuple[Name, ...]
     query: Slice
     columns: tuple[Name, ...] | None = None
     partition: tuple[tuple[Name, Slice], ...] = ()
     hints: tuple[str, ...] = ()
+    conflict: ConflictSyntax | None = None
 
 
 @record

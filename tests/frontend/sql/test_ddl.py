@@ -96,6 +96,7 @@ def test_idle_timeouts_of_the_table_win_over_the_script_s() -> None:
         ("a ROW<ts TIMESTAMP(3)>, WATERMARK FOR a.ts AS a.ts", "1:55", "not a field in one", "event_time AS a.ts"),
         ("ts TIMESTAMP(3), WATERMARK FOR tz AS ts", "1:48", "column 'tz' does not exist", "known: ts"),
         ("ts TIMESTAMP(3), WATERMARK FOR ts AS 5", "1:54", "the watermark must be TIMESTAMP", "INTERVAL '5' SECOND"),
+        ("ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK()", "1:54", "no connector here does", "INTERVAL '5' SECOND"),
         ("ts TIMESTAMP(3), WATERMARK FOR ts AS ts, WATERMARK FOR ts AS ts", "1:58", "at most one WATERMARK", ""),
         ("a INT METADATA FROM 'offset'", "1:37", "there is no metadata 'offset'", "no metadata columns"),
         ("a INT DEFAULT 5", "1:23", "DEFAULT is not supported", "AS expression"),

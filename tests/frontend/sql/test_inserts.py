@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from flowrun.errors import PipelineError
+from flowrun.runners.compile import compile_pipeline
 from tests.frontend.sql.scripts import GENERATED, lines, plan_of, problems
 
 SOURCE = f"CREATE TABLE s (i INT, b BIGINT, t STRING, d DECIMAL(10, 2), ts TIMESTAMP(3)) {GENERATED};\n"
@@ -55,6 +58,9 @@ def test_static_partitions() -> None:
         ("INSERT INTO o (a, n, c) SELECT b, t, b FROM s", "column 'c' is computed, it cannot be written", ""),
         ("INSERT INTO o (a, n, m) SELECT b, t, b FROM s", "column 'm' does not exist in 'o'", "known"),
         ("INSERT INTO o (a, n, a) SELECT b, t, b FROM s", "column 'a' gets two values", ""),
+        ("INSERT INTO o SELECT b, t, ts FROM s ON CONFLICT DO NOTHING", "ON CONFLICT needs a PRIMARY KEY, which 'o' does not", "declare"),
+        ("INSERT INTO o SELECT b, t, ts FROM s ON CONFLICT DO ERROR", "ON CONFLICT DO ERROR is not supported", "DO NOTHING keeps"),
+        ("INSERT INTO o SELECT b, t, ts FROM s ON CONFLICT DO UPDATE", "expected NOTHING or DEDUPLICATE, got 'UPDATE'", ""),
         ("INSERT INTO v SELECT 1", "'v' is a view, which cannot be written", "a table"),
         ("INSERT INTO s SELECT * FROM s", "connector 'datagen' is no sink", "source"),
     ],
@@ -92,3 +98,13 @@ def test_a_table_that_cannot_be_written_does_not_hide_wrong_columns() -> None:
     shown = problems(SOURCE + "CREATE TABLE p (a BIGINT) WITH ('connector' = 'prnt');\nINSERT INTO p SELECT t FROM s")
     assert "there is no connector 'prnt'" in shown
     assert "column 1 of the query" in shown
+
+
+def test_the_first_row_of_a_key_is_not_known_of_rows_that_change(tmp_path: Path) -> None:
+    table = "CREATE TABLE p (a BIGINT, n STRING, PRIMARY KEY (a) NOT ENFORCED) WITH ('connector' = 'print');\n"
+    script = tmp_path / "s.sql"
+    script.write_text(SOURCE + table + "INSERT INTO p SELECT COUNT(*), t FROM s GROUP BY t ON CONFLICT DO NOTHING;")
+    with pytest.raises(
+        PipelineError, match="ON CONFLICT DO NOTHING of 'p' needs rows that never change, but gets updates from"
+    ):
+        compile_pipeline(script, {}, {})
