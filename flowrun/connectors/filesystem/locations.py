@@ -16,6 +16,8 @@ from flowrun.errors import ConnectorError, OptionError, did_you_mean
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _GLOB = re.compile(r"[*?\[]")
+_PARAMETERS = re.compile(r"\?[A-Za-z_]+=[^/?]*(?:/[^?]*)?$")
+"""What stands behind the path of a URI: `?region=eu-central-1&scheme=http`; it is no pattern."""
 _COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd", ".lz4": "lz4"}
 
 
@@ -49,7 +51,13 @@ class Location:
     @property
     def is_glob(self) -> bool:
         """Whether it is a pattern; an existing local path that looks like one is none."""
-        return bool(_GLOB.search(self.text)) and not (self.is_local and os.path.exists(self.local_path))
+        return bool(_GLOB.search(self._parts[0])) and not (self.is_local and os.path.exists(self.local_path))
+
+    @property
+    def _parts(self) -> tuple[str, str]:
+        """The text up to the parameters of a URI, and these."""
+        found = None if self.is_local else _PARAMETERS.search(self.text)
+        return (self.text, "") if found is None else (self.text[: found.start()], found[0])
 
     @property
     def local_path(self) -> str:
@@ -62,13 +70,13 @@ class Location:
         Raises:
             OptionError: the URI's scheme is unknown or the URI is malformed.
         """
-        text = self.text
+        text, parameters = self._parts
         if self.is_glob:
             text = text[: _first_wildcard(text)].rpartition("/")[0] or ("/" if text.startswith("/") else ".")
         if self.is_local:
             return pafs.LocalFileSystem(), Location(text).local_path
         try:
-            filesystem, path = pafs.FileSystem.from_uri(text)
+            filesystem, path = pafs.FileSystem.from_uri(text + parameters)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise OptionError("path", f"path '{self.text}' is no location that can be opened: {error}") from error
         return filesystem, path
@@ -84,7 +92,7 @@ class Location:
     def glob_pattern(self) -> re.Pattern[str]:
         """What a path on the file system must match in full: `*` and `?` within one folder, `**` across folders."""
         _, base = self.open()
-        rest = self.local_path if self.is_local else self.text
+        rest = self.local_path if self.is_local else self._parts[0]
         head = rest[: _first_wildcard(rest)].rpartition("/")[0]
         return re.compile(re.escape(base.rstrip("/")) + _translate(rest[len(head) :]))
 
