@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flowrun.operators.watermark_strategy import OnDisorder, WatermarkStrategy
+from dataclasses import replace
+
+from flowrun.operators.watermark_strategy import OnDisorder, WatermarkEmit, WatermarkStrategy
 from flowrun.plan.compiled import Value
 from flowrun.plan.nodes import WatermarkKind, WatermarkSpec
 
@@ -11,6 +13,13 @@ def watermark_strategy(spec: WatermarkSpec | None) -> WatermarkStrategy | None:
     """The strategy; None without a specification: the source itself may then know its event time."""
     if spec is None:
         return None
+    strategy = _generator(spec)
+    if spec.emit is None:
+        return strategy
+    return replace(strategy, emit=WatermarkEmit(spec.emit.value), emit_interval_ms=spec.emit_interval_ms)
+
+
+def _generator(spec: WatermarkSpec) -> WatermarkStrategy:
     time = Value(spec.time)
     column = spec.column or str(spec.time)
     match spec.kind:

@@ -39,6 +39,10 @@ class EventTimeOutput:
     """Applies a watermark strategy to the rows of one subtask, split by split.
 
     Watermarks of a source's own count only if the strategy (none given, or kind NONE) makes no watermarks itself.
+
+    Args:
+        bounded: the rows come from an input that ends. What is held back of periodic watermarks is then not sent for mere silence: how
+            fast a file is read must not decide which of its rows are late.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class EventTimeOutput:
         output: Output,
         place: str,
         restored: RestoredEventTime | None = None,
+        *,
+        bounded: bool = False,
     ) -> None:
         restored = restored or RestoredEventTime()
         self._times = EventTimes(strategy, context, place)
@@ -55,10 +61,13 @@ class EventTimeOutput:
         self._processing_time = context.processing_time
         self._idle_timeout_ms = None if strategy is None else strategy.idle_timeout_ms
         self._generates = strategy is not None and strategy.kind is not WatermarkKind.NONE
-        self._splits = PerSplitWatermarks(restored.combined)
+        held_back_ms = 0 if strategy is None else strategy.held_back_ms
+        self._quiet_after_ms = None if strategy is None or bounded or not held_back_ms else strategy.emit_interval_ms
+        self._splits = PerSplitWatermarks(restored.combined, held_back_ms)
         self._restored_splits = restored.splits
         self._announced = restored.combined == MIN_TIMESTAMP
         self._timer: TimerHandle | None = None
+        self._quiet_timer: TimerHandle | None = None
         self._idle = False
         self._held_idle = False
         self._touched_ms = 0
@@ -107,7 +116,7 @@ class EventTimeOutput:
             self._emit_cut(batch, advanced.cuts)
             splits.advance(split_id, advanced.watermark)
             self._combine()
-        if self._idle_timeout_ms is not None:
+        if self._idle_timeout_ms is not None or self._quiet_after_ms is not None:
             # Sending may have waited for a slow consumer; that is not idleness.
             self._touched_ms = self._processing_time.now_ms()
             splits.touch(split_id, self._touched_ms)
@@ -126,6 +135,8 @@ class EventTimeOutput:
 
     def mark_idle(self, split_id: str) -> None:
         """Do not wait for this split until its next row."""
+        self._splits.mark_quiet(split_id)
+        self._combine()
         self._splits.mark_idle(split_id, self._processing_time.now_ms())
         self._combine()
         self._show_status()
@@ -155,9 +166,10 @@ class EventTimeOutput:
 
     def close(self) -> None:
         """Stop watching for idleness."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._quiet_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._quiet_timer = None
 
     @property
     def combined(self) -> int | None:
@@ -194,11 +206,27 @@ class EventTimeOutput:
             self._timer = self._processing_time.register(
                 self._processing_time.now_ms() + self._idle_timeout_ms, self._check_idleness
             )
+        if self._quiet_after_ms is not None and self._quiet_timer is None and len(self._splits):
+            self._quiet_timer = self._processing_time.register(
+                self._processing_time.now_ms() + self._quiet_after_ms, self._check_quiet
+            )
+
+    def _check_quiet(self, now_ms: int) -> None:
+        """Send the exact watermark of splits that have sent nothing for a while."""
+        assert self._quiet_after_ms is not None
+        self._quiet_timer = None
+        self.resume()
+        oldest = self._splits.quiet_since(self._processing_time.now_ms() - self._quiet_after_ms)
+        self._combine()
+        if oldest is not None:
+            self._quiet_timer = self._processing_time.register(oldest + self._quiet_after_ms, self._check_quiet)
 
     def _check_idleness(self, now_ms: int) -> None:
         assert self._idle_timeout_ms is not None
         self._timer = None
         deadline = self._processing_time.now_ms() - self._idle_timeout_ms
+        self._splits.quiet_since(deadline)
+        self._combine()
         oldest = self._splits.idle_since(deadline)
         if len(self._splits):
             self._combine()

@@ -47,9 +47,7 @@ class EventTimes:
         self._marks: ArrayKernel | None = None if watermark is None else watermark.compile()
         self._out_of_order = context.metrics.counter("rows_out_of_order")
         self._warned = False
-        self.lag = 0
-        if self._strategy.kind in (WatermarkKind.BOUNDED, WatermarkKind.MONOTONOUS, WatermarkKind.INGESTION):
-            self.lag = self._strategy.delay_ms + 1
+        self.lag = self._strategy.lag_ms
 
     def read(self, batch: RecordBatch, watermark: int) -> BatchTimes:
         """The times of a batch with at least one row; `watermark` is what its split allowed before.

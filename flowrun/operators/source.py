@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel
 from flowrun.api.operator import ChainingStrategy, InputStatus
-from flowrun.api.source import ReaderContext, Source, SourceReader, Split
+from flowrun.api.source import Boundedness, ReaderContext, Source, SourceReader, Split
 from flowrun.api.state import OperatorSnapshot, OperatorState
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.core.record import record
@@ -202,7 +202,14 @@ class _SourceOperator(AbstractOperator):
         if self._request_split is None:
             raise InternalError(f"{self._place} was not connected to a split enumerator")
         self._project = None if factory.projection is None else factory.projection.compile()
-        self._event_times = EventTimeOutput(factory.strategy, context, self.output, self._place, self._restored_times)
+        self._event_times = EventTimeOutput(
+            factory.strategy,
+            context,
+            self.output,
+            self._place,
+            self._restored_times,
+            bounded=factory.source.boundedness is Boundedness.BOUNDED,
+        )
         if self._until:
             self._backfilled = EventTimes(factory.strategy, context, self._place)
         reader_context = ReaderContext(

@@ -19,6 +19,7 @@ class _SplitProgress:
     watermark: int
     touched_ms: int
     idle: bool = False
+    quiet: bool = False
 
 
 class PerSplitWatermarks:
@@ -27,6 +28,10 @@ class PerSplitWatermarks:
     A split counts from its first row (or watermark) until it is finished or idle; idle ones come back with their next row. The
     combined watermark never goes back; while no split is active the last value stands. After the splits' outputs in Apache
     Flink's `ProgressiveTimestampsAndWatermarks` and `IndexedCombinedWatermarkStatus`.
+
+    Args:
+        combined: where event time begins, ms.
+        held_back_ms: how much more a split allows while it is quiet: what its watermark is held back between rows.
 
     >>> splits = PerSplitWatermarks()
     >>> splits.touch("a", 0); splits.touch("b", 0)
@@ -37,8 +42,9 @@ class PerSplitWatermarks:
     (True, 10)
     """
 
-    def __init__(self, combined: int = MIN_TIMESTAMP) -> None:
+    def __init__(self, combined: int = MIN_TIMESTAMP, held_back_ms: int = 0) -> None:
         self._splits: dict[str, _SplitProgress] = {}
+        self._held_back_ms = held_back_ms
         self.combined = combined
 
     def __len__(self) -> int:
@@ -61,17 +67,22 @@ class PerSplitWatermarks:
             self._splits[split_id] = _SplitProgress(MIN_TIMESTAMP, now_ms)
         else:
             split.touched_ms = now_ms
-            split.idle = False
+            split.idle = split.quiet = False
 
     def watermark(self, split_id: str) -> int:
-        """What a touched split allows by itself, ms."""
+        """What a touched split allows by itself between rows, ms."""
         return self._splits[split_id].watermark
 
     def ceiling(self, split_id: str) -> int:
         """What the other active splits allow, ms; MAX_TIMESTAMP if there are none."""
         return min(
-            (s.watermark for name, s in self._splits.items() if name != split_id and not s.idle), default=MAX_TIMESTAMP
+            (self._allowed(s) for name, s in self._splits.items() if name != split_id and not s.idle),
+            default=MAX_TIMESTAMP,
         )
+
+    def _allowed(self, split: _SplitProgress) -> int:
+        held_back = split.quiet and split.watermark != MIN_TIMESTAMP
+        return split.watermark + (self._held_back_ms if held_back else 0)
 
     def advance(self, split_id: str, watermark: int) -> None:
         """Raise what a touched split allows."""
@@ -82,6 +93,18 @@ class PerSplitWatermarks:
         """Do not wait for this split until its next row, even if it has sent nothing yet."""
         self.touch(split_id, now_ms)
         self._splits[split_id].idle = True
+
+    def mark_quiet(self, split_id: str) -> None:
+        """Nothing more is at hand of this split, if it has sent anything: until its next row nothing is held back of its watermark."""
+        if split_id in self._splits:
+            self._splits[split_id].quiet = True
+
+    def quiet_since(self, deadline_ms: int) -> int | None:
+        """Mark splits quiet that sent nothing after `deadline_ms`; the oldest touch of the others, None if there are no others."""
+        for split in self._splits.values():
+            if split.touched_ms <= deadline_ms:
+                split.quiet = True
+        return min((s.touched_ms for s in self._splits.values() if not s.quiet), default=None)
 
     def idle_since(self, deadline_ms: int) -> int | None:
         """Mark splits idle that sent nothing after `deadline_ms`; the oldest touch of the others, None if there are no others."""
@@ -96,7 +119,7 @@ class PerSplitWatermarks:
 
     def combine(self) -> bool:
         """Bring `combined` up to date; whether it advanced."""
-        lowest = min((s.watermark for s in self._splits.values() if not s.idle), default=MIN_TIMESTAMP)
+        lowest = min((self._allowed(s) for s in self._splits.values() if not s.idle), default=MIN_TIMESTAMP)
         if lowest <= self.combined:
             return False
         self.combined = lowest

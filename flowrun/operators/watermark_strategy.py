@@ -26,6 +26,17 @@ class OnDisorder(Enum):
     IGNORE = "ignore"
 
 
+class WatermarkEmit(Enum):
+    """When the exact watermark of a SQL table is sent, by the names of Flink's option `scan.watermark.emit.strategy`."""
+
+    PERIODIC = "on-periodic"
+    EVENT = "on-event"
+
+
+EMIT_INTERVAL_MS = 200
+"""Flink's default of `pipeline.auto-watermark-interval`, ms."""
+
+
 @record
 class WatermarkStrategy:
     """How rows get event time and what watermarks follow them. Build it with one of the class methods.
@@ -39,6 +50,11 @@ class WatermarkStrategy:
         on_disorder: monotonous: what happens to a row out of order.
         watermark: punctuated: the watermark that each row allows, as `time`; NULL allows none.
         idle_timeout_ms: after so much processing time without rows a split (or input) counts as idle; None: never.
+        emit: None: by the rule of the DataStream API: what bounded and monotonous watermarks say is 1 ms less, so that further rows of
+            the same time are not late, and punctuated ones are sent with their rows. EVENT: the watermark has exactly its value and
+            is sent with each row. PERIODIC: between rows it is 1 ms lower than its value, and exact when nothing more has come for
+            `emit_interval_ms`.
+        emit_interval_ms: of processing time, positive.
     """
 
     kind: WatermarkKind
@@ -48,14 +64,32 @@ class WatermarkStrategy:
     on_disorder: OnDisorder = OnDisorder.FAIL
     watermark: ValueFunction | None = None
     idle_timeout_ms: int | None = None
+    emit: WatermarkEmit | None = None
+    emit_interval_ms: int = EMIT_INTERVAL_MS
 
     def __post_init__(self) -> None:
         if self.delay_ms < 0:
             raise ValueError(f"the delay of a watermark must not be negative, got {self.delay_ms} ms")
         if self.idle_timeout_ms is not None and self.idle_timeout_ms <= 0:
             raise ValueError(f"an idle timeout must be positive, got {self.idle_timeout_ms} ms")
+        if self.emit_interval_ms <= 0:
+            raise ValueError(f"the interval of watermarks must be positive, got {self.emit_interval_ms} ms")
         if (self.kind is WatermarkKind.PUNCTUATED) != (self.watermark is not None):
             raise ValueError("a punctuated strategy, and no other, has a watermark expression")
+
+    @property
+    def lag_ms(self) -> int:
+        """How far the watermark that is sent between rows stays behind what the rows themselves allow."""
+        if self.kind is WatermarkKind.NONE:
+            return 0
+        if self.kind is WatermarkKind.PUNCTUATED:
+            return self.held_back_ms
+        return self.delay_ms + (0 if self.emit is WatermarkEmit.EVENT else 1)
+
+    @property
+    def held_back_ms(self) -> int:
+        """How much higher the watermark is that is sent when no more rows come."""
+        return 1 if self.emit is WatermarkEmit.PERIODIC else 0
 
     @classmethod
     def bounded(

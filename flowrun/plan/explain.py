@@ -32,6 +32,7 @@ from flowrun.plan.nodes import (
     TableReference,
     TumblingWindow,
     Union,
+    WatermarkEmit,
     WatermarkKind,
     WatermarkSpec,
     WindowAggregate,
@@ -220,6 +221,8 @@ def _watermark(mark: WatermarkSpec) -> str:
             text = f"{time}, punctuated by {mark.punctuation}"
         case WatermarkKind.NONE:
             text = f"{time}, at the end of input only"
+    if mark.emit is WatermarkEmit.EVENT:
+        text += ", sent with each row"
     return text + (f", idle after {format_duration(mark.idle_timeout_ms)}" if mark.idle_timeout_ms is not None else "")
 
 

@@ -69,16 +69,25 @@ class OnDisorder(Enum):
     IGNORE = "ignore"
 
 
+class WatermarkEmit(Enum):
+    """When the watermark of a SQL table is sent, by the names of Flink's option `scan.watermark.emit.strategy`."""
+
+    PERIODIC = "on-periodic"
+    EVENT = "on-event"
+
+
 @record
 class WatermarkSpec:
     """Event time and watermarks of a scan.
 
     Attributes:
         time: expression over the scan's physical columns giving TIMESTAMP(p) or TIMESTAMP_LTZ(p): the event time.
-        delay_ms: watermark = highest event time − delay − 1 (bounded).
+        delay_ms: watermark = highest event time − delay − 1 (bounded); with `emit` highest event time − delay.
         punctuation: expression over the physical columns giving the watermark (timestamp) or NULL, per row (punctuated).
         idle_timeout_ms: without rows for so long, the source's channel counts as idle; None: never.
         column: output column that holds the event time, if one does.
+        emit: when the watermark is sent, which then has exactly the value that was declared; None: the rule of the DataStream API.
+        emit_interval_ms: sent periodically: how long no row may have come before the exact value is sent.
     """
 
     kind: WatermarkKind
@@ -88,6 +97,8 @@ class WatermarkSpec:
     idle_timeout_ms: int | None = None
     column: str | None = None
     on_disorder: OnDisorder = OnDisorder.FAIL
+    emit: WatermarkEmit | None = None
+    emit_interval_ms: int = 200
 
 
 @record

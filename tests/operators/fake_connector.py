@@ -24,7 +24,8 @@ class ListSource:
     turns: bool = False
     """Whether a reader takes one step of each of its splits in turn and asks for all splits at once."""
 
-    boundedness = Boundedness.BOUNDED
+    boundedness: Boundedness = Boundedness.BOUNDED
+
     delivery = Delivery.EXACTLY_ONCE
 
     def create_enumerator(self, parallelism, clock, restored=None):

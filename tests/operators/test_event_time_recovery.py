@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -12,6 +13,7 @@ from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, MIN_TIMESTAMP, Wa
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.source import SourceOperatorFactory
+from flowrun.operators.watermark_strategy import WatermarkEmit
 from flowrun.operators.watermarks import TimestampsAndWatermarksFactory, WatermarkStrategy
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import OperatorHarness, SourceHarness
@@ -26,6 +28,8 @@ STRATEGIES = (
     WatermarkStrategy.bounded(7, TIME),
     WatermarkStrategy.punctuated(Column("v"), TIME),
     WatermarkStrategy.none(TIME),
+    replace(WatermarkStrategy.bounded(7, TIME), emit=WatermarkEmit.PERIODIC),
+    replace(WatermarkStrategy.bounded(0, TIME), emit=WatermarkEmit.EVENT),
 )
 MANY = examples(150)
 

@@ -11,9 +11,18 @@ from flowrun.core.types import DataType
 from flowrun.frontend.sql.query_changelog import CHANGELOG_USAGE
 from flowrun.frontend.sql.query_over import OVER_FUNCTIONS
 from flowrun.frontend.sql.query_windows import GROUP_WINDOW_USAGE, WINDOW_USAGE
-from flowrun.frontend.sql.settings import HELD_ANYWAY, IDLE_TIMEOUT, KEYS, NAME, OWN_PREFIX, TIME_ZONE, own_settings
+from flowrun.frontend.sql.settings import (
+    HELD_ANYWAY,
+    IDLE_TIMEOUT,
+    KEYS,
+    NAME,
+    OWN_PREFIX,
+    TIME_ZONE,
+    WATERMARK_INTERVAL,
+    own_settings,
+)
 from flowrun.frontend.sql.statement_parser import UNSUPPORTED
-from flowrun.frontend.sql.table_options import CONNECTOR, FORMAT, SCAN_PARALLELISM, SINK_PARALLELISM
+from flowrun.frontend.sql.table_options import CONNECTOR, EMIT_STRATEGY, FORMAT, SCAN_PARALLELISM, SINK_PARALLELISM
 from flowrun.frontend.sql.table_options import IDLE_TIMEOUT as TABLE_IDLE_TIMEOUT
 from flowrun.operators.joins.lookup_options import LOOKUP_JOIN_OPTIONS
 
@@ -162,6 +171,10 @@ def _settings() -> str:
     special = (
         (NAME, "name of the job and of its folder of checkpoints; without it the file's name"),
         (IDLE_TIMEOUT, "of sources that say nothing else: after so long without rows event time goes on without them"),
+        (
+            WATERMARK_INTERVAL,
+            "after so long without a row a source without end sends the exact value of its watermark; 200 ms",
+        ),
         (TIME_ZONE, "UTC only"),
     )
     mapped = [(f"`{key}`", _setting(path)) for key, (path, _) in KEYS.items()]
@@ -198,6 +211,11 @@ def _table_options() -> Iterable[tuple[str, str]]:
     yield f"`{SCAN_PARALLELISM}`", "Subtasks of the source."
     yield f"`{SINK_PARALLELISM}`", "Subtasks of the sink."
     yield f"`{TABLE_IDLE_TIMEOUT}`", f"As `{IDLE_TIMEOUT}`, for this table."
+    yield (
+        f"`{EMIT_STRATEGY}`",
+        "`on-periodic` (the default): between rows the watermark is 1 ms below its value, so that further rows of the same time are "
+        f"not late, and exact after `{WATERMARK_INTERVAL}` without a row. `on-event`: it is exact, and sent with each row.",
+    )
 
 
 def _metadata() -> Iterable[tuple[str, str, str]]:

@@ -25,7 +25,7 @@ from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.script_overrides import ScriptOverrides, read_overrides
 from flowrun.frontend.sql.script_problems import problem, report
 from flowrun.frontend.sql.script_text import ScriptText, fill_script
-from flowrun.frontend.sql.settings import IDLE_TIMEOUT, NAME, ScriptSettings
+from flowrun.frontend.sql.settings import IDLE_TIMEOUT, NAME, WATERMARK_INTERVAL, ScriptSettings
 from flowrun.frontend.sql.statement_parser import FailedStatement, read_statements
 from flowrun.frontend.sql.statement_tokens import Slice, TokenKind, tokenize
 from flowrun.frontend.sql.statements import (
@@ -192,7 +192,8 @@ class _Script:
         """The settings as they are now are those of the job; it is one job, which has each setting once."""
         now, before = self._settings.values, self._job_settings
         for key, option in now.items() if before is not None else ():
-            if key != IDLE_TIMEOUT and before is not None and (key not in before or before[key].value != option.value):
+            each_its_own = key in (IDLE_TIMEOUT, WATERMARK_INTERVAL)
+            if not each_its_own and before is not None and (key not in before or before[key].value != option.value):
                 message = f"'{key}' counts for the queries before as well: all queries of a script run as one job"
                 self._diagnostics.warning(
                     message, self._script.locate(*option.key_span), hint="set it before the first query"
@@ -367,6 +368,7 @@ class _Script:
         """
         self._reject_poisoned(*_mentioned(query))
         self._tables.idle_timeout_ms = self._settings.duration_ms(IDLE_TIMEOUT)
+        self._tables.watermark_interval_ms = self._settings.duration_ms(WATERMARK_INTERVAL)
         context = QueryContext(name, self._script, self._diagnostics, self._tables.scan)
         return bind_query(query.text, query.start, self._catalog, context)
 

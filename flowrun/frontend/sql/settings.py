@@ -27,9 +27,10 @@ OWN_PREFIX = "flowrun."
 FUNCTIONS = "functions"
 NAME = "pipeline.name"
 IDLE_TIMEOUT = "table.exec.source.idle-timeout"
+WATERMARK_INTERVAL = "pipeline.auto-watermark-interval"
 TIME_ZONE = "table.local-time-zone"
 _UTC = ("UTC", "Z", "GMT", "ETC/UTC", "+00:00", "GMT+0", "UTC+0", "GMT+00:00", "UTC+00:00", "DEFAULT")
-_SPECIAL = (NAME, IDLE_TIMEOUT, TIME_ZONE)
+_SPECIAL = (NAME, IDLE_TIMEOUT, WATERMARK_INTERVAL, TIME_ZONE)
 
 
 def _same(text: str) -> str:
@@ -170,12 +171,18 @@ class ScriptSettings:
         return listed_packages(texts[-1:] or filter(None, [self.text(OWN_PREFIX + FUNCTIONS)]))
 
     def _check_special(self, option: OptionSyntax) -> None:
-        if option.key == IDLE_TIMEOUT:
+        if option.key in (IDLE_TIMEOUT, WATERMARK_INTERVAL):
             try:
-                flink_duration_ms(option.value)
+                duration = flink_duration_ms(option.value)
             except ValueError as error:
                 message = f"'{option.key}' expects a duration, got '{option.value}'"
                 raise problem(message, option.value_span, str(error)) from None
+            if option.key == WATERMARK_INTERVAL and duration <= 0:
+                raise problem(
+                    f"'{option.key}' must be positive, got '{option.value}'",
+                    option.value_span,
+                    "watermarks are always sent; it says after how long without a row the last one has its exact value",
+                )
         elif option.key == TIME_ZONE and option.value.upper() not in _UTC:
             raise problem(
                 f"the time zone of a session is UTC, '{option.value}' is not supported",

@@ -11,14 +11,16 @@ from flowrun.errors import ExpressionError, OptionError
 from flowrun.frontend.sql.script_text import ScriptText
 from flowrun.frontend.sql.statements import OptionSyntax
 from flowrun.frontend.sql.syntax import Span
+from flowrun.plan.nodes import WatermarkEmit
 
 CONNECTOR = "connector"
 FORMAT = "format"
 IDLE_TIMEOUT = "scan.watermark.idle-timeout"
+EMIT_STRATEGY = "scan.watermark.emit.strategy"
 SCAN_PARALLELISM = "scan.parallelism"
 SINK_PARALLELISM = "sink.parallelism"
-_ENGINE = (IDLE_TIMEOUT, SCAN_PARALLELISM, SINK_PARALLELISM)
-_WITHOUT_EFFECT = ("scan.watermark.alignment.", "scan.watermark.emit.")
+_ENGINE = (IDLE_TIMEOUT, EMIT_STRATEGY, SCAN_PARALLELISM, SINK_PARALLELISM)
+_WITHOUT_EFFECT = ("scan.watermark.alignment.", "scan.watermark.emit.on-event.gap")
 
 
 @record
@@ -41,6 +43,7 @@ class TableOptions:
     places: Mapping[str, Span]
     secrets: frozenset[str] = frozenset()
     idle_timeout_ms: int | None = None
+    emit: WatermarkEmit = WatermarkEmit.PERIODIC
     scan_parallelism: int | None = None
     sink_parallelism: int | None = None
     without_effect: tuple[str, ...] = field(default=())
@@ -69,6 +72,7 @@ def read_options(options: Iterable[OptionSyntax], script: ScriptText, problems: 
         places=places,
         secrets=frozenset(o.key for o in given if any(p.secret for p in script.pieces_in(*o.value_span))),
         idle_timeout_ms=idle,
+        emit=_emit(texts, places, problems),
         scan_parallelism=_parallelism(SCAN_PARALLELISM, texts, places, problems),
         sink_parallelism=_parallelism(SINK_PARALLELISM, texts, places, problems),
         without_effect=tuple(k for k in texts if k.startswith(_WITHOUT_EFFECT)),
@@ -98,6 +102,16 @@ def _duration(texts: Mapping[str, str], places: Mapping[str, Span], problems: li
             _at(places[IDLE_TIMEOUT], f"'{IDLE_TIMEOUT}' expects a duration, got '{texts[IDLE_TIMEOUT]}'", str(error))
         )
         return None
+
+
+def _emit(texts: Mapping[str, str], places: Mapping[str, Span], problems: list[ExpressionError]) -> WatermarkEmit:
+    text = texts.get(EMIT_STRATEGY, WatermarkEmit.PERIODIC.value).strip().lower()
+    try:
+        return WatermarkEmit(text)
+    except ValueError:
+        known = " or ".join(f"'{e.value}'" for e in WatermarkEmit)
+        problems.append(_at(places[EMIT_STRATEGY], f"'{EMIT_STRATEGY}' expects {known}, got '{text}'", None))
+        return WatermarkEmit.PERIODIC
 
 
 def _parallelism(

@@ -66,6 +66,8 @@ class ScriptTables:
         self._times: Counter[str] = Counter()  # a name may be dropped and given again
         self.idle_timeout_ms: int | None = None
         """Of tables that say nothing else: `table.exec.source.idle-timeout`."""
+        self.watermark_interval_ms: int | None = None
+        """`pipeline.auto-watermark-interval`; None: not set."""
 
     def declared(self, name: str) -> DeclaredTable | None:
         """The table of a name, as declared."""
@@ -191,7 +193,12 @@ class ScriptTables:
         self.check(made, TableRole.SOURCE)
         watermark = columns.watermark
         if watermark is not None:
-            watermark = replace(watermark, idle_timeout_ms=options.idle_timeout_ms or self.idle_timeout_ms)
+            watermark = replace(
+                watermark,
+                idle_timeout_ms=options.idle_timeout_ms or self.idle_timeout_ms,
+                emit=options.emit,
+                emit_interval_ms=self.watermark_interval_ms or watermark.emit_interval_ms,
+            )
         hints = NodeHints(
             name=made.table.name, place=place, parallelism=options.scan_parallelism, location=made.table.location
         )

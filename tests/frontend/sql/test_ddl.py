@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flowrun.plan.nodes import OnDisorder, WatermarkKind
+from flowrun.errors import PipelineError
+from flowrun.plan.nodes import OnDisorder, WatermarkEmit, WatermarkKind
 from tests.frontend.sql.scripts import GENERATED, lines, load, problems, scan_of
 
 TYPES = (
@@ -80,6 +81,35 @@ def test_idle_timeouts_of_the_table_win_over_the_script_s() -> None:
         scan = scan_of(setting + text + "SELECT ts FROM t")
         assert scan.watermark is not None
         assert scan.watermark.idle_timeout_ms == expected
+
+
+def test_when_the_watermark_is_sent() -> None:
+    columns = "ts TIMESTAMP_LTZ(3), WATERMARK FOR ts AS ts"
+    setting = "SET 'pipeline.auto-watermark-interval' = '50';"
+    for option, expected in (
+        ("", WatermarkEmit.PERIODIC),
+        ("on-periodic", WatermarkEmit.PERIODIC),
+        ("on-event", WatermarkEmit.EVENT),
+    ):
+        own = f"{GENERATED[:-1]}, 'scan.watermark.emit.strategy' = '{option}')" if option else GENERATED
+        mark = scan_of(setting + table(columns, own) + "SELECT ts FROM t").watermark
+        assert mark is not None
+        assert (mark.emit, mark.emit_interval_ms) == (expected, 50)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SET 'pipeline.auto-watermark-interval' = '0';" + "{good}", "must be positive"),
+        ("SET 'pipeline.auto-watermark-interval' = 'soon';" + "{good}", "expects a duration"),
+        ("{bad}", "expects 'on-periodic' or 'on-event', got 'sometimes'"),
+    ],
+)
+def test_what_is_no_way_to_send_watermarks(text: str, message: str) -> None:
+    columns = "ts TIMESTAMP_LTZ(3), WATERMARK FOR ts AS ts"
+    bad = f"{GENERATED[:-1]}, 'scan.watermark.emit.strategy' = 'sometimes')"
+    with pytest.raises(PipelineError, match=message):
+        scan_of(text.format(good=table(columns), bad=table(columns, bad)) + "SELECT ts FROM t")
 
 
 @pytest.mark.parametrize(
