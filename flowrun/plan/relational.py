@@ -199,8 +199,9 @@ class OverAggregate(PlanNode):
     """Input columns, then one column a call, computed over `frame` of the rows of the same `keys` in order of `order`.
 
     With an append-only input `order` is one time attribute, rows come out when the watermark passes them (event time) or at once
-    (processing time), and late rows are dropped and counted, as in Flink. Over a changelog the operator corrects what it sent;
-    `order` may then be any columns. Rows with equal order come in arrival order (ROWS) or count together (RANGE).
+    (processing time), and late rows are dropped and counted, as in Flink. Over a changelog, or in order of columns that are no time, the
+    operator corrects what it sent; `order` may then be any columns. Rows with equal order come in arrival order (ROWS) or count together
+    (RANGE).
 
     Attributes:
         corrects: later rows change what was computed, by the order or by what is called, so that it is corrected even if the input

@@ -259,7 +259,17 @@ def _repeated_temporal(g: Generator) -> Query:
     return Query(text.format("", view), text.format("ASOF ", f"({more})") + " AND l.ts >= r.ts", _integers("l", "r"))
 
 
-REPEATED_KEYS: tuple[Shape, ...] = (
-    _repeated_regular, _repeated_semi, _repeated_interval, _repeated_window, _repeated_temporal,
+def _over_by_columns(g: Generator) -> Query:
+    """OVER over inserts in order of columns that are no time."""
+    frame = g.chance.choice(["ROWS", "RANGE"])
+    order = g.chance.choice(["v, id", "v DESC, id"] if frame == "ROWS" else ["v", "g DESC", "v DESC, g"])
+    theirs = ", ".join(f"{o} NULLS {'LAST' if 'DESC' in o else 'FIRST'}" for o in order.split(", "))
+    call = g.chance.choice(["SUM(v)", "COUNT(*)", "MAX(v)", "MIN(g)"])
+    text = f"SELECT id, {call} OVER (PARTITION BY k ORDER BY {{}} {frame} BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS x FROM a"
+    return Query(text.format(order), text.format(theirs), _integers("id", "x"), append=False)
+
+
+ADDED: tuple[Shape, ...] = (
+    _repeated_regular, _repeated_semi, _repeated_interval, _repeated_window, _repeated_temporal, _over_by_columns,
 )  # fmt: skip
-"""Joins that use a column twice among their keys."""
+"""Kinds that came later; they have seeds of their own, so that the others keep their queries."""

@@ -2,7 +2,8 @@
 
 For the partitions that a batch touches, the rows before and after it are put in order together. A row's result may have changed if a row
 that came or went is within reach: among the rows of its frame, or as far away as LAG and LEAD look. Old and new results of those rows
-alone are computed, and the differences sent: −U/+U where a result changed, −D and +I for rows that went or came.
+alone are computed, and the differences sent: −U/+U where a result changed, or a row was updated within its partition, −D and +I for rows
+that went or came.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from flowrun.operators.over.reach import Reach, affected, cut
 from flowrun.operators.over.sequence import Sequence
 from flowrun.operators.ranking.emission import emit_changes
 from flowrun.operators.ranking.order import Bools, differs_from_previous, sorted_order
-from flowrun.operators.ranking.removals import equal_rows, find_removals
+from flowrun.operators.ranking.removals import Removals, equal_rows, find_removals, updated_rows
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.operators.updating.changes import change_batch
 
@@ -52,6 +53,8 @@ class _Merged:
         order: what RANGE counts in.
         was: rows that were there before.
         alive: rows that are there now.
+        replaced: positions of rows that were updated.
+        replacing: positions of what they became, in the same partition.
     """
 
     numbers: Integers
@@ -60,6 +63,8 @@ class _Merged:
     order: Integers
     was: Bools
     alive: Bools
+    replaced: Integers
+    replacing: Integers
 
 
 class ChangelogOverOperator(AbstractOperator):
@@ -120,7 +125,7 @@ class ChangelogOverOperator(AbstractOperator):
             return
         slots = located.slots[touched]
         owner_of = np.cumsum(touched) - 1
-        merged = self._merge(batch, slots, rows, owner_of[located.local[rows]], removals.numbers, now)
+        merged = self._merge(batch, slots, rows, owner_of[located.local[rows]], removals, now)
         self._send(merged, timed=batch.timestamps is not None)
         kept = merged.alive
         state.heads.put(slots, np.bincount(merged.owners[kept], minlength=len(slots)), merged.numbers[kept])
@@ -128,7 +133,7 @@ class ChangelogOverOperator(AbstractOperator):
         state.compact()
 
     def _merge(
-        self, batch: RecordBatch, slots: Integers, rows: Integers, owners: Integers, removed: Integers, now: int
+        self, batch: RecordBatch, slots: Integers, rows: Integers, owners: Integers, removals: Removals, now: int
     ) -> _Merged:
         """Remember and forget rows; the rows of the touched partitions before and after."""
         state = self._state
@@ -140,18 +145,24 @@ class ChangelogOverOperator(AbstractOperator):
         values = state.sort_values(old, added, np.arange(len(rows)), codes)
         times = 0 if batch.timestamps is None else batch.timestamps_numpy()[rows]
         new = state.add(added, codes, now, **{EVENT_TIME: times})
-        state.store.remove(removed)
+        state.store.remove(removals.numbers)
         all_owners = np.concatenate([old_owners, owners])
         parts = [all_owners, *values]
         order = sorted_order(parts)
         numbers = np.concatenate([old, new])[order]
+        sorted_owners = all_owners[order]
+        gone, come = updated_rows(batch, removals, rows)
+        replaced, replacing = _positions_of(removals.numbers[gone], numbers), _positions_of(new[come], numbers)
+        together = sorted_owners[replaced] == sorted_owners[replacing]
         return _Merged(
             numbers,
-            all_owners[order],
+            sorted_owners,
             np.cumsum(differs_from_previous(parts, order), dtype=np.int64),
             np.clip(state.first_codes(numbers), -_FAR, _FAR),
             order < len(old),
             state.store.is_live(numbers),
+            replaced[together],
+            replacing[together],
         )
 
     # ---- results
@@ -164,8 +175,14 @@ class ChangelogOverOperator(AbstractOperator):
         after = self._results(merged, merged.alive, has, timed=timed)
         keys = np.flatnonzero(wanted)
         had, has = had[keys], has[keys]
-        before, had, after, has = _without_equal(before, had, after, has, self._change_schema(timed=timed))
-        results = range(self._sent_columns, len(factory.output_schema))
+        replaced, replacing = (_positions_of(p, keys) for p in (merged.replaced, merged.replacing))
+        before, had, after, has, stays = _without_equal(before, had, after, has, self._change_schema(timed=timed))
+        results: range | None = range(self._sent_columns, len(factory.output_schema))
+        chosen = stays[replaced] & stays[replacing]
+        if chosen.any():
+            moved = np.cumsum(stays) - 1
+            after, had, has = _as_updates(after, had, has, moved[replaced[chosen]], moved[replacing[chosen]])
+            results = None  # an updated row has other columns, too
         changes = change_batch(before, had, after, has, compare=results, repeat=bool(factory.ttl_ms))
         if changes is None:
             return
@@ -238,21 +255,44 @@ def _dense(values: Integers) -> Integers:
     return np.cumsum(steps)
 
 
+def _positions_of(wanted: Integers, numbers: Integers) -> Integers:
+    """Where each of the wanted numbers, all of which are there, is among different numbers."""
+    if not len(wanted):
+        return wanted
+    order = np.argsort(numbers, kind="stable")
+    found: Integers = order[np.searchsorted(numbers, wanted, sorter=order)]
+    return found
+
+
+def _as_updates(
+    after: pa.RecordBatch, had: Bools, has: Bools, replaced: Integers, replacing: Integers
+) -> tuple[pa.RecordBatch, Bools, Bools]:
+    """(`after`, `had`, `has`) with each row that replaces another at the other's place."""
+    source = np.arange(len(has))
+    source[replaced] = replacing
+    rows = np.cumsum(has) - 1
+    now = has.copy()
+    now[replaced] = True
+    stays = np.ones(len(has), np.bool_)
+    stays[replacing] = False
+    return after.take(pa.array(rows[source[stays & now]])), had[stays], now[stays]
+
+
 def _without_equal(
     before: pa.RecordBatch, had: Bools, after: pa.RecordBatch, has: Bools, schema: Schema
-) -> tuple[pa.RecordBatch, Bools, pa.RecordBatch, Bools]:
-    """Without rows that went and came again with equal results."""
+) -> tuple[pa.RecordBatch, Bools, pa.RecordBatch, Bools, Bools]:
+    """Without rows that went and came again with equal results; last, which of the given rows are left."""
     gone, come = np.flatnonzero((had & ~has)[had]), np.flatnonzero((has & ~had)[has])
+    stays = np.ones(len(had), np.bool_)
     if not len(gone) or not len(come):
-        return before, had, after, has
+        return before, had, after, has, stays
     found = equal_rows(before.take(pa.array(gone)), after.take(pa.array(come)), schema)
     back = found >= 0
     if not back.any():
-        return before, had, after, has
+        return before, had, after, has, stays
     left, entered = gone[found[back]], come[back]
-    stays = np.ones(len(had), np.bool_)
     stays[np.flatnonzero(had)[left]] = False
     stays[np.flatnonzero(has)[entered]] = False
     before = before.take(pa.array(np.delete(np.arange(before.num_rows), left)))
     after = after.take(pa.array(np.delete(np.arange(after.num_rows), entered)))
-    return before, had[stays], after, has[stays]
+    return before, had[stays], after, has[stays], stays

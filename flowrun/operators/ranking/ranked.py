@@ -93,16 +93,16 @@ def moves(ranked: Ranked, first: int, last: int, *, numbered: bool) -> tuple[Int
     return np.flatnonzero(seen_before & ~same), np.flatnonzero(seen_now & ~same)
 
 
-def changes(ranked: Ranked, left: Integers, entered: Integers, *, numbered: bool) -> tuple[Integers, Kinds, Integers]:
+def changes(ranked: Ranked, left: Integers, entered: Integers, *, in_pairs: bool) -> tuple[Integers, Kinds, Integers]:
     """(row, row kind, rank) of each change, in the order in which they are sent.
 
-    `numbered`: rows are sent with their rank. Then the n-th row that left and the n-th that entered a partition are a pair: for
-    ROW_NUMBER those of one rank. Else rows leave before rows enter.
+    `in_pairs`: the n-th row that left and the n-th that entered a partition are an update: for ROW_NUMBER those of one rank. Else rows
+    leave before rows enter.
     """
     rows = np.concatenate([left, entered])
     owner = ranked.owners[rows]
     after = np.repeat(np.array([0, 1]), [len(left), len(entered)])
-    if numbered:
+    if in_pairs:
         turns, paired = _pairs(owner[: len(left)], owner[len(left) :])
         kinds = np.where(after, np.where(paired, AFTER, INSERT), np.where(paired, BEFORE, DELETE)).astype(np.int8)
         order = sorted_order([owner, turns, after])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from flowrun.core.elements import RecordBatch
+from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.integers import Integers
@@ -44,6 +44,19 @@ def find_removals(store: RowStore, batch: RecordBatch, schema: Schema) -> Remova
     if len(missing) and adds.any():
         adds = _without_passing(batch, adds, missing, schema)
     return Removals(adds, found[found >= 0], removing[found >= 0])
+
+
+def updated_rows(batch: RecordBatch, removals: Removals, added_rows: Integers) -> tuple[Integers, Integers]:
+    """Which removals, and which of the added rows (positions in the batch, in order), are a −U and the +U behind it."""
+    if batch.row_kinds is None or not len(removals.rows) or not len(added_rows):
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing
+    kinds = batch.row_kinds.to_numpy()
+    following = removals.rows + 1
+    at = np.minimum(np.searchsorted(added_rows, following), len(added_rows) - 1)
+    is_update = (kinds[removals.rows] == RowKind.UPDATE_BEFORE) & (kinds[added_rows[at]] == RowKind.UPDATE_AFTER)
+    pairs = np.flatnonzero(is_update & (added_rows[at] == following))
+    return pairs, at[pairs]
 
 
 def _without_passing(batch: RecordBatch, adds: Bools, removing: Integers, schema: Schema) -> Bools:

@@ -9,7 +9,8 @@ it touches: one sort of those heads and of the batch's rows gives old and new ra
   from the tail, with room to spare in proportion to the square root of the tail, so that this is rare.
 
 Sent for a batch, at most once a row or rank: with a rank column a −U/+U pair for each rank whose row is another one now (for RANK and
-DENSE_RANK: for rows whose rank changed); without it −D for each row that left and +I for each that entered, as Flink's `TopNFunction`s.
+DENSE_RANK: for rows whose rank changed); without it −D for each row that left and +I for each that entered, but a pair where one row a
+partition is kept of rows that only come, as Flink's `TopNFunction`s.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class RankOperator(AbstractOperator):
         self._factory = factory
         self._ranking = factory.ranking
         self._first, self._last = factory.first, factory.last
+        only_one = self._first == self._last == 1 and self._ranking is Ranking.ROW_NUMBER
+        self._first_only = only_one and not factory.retracting
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output."""
@@ -237,7 +240,7 @@ class RankOperator(AbstractOperator):
         numbered, store = self._factory.rank_column, self._state.store
         left, entered = moves(ranked, self._first, self._last, numbered=numbered)
         left, entered = self._without_equal(ranked, left, entered, numbers)
-        changed, kinds, rank = changes(ranked, left, entered, numbered=numbered)
+        changed, kinds, rank = changes(ranked, left, entered, in_pairs=numbered or self._first_only)
         schema = self._factory.output_schema.arrow
 
         def rows(start: int, stop: int) -> RecordBatch:

@@ -103,10 +103,14 @@ def _ordering_attribute(order: Sequence[SortKey], input: PlanNode, context: Cont
 
 
 def _domain(node: Over, call: OverCall, input: PlanNode, context: Context) -> TimeDomain:
-    """The clock of an order that is no time attribute: over rows that change any will do, as results are corrected."""
-    if not context.appends(input):
-        return TimeDomain.EVENT
+    """The clock of an order that is no time attribute, by which results are corrected: any over rows that change, columns over inserts.
+
+    A descending time attribute over inserts is taken for a mistake: each row would change the results of all rows before it.
+    """
     name = call.call.function
+    by_columns = bool(call.order) and context.traits(input).attribute(call.order[0].column) is None
+    if not context.appends(input) or (by_columns and name not in _RANKS):
+        return TimeDomain.EVENT
     if name in _RANKS:
         raise RecognitionError(
             node,
@@ -118,5 +122,6 @@ def _domain(node: Over, call: OverCall, input: PlanNode, context: Context) -> Ti
     raise RecognitionError(
         node,
         f"{name} OVER needs one time attribute ascending as its order, not {given or 'none'}",
-        "order by the column that WATERMARK FOR names (passed on unchanged), or by a column AS PROCTIME()",
+        "order by the column that WATERMARK FOR names (passed on unchanged), by a column AS PROCTIME(), or by columns that are no time: "
+        "then results are corrected",
     )

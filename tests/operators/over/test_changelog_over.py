@@ -155,8 +155,25 @@ def test_only_rows_whose_frame_changed_are_corrected() -> None:
     harness = OperatorHarness(over(OverFrame(FrameUnit.ROWS, 1), call("SUM", N)), schema=ROWS)
     push(harness, *((0, row(i, i, 1)) for i in range(10)))
     assert push(harness, (1, row(4, 4, 1)), (2, row(4, 4, 5))) == [
-        ("-D", (4, 2)), ("+I", (4, 6)), ("-U", (5, 2)), ("+U", (5, 6)),
+        ("-U", (4, 2)), ("+U", (4, 6)), ("-U", (5, 2)), ("+U", (5, 6)),
     ]  # fmt: skip
+
+
+def test_an_updated_row_is_updated_also_where_it_moves_or_its_result_stays() -> None:
+    harness = OperatorHarness(over(OverFrame(FrameUnit.ROWS), call("SUM", N)), schema=ROWS)
+    push(harness, *((0, row(i, i, 1)) for i in range(4)))
+    assert push(harness, (1, row(0, 0, 1)), (2, row(0, 9, 1))) == [
+        ("-U", (0, 1)), ("+U", (0, 4)), ("-U", (1, 2)), ("+U", (1, 1)), ("-U", (2, 3)), ("+U", (2, 2)), ("-U", (3, 4)), ("+U", (3, 3)),
+    ]  # fmt: skip
+    assert push(harness, (1, row(3, 3, 1)), (2, row(4, 3, 1))) == [("-U", (3, 3)), ("+U", (4, 3))]
+    assert push(harness, (3, row(4, 3, 1)), (0, row(5, 3, 1))) == [("-D", (4, 3)), ("+I", (5, 3))], "as they came"
+
+
+def test_a_row_that_leaves_its_partition_is_gone_there() -> None:
+    harness = OperatorHarness(over(OverFrame(FrameUnit.ROWS), call("SUM", N)), schema=ROWS)
+    push(harness, (0, row(1, 1, 5)))
+    elsewhere = (1, "b", 5, None, None, None, None, 1)
+    assert push(harness, (1, row(1, 1, 5)), (2, elsewhere)) == [("-D", (1, 5)), ("+I", (1, 5))]
 
 
 def test_partitions_go_on_at_another_parallelism() -> None:

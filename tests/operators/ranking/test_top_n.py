@@ -156,11 +156,25 @@ def test_with_a_rank_column_each_rank_below_a_new_row_is_updated() -> None:
 
 
 def test_without_a_rank_column_the_row_that_leaves_is_deleted_before_the_one_that_enters_is_inserted() -> None:
-    harness = OperatorHarness(top_n(last=1), schema=BIDS)
-    harness.push(bids((1, "ann", 10)))
+    harness = OperatorHarness(top_n(last=2), schema=BIDS)
+    harness.push(bids((1, "ann", 10), (1, "eve", 90)))
     harness.clear()
     harness.push(bids((1, "bob", 30), (2, "cyd", 5), (1, "dan", 40)))
     assert harness.changes() == [("-D", (1, "ann", 10)), ("+I", (1, "dan", 40)), ("+I", (2, "cyd", 5))]
+
+
+def test_the_first_row_alone_is_updated_over_rows_that_only_come() -> None:
+    for options, wanted in (
+        ({}, ["-U", "+U", "+I"]),
+        ({"retracting": True}, ["-D", "+I", "+I"]),
+        ({"ranking": Ranking.RANK}, ["-D", "+I", "+I"]),
+    ):
+        harness = OperatorHarness(top_n(last=1, **options), schema=BIDS)
+        harness.push(bids((1, "ann", 10)))
+        harness.clear()
+        harness.push(bids((1, "bob", 30), (2, "cyd", 5), (1, "dan", 40)))
+        rows = [(1, "ann", 10), (1, "dan", 40), (2, "cyd", 5)]
+        assert harness.changes() == list(zip(wanted, rows, strict=True)), options
 
 
 def test_ties_come_in_order_of_arrival_and_an_equal_row_does_not_displace_the_last() -> None:
@@ -233,14 +247,14 @@ def test_a_partition_that_got_no_rows_for_its_time_to_live_is_as_if_it_were_new(
         assert running.changes() == [("+I", (1, "dan", 5)), ("-D", (2, "cyd", 30)), ("+I", (2, "eve", 40))]
 
 
-@pytest.mark.parametrize(("waited_ms", "gone"), [(999, [("-D", (1, "ann", 10))]), (1000, [])])
+@pytest.mark.parametrize(("waited_ms", "gone"), [(999, [("-U", (1, "ann", 10))]), (1000, [])])
 def test_a_partition_lives_until_its_time_to_live_has_passed(waited_ms: int, gone: list[Any]) -> None:
     harness = OperatorHarness(top_n(last=1, ttl_ms=1000), schema=BIDS)
     harness.push(bids((1, "ann", 10)))
     harness.advance_processing_time(waited_ms)
     harness.clear()
     harness.push(bids((1, "bob", 20)))
-    assert harness.changes() == [*gone, ("+I", (1, "bob", 20))]
+    assert harness.changes() == [*gone, ("+U" if gone else "+I", (1, "bob", 20))]
 
 
 def test_a_checkpoint_adds_only_what_changed() -> None:
