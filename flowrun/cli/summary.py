@@ -13,6 +13,7 @@ _NOTEWORTHY = {
     "numLateRecordsSideOutput": "late rows sent to the late output",
     "numRecordsSkipped": "unreadable records skipped",
     "numNullKeyRecordsDropped": "rows with NULL keys dropped",
+    "numNullRecordsDropped": "rows with NULL in a NOT NULL column dropped",
 }
 
 

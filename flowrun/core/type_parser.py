@@ -2,7 +2,7 @@
 
 A small recursive-descent parser of Apache Flink's type syntax with Flink's defaults: DECIMAL is (10, 0), TIMESTAMP and TIMESTAMP_LTZ
 have 6 fractional digits, TIME has none, CHAR and BINARY have length 1. A MULTISET is a MAP from element to how often it occurs. NOT NULL
-is read and dropped: schemas carry nullability.
+of a whole type is read and dropped, as schemas carry nullability; that of what is inside is kept (`DataType.required`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from flowrun.core.types import (
     time,
     timestamp,
     timestamp_ltz,
+    with_required,
 )
 from flowrun.errors import did_you_mean
 
@@ -149,6 +150,8 @@ class _TypeParser:
         self._tokens = _tokenize(text)
         self._at = 0
         self._depth = 0
+        self._required = False
+        """Whether the last type was followed by NOT NULL."""
 
     @property
     def _token(self) -> _Token:
@@ -194,7 +197,8 @@ class _TypeParser:
             if wrapped > MAX_NESTING:
                 raise TypeTextError(_TOO_DEEP, self._token.offset)
             result = array(result) if self._advance().is_word("ARRAY") else map_of(result, INT)
-        if not self._accept_words("NOT", "NULL"):
+        self._required = self._accept_words("NOT", "NULL")
+        if not self._required:
             self._accept_words("NULL")
         return result
 
@@ -231,7 +235,8 @@ class _TypeParser:
             case "INTERVAL":
                 return self._interval()
             case "ARRAY":
-                return array(self._one())
+                element = self._one()
+                return with_required(array(element), (self._required,))
             case "MAP":
                 return self._map()
             case "MULTISET":
@@ -313,14 +318,17 @@ class _TypeParser:
     def _map(self) -> DataType:
         def pair() -> DataType:
             key = self.type()
+            key_required = self._required
             self._expect(",")
-            return map_of(key, self.type())
+            value = self.type()
+            return with_required(map_of(key, value), (key_required, self._required))
 
         return self._enclosed(pair, "MAP<key type, value type>")
 
     def _row(self) -> DataType:
         def fields() -> DataType:
             found: list[tuple[str, DataType]] = []
+            required: list[bool] = []
             while not found or self._accept(","):
                 name = self._advance()
                 if name.kind not in (_Kind.WORD, _Kind.QUOTED):
@@ -329,8 +337,9 @@ class _TypeParser:
                     raise self._error(f"field '{name.text}' occurs twice", name)
                 self._accept(":")
                 found.append((name.text, self.type()))
+                required.append(self._required)
                 if self._token.kind is _Kind.TEXT:  # a field comment
                     self._advance()
-            return row(*found)
+            return with_required(row(*found), tuple(required))
 
         return self._enclosed(fields, "ROW<name type, …>")

@@ -7,6 +7,7 @@ only mapping between the two. Text form and parameters follow Apache Flink's doc
 
 from __future__ import annotations
 
+from dataclasses import field, replace
 from enum import Enum
 from functools import cached_property
 
@@ -80,6 +81,7 @@ class DataType:
         length: CHAR/VARCHAR/BINARY/VARBINARY length; None means unbounded (STRING, BYTES).
         children: element of ARRAY; key and value of MAP; field types of ROW.
         names: field names of ROW.
+        required: which children were declared NOT NULL; empty: none. It is no part of the type's identity: sinks alone look at it.
     """
 
     root: TypeRoot
@@ -88,6 +90,11 @@ class DataType:
     length: int | None = None
     children: tuple[DataType, ...] = ()
     names: tuple[str, ...] = ()
+    required: tuple[bool, ...] = field(default=(), compare=False, repr=False)
+
+    def is_required(self, child: int) -> bool:
+        """Whether the values of a child may not be NULL."""
+        return bool(self.required) and self.required[child]
 
     @cached_property
     def arrow(self) -> pa.DataType:
@@ -233,6 +240,11 @@ def timestamp(precision: int = 6) -> DataType:
 def timestamp_ltz(precision: int = 6) -> DataType:
     """TIMESTAMP_LTZ(precision): an instant, shown in the session's zone."""
     return DataType(TypeRoot.TIMESTAMP_LTZ, precision=precision)
+
+
+def with_required(type: DataType, required: tuple[bool, ...]) -> DataType:
+    """The type with children that were declared NOT NULL."""
+    return replace(type, required=required) if any(required) else type
 
 
 def array(element: DataType) -> DataType:

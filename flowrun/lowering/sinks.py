@@ -44,7 +44,7 @@ def lower_sink(
     return SinkTransformation(
         name=f"Sink: {name}",
         schema=node.schema,
-        factory=SinkOperatorFactory(sink, name),
+        factory=SinkOperatorFactory(sink, name, settings.constraints),
         sink=sink,
         input=source if keys is None else by_key(source, keys, name),
         state_keys=keys,

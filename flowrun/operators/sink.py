@@ -9,26 +9,29 @@ from typing import cast
 
 import pyarrow as pa
 
+from flowrun.api.metrics import Counter
 from flowrun.api.operator import ChainingStrategy
 from flowrun.api.sink import Committable, KeyedSinkWriter, Sink, SinkWriter, WriterContext
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.constraints import SinkConstraints
 from flowrun.core.elements import LatencyMarker, RecordBatch
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.data_errors import NotNullCheck
 from flowrun.operators.kept_rows import AGE, KEPT_ROWS, kept_rows_of
 from flowrun.operators.outside import named
+from flowrun.operators.sink_constraints import NULL_ROWS_DROPPED, ConstraintEnforcer
 from flowrun.state.committables import COMMITTABLES, committables_state, read_committables
 from flowrun.state.sink_identity import IDENTITY, identity_state, read_identity
 
 
 @record
 class SinkOperatorFactory:
-    """Makes the operators that write to `sink`; `name` is the user's, for messages."""
+    """Makes the operators that write to `sink`; `name` is the user's, for messages, `constraints` how those of its columns are enforced."""
 
     sink: Sink
     name: str = "sink"
+    constraints: SinkConstraints = SinkConstraints()
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The rows that a sink keeps by key."""
@@ -60,7 +63,8 @@ class _SinkOperator(AbstractOperator):
     def __init__(self, factory: SinkOperatorFactory) -> None:
         self._factory = factory
         self._place = f"sink '{factory.name}'"
-        self._not_null = NotNullCheck(factory.sink.schema, self._place)
+        self._enforcer = ConstraintEnforcer(factory.sink.schema, factory.constraints, self._place)
+        self._dropped: Counter | None = None
         self._submit: Callable[[Sequence[Committable]], None] | None = None
         self._writer: SinkWriter | None = None
         self._pending: dict[int, tuple[Committable, ...]] = {}
@@ -101,6 +105,7 @@ class _SinkOperator(AbstractOperator):
         if self._submit is None:
             raise InternalError(f"{self._place} was not connected to a committer")
         context = self.context
+        self._dropped = context.metrics.counter(NULL_ROWS_DROPPED)
         self._asks_rolled = context.unbounded and not context.checkpointing
         self._submit_pending(max(self._pending, default=0))
         attempt = uuid.uuid4().hex[:12]
@@ -129,8 +134,13 @@ class _SinkOperator(AbstractOperator):
             self._writer.open()
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
-        """Check NOT NULL and write."""
-        self._not_null.check(batch.columns)
+        """Enforce the constraints of the columns and write."""
+        batch, dropped = self._enforcer.enforced(batch)
+        if dropped:
+            assert self._dropped is not None
+            self._dropped.inc(dropped)
+            if not batch.num_rows:
+                return
         with named(self._place):
             self._open_writer.write(batch)
             rolled = self._open_writer.rolled() if self._asks_rolled else ()

@@ -6,11 +6,12 @@ its rows carry event time; nodes check their own invariants when built.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field, replace
 from enum import Enum
 
 from flowrun.api.connector import PushedFilter
+from flowrun.core.constraints import SinkConstraints
 from flowrun.core.record import record
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.core.schema import Field, Schema
@@ -399,6 +400,7 @@ class Sink(PlanNode):
     input: PlanNode
     table: TableReference
     keeps_first: bool = False
+    constraints: SinkConstraints = SinkConstraints()
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:
@@ -440,6 +442,15 @@ class Settings:
     """Whether aggregates over distinct values are computed in two levels, so that a key's values spread over subtasks."""
     split_distinct_buckets: int = 1024
     """Into how many parts by value a key's rows are split then."""
+    constraints: SinkConstraints = SinkConstraints()
+    """How the constraints of sinks' columns are enforced."""
+
+
+def with_constraints(sinks: Iterable[Sink], settings: Settings) -> tuple[Sink, ...]:
+    """The sinks of a job with these settings."""
+    if settings.constraints == SinkConstraints():
+        return tuple(sinks)
+    return tuple(replace(sink, constraints=settings.constraints) for sink in sinks)
 
 
 @record(slots=False)

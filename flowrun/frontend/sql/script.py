@@ -53,7 +53,7 @@ from flowrun.frontend.sql.syntax import Name
 from flowrun.frontend.sql.tables import DeclaredTable, ScriptTables
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.expressions import ColumnRef
-from flowrun.plan.nodes import Calc, NodeHints, Plan, Settings, Sink
+from flowrun.plan.nodes import Calc, NodeHints, Plan, Settings, Sink, with_constraints
 from flowrun.plan.tables import TableRole
 
 
@@ -185,7 +185,7 @@ class _Script:
         if not self._sinks and not self._outputs:
             hint = "end it with INSERT INTO … or SELECT …"
             self._diagnostics.warning("nothing in this script runs or answers", None, hint=hint)
-        plan = self._recognised(Plan(name, tuple(self._sinks), settings, self._script.origin.text))
+        plan = self._recognised(Plan(name, with_constraints(self._sinks, settings), settings, self._script.origin.text))
         return None if plan is None else ReadScript(plan, tuple(self._outputs))
 
     def _keep_settings(self) -> None:

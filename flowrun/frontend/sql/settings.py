@@ -74,6 +74,9 @@ KEYS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "pipeline.operator-chaining.enabled": ("chaining", _same),
     "execution.runtime-mode": ("mode", _mode),
     "table.exec.state.ttl": ("state_ttl", _duration),
+    "table.exec.sink.not-null-enforcer": ("not_null_enforcer", _lower),
+    "table.exec.sink.nested-constraint-enforcer": ("nested_constraint_enforcer", _lower),
+    "table.exec.sink.type-length-enforcer": ("type_length_enforcer", _lower),
     "table.optimizer.distinct-agg.split.enabled": ("split_distinct", _lower),
     "table.optimizer.distinct-agg.split.bucket-num": ("split_distinct_buckets", _same),
     "metrics.latency.interval": ("latency_interval", _duration),
@@ -110,7 +113,7 @@ KEYS: dict[str, tuple[str, Callable[[str], str | None]]] = {
 HELD_ANYWAY = (
     "sql-client.", "table.exec.mini-batch.", "table.dml-sync", "table.sql-dialect", "table.optimizer.agg-phase-strategy",
     "execution.checkpointing.incremental", "state.backend.incremental", "execution.target",
-    "execution.attached", "table.exec.sink.not-null-enforcer", "table.builtin-catalog-name", "table.builtin-database-name",
+    "execution.attached", "table.builtin-catalog-name", "table.builtin-database-name",
 )  # fmt: skip
 """Keys whose meaning holds here whatever they say, or that only matter to Flink's own client."""
 _FLINK_PREFIXES = (

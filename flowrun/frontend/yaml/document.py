@@ -107,6 +107,25 @@ SETTINGS = RecordSpec(
             default="0",
         ),
         KeySpec(
+            "not_null_enforcer",
+            ChoiceValue(("error", "drop")),
+            "What a sink does with a row that has NULL in a NOT NULL column: the job fails, or the row is dropped and counted.",
+            default="error",
+        ),
+        KeySpec(
+            "nested_constraint_enforcer",
+            ChoiceValue(("ignore", "rows", "rows_and_collections")),
+            "Where NOT NULL and lengths are enforced inside of the values that sinks get: nowhere, in ROWs, or in ARRAYs and MAPs, too.",
+            default="ignore",
+        ),
+        KeySpec(
+            "type_length_enforcer",
+            ChoiceValue(("ignore", "trim_pad", "error")),
+            "What a sink does with a value of CHAR(n), VARCHAR(n), BINARY(n) or VARBINARY(n) of another length: nothing, it is cut and "
+            "filled up, or the job fails.",
+            default="ignore",
+        ),
+        KeySpec(
             "functions",
             ListValue(TextValue("a package")),
             "Installed packages, `company` or `company.functions`, whose Python functions the pipeline may name beside those of modules "

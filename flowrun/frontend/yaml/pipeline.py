@@ -30,7 +30,7 @@ from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.steps import StepReader
 from flowrun.frontend.yaml.tables import TableReader
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
-from flowrun.plan.nodes import Plan, PlanNode, Sink
+from flowrun.plan.nodes import Plan, PlanNode, Sink, with_constraints
 
 
 def read_pipeline(
@@ -112,7 +112,7 @@ class _Builder:
         if not self._diagnostics.has_errors:
             names.warn_unused()
         title = self._document.text("name") or Path(source.file).stem
-        return Plan(name=title, sinks=sinks, settings=settings, text=source.text)
+        return Plan(name=title, sinks=with_constraints(sinks, settings), settings=settings, text=source.text)
 
     def _read_sinks(self) -> list[Sink | None]:
         sinks: list[Sink | None] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from flowrun.core.constraints import Lengths, Nested, NotNull, SinkConstraints
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.yaml.recovery import read_checkpoint, read_restart
 from flowrun.frontend.yaml.spec import Section
@@ -40,8 +41,18 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         state_ttl_ms=section.integer("state_ttl") or 0,
         split_distinct=_or(section.flag("split_distinct"), default.split_distinct),
         split_distinct_buckets=section.integer("split_distinct_buckets") or default.split_distinct_buckets,
+        constraints=_constraints(section),
         checkpoint=read_checkpoint(section.section("checkpoint"), diagnostics),
         restart=read_restart(section.section("restart"), diagnostics),
+    )
+
+
+def _constraints(section: Section) -> SinkConstraints:
+    default = SinkConstraints()
+    return SinkConstraints(
+        NotNull(section.text("not_null_enforcer") or default.not_null),
+        Nested(section.text("nested_constraint_enforcer") or default.nested),
+        Lengths(section.text("type_length_enforcer") or default.lengths),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from flowrun.api.sink import Sink
+from flowrun.core.constraints import SinkConstraints
 from flowrun.core.record import record
 from flowrun.graph.job_graph import ChainedOperator, IntermediateDataSet, JobVertex, OutputEdge, ResultType
 from flowrun.graph.partitioner import ForwardPartitioner, KeyGroupPartitioner
@@ -16,6 +17,7 @@ from flowrun.operators.rows.assign_time import AssignTimeFactory
 from flowrun.operators.rows.expand import ExpandFactory
 from flowrun.operators.rows.table_function import TableFunctionFactory
 from flowrun.operators.rows.unnest import UnnestFactory
+from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.operators.split import SplitFactory
 from flowrun.spark.hosted.flows import Exchange, Flow
 from flowrun.spark.hosted.passing import PassFactory
@@ -79,7 +81,9 @@ def open_vertex(vertex: JobVertex, *, checked: bool) -> OpenVertex:
         elif operator.sink is not None:
             place = f"sink '{operator.name.removeprefix('Sink: ')}'"
             schema = operator.sink.schema if checked else None
-            operators[position] = replace(operator, factory=PassFactory(schema, place), sink=None)
+            given = operator.factory
+            constraints = given.constraints if isinstance(given, SinkOperatorFactory) else SinkConstraints()
+            operators[position] = replace(operator, factory=PassFactory(schema, place, constraints), sink=None)
             sinks.append(SinkPlace(position, operator, operator.sink, len(results)))
             edges.append(OutputEdge(position, len(results), ForwardPartitioner(), operator.schema))
             results.append(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from flowrun.api.operator import ChainingStrategy
+from flowrun.core.constraints import SinkConstraints
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.data_errors import NotNullCheck
+from flowrun.operators.sink_constraints import ConstraintEnforcer
 
 
 @record
 class PassFactory:
-    """Makes operators that send on what they get; with a schema they check its NOT NULL columns, as the sink `place` would."""
+    """Makes operators that send on what they get; with a schema they enforce its constraints, as the sink `place` would."""
 
     schema: Schema | None = None
     place: str = ""
+    constraints: SinkConstraints = SinkConstraints()
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -29,10 +31,12 @@ class PassFactory:
 
 class _PassOperator(AbstractOperator):
     def __init__(self, factory: PassFactory) -> None:
-        self._check = None if factory.schema is None else NotNullCheck(factory.schema, factory.place)
+        schema, constraints = factory.schema, factory.constraints
+        self._enforcer = None if schema is None else ConstraintEnforcer(schema, constraints, factory.place)
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Send on."""
-        if self._check is not None:
-            self._check.check(batch.columns)
-        self.output.emit(batch)
+        if self._enforcer is not None:
+            batch, _ = self._enforcer.enforced(batch)
+        if batch.num_rows:
+            self.output.emit(batch)

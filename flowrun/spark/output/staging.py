@@ -10,12 +10,13 @@ from flowrun.api.sink import Sink as SinkDescription
 from flowrun.connectors.filesystem.sink import FileSink
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import Diagnostic, OptionError, PipelineError
-from flowrun.functions.spark_text import quote_text, quoted
+from flowrun.functions.spark_text import quoted
 from flowrun.plan.changelog import sink_mode
 from flowrun.plan.nodes import Plan, Sink
 from flowrun.plan.tables import create_sink
 from flowrun.plan.unique_keys import unique_keys
 from flowrun.spark.frame import EVENT_TIME, SparkFrame
+from flowrun.spark.output.constraints import enforced_column
 from flowrun.spark.output.job import OutputJob, StagedOutput, place
 
 _PLACE = "flowrun$place"
@@ -30,7 +31,7 @@ def stage(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutput:
         ConnectorError: the sink cannot be written.
     """
     described = _sink_of(sink, updating=False)  # it gets the rows of the final table: none of them is an update
-    checked = _without_missing_values(sink, _one_row_a_key(sink, frame))
+    checked = _constrained(sink, _one_row_a_key(sink, frame))
     # Imported here: each family is imported when a plan has it.
     if isinstance(described, FileSink):
         from flowrun.spark.output.files import stage_files
@@ -48,7 +49,7 @@ def stage_to_go_on(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutpu
         return stage(sink, frame, job)
     from flowrun.spark.output.files import stage_table
 
-    return stage_table(sink, described, _without_missing_values(sink, frame).without_time(), job)
+    return stage_table(sink, described, _constrained(sink, frame).without_time(), job)
 
 
 def commit_all(staged: Sequence[StagedOutput]) -> None:
@@ -101,18 +102,18 @@ def _has_map(type: DataType) -> bool:
     return type.root is TypeRoot.MAP or any(map(_has_map, type.children))
 
 
-def _without_missing_values(sink: Sink, frame: SparkFrame) -> SparkFrame:
-    """The rows under the names of the sink's columns; NULL in a NOT NULL column is an error."""
-    texts = []
-    for column, field in zip(frame.columns, sink.schema, strict=True):
-        message = (
-            f"{place(sink)}: column '{field.name}' is NOT NULL, but a row has no value; drop such rows with a filter "
-            f"({field.name} IS NOT NULL), give them a value (COALESCE), or declare the column without NOT NULL"
-        )
-        text = column if field.nullable else f"coalesce({column}, raise_error({quote_text(message)}))"
-        texts.append(f"{text} AS {quoted(field.name)}")
+def _constrained(sink: Sink, frame: SparkFrame) -> SparkFrame:
+    """The rows under the names of the sink's columns, whose constraints are enforced."""
+    enforced = [
+        enforced_column(text, field, sink.constraints, place(sink))
+        for text, field in zip(frame.columns, sink.schema, strict=True)
+    ]
+    texts = [f"{e.text} AS {quoted(f.name)}" for e, f in zip(enforced, sink.schema, strict=True)]
     hidden = [quoted(EVENT_TIME)] if frame.event_time else []
-    data = frame.data.selectExpr(*texts, *hidden)
-    is_checked = not all(field.nullable for field in sink.schema)
+    rows = frame.data
+    for condition in (e.condition for e in enforced if e.condition is not None):
+        rows = rows.where(condition)
+    data = rows.selectExpr(*texts, *hidden)
+    is_checked = any(e.condition is not None or e.text != c for e, c in zip(enforced, frame.columns, strict=True))
     made_by = None if is_checked or frame.pipe is None else replace(frame.pipe, rows=data)
     return replace(frame, data=data, schema=sink.schema, arrival=False, made_by=made_by)
