@@ -128,5 +128,6 @@ CONNECTOR = Connector(
     sink_options=OPTIONS,
     create_sink=_create_sink,
     sink_delivery=Delivery.AT_LEAST_ONCE,
-    notes="Prints the change kind too: +I insert, -U/+U update, -D delete.",
+    notes="Prints the change kind too: +I insert, -U/+U update, -D delete. Times and NULL are written as in SQL "
+    "(`2024-03-01 10:00:00.000`), not as Java writes them, which is what Flink prints (`2024-03-01T10:00`, `null`).",
 )
