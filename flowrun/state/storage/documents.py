@@ -14,6 +14,7 @@ from typing import Any
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import FORMAT_VERSION
 from flowrun.state.storage.location import Location
+from flowrun.state.storage.metadata_shape import check_shape
 from flowrun.state.storage.names import METADATA_FILE, VIEWS_FILE
 
 Document = dict[str, Any]
@@ -34,7 +35,8 @@ def document_at(folder: Location) -> Document:
     """The document in a checkpoint's folder, checked.
 
     Raises:
-        StateError: it is missing, no flowrun metadata, truncated, altered, or of a format that this flowrun cannot read.
+        StateError: it is missing, no flowrun metadata, truncated, altered, of another shape, or of a format that this flowrun
+            cannot read.
     """
     location = folder / METADATA_FILE
     content = location.read_bytes()
@@ -58,7 +60,11 @@ def document_at(folder: Location) -> Document:
         )
     if head is None or _digest(version, content[head.end() :]) != head[2].decode():
         raise StateError(f"'{location}' is truncated or altered: its checksum is wrong")
-    document: Document = json.loads(content)
+    try:
+        document: Document = json.loads(content)
+        check_shape(document)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"'{location}' is no metadata of format {version}: {error}") from None
     return document
 
 
@@ -88,7 +94,7 @@ _FREE = frozenset({"job_graph", "pipeline", "enumerator", "hooks"})
 def _version_of(content: bytes) -> int | None:
     try:
         document = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     version = document.get("format_version") if isinstance(document, dict) else None
     return version if isinstance(version, int) and not isinstance(version, bool) else None

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from flowrun.api.state import KeyGroupRange, OperatorState, Redistribution
 from flowrun.core.elements import CheckpointKind
+from flowrun.errors import StateError
 from flowrun.state.checkpoints import (
     ChannelProgress,
     CheckpointMetadata,
@@ -91,11 +92,16 @@ def write_document(folder: Location, prefix: str, metadata: CheckpointMetadata) 
 def from_document(document: Document, root: Location) -> CheckpointMetadata:
     """The metadata; reads operator state and rows in flight from files, whose paths start at `root`.
 
+    Args:
+        document: of the shape that `metadata_shape` declares.
+        root: see above.
+
     Raises:
+        StateError: a schema in it cannot be read.
         DamagedFileError: one of them is missing, truncated or altered.
         StateError: a path or name in it leads elsewhere.
     """
-    schemas = [pa.ipc.read_schema(pa.py_buffer(base64.b64decode(s["arrow"]))) for s in document["schemas"]]
+    schemas = [_schema_of(position, s["arrow"]) for position, s in enumerate(document["schemas"])]
     files = [
         InFlightFile(f["data_set_id"], schemas[f["schema"]], _file_of(f["file"])) for f in document["in_flight_files"]
     ]
@@ -117,6 +123,13 @@ def from_document(document: Document, root: Location) -> CheckpointMetadata:
         ancestors=tuple(Fork(lineage, number) for lineage, number in document.get("ancestors", ())),
         format_version=document["format_version"],
     )
+
+
+def _schema_of(position: int, encoded: str) -> pa.Schema:
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded, validate=True)))
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise StateError(f"schemas[{position}] of the metadata is no schema of Arrow: {error}") from None
 
 
 def _readable(ms: int) -> str:

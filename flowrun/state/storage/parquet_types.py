@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from flowrun.errors import StateError
 from flowrun.state.schema_migration import rebuilt
 
 
@@ -18,11 +19,21 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows as read from Parquet in the types that they were written from: Parquet has no seconds, say, and no dictionaries of numbers."""
+    """Rows as read from Parquet in the types that they were written from: Parquet has no seconds, say, and no dictionaries of numbers.
+
+    Raises:
+        StateError: the metadata speak of other columns than the file has.
+    """
     if rows.schema.equals(schema, check_metadata=True):
         return rows
-    columns = [_as_type(column, field.type) for column, field in zip(rows.columns, schema, strict=True)]
-    return pa.Table.from_arrays(columns, schema=schema)
+    try:
+        columns = [_as_type(column, field.type) for column, field in zip(rows.columns, schema, strict=True)]
+        return pa.Table.from_arrays(columns, schema=schema)
+    except (ValueError, pa.ArrowException) as error:  # a cast that Arrow does not know is no ValueError
+        raise StateError(
+            f"the columns {', '.join(rows.schema.names)} of a state file are not those of the metadata, "
+            f"{', '.join(schema.names)}: {error}"
+        ) from error
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
