@@ -52,20 +52,20 @@ def tables(draw: st.DrawFn, rows: int | None = None) -> pa.Table:
     return pa.table({f"c{i}": draw(columns(k, count)) for i, k in enumerate(kinds)})
 
 
-FILES = st.builds(
-    StateFile,
-    path=st.uuids().map(lambda u: f"chk-1/{u}.parquet"),
-    size=st.integers(1, 2**40),
-    rows=st.integers(1, 2**40),
-    checksum=st.just("crc32:00000000"),
-    groups=st.none() | st.just(KeyGroupRange(3, 5)),
-    offsets=st.just((0, 1, 2)),
-)
+@st.composite
+def files(draw: st.DrawFn) -> StateFile:
+    rows = draw(st.integers(1, 2**40))
+    path, size = f"chk-1/{draw(st.uuids())}.parquet", draw(st.integers(1, 2**40))
+    if draw(st.booleans()):
+        return StateFile(path, size, rows, "crc32:00000000")
+    return StateFile(path, size, rows, "crc32:00000000", KeyGroupRange(3, 5), (0, draw(st.integers(0, rows)), rows))
+
+
 KEYED = st.builds(
     KeyedTableState,
     schema=tables(0).map(lambda t: t.schema),
     files=st.lists(
-        st.builds(FileReference, FILES, st.none() | st.lists(st.integers(0, 9), min_size=1).map(tuple)), max_size=2
+        st.builds(FileReference, files(), st.none() | st.lists(st.integers(0, 9), min_size=1).map(tuple)), max_size=2
     ).map(tuple),
     key=st.none() | st.just(("k",)),
 )
