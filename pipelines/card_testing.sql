@@ -21,6 +21,7 @@ CREATE TABLE alerts (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT:-out}/card_testing_sql/',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

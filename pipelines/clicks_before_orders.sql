@@ -31,6 +31,7 @@ CREATE TABLE seen (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT:-out}/seen_before_orders/',
+  'sink.mode' = 'overwrite',
   'format' = 'csv'
 );
 
@@ -40,6 +41,7 @@ CREATE TABLE orders_a_minute (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT:-out}/orders_a_minute/',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

@@ -34,6 +34,7 @@ CREATE TABLE dollars (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT:-out}/orders_in_dollars/',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

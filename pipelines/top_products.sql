@@ -20,6 +20,7 @@ CREATE TABLE top_products (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT:-out}/top_products/',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

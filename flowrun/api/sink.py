@@ -117,6 +117,36 @@ class OrphanDiscarding(Protocol):
         ...
 
 
+@runtime_checkable
+class StartingAfresh(Protocol):
+    """A sink that looks at what earlier runs left before a run from the beginning starts. Its committer is a `Replacing`."""
+
+    def describe_start(self) -> str | None:
+        """What such a run does with what is there, for people: `replaces 2 files`; None: nothing to say. Blocks on I/O."""
+        ...
+
+    def begin(self, run: str) -> None:
+        """Check what is there, and note what the run is to replace. Nothing has run yet; blocks on I/O.
+
+        Raises:
+            SetupError: the run must not start.
+        """
+        ...
+
+
+@runtime_checkable
+class Replacing(Protocol):
+    """A committer that can put what a run shows in the place of what was there before."""
+
+    def replace_earlier(self, run: str) -> None:
+        """The run shows something: remove what it was to replace; nothing happens if there is nothing, or it is done. Idempotent."""
+        ...
+
+    def keep_earlier(self, run: str) -> None:
+        """The run ends and has shown nothing: what was there stays. Idempotent."""
+        ...
+
+
 @record
 class CommittedPiece:
     """What a committable made visible, where writing its rows again would show them twice.

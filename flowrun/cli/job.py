@@ -8,13 +8,14 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from flowrun.api.sink import StartingAfresh
 from flowrun.cli.arguments import ViewOptions
 from flowrun.cli.checkpoint_text import resume_command
 from flowrun.cli.console import (
@@ -27,7 +28,7 @@ from flowrun.cli.console import (
 )
 from flowrun.cli.interruption import Interruption, stop_on_signals
 from flowrun.core.record import record
-from flowrun.errors import ClusterError, JobFailedError, StateError
+from flowrun.errors import ClusterError, JobFailedError, SetupError, StateError
 from flowrun.runners.control_endpoint import open_endpoint
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
 from flowrun.runners.pipeline_text import functions_folder
@@ -61,6 +62,7 @@ class JobRun:
         allow_non_restored: drop state of operators that the pipeline no longer has.
         results: shows the results of a query instead of the job's figures; None: there are none to show.
         committed_after: the name of an `AfterRestore`.
+        release: called once nothing of the state that is gone on from is needed any more; idempotent.
     """
 
     compiled: CompiledPipeline
@@ -69,6 +71,7 @@ class JobRun:
     allow_non_restored: bool = False
     results: AbstractContextManager[View] | None = None
     committed_after: str = "refuse"
+    release: Callable[[], None] = lambda: None
 
     @property
     def takes_checkpoints(self) -> bool:
@@ -118,7 +121,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> int:
     with stop_on_signals(view.quiet, checkpoints=run.takes_checkpoints) as interruption:
         try:
             job = start_embedded(run.compiled.job_graph, state=run.state_options())
-        except StateError as error:  # nothing has run
+        except (StateError, SetupError) as error:  # nothing has run
             report_failure(error, show_traceback=show_traceback)
             return EXIT_BAD_INPUT
         try:
@@ -145,14 +148,25 @@ def run_job(run: JobRun, *, show_traceback: bool) -> int:
 def _supervise(run: JobRun, job: LocalJob, interruption: Interruption) -> JobResult:
     with job, _controlled(run, job):
         interruption.attach(job)
+        released = run.restored is None
         with _view(run.view) if run.results is None else run.results as view:
             while True:
                 result = job.wait(_REFRESH_MS)
+                if not released and _is_independent(run, job.status()):
+                    run.release()
+                    released = True
                 if view is not None:
                     view.update(job.status())
                 if result is not None:
                     return result
                 interruption.check()
+
+
+def _is_independent(run: JobRun, status: JobStatus) -> bool:
+    """Whether nothing, not even a restart, goes back to the state that the job has gone on from."""
+    if run.takes_checkpoints:
+        return status.checkpoints is not None and status.checkpoints.completed > 0
+    return status.state is JobState.RUNNING
 
 
 def _announce(run: JobRun) -> None:
@@ -165,6 +179,11 @@ def _announce(run: JobRun) -> None:
                 "  it was taken by `stop --drain`: event time had come to its end, so windows that were open fire again"
             )
         return
+    for vertex in run.compiled.job_graph.vertices:
+        for operator in vertex.operators:
+            sink: object = operator.sink
+            if isinstance(sink, StartingAfresh) and (text := sink.describe_start()) is not None:
+                say(f"sink '{operator.name.removeprefix('Sink: ')}' {text}")
     if run.takes_checkpoints and (earlier := _earlier_checkpoint(run)) is not None:
         say(f"starting afresh; to go on from the checkpoint of an earlier run: {resume_command(earlier)}")
 

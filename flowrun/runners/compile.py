@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from flowrun.plan.changelog import check_changelogs
 from flowrun.plan.guarantees import SinkGuarantee, batch_guarantees, plan_guarantees
 from flowrun.plan.nodes import Plan
 from flowrun.plan.rewrites import optimise
+from flowrun.plan.superseded import superseded_rows
 from flowrun.runners.pipeline_text import check_folders, check_withheld, text_to_keep
 from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
 from flowrun.state.checkpoints import PipelineText
@@ -177,20 +178,25 @@ def _planned(path: Path, loaded: LoadedPipeline, text: PipelineText) -> Compiled
     if sinks:  # there are none in batch mode, and a script may only describe tables
         stream_graph = build_stream_graph(loaded.plan.name, sinks, stream_graph.settings)
     job_graph = build_job_graph(stream_graph)
-    return CompiledPipeline(
-        loaded.plan, optimised, sinks, stream_graph, job_graph, loaded.diagnostics, text, loaded.outputs
-    )
+    warnings = loaded.diagnostics
+    if settings.mode != BATCH:  # a batch has no late rows
+        warnings += _shown(superseded_rows(optimised), loaded.plan, path)
+    return CompiledPipeline(loaded.plan, optimised, sinks, stream_graph, job_graph, warnings, text, loaded.outputs)
 
 
 def _check_changelogs(plan: Plan, path: Path) -> None:
     """Raise PipelineError unless every operator and sink can take the changes that reach it."""
     problems = check_changelogs(plan)
     if problems:
-        source = SourceText(str(path), plan.text)
-        shown = [
-            p
-            if p.location is None or p.location.file != source.file
-            else replace(p, source_line=source.line(p.location.line))
-            for p in problems
-        ]
-        raise PipelineError(shown)
+        raise PipelineError(_shown(problems, plan, path))
+
+
+def _shown(problems: Sequence[Diagnostic], plan: Plan, path: Path) -> tuple[Diagnostic, ...]:
+    """Problems of a plan with the lines of the text that they point into."""
+    source = SourceText(str(path), plan.text)
+    return tuple(
+        p
+        if p.location is None or p.location.file != source.file
+        else replace(p, source_line=source.line(p.location.line))
+        for p in problems
+    )

@@ -19,7 +19,8 @@ from flowrun.spark.execution import execute, plan_on_spark
 from flowrun.spark.explain import explain_on_spark
 from flowrun.spark.input.scan import make_source
 from flowrun.spark.interruption import run_interruptibly
-from flowrun.spark.output.staging import OutputJob
+from flowrun.spark.output.job import ALL, OutputJob
+from flowrun.spark.output.staging import check_outputs
 from flowrun.spark.progress import SparkProgress, StageProgress
 from flowrun.spark.session import SparkOptions, spark_session
 
@@ -37,8 +38,6 @@ __all__ = [
     "run_interruptibly",
 ]
 
-ALL = "all"
-"""The period of a run that reads everything."""
 STARTING = "starting Spark"
 PLANNING = "planning"
 _LISTEN_EVERY_S = 0.25
@@ -101,12 +100,13 @@ def run_batch(
     Raises:
         PipelineError: a source has no end.
         OptionError: the options contradict each other or flowrun's semantics.
-        SetupError: Spark cannot be started or reached.
+        SetupError: Spark cannot be started or reached; or a sink with `sink.mode: error` has output of an earlier run.
         JobFailedError: the run failed; nothing of it is visible.
     """
     clock = SystemClock() if clock is None else clock
     plan = compiled.optimised
     check_bounded(plan)
+    check_outputs(plan)
     began = clock.monotonic_ns()
     with watching(listener, clock) as watch, spark_session(options, plan.name) as session:
         started = clock.monotonic_ns()

@@ -42,6 +42,7 @@ CREATE TABLE nexmark_q10 (
 ) PARTITIONED BY (dt, hm) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'csv',
   'sink.partition-commit.trigger' = 'partition-time',
   'sink.partition-commit.delay' = '1 min',

@@ -39,6 +39,7 @@ CREATE TABLE nexmark_q12 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

@@ -49,6 +49,7 @@ CREATE TABLE nexmark_q13 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

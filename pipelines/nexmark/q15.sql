@@ -39,6 +39,7 @@ CREATE TABLE nexmark_q15 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'debezium-json'
 );
 

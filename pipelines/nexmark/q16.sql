@@ -41,6 +41,7 @@ CREATE TABLE nexmark_q16 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'debezium-json'
 );
 

@@ -43,6 +43,7 @@ CREATE TABLE nexmark_q19 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'debezium-json'
 );
 

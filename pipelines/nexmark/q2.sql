@@ -37,6 +37,7 @@ CREATE TABLE nexmark_q2 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

@@ -58,6 +58,7 @@ CREATE TABLE nexmark_q20 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

@@ -40,6 +40,7 @@ CREATE TABLE nexmark_q21 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

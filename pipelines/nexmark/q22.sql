@@ -42,6 +42,7 @@ CREATE TABLE nexmark_q22 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

@@ -70,6 +70,7 @@ CREATE TABLE nexmark_q23 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

@@ -46,6 +46,7 @@ CREATE TABLE nexmark_q3 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

@@ -44,6 +44,7 @@ CREATE TABLE nexmark_q4 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'debezium-json'
 );
 

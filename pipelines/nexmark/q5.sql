@@ -37,6 +37,7 @@ CREATE TABLE nexmark_q5 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

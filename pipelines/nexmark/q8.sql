@@ -45,6 +45,7 @@ CREATE TABLE nexmark_q8 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'json'
 );
 

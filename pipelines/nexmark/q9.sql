@@ -57,6 +57,7 @@ CREATE TABLE nexmark_q9 (
 ) WITH (
   'connector' = 'filesystem',
   'path' = '${OUT}',
+  'sink.mode' = 'overwrite',
   'format' = 'debezium-json'
 );
 

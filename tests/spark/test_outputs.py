@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flowrun.connectors import memory
+from flowrun.errors import SetupError
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.lowering import lower
@@ -21,6 +22,7 @@ from flowrun.runners.compile import graph_settings
 from flowrun.runners.embedded import run_embedded
 from flowrun.spark.execution import BatchResult, execute
 from flowrun.spark.output.job import OutputJob
+from flowrun.spark.output.staging import check_outputs
 from tests.spark.files import by_flowrun, scan_of, sql_plan, table_of
 
 if TYPE_CHECKING:
@@ -188,6 +190,26 @@ def test_a_repeated_run_replaces_its_own_files_and_no_others(spark: SparkSession
     assert [n for n in after if "-r2" in n] == [n for n in both if "-r2" in n]
     assert not [n for n in after if "-r1" in n]
     assert lines(tmp_path / "json") == streamed + streamed + lines_of_run(tmp_path / "json", "-r3")
+
+
+def test_a_run_does_with_files_that_are_there_what_the_mode_says(spark: SparkSession, tmp_path: Path) -> None:
+    memory.put("outputs", [rows().slice(0, 1)])
+    modes = {
+        mode: ("i BIGINT, t STRING", f"'format' = 'json', 'sink.mode' = '{mode}'", "")
+        for mode in ("append", "overwrite")
+    }
+    for mode in modes:
+        (tmp_path / mode).mkdir()
+        (tmp_path / mode / "older.json").write_text("{}\n")
+    plan = sql_plan(script(tmp_path, modes), tmp_path)
+    check_outputs(plan)
+    for run in ("r1", "r2"):
+        run_batch(spark, plan, run)
+    assert lines(tmp_path / "append").total() == 3
+    assert lines(tmp_path / "overwrite").total() == 1
+    refused = {"append": ("i BIGINT", "'format' = 'json', 'sink.mode' = 'error'", "")}
+    with pytest.raises(SetupError, match=r"append.* has 3 files already"):
+        check_outputs(sql_plan(script(tmp_path, refused), tmp_path))
 
 
 def lines_of_run(folder: Path, run: str) -> Counter[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowrun.api.connector import Connector
 from flowrun.api.source import Delivery
+from flowrun.connectors.filesystem.earlier_output import MODE_OPTION
 from flowrun.connectors.filesystem.file_metadata import FILE_METADATA
 from flowrun.connectors.filesystem.lookup import RELOAD_INTERVAL, create_lookup
 from flowrun.connectors.filesystem.partition_commit import OPTIONS as PARTITION_COMMIT_OPTIONS
@@ -59,6 +60,7 @@ LOOKUP_OPTIONS = (
 
 SINK_OPTIONS = (
     Option("path", OptionType.STRING, "Folder for the files, local or a URI; created if it is missing.", required=True),
+    MODE_OPTION,
     Option(
         "sink.rolling-policy.file-size",
         OptionType.MEMORY,

@@ -179,6 +179,13 @@ class OutputFolder:
         found = (f for f in self._listed(recursive=True) if f.type == pafs.FileType.File)
         return sorted(f.path for f in found if not _is_hidden(f.path.removeprefix(self.base)))
 
+    def marks(self, name: str) -> list[str]:
+        """All files of that name in folders below this one that nothing hides."""
+        found = (f for f in self._listed(recursive=True) if f.type == pafs.FileType.File and f.base_name == name)
+        return [
+            f.path for f in found if not _is_hidden(f.path.removeprefix(self.base).rpartition("/")[0].strip("/") or "x")
+        ]
+
     def _listed(self, *, recursive: bool = False) -> Sequence[pafs.FileInfo]:
         try:
             selector = pafs.FileSelector(self.base, allow_not_found=True, recursive=recursive)

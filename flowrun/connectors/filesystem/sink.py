@@ -9,6 +9,7 @@ from flowrun.api.connector import TableDefinition
 from flowrun.api.format import Format, RecordFormat
 from flowrun.api.sink import Committer, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
+from flowrun.connectors.filesystem.earlier_output import MODE, EarlierOutput, SinkMode
 from flowrun.connectors.filesystem.locations import Location, location_of
 from flowrun.connectors.filesystem.partition_commit import PartitionCommit, partition_commit
 from flowrun.connectors.filesystem.upsert_writer import UpsertWriter
@@ -89,6 +90,25 @@ class FileSink:
         """The folder name of NULL."""
         return self.options.text("partition.default-name")
 
+    @property
+    def mode(self) -> SinkMode | None:
+        """What a run from the beginning does with files that are there; None: the user has not said."""
+        value = self.options.get(MODE)
+        return None if value is None else SinkMode(value)
+
+    @property
+    def earlier_output(self) -> EarlierOutput:
+        """The files that are there."""
+        return EarlierOutput(self.location, "" if self.partition_commit is None else self.partition_commit.file_name)
+
+    def describe_start(self) -> str | None:
+        """What a run from the beginning does with files that are there."""
+        return self.earlier_output.describe(self.mode or SinkMode.ERROR)
+
+    def begin(self, run: str) -> None:
+        """Check, or note, what earlier runs left."""
+        self.earlier_output.begin(self.mode or SinkMode.ERROR, run)
+
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer for one subtask."""
         return UpsertWriter(self, context) if self.primary_key else FileSinkWriter(self, context)
@@ -96,7 +116,7 @@ class FileSink:
     def create_committer(self) -> Committer:
         """Renames finished files."""
         mark = self.partition_commit
-        return FileCommitter(self.location, None if mark is None else mark.file_name)
+        return FileCommitter(self.location, self.earlier_output, None if mark is None else mark.file_name)
 
 
 def create_sink(table: TableDefinition) -> FileSink:

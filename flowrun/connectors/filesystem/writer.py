@@ -12,6 +12,7 @@ from flowrun.api.changelog import ChangesTaken
 from flowrun.api.format import ChangeEncoder, FileFormat, FileWriter, RecordEncoder
 from flowrun.api.operator import TimerHandle
 from flowrun.api.sink import Committable, CommittedPiece, WriterContext
+from flowrun.connectors.filesystem.earlier_output import EarlierOutput
 from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.output_files import OutputFolder
 from flowrun.connectors.filesystem.partition_commit import OpenPartitions
@@ -267,12 +268,23 @@ class FileCommitter:
 
     Args:
         location: of the sink.
+        earlier: what was in the folder when the run began.
         mark: the name of the file that marks complete partitions; None: nothing marks them (any more).
     """
 
-    def __init__(self, location: Location, mark: str | None = None) -> None:
+    def __init__(self, location: Location, earlier: EarlierOutput, mark: str | None = None) -> None:
         self._folder = OutputFolder(location)
+        self._earlier = earlier
         self._mark = mark
+        self._marked: set[str] = set()
+
+    def replace_earlier(self, run: str) -> None:
+        """Remove the files that the run found when it began, if it is to replace them."""
+        self._earlier.replace(run, self._marked)
+
+    def keep_earlier(self, run: str) -> None:
+        """The run shows nothing."""
+        self._earlier.forget(run)
 
     def commit(self, committables: Sequence[Committable]) -> None:
         """Rename; a part that has its name already is left alone. Then mark partitions.
@@ -287,6 +299,7 @@ class FileCommitter:
         for mark in marks if self._mark is not None else ():
             path = f"{mark.rpartition('/')[0]}/{self._mark}"
             self._folder.finish(self._folder.create(path), path)
+            self._marked.add(path)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """Remove parts that are not visible yet. Raises StateError for committables of another sink."""
@@ -320,7 +333,10 @@ class FileCommitter:
     def committed(self, committables: Sequence[Committable]) -> Sequence[CommittedPiece]:
         """The part files of this folder. Files of a table that is compacted by its key are replaced, and marks hold no rows."""
         parts = [(c.commit_id, path) for c in committables if (path := self._part_of(c)) is not None]
-        return [CommittedPiece(commit_id, path, self._folder.exists(path)) for commit_id, path in parts]
+        pieces = [CommittedPiece(commit_id, path, self._folder.exists(path)) for commit_id, path in parts]
+        hidden = {c.commit_id: cast(str, c.payload["from"]) for c in committables if "from" in c.payload}
+        # What still has its hidden name was about to be committed, and never was.
+        return [p for p in pieces if p.is_there or not self._folder.exists(hidden[p.commit_id])]
 
     def revert(self, committables: Sequence[Committable]) -> None:
         """Remove part files of this folder, and the marks of partitions, which are not complete any more."""

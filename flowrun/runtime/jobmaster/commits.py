@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 
-from flowrun.api.sink import Committable, Committer, OrphanDiscarding, Sink
+from flowrun.api.sink import Committable, Committer, OrphanDiscarding, Replacing, Sink
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.graph.job_graph import JobGraph
@@ -33,6 +33,8 @@ class _SinkCommits:
     committer: Committer | None = None
     pending: list[tuple[int, Committable]] = field(default_factory=list)
     """(subtask, committable), in order of arrival."""
+    shows: bool = False
+    """It has shown something, in place of what was there before."""
     covered: dict[str, Committable] = field(default_factory=dict)
     """Commit id → what the last completed checkpoint holds."""
     owed: dict[str, Committable] = field(default_factory=dict)
@@ -60,12 +62,19 @@ class CommitCoordinator:
     Args:
         job_graph: with its sinks.
         checkpoints: whether the job takes periodic checkpoints. If not, it can still have gone on from a savepoint, or have taken one.
+        run: the lineage; what sinks found when it began is replaced when they show something; empty: nothing is.
         log: notes what is about to be committed; what checkpoints hold is noted when they are stored.
     """
 
     def __init__(
-        self, job_graph: JobGraph, *, checkpoints: bool, log: Callable[[Sequence[LoggedCommit]], None] | None = None
+        self,
+        job_graph: JobGraph,
+        *,
+        checkpoints: bool,
+        run: str = "",
+        log: Callable[[Sequence[LoggedCommit]], None] | None = None,
     ) -> None:
+        self._run = run
         self._checkpoints = checkpoints
         self._log = log
         self._numbers: dict[str, int] = {}
@@ -77,6 +86,8 @@ class CommitCoordinator:
             if operator.sink is not None
         }
         self._protected: set[str] = set()
+        self._has_snapshots = False
+        """Whether somebody can go on from this run."""
 
     def report(self, report: CommittablesReport, *, running: bool) -> None:
         """A subtask handed something over: commit it, or keep it for the end.
@@ -124,13 +135,16 @@ class CommitCoordinator:
             now = [c for _, c in known.pending if c.commit_id in known.covered]
             known.pending = [entry for entry in known.pending if entry[1].commit_id not in known.covered]
             self._commit(known, now)
+        self._replace_earlier()
 
     def protect(self, held: Mapping[str, Sequence[Committable]]) -> None:
         """A savepoint of the user holds these: they are never deleted, whatever becomes of this run."""
+        self._has_snapshots = True
         self._protected.update(c.commit_id for committables in held.values() for c in committables)
 
     def go_back_to(self, covered: Mapping[str, Sequence[Committable]]) -> None:
         """What counts from now on is this checkpoint, whatever was completed before."""
+        self._has_snapshots = True
         for operator_id, known in self._sinks.items():
             known.covered = {c.commit_id: c for c in covered.get(operator_id, ())}
             known.owed = dict(known.covered)
@@ -156,6 +170,7 @@ class CommitCoordinator:
             known.pending.sort(key=lambda entry: entry[0])
             self._commit(known, [c for _, c in known.pending])
             known.pending.clear()
+        self._replace_earlier()
 
     def settle(self) -> list[str]:
         """The job ends without success: commit what the last completed checkpoint holds, abort the rest.
@@ -173,6 +188,10 @@ class CommitCoordinator:
                 )
             problems += self._abort(known, known.pending)
             known.pending = []
+            if self._run and not (known.shows or self._has_snapshots):
+                committer: object = known.committer or known.sink.create_committer()
+                if isinstance(committer, Replacing):
+                    committer.keep_earlier(self._run)
         return problems
 
     def abort_uncovered(self, vertices: Iterable[ExecutionVertexId]) -> list[str]:
@@ -232,6 +251,22 @@ class CommitCoordinator:
             raise CommitError(known.name) from error
         for committable in committables:
             known.owed.pop(committable.commit_id, None)
+        self._replace_earlier(known)
+
+    def _replace_earlier(self, *sinks: _SinkCommits) -> None:
+        """These sinks (none given: all) show something: what they were to replace goes."""
+        for known in sinks or tuple(self._sinks.values()):
+            if known.shows or not self._run:
+                continue
+            if known.committer is None:
+                known.committer = known.sink.create_committer()
+            committer: object = known.committer
+            try:
+                if isinstance(committer, Replacing):
+                    committer.replace_earlier(self._run)
+            except Exception as error:
+                raise CommitError(known.name) from error
+            known.shows = True
 
     def _note(self, known: _SinkCommits, committables: Sequence[Committable]) -> None:
         numbered: dict[int, list[Committable]] = {}

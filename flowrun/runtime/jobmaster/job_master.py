@@ -128,7 +128,7 @@ class JobMaster:
         self._scheduler = Scheduler(self.execution_graph, job_id, slots, self._started_ms, strategy)
         self._status = StatusReader(self.execution_graph, self._scheduler.executions, metrics, clock)
         self._commits = CommitCoordinator(
-            self.job_graph, checkpoints=state.takes_checkpoints, log=state.storage.note_commits
+            self.job_graph, checkpoints=state.takes_checkpoints, run=state.run, log=state.storage.note_commits
         )
         master_hooks = MasterHooks(hooks)
         self._tasks = JobTasks(self.execution_graph, job_id, state.identity.lineage, self._scheduler.executions)

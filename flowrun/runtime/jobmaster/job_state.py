@@ -6,6 +6,7 @@ import uuid
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from flowrun.api.sink import StartingAfresh
 from flowrun.api.source import JsonValue
 from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointKind
@@ -84,6 +85,11 @@ class OpenedState:
     continued: bool = False
     needed_commits: frozenset[str] = field(default_factory=frozenset)
 
+    @property
+    def run(self) -> str:
+        """The lineage under which sinks began: that of the state which is gone on from, or this one."""
+        return self.identity.lineage if self.restored is None else self.restored.metadata.lineage
+
     def restore_point(self, metadata: CheckpointMetadata, path: str) -> RestorePoint:
         """What a checkpoint or savepoint is that this run completed; `path` as `CheckpointStorage.finish` gave it."""
         is_savepoint = metadata.kind is CheckpointKind.SAVEPOINT
@@ -101,6 +107,7 @@ def open_job_state(job_graph: JobGraph, options: JobStateOptions | None, clock: 
     Raises:
         StateError: there is nothing to go on from, or it is damaged or does not fit; another process owns the folder of
             checkpoints, or it cannot be used; what was committed after what it goes on from would be written twice.
+        SetupError: a sink does not begin afresh, as there is output of an earlier run.
     """
     settings = job_graph.settings.checkpoint
     if options is None:
@@ -126,6 +133,15 @@ def _going_back(found: SnapshotPath | None, job_graph: JobGraph, options: JobSta
     going_back.check(options.committed_after)
     takes_back = options.committed_after in (AfterRestore.REMOVE, AfterRestore.REMOVE_EXISTING)
     return going_back if going_back.is_needed and takes_back else None
+
+
+def _begin_sinks(job_graph: JobGraph, run: str) -> None:
+    """A run begins afresh: sinks look at what is there. Raises SetupError if it must not start."""
+    for vertex in job_graph.vertices:
+        for operator in vertex.operators:
+            sink: object = operator.sink
+            if isinstance(sink, StartingAfresh):
+                sink.begin(run)
 
 
 def _ancestors(found: SnapshotPath | None, *, continued: bool) -> tuple[Fork, ...]:
@@ -154,6 +170,8 @@ def _without_checkpoints(job_graph: JobGraph, options: JobStateOptions, found: S
     going_back = _going_back(found, job_graph, options)
     if going_back is not None:
         going_back.take_back(first)
+    if found is None:
+        _begin_sinks(job_graph, lineage)
     return OpenedState(
         job_graph=job_graph,
         storage=storage,
@@ -178,6 +196,8 @@ def _with_checkpoints(
     storage = open_job_folder(options.directory, job_graph.name, lineage=lineage, clock=clock, ancestors=ancestors)
     first = max(1 if found is None else found.metadata.checkpoint_id + 1, storage.next_checkpoint_id)
     try:
+        if found is None:
+            _begin_sinks(job_graph, lineage)
         going_back = _going_back(found, job_graph, options)
         if going_back is not None and found is not None:
             going_back.take_back(first)

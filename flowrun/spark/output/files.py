@@ -41,7 +41,7 @@ _Stage = Callable[[Sink, FileSink, SparkFrame, CommitFolder, OutputName], Staged
 
 def _staged(sink: Sink, described: FileSink, frame: SparkFrame, job: OutputJob, stage: _Stage) -> StagedOutput:
     name = output_name(job, name_of(sink))
-    folder = CommitFolder(described.location, name)
+    folder = CommitFolder(described.location, name, described.mode)
     folder.prepare()
     try:
         return stage(sink, described, frame, folder, name)

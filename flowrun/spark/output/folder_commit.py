@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from flowrun.api.source import JsonValue
+from flowrun.connectors.filesystem.earlier_output import SinkMode
 from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.output_files import OutputFolder
 from flowrun.core.record import record
@@ -40,10 +41,17 @@ class Replacement:
 
 
 class CommitFolder:
-    """The folder of one output. Every method blocks on I/O and raises ConnectorError."""
+    """The folder of one output. Every method blocks on I/O and raises ConnectorError.
 
-    def __init__(self, location: Location, name: OutputName) -> None:
+    Args:
+        location: the folder.
+        name: under which files are written.
+        mode: what a batch does with files that are there; None: it replaces those of batches before it.
+    """
+
+    def __init__(self, location: Location, name: OutputName, mode: SinkMode | None = None) -> None:
         self._name = name
+        self._mode = mode
         self.files = OutputFolder(location)
         self._is_local = location.is_local
         self._journal = self.files.path(name.journal)
@@ -70,13 +78,20 @@ class CommitFolder:
 
         Where both wrote the same bytes, the file that is there stays, under its name: whoever watches the folder sees nothing new.
         """
-        before = [p for p in self.files.visible_files() if self._name.is_replaced(p.rpartition("/")[2])]
+        before = self._before()
         stays = self._unchanged(publish, before) if self._is_local else {}
         for hidden in stays:
             self.files.discard(hidden)
         renames = tuple(pair for pair in publish if pair[0] not in stays)
         remove = tuple(p for p in before if p not in set(stays.values()))
         return Replacement(renames, remove, tuple(marks), scratch, mark)
+
+    def _before(self) -> list[str]:
+        """Visible files that those of this run replace. A backfill always replaces its own period alone."""
+        visible = self.files.visible_files()
+        if self._mode is None or not self._name.is_of_all:
+            return [p for p in visible if self._name.is_replaced(p.rpartition("/")[2])]
+        return visible if self._mode is SinkMode.OVERWRITE else []
 
     def _unchanged(self, publish: Sequence[tuple[str, str]], before: Sequence[str]) -> Mapping[str, str]:
         """Hidden file → file of the run before, in the same folder, with the same bytes. Tables by key are known by name: they change."""

@@ -7,6 +7,9 @@ from typing import Protocol
 from flowrun.core.record import record
 from flowrun.plan.nodes import Sink
 
+ALL = "all"
+"""The period of a run that reads everything."""
+
 
 @record
 class OutputJob:

@@ -6,7 +6,7 @@ import hashlib
 import re
 
 from flowrun.core.record import record
-from flowrun.spark.output.job import OutputJob
+from flowrun.spark.output.job import ALL, OutputJob
 
 _ODD = re.compile(r"[^A-Za-z0-9_]+")
 _KEY_DIGITS = 10
@@ -70,6 +70,11 @@ class OutputName:
     def journal(self) -> str:
         """A hidden file that says what a commit does."""
         return f".commit-{self.key}.json"
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether the run writes all of the output, not a period of it."""
+        return self.period == ALL
 
     def is_part(self, file_name: str) -> bool:
         """Whether a visible file is one whose name nobody needs to know."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from flowrun.api.changelog import ChangelogMode, ChangesTaken, changes_taken_by
 from flowrun.api.sink import Sink as SinkDescription
+from flowrun.connectors.filesystem.earlier_output import SinkMode
 from flowrun.connectors.filesystem.sink import FileSink
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import Diagnostic, OptionError, PipelineError
@@ -21,6 +22,18 @@ from flowrun.spark.output.job import OutputJob, StagedOutput, place
 
 _PLACE = "flowrun$place"
 __all__ = ["OutputJob", "StagedOutput", "commit_all", "stage", "stage_to_go_on"]
+
+
+def check_outputs(plan: Plan) -> None:
+    """Before a batch of everything runs: sinks that must not find output of others, or of earlier runs.
+
+    Raises:
+        SetupError: one does.
+    """
+    for sink in plan.sinks:
+        described = _sink_of(sink, updating=False)
+        if isinstance(described, FileSink) and described.mode is SinkMode.ERROR:
+            described.begin("")
 
 
 def stage(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutput:

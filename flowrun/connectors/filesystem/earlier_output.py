@@ -1,0 +1,114 @@
+"""What a run from the beginning does with files that earlier runs left in its folder: option `sink.mode`.
+
+Files that are to be replaced stay until the run shows its own. Which they are is noted in the folder itself, in a hidden file of the
+run, so that whoever goes on from its first checkpoint still knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+
+import orjson
+
+from flowrun.connectors.filesystem.locations import Location
+from flowrun.connectors.filesystem.output_files import OutputFolder
+from flowrun.core.options import Option, OptionType
+from flowrun.errors import ConnectorError, SetupError
+
+MODE = "sink.mode"
+
+
+class SinkMode(Enum):
+    """What becomes of files that are there when a run begins."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    ERROR = "error"
+
+
+MODE_OPTION = Option(
+    MODE,
+    OptionType.ENUM,
+    "When a run begins afresh and the folder has files: append adds to them, overwrite removes them once the run shows its own, error (the "
+    "default) does not begin. In batch mode the default is to replace what earlier batches of the pipeline wrote, and nothing else.",
+    choices=tuple(m.value for m in SinkMode),
+)
+
+
+class EarlierOutput:
+    """The visible files of a folder as a run finds them. Every method blocks on I/O and raises ConnectorError.
+
+    Args:
+        location: the folder.
+        mark: name of files that mark complete partitions; empty: none do.
+    """
+
+    def __init__(self, location: Location, mark: str = "") -> None:
+        self._location = location
+        self._folder = OutputFolder(location)
+        self._mark = mark
+
+    def describe(self, mode: SinkMode) -> str | None:
+        """What will happen to files that are there, for people; None: there are none, or the run will not begin."""
+        count = len(self._folder.visible_files())
+        if not count or mode is SinkMode.ERROR:
+            return None
+        done = "adds to" if mode is SinkMode.APPEND else "replaces"
+        return f"{done} {_files(count)} that are in {self._location.text} already ({MODE} is {mode.value})"
+
+    def begin(self, mode: SinkMode, run: str) -> None:
+        """A run begins afresh: note what it is to replace.
+
+        Raises:
+            SetupError: there are files, and they may be neither added to nor replaced.
+        """
+        if mode is SinkMode.APPEND:
+            return
+        files = self._folder.visible_files()
+        if files and mode is SinkMode.ERROR:
+            raise SetupError(
+                f"{self._location.text} has {_files(len(files))} already, from an earlier run or somebody else ({files[0]}): a run from "
+                "the beginning would add its rows to theirs",
+                hint=f"set the sink's option {MODE}: overwrite replaces these files, append adds to them; to go on where an earlier run "
+                "stopped, use flowrun resume; or name another folder",
+            )
+        marks = self._folder.marks(self._mark) if self._mark else []
+        if files or marks:
+            self._folder.write_whole(self._note(run), orjson.dumps([*files, *marks]))
+
+    def replace(self, run: str, keep: Collection[str]) -> None:
+        """The run shows its own files: remove those that it found, but for `keep`. Idempotent."""
+        note = self._folder.read(self._note(run))
+        if note is None:
+            return
+        paths = self._noted(note, run)
+        for path in paths:
+            if path not in keep and self._folder.holds(path):
+                self._folder.discard(path)
+        for folder in sorted({p.rpartition("/")[0] for p in paths}, reverse=True):
+            self._folder.discard_empty(folder, self._mark)
+        self.forget(run)
+
+    def forget(self, run: str) -> None:
+        """The run shows nothing: what it found stays."""
+        self._folder.discard(self._note(run))
+
+    def _note(self, run: str) -> str:
+        return self._folder.path(f".replaced-by-{run}.json")
+
+    def _noted(self, note: bytes, run: str) -> list[str]:
+        try:
+            paths = orjson.loads(note)
+            if isinstance(paths, list) and all(isinstance(p, str) for p in paths):
+                return paths
+        except ValueError:
+            pass
+        raise ConnectorError(
+            f"{self._note(run)}, which names the files that a run replaces, is damaged",
+            hint="remove it, and what earlier runs left in that folder",
+        )
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
