@@ -61,7 +61,9 @@ def plan(
     """
     from flowrun.cli.restoring import pipeline_and_state
     from flowrun.runtime.checkpoint.compatibility import compare
+    from flowrun.state.storage.leases import holding_leases
 
+    ctx.with_resource(holding_leases())
     given, values = parse_assignments(variables, "--var"), all_overrides(overrides, parallelism)
     compiled, snapshot = pipeline_and_state(
         file, from_savepoint, given, values, functions_from=functions_from, runs=False, quiet=True

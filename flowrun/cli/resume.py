@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,14 +50,19 @@ def resume(
     """
     from flowrun.cli.job import JobRun, prepare, run_job
     from flowrun.cli.restoring import pipeline_and_state
+    from flowrun.state.storage.leases import holding_leases
 
     if view.report is not None:
         view = replace(view, report=view.report.absolute())  # the working directory may change below
     prepare(view)
+    leases = ctx.with_resource(ExitStack())
+    leases.enter_context(holding_leases())
     given = parse_assignments(variables, "--var")
     values = all_overrides(overrides, parallelism)
     compiled, restored = pipeline_and_state(
         file, from_savepoint, given, values, functions_from=functions_from, runs=True, quiet=view.quiet
     )
-    run = JobRun(compiled, view, restored, allow_non_restored_state, committed_after=committed_after)
+    run = JobRun(
+        compiled, view, restored, allow_non_restored_state, committed_after=committed_after, release=leases.close
+    )
     ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,13 +93,15 @@ def run(
         ctx.exit(run_batch_job(compiled, spark.options(view.log_level, parallelism), view, form))
     if spark.are_given:
         raise click.UsageError("--spark-master, --spark-remote and --conf go with --mode batch")
-    restored = None
+    restored, leases = None, ctx.with_resource(ExitStack())
     if from_savepoint is not None:
         from flowrun.cli.restoring import locate_state
+        from flowrun.state.storage.leases import holding_leases
 
+        leases.enter_context(holding_leases())
         restored = locate_state(from_savepoint, compiled.job_graph.name)
     results, printing = _results(compiled.optimised, form)
-    job = JobRun(compiled, view, restored, allow_non_restored_state, results, committed_after)
+    job = JobRun(compiled, view, restored, allow_non_restored_state, results, committed_after, leases.close)
     with printing:
         code = run_job(job, show_traceback=ctx.obj["traceback"])
     ctx.exit(code)

@@ -16,12 +16,16 @@ _JSON = click.option("--json", "output", flag_value="json", help="Short for --fo
 
 
 @click.group()
-def state() -> None:
+@click.pass_context
+def state(ctx: click.Context) -> None:
     """Look inside checkpoints and savepoints.
 
     DIR is a savepoint, one checkpoint, a pipeline's folder of checkpoints (its newest one counts) or a folder of such folders, as a path
     or a URI.
     """
+    from flowrun.state.storage.leases import holding_leases
+
+    ctx.with_resource(holding_leases())  # the job of the folder may be running
 
 
 @state.command("list")

@@ -1,4 +1,4 @@
-"""Which checkpoints and savepoints are in a folder, as values; looks only at names and metadata, and never takes a lock."""
+"""Which checkpoints and savepoints are in a folder, as values; looks only at names and metadata, and never takes a lock, but leases."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow.fs as pafs
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import CheckpointMetadata
+from flowrun.state.storage.leases import lease
 from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.metadata_file import read_metadata
 from flowrun.state.storage.names import METADATA_FILE, checkpoint_number
@@ -101,11 +102,16 @@ def _is_complete(location: Location) -> bool:
 
 def _folder(location: Location) -> ListedFolder:
     """The snapshots directly in a folder."""
-    found = [
+    children = list(_subfolders(location))
+    if any(checkpoint_number(child.name) is not None for child in children):
+        lease(location)
+        children = list(_subfolders(location))
+    listed = [
         _listed(child)
-        for child in _subfolders(location)
+        for child in children
         if checkpoint_number(child.name) is not None or child.name.startswith("savepoint-") or _is_complete(child)
     ]
+    found = [s for s in listed if s.is_there or resolve(s.path).kind() == pafs.FileType.Directory]
     found.sort(key=lambda s: (-1 if s.number is None else s.number, s.path))
     resumable = [s.path for s in found if s.is_there and checkpoint_number(s.path.rpartition("/")[2]) is not None]
     folders = {path.partition("/")[0] for s in found if s.metadata is not None for path in _paths(s.metadata)}
@@ -137,6 +143,8 @@ def _listed(location: Location) -> ListedSnapshot:
     try:
         metadata = read_metadata(location.uri)
     except StateError as error:
+        if not _is_complete(location):  # its job deleted it meanwhile
+            return ListedSnapshot(location.uri, number)
         return ListedSnapshot(location.uri, number, problem=error.message)
     return ListedSnapshot(location.uri, metadata.checkpoint_id, metadata)
 

@@ -266,3 +266,26 @@ def test_a_job_without_checkpoints_gives_savepoints_when_asked(flowrun: Command,
     done = flowrun("resume", "--from-savepoint", stopped.out.strip(), *FAST)
     assert done.code == 0, done.err
     assert_exactly_once(project)
+
+
+def test_readers_beside_a_job_that_takes_checkpoints_all_the_time(flowrun: Command, project: Path) -> None:
+    often = ("--set", "settings.checkpoint={interval: 10ms, dir: state}")
+    with started("run", "ids.yaml", *often, "--set", "sources.rows.rows-per-second=300", cwd=project) as process:
+        wait_for(lambda: checkpoints(project / "state"), process)
+        for _ in range(10):
+            for command in (
+                ("list", "state"),
+                ("show", "state", "--verify"),
+                ("query", "state", "SHOW TABLES"),
+                ("diff", "state", "state"),
+            ):
+                outcome = flowrun("state", *command)
+                assert outcome.code == 0, outcome.err
+                assert "unreadable" not in outcome.out
+            planned = flowrun("plan", "--from-savepoint", "state")
+            assert planned.code == 0, planned.err
+            refused = flowrun("resume", "--from-savepoint", "state")
+            assert (refused.code, "is in use by process" in refused.err) == (2, True), refused.err
+        wait_for(lambda: len(checkpoints(project / "state")) <= 2, process)
+        process.kill()
+    assert not list((project / "state" / "ids" / "_leases").iterdir()), "every reader gives up its lease"

@@ -205,15 +205,6 @@ def test_the_newest_checkpoint_needs_no_choice(job: Job, whole: dict[str, Counte
     assert job.finish(newest) == whole
 
 
-def test_what_goes_elsewhere_is_not_there_twice(job: Job) -> None:
-    first, *_ = job.run_in_steps()
-    other = job.folder / "other"
-    paths = {f"sinks__{name}__path": str(other / name) for name in ("out", "raw", "kept", "changes")}
-    before = bag(json_rows(job.folder / "raw"))
-    job.finish(first, AfterRestore.REFUSE, **paths)
-    assert bag(json_rows(job.folder / "raw")) == before
-
-
 @pytest.mark.parametrize("checkpoints", [True, False])
 def test_a_savepoint_is_gone_back_to_from_runs_that_went_on_from_it_elsewhere(
     tmp_path: Path, whole: dict[str, Counter[str]], checkpoints: bool

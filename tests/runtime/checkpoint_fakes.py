@@ -103,6 +103,9 @@ class MemoryStorage:
     def note_commits(self, commits: Sequence[LoggedCommit]) -> None:
         """Nobody goes back to an older checkpoint here."""
 
+    def note_discarded(self, checkpoint_id: int) -> None:
+        """As above."""
+
     def existing(self) -> Mapping[int, CheckpointMetadata]:
         return dict(self.checkpoints)
 

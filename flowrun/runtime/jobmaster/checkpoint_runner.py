@@ -359,6 +359,7 @@ class CheckpointRunner:
 
         def discard() -> None:
             if number in self._exists:  # it was given up while it was stored, and nobody was told of it
+                self._state.storage.note_discarded(number)
                 self._forget_all_but(retained)
             else:
                 self._state.storage.discard(target, listed)

@@ -110,6 +110,10 @@ class CheckpointStorage(SnapshotStorage, Protocol):
         """Remember, durably, what sinks are about to make visible: who goes back to an older snapshot must know of it."""
         ...
 
+    def note_discarded(self, checkpoint_id: int) -> None:
+        """A checkpoint whose commits were noted is given up: nothing of it was committed."""
+        ...
+
     def existing(self) -> Mapping[int, CheckpointMetadata]:
         """Completed checkpoints of the job folder, all lineages, by number; unreadable ones are left out."""
         ...

@@ -13,11 +13,12 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import InternalError, StateError
 from flowrun.state.checkpoints import CheckpointMetadata, KeyedTableState, StateFile
-from flowrun.state.commit_log import Fork, LoggedCommit
+from flowrun.state.commit_log import Fork, LoggedCommit, WentBack
 from flowrun.state.storage.alternatives import has_metadata
-from flowrun.state.storage.commit_log_files import CommitLogWriter
+from flowrun.state.storage.commit_log_files import CommitLogWriter, note_return
 from flowrun.state.storage.contract import SnapshotWriter
 from flowrun.state.storage.inventory import Inventory
+from flowrun.state.storage.leases import is_leased
 from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.lock import FolderLock
 from flowrun.state.storage.metadata_file import metadata_in, write_metadata
@@ -56,7 +57,8 @@ class JobFolder:
         try:
             self._inventory = Inventory(folder)
             self._lock.note(self._inventory.highest)  # before clean-up removes the folder that has this number
-            self._inventory.sweep()
+            if not is_leased(folder):
+                self._inventory.sweep()
         except BaseException:
             self._lock.release()
             raise
@@ -155,6 +157,8 @@ class JobFolder:
     def retain(self, checkpoint_ids: Sequence[int]) -> None:
         """Forget all other checkpoints of this lineage; see `CheckpointStorage.retain`."""
         with self._guard:
+            if is_leased(self._folder):  # somebody reads: later
+                return
             for number, checkpoint in sorted(self._inventory.complete.items()):
                 if checkpoint.lineage == self._lineage and number not in checkpoint_ids:
                     self._inventory.forget(number)
@@ -170,6 +174,10 @@ class JobFolder:
         with self._guard:
             own = [n for n, c in self._inventory.complete.items() if c.lineage == self._lineage]
         self._commits.add(commits, min(own, default=None))
+
+    def note_discarded(self, checkpoint_id: int) -> None:
+        """Nothing of a checkpoint was committed; see `CheckpointStorage.note_discarded`."""
+        note_return(self._folder, self._lineage, WentBack(checkpoint_id - 1, checkpoint_id + 1))
 
     def existing(self) -> Mapping[int, CheckpointMetadata]:
         """Completed checkpoints of the folder, all lineages, by number; unreadable ones are left out."""

@@ -7,10 +7,14 @@ from flowrun.core.record import record
 from flowrun.errors import StateError, did_you_mean, near_matches
 from flowrun.state.checkpoints import CheckpointMetadata
 from flowrun.state.storage.alternatives import complete_numbers, has_metadata
+from flowrun.state.storage.leases import lease
 from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.metadata_file import folder_of, metadata_in
 from flowrun.state.storage.names import checkpoint_folder, checkpoint_number, job_slug
 from flowrun.state.storage.stop_note import read_stop_note
+
+_LOOKS = 10
+"""How often the newest checkpoint is looked for if it goes while it is read: without a lease a job may be faster for a while."""
 
 
 @record
@@ -45,10 +49,12 @@ def locate_in(location: Location, *, job_name: str | None = None) -> SnapshotPat
     """As `locate`, of a location."""
     folder = folder_of(location)
     if has_metadata(folder):
+        if checkpoint_number(folder.name) is not None:
+            lease(folder.parent)
         return _snapshot(folder)
     if checkpoint_number(folder.name) is not None and folder.entries():
         raise StateError(f"checkpoint '{folder}' was never completed", hint=_others(folder))
-    newest = _newest_of_job(folder)
+    newest = _newest_of_running(folder)
     if newest is not None:
         return newest
     jobs = [e.name for e in folder.entries() if e.is_folder and _is_job(folder / e.name)]
@@ -62,7 +68,7 @@ def locate_in(location: Location, *, job_name: str | None = None) -> SnapshotPat
 
 
 def _of_job(folder: Location) -> SnapshotPath:
-    newest = _newest_of_job(folder)
+    newest = _newest_of_running(folder)
     if newest is None:
         raise _nothing_at(folder)
     return newest
@@ -83,6 +89,20 @@ def _newest_of_job(folder: Location) -> SnapshotPath | None:
             hint=f"resume from {note.savepoint}{older}",
         )
     return _snapshot(folder / checkpoint_folder(numbers[0])) if numbers else None
+
+
+def _newest_of_running(folder: Location) -> SnapshotPath | None:
+    """The newest of a job's folder, whose owner may be deleting older ones while it is looked for."""
+    if complete_numbers(folder):
+        lease(folder)
+    for _ in range(_LOOKS):
+        newest = max(complete_numbers(folder), default=0)
+        try:
+            return _newest_of_job(folder)
+        except StateError:
+            if has_metadata(folder / checkpoint_folder(newest)) or not complete_numbers(folder):
+                raise
+    return _newest_of_job(folder)
 
 
 def _is_job(folder: Location) -> bool:

@@ -17,6 +17,9 @@ VIEWS_FILE = "views.sql"
 
 LOCK_FILE = ".lock"
 
+LEASES_FOLDER = "_leases"
+"""Name of the folder, in a job's folder, of files that say who reads there."""
+
 COMMITS_FOLDER = "_commits"
 """Name of the folder, in a job's folder, of logs of what sinks have committed."""
 

@@ -117,6 +117,13 @@ class Savepoints:
         """Remember what sinks are about to make visible; see `CheckpointStorage.note_commits`."""
         self._commits.add(commits)
 
+    def note_discarded(self, checkpoint_id: int) -> None:
+        """Nothing of a savepoint was committed; see `CheckpointStorage.note_discarded`."""
+        from flowrun.state.commit_log import WentBack
+        from flowrun.state.storage.commit_log_files import note_return
+
+        note_return(self._folder, self._lineage, WentBack(checkpoint_id - 1, checkpoint_id + 1))
+
     def existing(self) -> Mapping[int, CheckpointMetadata]:
         """There are no checkpoints."""
         return {}
