@@ -272,7 +272,7 @@ def test_readers_beside_a_job_that_takes_checkpoints_all_the_time(flowrun: Comma
     often = ("--set", "settings.checkpoint={interval: 10ms, dir: state}")
     with started("run", "ids.yaml", *often, "--set", "sources.rows.rows-per-second=300", cwd=project) as process:
         wait_for(lambda: checkpoints(project / "state"), process)
-        for _ in range(10):
+        for _ in range(4):
             for command in (
                 ("list", "state"),
                 ("show", "state", "--verify"),
