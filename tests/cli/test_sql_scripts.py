@@ -65,6 +65,21 @@ def test_nothing_is_written_if_one_statement_is_wrong(folder: Path, capsys: pyte
     assert not (folder / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "engine",
+    [("--spark-master", "spark://127.0.0.1:1"), ("--spark-remote", "sc://127.0.0.1:1")],
+    ids=["master", "remote"],
+)
+def test_a_server_that_does_not_answer_is_wrong_input_and_nothing_is_written(
+    engine: tuple[str, str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "s.sql").write_text(TABLES + "INSERT INTO result SELECT id, buyer FROM orders;")
+    result = flowrun("run", "s.sql", "--var", "OUT=out", "--mode", "batch", *engine)
+    assert result.exit_code == 2
+    assert engine[1] in result.output + capsys.readouterr().err
+    assert not (folder / "out").exists()
+
+
 def test_validate_and_explain(folder: Path) -> None:
     (folder / "s.sql").write_text(TABLES + "INSERT INTO result SELECT id, buyer FROM orders;")
     valid = flowrun("validate", "s.sql", "--var", "OUT=out")

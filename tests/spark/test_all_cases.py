@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.shared_suites import needs_shared
 from tests.spark.shuffled import run_on_spark, shuffled  # noqa: F401 - a fixture
 from tests.sql.test_cases import CASES as OWN
 from tests.sql.test_cases import HERE, folded, plain
@@ -33,7 +34,7 @@ def test_our_scripts(case: Path, spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("shuffled")
-@pytest.mark.skipif(not SUITE, reason="the shared suite is not beside the repository")
+@needs_shared(SUITE)
 @pytest.mark.parametrize("case", [*SUITE, *YAML], ids=lambda p: p.name)
 def test_the_shared_suite(case: Path, spark: SparkSession, tmp_path: Path) -> None:
     recorded = SHARED / "sqlsuite" / "cases" / f"{case.stem}.json"

@@ -15,7 +15,7 @@ from flowrun.runners.compile import CompiledPipeline, compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, run_embedded
 from flowrun.spark.arrow import from_spark
 from flowrun.spark.failures import job_failure
-from flowrun.spark.savepoint import SavepointWritten, leave_savepoint
+from flowrun.spark.savepoint import SavepointWritten, _least, leave_savepoint
 from tests.sql.test_cases import folded, plain
 
 if TYPE_CHECKING:
@@ -300,6 +300,15 @@ def test_rows_that_a_sink_keeps_by_key_are_part_of_the_savepoint(spark: SparkSes
     whole = folded(tmp_path / "whole" / "counts", ["u", "n"])
     assert len(counted["counts"]) == len(whole)
     assert folded(tmp_path / "rest" / "counts", ["u", "n"]) == whole
+
+
+@pytest.mark.parametrize(
+    ("reached", "behind_all"), [([7, 5], 5), ([7, None], None), ([None, 7], None), ([None], None), ([], None)]
+)
+def test_event_time_does_not_pass_a_producer_that_said_nothing(
+    reached: list[int | None], behind_all: int | None
+) -> None:
+    assert _least(reached) == behind_all
 
 
 def test_a_job_that_fails_leaves_no_savepoint(spark: SparkSession, tmp_path: Path) -> None:

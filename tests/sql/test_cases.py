@@ -8,8 +8,10 @@ are Flink SQL. The data has NULLs, equal times, duplicates, non-ASCII text and 3
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from flowrun.runners.embedded import run_embedded
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "cases").glob("*.sql"))
+_EXACT, _SIX_DIGITS = Context(prec=400), Decimal("0.000001")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d+)?Z?")
 
 
@@ -33,7 +36,7 @@ def test_ends_with_the_expected_rows(case: Path, parallelism: int, batch_rows: i
     if "${DATA}" in case.read_text():
         variables["DATA"] = str(HERE / "data")
     run_embedded(compile_pipeline(case, variables, overrides).job_graph)
-    expected = json.loads(case.with_suffix(".json").read_text())
+    expected = json.loads(case.with_suffix(".json").read_text(), parse_float=Decimal)
     rows = folded(tmp_path, expected["columns"])
     assert rows == Counter(json.dumps(plain(row)) for row in expected["rows"])
 
@@ -42,7 +45,7 @@ def folded(folder: Path, columns: list[str]) -> Counter[str]:
     """The rows that the written changes add up to."""
     rows: Counter[str] = Counter()
     files = [f for f in sorted(folder.rglob("*")) if f.is_file() and f.name[0] not in "._"]
-    for record in (json.loads(line) for file in files for line in file.read_text().splitlines()):
+    for record in (json.loads(line, parse_float=Decimal) for file in files for line in file.read_text().splitlines()):
         is_change = {"op", "before", "after"} <= record.keys()
         for side, weight in (("before", -1), ("after", 1)) if is_change else ((None, 1),):
             row = record if side is None else record[side]
@@ -52,12 +55,19 @@ def folded(folder: Path, columns: list[str]) -> Counter[str]:
 
 
 def plain(value: Any) -> Any:
-    """Numbers by value to six digits, times in one spelling, members of objects by name."""
+    """Numbers as text, by value: whole ones exactly, others to six digits after the point. Times in one spelling, members by name.
+
+    >>> plain(9007199254740993), plain(Decimal("9007199254740993.0")), plain(Decimal("0.30000000000000004"))
+    ('9007199254740993', '9007199254740993', '0.3')
+    """
     match value:
         case bool():
             return value
-        case int() | float():
-            return round(float(value), 6)
+        case int() | Decimal():
+            rounded = _EXACT.add(_EXACT.quantize(Decimal(value), _SIX_DIGITS), Decimal(0))  # no minus before zero
+            return f"{rounded:f}".rstrip("0").rstrip(".")
+        case float() if math.isfinite(value):
+            return plain(Decimal(repr(value)))
         case str():
             time = _TIME.fullmatch(value)
             return f"{time[1]} {time[2]}{(time[3] or '').rstrip('0').rstrip('.')}" if time else value

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.shared_suites import needs_shared
 from tests.sql.test_flink_cases import CASES, ROOT, SHARED, fold_text
 
 IN_CI = (
@@ -20,7 +21,7 @@ IN_CI = (
 )  # fmt: skip
 BATCH_ROWS = 5
 
-pytestmark = pytest.mark.skipif(not CASES, reason="the shared suites are not beside the repository")
+pytestmark = needs_shared(CASES)
 
 
 @pytest.mark.parametrize("name", IN_CI)

@@ -142,6 +142,25 @@ def test_elsewhere_only_processes_of_this_machine_are_known_to_be_gone(
         folder.close()
 
 
+@pytest.mark.parametrize("answer", [None, PermissionError])
+def test_elsewhere_a_process_that_is_there_owns_the_folder_whoever_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: type[OSError] | None
+) -> None:
+    elsewhere_opened(elsewhere(tmp_path)).close()
+    lock = tmp_path / "state" / "my-job" / ".lock"
+    owner = {"host": os.uname().nodename, "pid": os.getppid(), "since_ms": 0, "token": "x"}
+    lock.write_text(json.dumps({"owner": owner, "highest": 4}))
+
+    def ask(pid: int, number: int) -> None:
+        assert (pid, number) == (os.getppid(), 0)
+        if answer is not None:
+            raise answer("it belongs to somebody else")
+
+    monkeypatch.setattr(os, "kill", ask)
+    with pytest.raises(StateError, match=f"in use by process {os.getppid()}"):
+        elsewhere_opened(elsewhere(tmp_path))
+
+
 # ---- numbers
 
 
