@@ -1,7 +1,7 @@
 # `make check` runs what CI runs.
 PYTHON ?= python
 
-.PHONY: check lint types imports test soak fuzz bench docs
+.PHONY: check lint types imports test soak fuzz mutants bench docs
 
 check: lint types imports test
 
@@ -23,6 +23,10 @@ soak:
 
 fuzz:  # hours of damaged inputs; TARGET is one of script, query, pipeline, expression, type
 	$(PYTHON) -m tests.fuzz.campaign $(or $(TARGET),query) --seconds $(or $(SECONDS),3600)
+# Which small changes of critical code no test notices; takes hours. SAMPLE: how many changes are tried of each module.
+SAMPLE ?= 40
+mutants:
+	$(PYTHON) -m tests.mutation --sample $(SAMPLE)
 
 bench:
 	$(PYTHON) -m benchmarks

@@ -1,0 +1,1 @@
+"""Whether tests notice wrong code: `make mutants`."""
