@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import UnsupportedPlanError
 from flowrun.graph.transformation import Transformation
@@ -12,6 +14,7 @@ from flowrun.lowering.ranking import order_keys, place_of
 from flowrun.operators.over.calls import FrameCall, FrameUnit, OverFrame, Place, PlaceCall
 from flowrun.operators.over.factories import AppendOverFactory, ChangelogOverFactory
 from flowrun.plan.expressions import AggregateCall, Literal
+from flowrun.plan.frames import frame_units
 from flowrun.plan.nodes import PlanNode, Settings, TimeDomain
 from flowrun.plan.relational import OverAggregate
 
@@ -30,14 +33,12 @@ def lower_over(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
     unit = FrameUnit(node.frame.unit.value)
     if inputs.changing or node.corrects:
         order = order_keys(node, node.input.schema, node.order)
-        preceding = node.frame.preceding
-        if unit is FrameUnit.RANGE and preceding is not None:
-            preceding *= _units_in_ms(node)
+        preceding, following = (_units(node, bound) for bound in (node.frame.preceding, node.frame.following))
         corrected = ChangelogOverFactory(
             node.input.schema,
             node.schema,
             node.keys,
-            OverFrame(unit, preceding),
+            OverFrame(unit, preceding, following),
             calls,
             order=order,
             ttl_ms=settings.state_ttl_ms,
@@ -54,9 +55,9 @@ def lower_over(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
     if not event and node.frame.preceding is None:
         unit = FrameUnit.ROWS  # each row is an instant of its own, as in Flink
     time = node.order[0].column if event else None
-    factory = AppendOverFactory(
-        node.input.schema, node.schema, node.keys, OverFrame(unit, node.frame.preceding), calls, time=time
-    )
+    first = node.frame.preceding
+    frame = OverFrame(unit, None if first is None else int(first))
+    factory = AppendOverFactory(node.input.schema, node.schema, node.keys, frame, calls, time=time)
     return keyed(node, factory, inputs.only, node.keys, "over")
 
 
@@ -90,6 +91,22 @@ def _constant(expression: object) -> int:
     assert isinstance(expression, Literal)
     assert isinstance(expression.value, int)
     return expression.value
+
+
+def _units(node: OverAggregate, bound: int | Decimal | None) -> int | float | None:
+    """An end of the frame in what its operator counts: rows, units of the codes of the order's first column, or floats.
+
+    Raises:
+        UnsupportedPlanError: the order cannot be counted so.
+    """
+    if bound is None or node.frame.unit.value == FrameUnit.ROWS.value or bound == 0:
+        return bound if bound is None else int(bound)
+    if isinstance(bound, int):
+        return bound * _units_in_ms(node)
+    type = node.input.schema.types[node.order[0].column]
+    if type.is_approximate:
+        return float(bound)
+    return frame_units(bound, type)
 
 
 def _units_in_ms(node: OverAggregate) -> int:

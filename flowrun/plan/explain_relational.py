@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from flowrun.core.elements import RowKind
@@ -202,11 +203,18 @@ def frame_text(frame: Frame) -> str:
     >>> frame_text(Frame(FrameUnit.RANGE, 30_000))
     'RANGE BETWEEN 30s PRECEDING AND CURRENT ROW'
     """
-    if frame.preceding is None:
-        start = "UNBOUNDED"
-    else:
-        start = str(frame.preceding) if frame.unit is FrameUnit.ROWS else format_duration(frame.preceding)
-    return f"{frame.unit.name} BETWEEN {start} PRECEDING AND CURRENT ROW"
+    start = _bound_text(frame, frame.preceding, "PRECEDING", "FOLLOWING")
+    return f"{frame.unit.name} BETWEEN {start} AND {_bound_text(frame, frame.following, 'FOLLOWING', 'PRECEDING')}"
+
+
+def _bound_text(frame: Frame, amount: int | Decimal | None, side: str, other: str) -> str:
+    if amount is None:
+        return f"UNBOUNDED {side}"
+    if amount == 0 and (frame.unit is FrameUnit.ROWS or side == "FOLLOWING"):
+        return "CURRENT ROW"
+    far = abs(amount)
+    text = format_duration(far) if frame.unit is FrameUnit.RANGE and isinstance(far, int) else str(far)
+    return f"{text} {side if amount >= 0 else other}"
 
 
 def _names(schema: Schema, positions: Sequence[int]) -> list[str]:

@@ -445,6 +445,11 @@ class Settings:
     constraints: SinkConstraints = SinkConstraints()
     """How the constraints of sinks' columns are enforced."""
 
+    @property
+    def is_batch(self) -> bool:
+        """Whether Spark runs the pipeline, over all rows of its sources at once."""
+        return self.mode == "batch"
+
 
 def with_constraints(sinks: Iterable[Sink], settings: Settings) -> tuple[Sink, ...]:
     """The sinks of a job with these settings."""

@@ -7,6 +7,7 @@ joins, window aggregates, top-N and deduplication. Semantics are Apache Flink's 
 
 from __future__ import annotations
 
+from decimal import Decimal
 from enum import Enum
 
 from flowrun.core.record import record
@@ -148,10 +149,25 @@ class FrameUnit(Enum):
 
 @record
 class Frame:
-    """Which rows OVER covers: from `preceding` rows (ROWS) or ms (RANGE) before the current one, None: from the first, up to it."""
+    """Which rows OVER covers: from `preceding` before the current one to `following` behind it; None: from the first, to the last.
+
+    They count rows (ROWS), ms (RANGE over times) or units of the order (RANGE over numbers: a Decimal). Below 0 they are on the other
+    side of the current row. RANGE includes rows of equal order.
+    """
 
     unit: FrameUnit
-    preceding: int | None = None
+    preceding: int | Decimal | None = None
+    following: int | Decimal | None = 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether it ends at the current row, and so is known when that has come."""
+        return self.following == 0 and (self.preceding is None or self.preceding >= 0)
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether it has rows behind the current one."""
+        return self.following is None or self.following > 0
 
 
 class NullOrder(Enum):
@@ -200,8 +216,8 @@ class OverAggregate(PlanNode):
 
     With an append-only input `order` is one time attribute, rows come out when the watermark passes them (event time) or at once
     (processing time), and late rows are dropped and counted, as in Flink. Over a changelog, or in order of columns that are no time, the
-    operator corrects what it sent; `order` may then be any columns. Rows with equal order come in arrival order (ROWS) or count together
-    (RANGE).
+    operator corrects what it sent; `order` may then be any columns, or none. Rows with equal order come in arrival order (ROWS) or
+    count together (RANGE).
 
     Attributes:
         corrects: later rows change what was computed, by the order or by what is called, so that it is corrected even if the input

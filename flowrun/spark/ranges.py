@@ -261,9 +261,10 @@ def _window_needs(input: PlanNode, wanted: TimeRange, traits: TraitIndex) -> Tim
 
 def _over_needs(node: OverAggregate, wanted: TimeRange, traits: TraitIndex) -> TimeRange:
     """Rows that only come carry the time that they are ordered by; those that are updated, their own."""
-    bounded = node.frame.unit is FrameUnit.RANGE and node.frame.preceding is not None
-    needed = _earlier(wanted, node.frame.preceding if bounded else None)
-    if not node.order or traits[node.input].attribute(node.order[0].column) is not TimeDomain.EVENT:
+    preceding = node.frame.preceding
+    bounded = node.frame.unit is FrameUnit.RANGE and isinstance(preceding, int)
+    needed = _earlier(wanted, int(preceding) if bounded and preceding is not None else None)
+    if node.corrects or not node.order or traits[node.input].attribute(node.order[0].column) is not TimeDomain.EVENT:
         return _earlier(wanted, None)
     return _by_column(needed, spread(node.input, node.order[0].column, traits))
 

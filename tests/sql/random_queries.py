@@ -403,6 +403,44 @@ def _over(g: Generator) -> Query:
     return Query(text.format(base.flink), text.format(base.duck), columns)
 
 
+def over_any_frame(g: Generator) -> Query:
+    """OVER over a table that changes: whole partitions, rows behind the current one, ranges of numbers."""
+    base = C
+    value = g.chance.choice(base.named("int"))
+    partition = g.chance.choice(["", f"PARTITION BY {g.chance.choice(base.named('text'))} "])
+    calls = [f"SUM({value})", "COUNT(*)", f"MIN({value})", f"MAX({value})", f"COUNT(DISTINCT {value})"]
+    names = [g.name("o"), g.name("o")]
+    flink, duck = ["id"], ["id"]
+    for name in names:
+        numbers = g.chance.choice(base.named("int", "number"))
+        way = g.chance.choice(["ASC", "DESC"])
+        nulls = "NULLS FIRST" if way == "ASC" else "NULLS LAST"
+        start, end = sorted((g.chance.randrange(-6, 7), g.chance.randrange(-6, 7)))
+        ends = [_frame_end(start), _frame_end(end)]
+        if g.chance.random() < 0.3:
+            ends[0] = "UNBOUNDED PRECEDING"
+        if g.chance.random() < 0.3:
+            ends[1] = "UNBOUNDED FOLLOWING"
+        window = g.chance.choice(
+            [
+                f"({partition})",
+                f"({partition}ORDER BY {numbers} {way}@ RANGE BETWEEN {ends[0]} AND {ends[1]})",
+                f"({partition}ORDER BY {numbers} {way}@, id ROWS BETWEEN {ends[0]} AND {ends[1]})",
+            ]
+        )
+        call = f"{g.chance.choice(calls)} OVER {window} AS {name}"
+        flink.append(call.replace("@", ""))
+        duck.append(call.replace("@", f" {nulls}"))
+    mine, theirs = (f"SELECT {', '.join(items)} FROM ({base.flink}) AS t" for items in (flink, duck))
+    return Query(mine, theirs, (base.columns[0], *(Column(n, "BIGINT", "int") for n in names)), append=False)
+
+
+def _frame_end(offset: int) -> str:
+    if offset == 0:
+        return "CURRENT ROW"
+    return f"{abs(offset)} {'PRECEDING' if offset < 0 else 'FOLLOWING'}"
+
+
 def _windows(g: Generator, base: Query) -> tuple[str, str, list[str]]:
     """(rows with window_start and window_end in Flink SQL, the same in DuckDB, keys that must be grouped by)."""
     ms = "epoch_ms(ts)"

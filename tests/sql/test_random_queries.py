@@ -19,7 +19,15 @@ import pytest
 
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
-from tests.sql.random_queries import Generator, Query, Shape, joined_by_branches, joined_by_commas, script
+from tests.sql.random_queries import (
+    Generator,
+    Query,
+    Shape,
+    joined_by_branches,
+    joined_by_commas,
+    over_any_frame,
+    script,
+)
 from tests.sql.random_tables import random_tables, stored_at_random
 
 SEEDS = 200
@@ -39,7 +47,7 @@ def test_more_of_them(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(PLANNED_SEEDS))
-@pytest.mark.parametrize("shape", [joined_by_branches, joined_by_commas], ids=lambda s: s.__name__)
+@pytest.mark.parametrize("shape", [joined_by_branches, joined_by_commas, over_any_frame], ids=lambda s: s.__name__)
 def test_plans_that_were_rewritten_much_answer_as_well(shape: Shape, seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path, shape)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
@@ -16,6 +18,7 @@ from flowrun.functions.coercion import common_type
 from flowrun.functions.registry import aggregate, aggregate_names
 from flowrun.plan.expressions import AggregateCall, Expression, Literal
 from flowrun.plan.folding import fold_constants
+from flowrun.plan.frames import MOST_DIGITS, can_be_counted
 from flowrun.plan.relational import Frame, FrameUnit, NullOrder
 
 if TYPE_CHECKING:
@@ -55,7 +58,7 @@ class OverBinder:
         partition = tuple(self._inner.bind(p) for p in clause.partition)
         order = tuple(self.order(o) for o in clause.order)
         framed = name not in _RANKS and name not in _OTHERS
-        if not order:
+        if not order and not framed:
             _fail(
                 f"{name} OVER needs ORDER BY",
                 clause.span,
@@ -64,7 +67,7 @@ class OverBinder:
         if not framed and clause.frame is not None:
             unit = clause.frame.unit.value.upper()
             _fail(f"{name} takes no frame", clause.frame.span, f"leave out {unit} …")
-        frame = self._frame(clause.frame) if framed else None
+        frame = self._frame(clause.frame, order) if framed else None
 
         def pending(bound: AggregateCall) -> Expression:
             return PendingOver(bound.type, bound, partition, order, frame, span_of(node))
@@ -148,40 +151,72 @@ class OverBinder:
         hint = did_you_mean(name.text, self._outer.windows) or "describe it: WINDOW w AS (PARTITION BY … ORDER BY …)"
         _fail(f"window '{name.text}' does not exist", name.span, hint)
 
-    def _frame(self, frame: FrameClause | None) -> Frame:
+    def _frame(self, frame: FrameClause | None, order: Sequence[PendingOrder]) -> Frame:
         if frame is None:
             return Frame(
                 FrameUnit.RANGE
             )  # the standard's default: up to the current row and those that are equal to it
-        if frame.start.following or frame.end.following:
-            at = (frame.start if frame.start.following else frame.end).span
+        if frame.start.unbounded and frame.start.following:
+            _fail("a frame cannot begin behind the last row", frame.start.span, "begin it with UNBOUNDED PRECEDING")
+        if frame.end.unbounded and not frame.end.following:
             _fail(
-                "FOLLOWING is not possible: later rows of a stream are not known yet",
-                at,
-                "end the frame at CURRENT ROW",
+                "a frame cannot end before the first row",
+                frame.end.span,
+                "end it with CURRENT ROW or UNBOUNDED FOLLOWING",
             )
-        if not frame.end.is_current:
-            _fail("the frame must end at CURRENT ROW", frame.end.span, "write BETWEEN … PRECEDING AND CURRENT ROW")
-        if frame.start.unbounded:
-            return Frame(frame.unit)
-        if frame.start.is_current:
-            return Frame(frame.unit, 0)
-        return Frame(frame.unit, self._preceding(frame, frame.start))
+        start, end = (self._offset(frame, bound, order) for bound in (frame.start, frame.end))
+        if start is not None and end is not None and start > end:
+            _fail("the frame ends before it begins", frame.span, "write BETWEEN the earlier end AND the later one")
+        return Frame(frame.unit, None if start is None else -start, end)
 
-    def _preceding(self, frame: FrameClause, bound: FrameBound) -> int:
-        assert bound.amount is not None
+    def _offset(self, frame: FrameClause, bound: FrameBound, order: Sequence[PendingOrder]) -> int | Decimal | None:
+        """How far an end is behind the current row, below 0 before it; None: without a bound."""
+        if bound.unbounded:
+            return None
+        if bound.amount is None:
+            return 0
         value = fold_constants(self._inner.bind(bound.amount))
-        whole = isinstance(value, Literal) and value.value is not None
-        if frame.unit is FrameUnit.ROWS and not (whole and value.type.is_integer):
-            hint = "write ROWS BETWEEN 10 PRECEDING AND CURRENT ROW"
-            _fail(f"ROWS counts rows: expected a whole number, this is {value.type}", bound.span, hint)
-        if frame.unit is FrameUnit.RANGE and not (whole and value.type.root is TypeRoot.INTERVAL_DAY_TIME):
-            hint = "write RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW"
-            _fail(f"RANGE needs an interval of days to seconds, this is {value.type}", bound.span, hint)
+        known = isinstance(value, Literal) and value.value is not None
+        side = "FOLLOWING" if bound.following else "PRECEDING"
+        if frame.unit is FrameUnit.ROWS:
+            if not (known and value.type.is_integer):
+                hint = f"write ROWS BETWEEN 10 {side} AND …"
+                _fail(f"ROWS counts rows: expected a whole number, this is {value.type}", bound.span, hint)
+        else:
+            self._check_range(value if known else None, value.type, bound, order)
         assert isinstance(value, Literal)
         if value.value < 0:
-            _fail("a frame cannot begin after the current row", bound.span, "leave out the minus sign")
-        return int(value.value)
+            other = "PRECEDING" if bound.following else "FOLLOWING"
+            _fail(
+                f"the end of a frame is so much {side} or {other}, not less than nothing",
+                bound.span,
+                "leave out the minus sign",
+            )
+        numbers = frame.unit is FrameUnit.RANGE and value.type.is_numeric
+        amount = Decimal(str(value.value)) if numbers else int(value.value)
+        return amount if bound.following else -amount
+
+    def _check_range(
+        self, value: Expression | None, given: DataType, bound: FrameBound, order: Sequence[PendingOrder]
+    ) -> None:
+        """Raise ExpressionError unless the order is one column that can be counted in what is given."""
+        if len(order) != 1:
+            hint = "write ROWS, or order by the one column that is counted"
+            _fail(f"RANGE counts units of one ORDER BY column, there are {len(order)}", bound.span, hint)
+        type = order[0].expression.type
+        if type.is_numeric:
+            if value is None or not given.is_numeric:
+                _fail(
+                    f"RANGE over {type} needs a number, this is {given}",
+                    bound.span,
+                    "write RANGE BETWEEN 10 PRECEDING AND …",
+                )
+            if not can_be_counted(type):
+                hint = f"CAST it to DECIMAL({MOST_DIGITS}, …) or DOUBLE in ORDER BY"
+                _fail(f"RANGE cannot count units of {type}, which has more than {MOST_DIGITS} digits", bound.span, hint)
+        elif value is None or given.root is not TypeRoot.INTERVAL_DAY_TIME:
+            hint = "write RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW"
+            _fail(f"RANGE needs an interval of days to seconds, this is {given}", bound.span, hint)
 
 
 def null_order(item: OrderItem) -> NullOrder:

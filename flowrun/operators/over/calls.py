@@ -54,7 +54,7 @@ FrameCall: TypeAlias = BoundAggregate | PlaceCall
 
 
 class FrameUnit(Enum):
-    """What the start of a frame counts."""
+    """What the ends of a frame count."""
 
     ROWS = "rows"
     RANGE = "range"
@@ -62,10 +62,17 @@ class FrameUnit(Enum):
 
 @record
 class OverFrame:
-    """From `preceding` rows, or units of the order, before the current row up to it; None: from the first row.
+    """From `preceding` rows, or units of the order, before the current row to `following` behind it; None: from the first, to the last.
 
-    RANGE counts rows of equal order together: the frame ends with the last of them.
+    RANGE counts rows of equal order together. Below 0 an end is on the other side of the current row. Units of floating point are
+    floats, of other orders those of its codes.
     """
 
     unit: FrameUnit
-    preceding: int | None = None
+    preceding: int | float | None = None
+    following: int | float | None = 0
+
+    @property
+    def counts_units(self) -> bool:
+        """Whether an end is so many units of the order away."""
+        return self.unit is FrameUnit.RANGE and bool(self.preceding or self.following)

@@ -19,6 +19,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
+from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.over.calls import Place
@@ -27,7 +28,13 @@ from flowrun.operators.over.places import place_result
 from flowrun.operators.over.reach import Reach, affected, cut
 from flowrun.operators.over.sequence import Sequence
 from flowrun.operators.ranking.emission import emit_changes
-from flowrun.operators.ranking.order import Bools, differs_from_previous, sorted_order
+from flowrun.operators.ranking.order import (
+    Bools,
+    differs_from_previous,
+    shifted_codes,
+    shifted_float_codes,
+    sorted_order,
+)
 from flowrun.operators.ranking.removals import Removals, equal_rows, find_removals, updated_rows
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.operators.updating.changes import change_batch
@@ -39,7 +46,6 @@ ROWS = "rows"
 """Name of the state table."""
 EVENT_TIME = "__event_time"
 """State column: event time of the row, ms; 0 if rows have none."""
-_FAR = 1 << 61
 
 
 @record
@@ -51,6 +57,8 @@ class _Merged:
         owners: partition of each row.
         ties: equal for rows of equal order.
         order: what RANGE counts in.
+        least: of each row the least order within its frame, if that counts units; else None.
+        most: the greatest.
         was: rows that were there before.
         alive: rows that are there now.
         replaced: positions of rows that were updated.
@@ -61,10 +69,21 @@ class _Merged:
     owners: Integers
     ties: Integers
     order: Integers
+    least: Integers | None
+    most: Integers | None
     was: Bools
     alive: Bools
     replaced: Integers
     replacing: Integers
+
+    def whole(self) -> Sequence:
+        """All rows, as targets."""
+
+        def no_column(position: int) -> pa.Array:
+            raise InternalError(f"column {position} of rows that are there no more")
+
+        targets = np.arange(len(self.owners))
+        return Sequence(self.owners, self.ties, self.order, targets, no_column, self.least, self.most)
 
 
 class ChangelogOverOperator(AbstractOperator):
@@ -154,22 +173,43 @@ class ChangelogOverOperator(AbstractOperator):
         gone, come = updated_rows(batch, removals, rows)
         replaced, replacing = _positions_of(removals.numbers[gone], numbers), _positions_of(new[come], numbers)
         together = sorted_owners[replaced] == sorted_owners[replacing]
+        first = state.first_codes(numbers)
+        least, most = self._units(first, numbers)
         return _Merged(
             numbers,
             sorted_owners,
             np.cumsum(differs_from_previous(parts, order), dtype=np.int64),
-            np.clip(state.first_codes(numbers), -_FAR, _FAR),
+            first,
+            least,
+            most,
             order < len(old),
             state.store.is_live(numbers),
             replaced[together],
             replacing[together],
         )
 
+    def _units(self, codes: Integers, numbers: Integers) -> tuple[Integers | None, Integers | None]:
+        """The least and the greatest code within the frame of each row; None where the frame does not count units on that side."""
+        frame = self._factory.frame
+        if not frame.counts_units or not self._factory.aggregates:
+            return None, None
+        key = self._factory.order[0]
+        floating = self._factory.input_schema.types[key.column].is_approximate
+        column = self._state.store.take_columns(numbers, [key.column])[0] if floating else None
+
+        def moved(units: float) -> Integers:
+            if column is not None:
+                return shifted_float_codes(column, codes, key, units)
+            return shifted_codes(codes, int(units))
+
+        least = moved(-frame.preceding) if frame.preceding else None
+        return least, moved(frame.following) if frame.following else None
+
     # ---- results
 
     def _send(self, merged: _Merged, *, timed: bool) -> None:
         factory = self._factory
-        wanted = affected(self._reach, merged.owners, merged.ties, merged.order, merged.was, merged.alive)
+        wanted = affected(self._reach, merged.whole(), merged.was, merged.alive)
         had, has = wanted & merged.was, wanted & merged.alive
         before = self._results(merged, merged.was, had, timed=timed)
         after = self._results(merged, merged.alive, has, timed=timed)
@@ -213,6 +253,8 @@ class ChangelogOverOperator(AbstractOperator):
             merged.order[rows],
             np.flatnonzero(targets[rows]),
             column,
+            None if merged.least is None else merged.least[rows],
+            None if merged.most is None else merged.most[rows],
         )
         own = numbers[whole.targets]
         columns = store.take_columns(own, range(self._sent_columns))

@@ -97,7 +97,7 @@ class AppendOverFactory(OverFactory):
         if self.frame.preceding is not None:
             back.append(1)
             if self.frame.unit is FrameUnit.ROWS:
-                back.append(self.frame.preceding)
+                back.append(int(self.frame.preceding))
         return max(back, default=0)
 
     @cached_property

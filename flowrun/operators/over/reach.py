@@ -32,6 +32,7 @@ class Reach:
         lead: how many rows after it LEAD reads.
         frame: of aggregates; None: there are none.
         peers: whether rows of equal order count, too.
+        units: whether the frame counts units of the order: the rows within it are then found by that.
     """
 
     back: int
@@ -40,6 +41,7 @@ class Reach:
     lead: int
     frame: OverFrame | None
     peers: bool
+    units: bool
 
     @classmethod
     def of(cls, factory: OverFactory) -> Reach:
@@ -55,24 +57,28 @@ class Reach:
         frame = factory.frame if factory.aggregates else None
         if frame is not None:
             peers = peers or frame.unit is FrameUnit.RANGE
+            by_row = frame.unit is FrameUnit.ROWS
             if frame.preceding is None:
                 back = _EVERYTHING
-            elif frame.unit is FrameUnit.ROWS:
-                back = max(back, frame.preceding)
-        return cls(back, ahead, lag, lead, frame, peers)
+            elif by_row:
+                back = max(back, int(frame.preceding))
+            if frame.following is None:
+                ahead = _EVERYTHING
+            elif by_row:
+                ahead = max(ahead, int(frame.following))
+        return cls(back, ahead, lag, lead, frame, peers, frame is not None and frame.counts_units)
 
 
-def affected(reach: Reach, owners: Integers, ties: Integers, order: Integers, was: Bools, alive: Bools) -> Bools:
+def affected(reach: Reach, rows_of_both: Sequence, was: Bools, alive: Bools) -> Bools:
     """Which rows came or went, or have results that those may have changed.
 
     Args:
         reach: of the results.
-        owners: partition of each row; rows are in order.
-        ties: equal for rows of equal order.
-        order: what RANGE counts in.
+        rows_of_both: the rows before and after, all of them its targets.
         was: rows that were there before.
         alive: rows that are there now.
     """
+    owners, ties = rows_of_both.owners, rows_of_both.ties
     changed = was != alive
     rows = len(owners)
     positions = np.arange(rows)
@@ -93,9 +99,13 @@ def affected(reach: Reach, owners: Integers, ties: Integers, order: Integers, wa
         ends = np.append(np.flatnonzero(steps)[1:], rows) - 1
         upto = last[ends[np.cumsum(steps) - 1]]
         near = (upto >= 0) & (owners[upto] == owners)
-        if reach.back < _EVERYTHING and reach.frame is not None and reach.frame.preceding is not None:
-            near &= order - order[upto] <= reach.frame.preceding
+        if reach.back < _EVERYTHING:  # rows of equal order only
+            near &= ties[upto] == ties
         result |= near
+    if reach.units and reach.frame is not None:
+        frames = rows_of_both.frames(reach.frame, None)
+        count = np.append(0, np.cumsum(changed))
+        result |= count[np.maximum(frames.high + 1, frames.low)] > count[frames.low]
     result &= was | alive
     return result
 
@@ -113,15 +123,15 @@ def cut(
     np.add.at(change, np.maximum(targets - reach.lag, whole.starts[owners]), 1)
     np.subtract.at(change, np.minimum(targets + reach.lead, whole.ends[owners]) + 1, 1)
     kept = np.cumsum(change[:rows]) > 0
-    place = np.cumsum(kept) - 1
+    before = np.append(0, np.cumsum(kept))
     chosen = np.flatnonzero(kept)
     taken = numbers[chosen]
 
     def column(position: int) -> pa.Array:
         return store.take_columns(taken, [position])[0]
 
-    sequence = Sequence(whole.owners[chosen], whole.ties[chosen], whole.order[chosen], place[targets], column)
+    sequence = Sequence(whole.owners[chosen], whole.ties[chosen], whole.order[chosen], before[targets], column)
     if frames is None:
         return sequence, None
-    growing = None if frames.growing is None else place[frames.growing[kept[frames.growing]]]
-    return sequence, Frames(place[frames.low], place[frames.high], growing)
+    growing = None if frames.growing is None else before[frames.growing[kept[frames.growing]]]
+    return sequence, Frames(before[frames.low], before[frames.high + 1] - 1, growing)

@@ -24,6 +24,8 @@ class Sequence:
         order: what RANGE counts in: non-decreasing within a partition.
         targets: positions of the rows whose results are wanted, ascending.
         column: gives an input column of all rows.
+        least: of each row the least order that a RANGE which counts units goes back to; None: the order less `preceding`.
+        most: the greatest that it goes on to.
     """
 
     owners: Integers
@@ -31,6 +33,8 @@ class Sequence:
     order: Integers
     targets: Integers
     column: Callable[[int], pa.Array]
+    least: Integers | None = None
+    most: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.owners)
@@ -66,15 +70,37 @@ class Sequence:
             first_new: by partition, the row from which on frames without a bound begin, what was before being known otherwise;
                 None: the partition's first row.
         """
-        targets, owners = self.targets, self.owners[self.targets]
-        high = targets if frame.unit is FrameUnit.ROWS else self.tie_ends()[targets]
+        owners = self.owners[self.targets]
+        high = self._last_rows(frame, owners)
         if frame.preceding is None:
             begins = self.starts if first_new is None else first_new
             # sums grow from the first position that any frame has: rows before it are of the past
             return Frames(begins[owners], high, begins)
+        return Frames(self._first_rows(frame, owners), high)
+
+    def _first_rows(self, frame: OverFrame, owners: Integers) -> Integers:
+        """The first row of each frame that has a bound there; behind its last row if it is empty."""
+        targets, preceding = self.targets, frame.preceding
         if frame.unit is FrameUnit.ROWS:
-            return Frames(np.maximum(self.starts[owners], targets - frame.preceding), high)
-        return Frames(self._first_from(owners, self.order[targets] - frame.preceding), high)
+            return np.clip(targets - int(preceding or 0), self.starts[owners], self.ends[owners] + 1)
+        if not preceding:
+            return self.tie_starts()[targets]
+        least = self.order[targets] - int(preceding) if self.least is None else self.least[targets]
+        return self._first_from(owners, least)
+
+    def _last_rows(self, frame: OverFrame, owners: Integers) -> Integers:
+        """The last row of each frame; before its first row if it is empty."""
+        targets, following = self.targets, frame.following
+        if following is None:
+            return self.ends[owners]
+        if frame.unit is FrameUnit.ROWS:
+            return (
+                np.clip(targets + int(following), self.starts[owners] - 1, self.ends[owners]) if following else targets
+            )
+        if not following:
+            return self.tie_ends()[targets]
+        assert self.most is not None
+        return self._first_from(owners, self.most[targets] + 1) - 1
 
     def _first_from(self, owners: Integers, least: Integers) -> Integers:
         """The first row of each of these partitions whose order is at least so much."""

@@ -91,6 +91,31 @@ class RowOrder:
         return [self.ranks(columns)]
 
 
+def null_codes(codes: Integers) -> Bools:
+    """Which codes are those of NULL."""
+    found: Bools = (codes == _NULL_FIRST) | (codes == _NULL_LAST)
+    return found
+
+
+def shifted_codes(codes: Integers, units: int) -> Integers:
+    """Codes of numbers and times moved by so many units; those of NULL, and what would leave 64 bits, end where they may."""
+    units = max(-_CLIP, min(_CLIP, units))
+    if units >= 0:
+        moved = np.where(codes > _CLIP - units, _CLIP, codes + units)
+    else:
+        moved = np.where(codes < -_CLIP - units, -_CLIP, codes + units)
+    result: Integers = np.where(null_codes(codes), codes, moved)
+    return result
+
+
+def shifted_float_codes(column: pa.Array, codes: Integers, key: OrderKey, units: float) -> Integers:
+    """The same of a column of floating point, whose codes are no numbers."""
+    values = (pc.fill_null(column, 0) if column.null_count else column).to_numpy().astype(np.float64)
+    moved = _float_codes(pa.array(values - units if key.descending else values + units))
+    result: Integers = np.where(null_codes(codes), codes, -moved if key.descending else moved)
+    return result
+
+
 def sorted_order(parts: Sequence[Integers]) -> Integers:
     """Positions in order of the parts, of which the first counts most; rows of equal parts keep their order.
 

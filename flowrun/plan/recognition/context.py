@@ -14,8 +14,13 @@ from flowrun.plan.traits import TraitIndex, Traits
 
 @dataclass(slots=True)
 class Context:
-    """Facts about nodes whose inputs are recognised."""
+    """Facts about nodes whose inputs are recognised.
 
+    Attributes:
+        batch: the plan is for a batch, which has all rows before it gives any: any order will do.
+    """
+
+    batch: bool = False
     shared: dict[tuple[object, ...], PlanNode] = field(default_factory=dict)
     """Nodes made for several readers of one node, by what they were made from."""
     _traits: TraitIndex = field(default_factory=TraitIndex)

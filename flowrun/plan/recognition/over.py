@@ -54,8 +54,10 @@ def aggregates_only(node: Over, calls: Sequence[OverCall], context: Context) -> 
         for member in members:
             _check_looks_back(node, calls[member], below, context)
         by_time = _ordering_attribute(order, below, context)
-        domain = by_time or _domain(node, calls[members[0]], below, context)
-        corrects = by_time is None or any(calls[m].call.function in _LOOKING_AHEAD for m in members)
+        any_order = context.batch or not order
+        domain = by_time or (TimeDomain.EVENT if any_order else _domain(node, calls[members[0]], below, context))
+        ahead = any(calls[m].call.function in _LOOKING_AHEAD for m in members)
+        corrects = by_time is None or ahead or not frame.runs
         width = len(below.schema)
         fields = list(below.schema.fields)
         named = []
@@ -87,12 +89,17 @@ def _running(call: AggregateCall) -> AggregateCall:
 
 def _check_looks_back(node: Over, call: OverCall, input: PlanNode, context: Context) -> None:
     name = call.call.function
-    if name in _LOOKING_AHEAD and context.appends(input):
-        raise RecognitionError(
-            node,
-            f"{name}() OVER needs rows that have not come yet: each row of a stream is answered once, when its time has come",
-            _LOOKING_AHEAD[name],
-        )
+    by_frame = (
+        name not in _BY_ROW and _frame(call).looks_ahead and _ordering_attribute(call.order, input, context) is not None
+    )
+    if context.batch or not (name in _LOOKING_AHEAD or by_frame) or not context.appends(input):
+        return
+    what = f"{name}() OVER" if name in _LOOKING_AHEAD else "a frame that ends FOLLOWING"
+    raise RecognitionError(
+        node,
+        f"{what} needs rows that have not come yet: each row of a stream is answered once, when its time has come",
+        _LOOKING_AHEAD.get(name, "end the frame at CURRENT ROW, or run the pipeline with --mode batch"),
+    )
 
 
 def _ordering_attribute(order: Sequence[SortKey], input: PlanNode, context: Context) -> TimeDomain | None:

@@ -30,7 +30,7 @@ def recognise(plan: Plan) -> Plan:
         PipelineError: all nodes that no operator can do, each with its place, what was expected and the nearest thing that works.
     """
     plan = order_joins(push_into_joins(factor_conditions(plan)))
-    recognition = _Recognition(plan.text)
+    recognition = _Recognition(plan.text, Context(batch=plan.settings.is_batch))
     for node in walk_plan(plan):
         recognition.add(node)
     if recognition.problems:
@@ -45,9 +45,9 @@ class _Recognition:
     An OVER stays as it is until something reads it that is no Calc, as the condition on a rank may stand in any Calc above it.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, context: Context) -> None:
         self._text = text
-        self._context = Context()
+        self._context = context
         self._done: dict[int, PlanNode] = {}
         self._resolved: dict[int, tuple[PlanNode, PlanNode]] = {}
         self.problems: list[Diagnostic] = []

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+from flowrun.core.types import TypeRoot
 from flowrun.plan.expressions import AggregateCall
+from flowrun.plan.frames import frame_units
 from flowrun.plan.nodes import PlanNode, TimeDomain
 from flowrun.plan.relational import FrameUnit, OverAggregate
 from flowrun.spark.aggregates import PLACES, over_text
@@ -47,18 +51,25 @@ class _Window:
         self._partition = [frame.columns[k] for k in node.keys]
         self._arrival = quoted(ARRIVAL) if frame.arrival else None
         self._order: list[str] = []
-        self._unit, self._preceding = node.frame.unit, node.frame.preceding
+        self._unit = node.frame.unit
+        self._start, self._end = (
+            _bound(node, node.frame.preceding, "PRECEDING"),
+            _bound(node, node.frame.following, "FOLLOWING"),
+        )
         self.time: str | None = None
         if node.domain is TimeDomain.PROCESSING:
             if self._unit is FrameUnit.RANGE:  # all rows come at one time
-                self._unit, self._preceding = FrameUnit.ROWS, None
+                self._unit, self._start = FrameUnit.ROWS, "UNBOUNDED PRECEDING"
             return
         self._order = order_texts(frame, node.order)
         if frame.event_time and _is_time(node) and not node.corrects:
             self.time = _millis(node, frame)
             self._order = [self.time]
-        elif self._unit is FrameUnit.RANGE and self._preceding is not None:
+        elif self._unit is FrameUnit.RANGE and _counts_time(node):
             self._order = [order_text(_millis(node, frame), node.order[0])]
+        elif self._unit is FrameUnit.RANGE and _counts_numbers(node):
+            column = frame.columns[node.order[0].column]
+            self._order = [order_text(f"CAST({column} AS {_range_type(node)})", node.order[0])]
 
     def call(self, call: AggregateCall) -> str:
         """A call over the window. Rows of equal order come as they arrived, unless they count together."""
@@ -66,20 +77,57 @@ class _Window:
         if call.function in PLACES:
             order = self._order if call.function in _TIES else whole
             return over_text(call, self._columns, window_text(self._partition, order))
-        if self._unit is FrameUnit.ROWS or not self._order:
-            first = "UNBOUNDED" if self._preceding is None else str(self._preceding)
-            bounds = f"ROWS BETWEEN {first} PRECEDING AND CURRENT ROW"
+        if self._unit is FrameUnit.ROWS:
+            bounds = f"ROWS BETWEEN {self._start} AND {self._end}"
             return over_text(call, self._columns, window_text(self._partition, whole, bounds))
-        first = "UNBOUNDED" if self._preceding is None else f"{self._preceding}L"
-        bounds = f"RANGE BETWEEN {first} PRECEDING AND CURRENT ROW"
+        bounds = f"RANGE BETWEEN {self._start} AND {self._end}"
         ties = None if self.time is None or self._arrival is None else f"{self.time}, {self._arrival}"
         return over_text(call, self._columns, window_text(self._partition, self._order, bounds), ties)
 
 
 def _is_time(node: OverAggregate) -> bool:
     """Whether rows are ordered by time alone."""
-    (key, *more) = node.order
-    return not more and not key.descending and node.input.schema.types[key.column].is_timestamp
+    if len(node.order) != 1:
+        return False
+    (key,) = node.order
+    return not key.descending and node.input.schema.types[key.column].is_timestamp
+
+
+def _counts_time(node: OverAggregate) -> bool:
+    """Whether RANGE counts ms on a side."""
+    return any(isinstance(bound, int) and bound != 0 for bound in (node.frame.preceding, node.frame.following))
+
+
+def _bound(node: OverAggregate, amount: int | Decimal | None, side: str) -> str:
+    """An end of the frame: so much on a side of the current row, below 0 on the other."""
+    if amount is None:
+        return f"UNBOUNDED {side}"
+    if amount == 0:
+        return "CURRENT ROW"
+    type = node.input.schema.types[node.order[0].column] if node.order else None
+    if isinstance(amount, Decimal) and type is not None and not type.is_approximate:
+        scale = (type.scale or 0) if type.root is TypeRoot.DECIMAL else 0
+        amount = Decimal(frame_units(amount, type)).scaleb(-scale)
+    if amount < 0:
+        return _bound(node, -amount, "FOLLOWING" if side == "PRECEDING" else "PRECEDING")
+    if node.frame.unit is FrameUnit.ROWS:
+        return f"{amount} {side}"
+    if isinstance(amount, int):
+        return f"{amount}L {side}"
+    return f"CAST({amount:f} AS {_range_type(node)}) {side}"
+
+
+def _counts_numbers(node: OverAggregate) -> bool:
+    """Whether RANGE counts units of a number on a side."""
+    return any(isinstance(bound, Decimal) and bound != 0 for bound in (node.frame.preceding, node.frame.following))
+
+
+def _range_type(node: OverAggregate) -> str:
+    """The Spark type in which units are counted: one that has room for what lies beyond the values of the order."""
+    type = node.input.schema.types[node.order[0].column]
+    if type.is_approximate:
+        return "DOUBLE"
+    return f"DECIMAL(38, {type.scale or 0})" if type.root is TypeRoot.DECIMAL else "DECIMAL(38, 0)"
 
 
 def _millis(node: OverAggregate, frame: SparkFrame) -> str:

@@ -278,12 +278,17 @@ def over_value(call: OverCall, place: int, keys: list[Any], inputs: list[tuple[b
             other = place - offset if call.call.function == "LAG" else place + offset
             return inputs[other][1][0] if 0 <= other < len(inputs) else default
     assert call.frame is not None
+    before, behind = call.frame.preceding, call.frame.following
     if call.frame.unit.value == "rows":
-        start = 0 if call.frame.preceding is None else max(0, place - call.frame.preceding)
-        return aggregated(call.call, inputs[start : place + 1])
-    assert call.frame.preceding is None, "a RANGE of time is not interpreted"
-    last = max(i for i, k in enumerate(keys) if k == keys[place])
-    return aggregated(call.call, inputs[: last + 1])
+        start = 0 if before is None else max(0, place - int(before))
+        stop = len(inputs) if behind is None else max(start, place + int(behind) + 1)
+        return aggregated(call.call, inputs[start:stop])
+    assert not before, "a RANGE of units is not interpreted"
+    assert not behind, "a RANGE of units is not interpreted"
+    equal = [i for i, k in enumerate(keys) if k == keys[place]]
+    start = 0 if before is None else equal[0]
+    stop = len(inputs) if behind is None else equal[-1] + 1
+    return aggregated(call.call, inputs[start:stop])
 
 
 def comparable(rows: Rows) -> list[tuple[Any, ...]]:

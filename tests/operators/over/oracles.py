@@ -154,11 +154,13 @@ def results(partition: Sequence[Row], order: Sequence[Any], frame: OverFrame, ca
 
 
 def _inside(row: int, at: int, order: Sequence[Any], frame: OverFrame) -> bool:
+    before, behind = frame.preceding, frame.following
     if frame.unit is FrameUnit.ROWS:
-        return row <= at and (frame.preceding is None or row >= at - frame.preceding)
-    if not (row <= at or order[row] == order[at]):
-        return False
-    return frame.preceding is None or bool(order[row] >= order[at] - frame.preceding)
+        return (before is None or row >= at - before) and (behind is None or row <= at + behind)
+    peer = order[row] == order[at]
+    begun = before is None or (row >= at or peer if before == 0 else order[row] >= order[at] - before)
+    ended = behind is None or (row <= at or peer if behind == 0 else order[row] <= order[at] + behind)
+    return bool(begun and ended)
 
 
 def _place(call: PlaceCall, rows: Sequence[Row], at: int, order: Sequence[Any]) -> Any:

@@ -49,6 +49,17 @@ FRAMES = (
     OverFrame(FrameUnit.ROWS, 3),
     OverFrame(FrameUnit.RANGE, 0),
     OverFrame(FrameUnit.RANGE, 5),
+    OverFrame(FrameUnit.ROWS, None, None),
+    OverFrame(FrameUnit.ROWS, 1, 2),
+    OverFrame(FrameUnit.ROWS, -1, 2),
+    OverFrame(FrameUnit.ROWS, 3, -1),
+    OverFrame(FrameUnit.ROWS, None, -1),
+    OverFrame(FrameUnit.RANGE, None, None),
+    OverFrame(FrameUnit.RANGE, 0, None),
+    OverFrame(FrameUnit.RANGE, 5, 3),
+    OverFrame(FrameUnit.RANGE, -1, None),
+    OverFrame(FrameUnit.RANGE, 5, -2),
+    OverFrame(FrameUnit.RANGE, None, 4),
 )
 
 
@@ -100,7 +111,7 @@ class Table:
         found: Counter[Row] = Counter()
         for rows in self.partitions.values():
             ordered = sorted(rows, key=lambda r: sort_key(r, factory.order))
-            by_time = factory.frame.unit is FrameUnit.RANGE and factory.frame.preceding is not None
+            by_time = factory.frame.counts_units
             order = [r[TS] if by_time else sort_key(r, factory.order) for r in ordered]
             found.update(results(ordered, order, factory.frame, factory.calls))
         return found
@@ -113,7 +124,7 @@ def any_over(dice: random.Random, frame: OverFrame) -> ChangelogOverFactory:
     if dice.random() < 0.4 or not calls:
         calls += dice.sample((*BACKWARD, *FORWARD), dice.choice([1, 4]))
     orders: list[tuple[OrderKey, ...]] = [BY_TIME]
-    if frame.unit is FrameUnit.ROWS or frame.preceding is None:
+    if not frame.counts_units:
         orders += [(OrderKey(N, descending=True), OrderKey(S)), (OrderKey(PRICE, nulls_first=False),), ()]
     return over(frame, *calls, order=dice.choice(orders), keys=dice.choice([(K,), ()]))
 

@@ -7,7 +7,7 @@ import pytest
 from flowrun.api.changelog import ChangelogMode
 from flowrun.plan.changelog import changelog_modes
 from flowrun.plan.nodes import walk_plan
-from flowrun.plan.relational import Deduplicate, OverAggregate, Rank
+from flowrun.plan.relational import Deduplicate, Frame, FrameUnit, OverAggregate, Rank
 from tests.plan.recognition.queries import planned, problems, shape
 
 WINDOWED = "TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
@@ -33,6 +33,36 @@ def ranked(condition: str, order: str = "amount DESC", function: str = "ROW_NUMB
     ],
 )
 @pytest.mark.parametrize("function", ["ROW_NUMBER", "RANK", "DENSE_RANK"])
+def test_over_without_an_order_covers_the_whole_partition_and_is_corrected() -> None:
+    """TPC-DS q12, q98 and others: a share of the sum of all rows of a class."""
+    plan = planned("SELECT id, SUM(amount) OVER (PARTITION BY user_id), COUNT(*) OVER () FROM orders")
+    overs = [n for n in walk_plan(plan) if isinstance(n, OverAggregate)]
+    assert [(n.order, n.frame, n.corrects) for n in overs] == [((), Frame(FrameUnit.RANGE), True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("frame", "corrects"),
+    [
+        ("ROWS BETWEEN 2 PRECEDING AND CURRENT ROW", False),
+        ("ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING", True),
+        ("RANGE BETWEEN UNBOUNDED PRECEDING AND INTERVAL '1' MINUTE PRECEDING", True),
+    ],
+)
+def test_frames_by_time_that_end_before_the_current_row_are_corrected(frame: str, corrects: bool) -> None:
+    plan = planned(f"SELECT SUM(amount) OVER (ORDER BY ts {frame}) FROM orders")
+    assert [n.corrects for n in walk_plan(plan) if isinstance(n, OverAggregate)] == [corrects]
+
+
+def test_rows_behind_the_current_one_are_for_rows_that_change_and_for_batches() -> None:
+    query = "SELECT SUM(amount) OVER (ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM orders"
+    assert problems(query) == [
+        "a frame that ends FOLLOWING needs rows that have not come yet: each row of a stream is answered once, when its time has come"
+    ]
+    assert problems("SET 'execution.runtime-mode' = 'batch'; " + query) == []
+    changing = query.replace("orders", "(SELECT amount, MAX(other) AS ts FROM clicks, orders GROUP BY amount)")
+    assert problems(changing) == []
+
+
 def test_a_bounded_rank_is_a_top_n(condition: str, ranks: str, function: str) -> None:
     assert ranked(condition, function=function) == [f"Rank {function} by (user_id) {ranks}"]
 
