@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from flowrun.cli.console import say
-from flowrun.cli.figures import count_text, duration_text
+from flowrun.cli.figures import counted_text, duration_text
 from flowrun.runners.spark import BatchStatus, StageProgress
 
 _EVERY_MS = 5_000
@@ -104,5 +104,5 @@ def run_summary(report: RunReport, done: str = "finished on Spark") -> list[str]
     )
     return [
         f"{report.name}: {done} in {total} (Spark started in {start}, ran for {ran})",
-        *(f"  {sink}: {count_text(rows)} rows" for sink, rows in report.rows.items()),
+        *(f"  {sink}: {counted_text(rows, 'row')}" for sink, rows in report.rows.items()),
     ]

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import TextIO
+from typing import Literal, TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,9 @@ from rich.text import Text
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.format import ChangeEncoder
-from flowrun.cli.figures import count_text, duration_text
+from flowrun.cli.echoed_signals import EchoedSignals
+from flowrun.cli.figures import counted_text, duration_text, state_text
+from flowrun.cli.live_view import STOPPING
 from flowrun.connectors.formats.csv_encoder import CsvEncoder
 from flowrun.connectors.formats.csv_format import FORMAT as CSV
 from flowrun.connectors.formats.csv_options import csv_settings
@@ -39,6 +41,7 @@ from flowrun.plan.changelog import sink_mode
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Sink
 from flowrun.plan.relational import NullOrder, Rank
+from flowrun.plan.unique_keys import unique_keys
 from flowrun.runtime.messages import JobStatus
 
 _FINAL_ROWS = 1000
@@ -60,12 +63,24 @@ class ResultTable:
         updating: whether rows may be taken back.
         order: of the rows; empty: the newest first.
         final: rows do not come and go, they are the result: shown as they come, if they have no order.
+        key: positions of columns of which no two rows have the same values; a row of a key that was there keeps the key's place.
     """
 
-    def __init__(self, name: str, schema: Schema, *, updating: bool, order: Order = (), final: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        *,
+        updating: bool,
+        order: Order = (),
+        final: bool = False,
+        key: Sequence[int] | None = None,
+    ) -> None:
         self.name = name
         self.schema = schema
         self._order = order
+        self._key = None if key is None else tuple(key)
+        self._places: dict[tuple[object, ...], int] = {}
         self._final = final
         self._updating = updating
         self._lock = threading.Lock()
@@ -103,8 +118,23 @@ class ResultTable:
             return self._sorted(rows).slice(0, most), count
         if self._final:
             return rows.slice(0, most), count
+        if self._updating and self._key is not None and count <= _FINAL_ROWS:
+            return self._in_place(rows).slice(0, most), count
         newest = np.arange(rows.num_rows)[::-1][:most]
         return rows.take(pa.array(newest)), count
+
+    def _in_place(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows in the order in which their keys were first seen here."""
+        if not self._key:
+            return rows
+        keys = list(zip(*(column_text(rows.column(k)).to_pylist() for k in self._key), strict=True))
+        if len(self._places) > 10 * _FINAL_ROWS:  # keys that came and went
+            here = set(keys)
+            known = sorted((key for key in self._places if key in here), key=self._places.__getitem__)
+            self._places = {key: number for number, key in enumerate(known)}
+        for key in keys:
+            self._places.setdefault(key, len(self._places))
+        return rows.take(pa.array(np.argsort([self._places[key] for key in keys], kind="stable")))
 
     def _sorted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         positions = np.arange(rows.num_rows)
@@ -124,11 +154,13 @@ class ResultTable:
         table = Table(box=box.SIMPLE_HEAD)
         for field in self.schema:
             numeric = field.type.is_numeric
-            table.add_column(Text(field.name), justify="right" if numeric else "left", overflow="ellipsis")
+            whole = numeric or field.type.is_temporal  # a number or a time that is cut in two cannot be read
+            justify: Literal["left", "right"] = "right" if numeric else "left"
+            table.add_column(Text(field.name), justify=justify, overflow="ellipsis", no_wrap=whole)
         texts = [column_text(column).to_pylist() for column in rows.columns]
         for row in zip(*texts, strict=True):
             table.add_row(*(Text("NULL", style="dim") if v is None else Text(v) for v in row))
-        return Group(table, Text(f"{count_text(count)} rows{more}", style="dim"))
+        return Group(table, Text(f"{counted_text(count, 'row')}{more}", style="dim"))
 
 
 class ResultView:
@@ -137,15 +169,19 @@ class ResultView:
     A `View` for the job: the last line says what the job does.
     """
 
+    shows_stopping = True
+
     def __init__(self, tables: Sequence[ResultTable], console: Console | None = None) -> None:
         self._tables = tables
         self._console = console or Console(file=sys.stdout)
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._listening = ExitStack()
+        self._echo = EchoedSignals()
 
     def __enter__(self) -> ResultView:
         for table in self._tables:
             self._listening.enter_context(listening(table.name, table))
+        self._echo.hide()
         self._live.start()
         return self
 
@@ -153,14 +189,16 @@ class ResultView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.stop()
+        self._echo.restore()
         self._listening.close()
         self._console.print(self._group(_FINAL_ROWS))
 
-    def update(self, status: JobStatus) -> None:
-        """Show the present rows."""
+    def update(self, status: JobStatus, *, stopping: bool = False) -> None:
+        """Show the present rows; `stopping`: the user asked for the end."""
         room = self._console.height // max(1, len(self._tables)) - _FRAME_LINES
         changes = sum(t.changes for t in self._tables)
-        state = f"{status.state.value.lower()}  {duration_text(status.running_ms)}  {count_text(changes)} changes"
+        doing = STOPPING if stopping and not status.state.is_terminal else state_text(status.state)
+        state = f"{doing}  {duration_text(status.running_ms)}  {counted_text(changes, 'change')}"
         self._live.update(Group(self._group(max(_LEAST_ROWS, room)), Text(state, style="dim")))
 
     def _group(self, most: int) -> RenderableType:
@@ -234,6 +272,7 @@ def result_view(plan: Plan, console: Console | None = None) -> ResultView | None
             s.schema,
             updating=sink_mode(plan, s) is not ChangelogMode.APPEND,
             order=display_order(s),
+            key=min((tuple(sorted(k)) for k in unique_keys(s.input)), key=len, default=None),
         )
         for s in live_sinks(plan)
     ]

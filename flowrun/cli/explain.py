@@ -23,6 +23,7 @@ SPARK = "spark"
 @pipeline_arguments
 @click.option("--stage", type=click.Choice([*STAGES, SPARK, "all"]), default="plan", show_default=True)
 @click.option("--format", "output", type=click.Choice(["text", "json", "mermaid"]), default="text", show_default=True)
+@click.option("--verbose", is_flag=True, help="With the stage spark: Spark's own plan of each sink as well.")
 @spark_arguments
 def explain(
     file: Path,
@@ -31,12 +32,13 @@ def explain(
     parallelism: int | None,
     stage: str,
     output: str,
+    verbose: bool,
     spark: SparkArguments,
 ) -> None:
     """Show what a pipeline becomes, from plan to execution graph, or on Spark.
 
     The plan as text begins with what is promised of each sink after a failure. The stage spark starts Spark, and shows which steps are
-    native and which run the streaming operators, and Spark's own plans. Files that sources read need not exist.
+    native and which run the streaming operators; with --verbose Spark's own plans too. Files that sources read need not exist.
     """
     from flowrun.connectors.filesystem.locations import allowing_missing
     from flowrun.runners.compile import compile_pipeline
@@ -47,7 +49,7 @@ def explain(
     with allowing_missing() as missing:
         compiled = compile_pipeline(file, parse_assignments(variables, "--var"), values)
         show_diagnostics(compiled.warnings)
-        _show(compiled, _stages(compiled, stage), output, spark.options(parallelism=parallelism))
+        _show(compiled, _stages(compiled, stage), output, spark.options(parallelism=parallelism), verbose)
     for location in missing:
         say(f"warning: there is no file at '{location.text}': explained as if there were")
 
@@ -58,7 +60,9 @@ def _stages(compiled: CompiledPipeline, stage: str) -> tuple[str, ...]:
     return ("plan", SPARK) if compiled.is_batch else STAGES
 
 
-def _show(compiled: CompiledPipeline, stages: tuple[str, ...], output: str, options: SparkOptions) -> None:
+def _show(
+    compiled: CompiledPipeline, stages: tuple[str, ...], output: str, options: SparkOptions, verbose: bool
+) -> None:
     for number, name in enumerate(stages):
         if len(stages) > 1:
             click.echo(("\n" if number else "") + f"== {name} ==")
@@ -67,6 +71,6 @@ def _show(compiled: CompiledPipeline, stages: tuple[str, ...], output: str, opti
         if name == SPARK:
             from flowrun.runners.spark import explain_batch
 
-            click.echo(explain_batch(compiled, options, output))
+            click.echo(explain_batch(compiled, options, output, verbose=verbose))
         else:
             click.echo(compiled.render(name, output))

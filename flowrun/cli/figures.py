@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 
 def count_text(number: float) -> str:
     """A count with at most four digits and a unit.
@@ -30,3 +32,23 @@ def duration_text(ms: float) -> str:
         return f"{minutes} min {seconds} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
+
+
+def counted_text(number: float, one: str, many: str | None = None) -> str:
+    """A count with its noun in the number that fits.
+
+    >>> counted_text(1, "row"), counted_text(12_345, "row"), counted_text(0, "entry", "entries")
+    ('1 row', '12.3 k rows', '0 entries')
+    """
+    return f"{count_text(number)} {one if number == 1 else many or one + 's'}"
+
+
+def state_text(state: Enum) -> str:
+    """The state of a job or subtask as people write it.
+
+    >>> from flowrun.runtime.messages import JobState
+    >>> state_text(JobState.CANCELED), state_text(JobState.RUNNING)
+    ('cancelled', 'running')
+    """
+    text = str(state.value).lower()
+    return text.replace("canceled", "cancelled").replace("canceling", "cancelling")

@@ -30,6 +30,8 @@ class Interruption:
         self._ticket: Ticket | None = None
         self._restarts: int | None = None
         self.requested = False
+        self.is_shown = False
+        """Whether a view on the terminal says that the job is stopping: a line from here would tear it."""
 
     def attach(self, job: ControllableJob) -> None:
         """The job that signals are for; one that came before stops it at once."""
@@ -44,7 +46,7 @@ class Interruption:
                 self._job.cancel()
             return
         self.requested = True
-        if not self._quiet:
+        if not self._quiet and not self.is_shown:
             how = "with a last checkpoint" if self._checkpoints else "what was read is processed and written"
             say(f"\nstopping: {how}; press Ctrl-C again to cancel")
         if self._job is not None:

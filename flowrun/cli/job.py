@@ -46,8 +46,13 @@ _REFRESH_MS = 250
 class View(Protocol):
     """Shows the progress of a job."""
 
-    def update(self, status: JobStatus) -> None:
-        """Show the present status."""
+    @property
+    def shows_stopping(self) -> bool:
+        """Whether it says by itself that the job is stopping."""
+        ...
+
+    def update(self, status: JobStatus, *, stopping: bool = False) -> None:
+        """Show the present status; `stopping`: the user asked for the end."""
         ...
 
 
@@ -150,13 +155,14 @@ def _supervise(run: JobRun, job: LocalJob, interruption: Interruption) -> JobRes
         interruption.attach(job)
         released = run.restored is None
         with _view(run.view) if run.results is None else run.results as view:
+            interruption.is_shown = view is not None and view.shows_stopping
             while True:
                 result = job.wait(_REFRESH_MS)
                 if not released and _is_independent(run, job.status()):
                     run.release()
                     released = True
                 if view is not None:
-                    view.update(job.status())
+                    view.update(job.status(), stopping=interruption.requested)
                 if result is not None:
                     return result
                 interruption.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import TracebackType
 
 from rich import box
@@ -10,18 +11,24 @@ from rich.live import Live
 from rich.table import Table
 
 from flowrun.cli.checkpoint_text import recovery_text
-from flowrun.cli.figures import count_text, duration_text
+from flowrun.cli.echoed_signals import EchoedSignals
+from flowrun.cli.figures import count_text, duration_text, state_text
 from flowrun.cli.rates import Rates, rows_handled
 from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.messages import JobStatus, VertexStatus
 
 _RATE_EVERY_NS = 900_000_000
-_FIGURES = {"tasks": 5, "rows in": 7, "rows/s": 7, "rows out": 8, "lag": 7, "busy": 5, "pressure": 8}
-"""Headings and least widths: `lag` is now − watermark, `pressure` the time blocked by slower tasks downstream."""
+_DAY_MS = 86_400_000
+_FIGURES = {"rows in": 7, "rows/s": 7, "rows out": 8, "lag": 7, "busy": 5, "pressure": 8}
+"""Headings and least widths: `lag` is now − watermark, or, of data of earlier days, the event time that was reached; `pressure` is the
+time blocked by slower tasks downstream."""
+STOPPING = "stopping… press Ctrl-C again to cancel"
 
 
 class LiveView:
     """Shows rows, rates, watermark lag and load of each vertex on standard error."""
+
+    shows_stopping = True
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
@@ -30,8 +37,10 @@ class LiveView:
         self.rates: dict[str, float] = {}
         """Vertex id → rows a second, as shown."""
         self._rated_ns = 0
+        self._echo = EchoedSignals()
 
     def __enter__(self) -> LiveView:
+        self._echo.hide()
         self._live.start()
         return self
 
@@ -39,23 +48,26 @@ class LiveView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.stop()
+        self._echo.restore()
 
-    def update(self, status: JobStatus) -> None:
-        """Show the present status; rates change once a second so that they can be read."""
+    def update(self, status: JobStatus, *, stopping: bool = False) -> None:
+        """Show the present status; rates change once a second so that they can be read. `stopping`: the user asked for the end."""
         if status.at_ns - self._rated_ns > _RATE_EVERY_NS:
             self.rates = self._measure.update(status)
             self._rated_ns = status.at_ns
-        self._live.update(status_table(status, self.rates))
+        self._live.update(status_table(status, self.rates, stopping=stopping))
 
 
-def status_table(status: JobStatus, rates: dict[str, float]) -> Table:
+def status_table(status: JobStatus, rates: dict[str, float], *, stopping: bool = False) -> Table:
     """A job's status as a table; `rates` is vertex id → rows a second."""
-    title = f"{status.name}  {status.state.value.lower()}  {duration_text(status.running_ms)}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, collapse_padding=True)
+    state = STOPPING if stopping and not status.state.is_terminal else state_text(status.state)
+    title = f"{status.name}  {state}  {duration_text(status.running_ms)}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.caption = recovery_text(status.checkpoints, status.restarts, status.last_failure) or None
     table.caption_justify = "left"
-    table.add_column("vertex", overflow="ellipsis", max_width=48, no_wrap=True)
-    for heading, width in _FIGURES.items():  # a narrow terminal shortens the names, not the figures
+    table.add_column("vertex", overflow="fold", max_width=48)
+    table.add_column("tasks", justify="right", overflow="fold", min_width=5)
+    for heading, width in _FIGURES.items():  # a narrow terminal wraps the names, not the figures
         table.add_column(heading, justify="right", no_wrap=True, min_width=width)
     for vertex in status.vertices:
         table.add_row(
@@ -64,18 +76,29 @@ def status_table(status: JobStatus, rates: dict[str, float]) -> Table:
             count_text(rows_handled(vertex)),
             count_text(rates.get(vertex.vertex_id, 0.0)),
             count_text(vertex.records_out),
-            "" if vertex.watermark_lag_ms is None else duration_text(vertex.watermark_lag_ms),
+            _event_time(vertex),
             f"{vertex.busy_ms_per_s / 10:.0f} %",
             _pressure(vertex),
         )
     return table
 
 
+def _event_time(vertex: VertexStatus) -> str:
+    """How far event time is behind, or where it is, if that is some day in the past."""
+    lag = vertex.watermark_lag_ms
+    if lag is None:
+        return ""
+    if lag < _DAY_MS or vertex.watermark is None:
+        return duration_text(lag)
+    reached = datetime.fromtimestamp(vertex.watermark / 1000, UTC)
+    return f"{reached:%Y-%m-%d}\n{reached:%H:%M:%S}"
+
+
 def _tasks(vertex: VertexStatus) -> str:
     """How many subtasks there are; which states they are in unless all run."""
     if vertex.states.get(ExecutionState.RUNNING) == vertex.parallelism:
         return str(vertex.parallelism)
-    return ", ".join(f"{count} {state.value.lower()}" for state, count in vertex.states.items() if count)
+    return ", ".join(f"{count} {state_text(state)}" for state, count in vertex.states.items() if count)
 
 
 def _pressure(vertex: VertexStatus) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowrun.cli.checkpoint_text import recovery_text
 from flowrun.cli.console import say
-from flowrun.cli.figures import count_text, duration_text
+from flowrun.cli.figures import count_text, counted_text, duration_text
 from flowrun.cli.rates import Rates, rows_handled
 from flowrun.runtime.messages import JobStatus
 
@@ -14,12 +14,14 @@ _EVERY_NS = 5_000_000_000
 class ProgressLines:
     """One line every five seconds: rows and rate of each vertex, checkpoints and restarts."""
 
+    shows_stopping = False
+
     def __init__(self) -> None:
         self._rates = Rates()
         self._next_ns: int | None = None
         self._restarts = 0
 
-    def update(self, status: JobStatus) -> None:
+    def update(self, status: JobStatus, *, stopping: bool = False) -> None:
         """Print a line if it is time for one, and one for each restart as soon as it is known."""
         if status.restarts > self._restarts:
             self._restarts = status.restarts
@@ -33,7 +35,8 @@ class ProgressLines:
         self._next_ns += _EVERY_NS
         rates = self._rates.update(status)
         parts = [
-            f"{v.name}: {count_text(rows_handled(v))} rows, {count_text(rates[v.vertex_id])}/s" for v in status.vertices
+            f"{v.name}: {counted_text(rows_handled(v), 'row')}, {count_text(rates[v.vertex_id])}/s"
+            for v in status.vertices
         ]
         recovery = recovery_text(status.checkpoints, status.restarts)
         say(f"{duration_text(status.running_ms)}  " + "; ".join([*parts, recovery] if recovery else parts))

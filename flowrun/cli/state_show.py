@@ -173,7 +173,9 @@ def _show_in_flight(exchanges: Iterable[DescribedExchange]) -> None:
         name = exchange.data_set_id[:8] if ends is None else f"'{ends.producer}' to '{ends.consumer}' ({ends.kind})"
         seen = exchange.watermarks
         times = "" if seen is None else f"; channels had reached {' to '.join(dict.fromkeys(map(time_text, seen)))}"
-        rows = f"{exchange.rows} rows ({size_text(exchange.size)}) and {exchange.events} events"
+        rows = (
+            f"{exchange.rows} row{'s'[: exchange.rows != 1]} ({size_text(exchange.size)}) and {exchange.events} events"
+        )
         click.echo(f"\nin flight from {name}: {rows} on {exchange.channels} channels{times}")
 
 

@@ -8,6 +8,9 @@ from datetime import UTC, datetime
 
 import click
 
+_BETWEEN = 2
+"""Spaces between columns."""
+
 
 def show_table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = (), indent: int = 0
@@ -64,9 +67,49 @@ def _show_rich(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Co
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_line(cell)) for cell in row))  # cells are no markup
-    Console().print(Padding(table, (0, 0, 0, indent)))
+    lines = [[_line(cell) for cell in row] for row in rows]
+    widths = fitting_widths([headings, *lines], console.width - indent - _BETWEEN * len(headings))
+    if widths is None:  # not all columns could keep their words whole
+        console.print(Padding(Text(records_text(headings, lines)), (0, 0, 0, indent)))
+        return
+    for heading, width in zip(headings, widths, strict=True):
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold", width=width)
+    for line in lines:
+        table.add_row(*map(Text, line))  # cells are no markup
+    console.print(Padding(table, (0, 0, 0, indent)))
+
+
+def fitting_widths(lines: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Widths of the columns that together take at most `room`, none less than its longest word; None: there are none.
+
+    >>> fitting_widths([["kind", "taken"], ["savepoint", "2024-03-01 10:00"]], 20)
+    [9, 11]
+    """
+    columns = list(zip(*lines, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    least = [max(len(word) for cell in column for word in (cell.split() or [""])) for column in columns]
+    while sum(widths) > room:
+        widest = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
+        if widths[widest] <= least[widest]:
+            return None
+        widths[widest] -= 1
+    return widths
+
+
+def records_text(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table that is too wide, one row below the other: a line for each column that has a value.
+
+    >>> print(records_text(["NUMBER", "KIND"], [["7", "savepoint"], ["8", ""]]))
+    NUMBER  7
+    KIND    savepoint
+    <BLANKLINE>
+    NUMBER  8
+    """
+    width = max(map(len, headings))
+    blocks = (
+        "\n".join(f"{heading.ljust(width)}  {cell}" for heading, cell in zip(headings, row, strict=True) if cell)
+        for row in rows
+    )
+    return "\n\n".join(blocks)

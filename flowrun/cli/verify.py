@@ -70,7 +70,7 @@ def verify(
 
 def _show(result: Verification, *, quiet: bool) -> None:
     from flowrun.cli.console import say
-    from flowrun.cli.figures import count_text, duration_text
+    from flowrun.cli.figures import count_text, counted_text, duration_text
     from flowrun.cli.tables import show_table
 
     headings = ("sink", "stream", "Spark", "only stream", "only Spark", "")
@@ -92,7 +92,7 @@ def _show(result: Verification, *, quiet: bool) -> None:
             ]
             show_table(("only", *sink.columns), values)
     for operator, count in result.late.items():
-        say(f"  {operator}: the stream took {count_text(count)} rows for late; on Spark nothing is late")
+        say(f"  {operator}: the stream took {counted_text(count, 'row')} for late; on Spark nothing is late")
     if not quiet:
         stream, start, ran = (duration_text(ms) for ms in (result.stream_ms, result.start_ms, result.spark_ms))
         say(f"the stream ran for {stream}, Spark started in {start} and ran for {ran}")

@@ -52,7 +52,7 @@ def _value_text(value: object) -> str:
         case None:
             return _NULL_TEXT
         case dict():
-            return "(" + ", ".join(_value_text(v) for v in value.values()) + ")"
+            return "{" + ", ".join(f"{k}: {_value_text(v)}" for k, v in value.items()) + "}"
         case list() if value and isinstance(value[0], tuple):
             return "{" + ", ".join(f"{_value_text(k)}={_value_text(v)}" for k, v in value) + "}"
         case list():

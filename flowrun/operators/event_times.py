@@ -31,7 +31,7 @@ class BatchTimes:
 class EventTimes:
     """Reads event times and watermark marks from batches, as one strategy says.
 
-    Counts rows that break a monotonous order in `rows_out_of_order`.
+    Counts rows that break a monotonous order in `numRecordsOutOfOrder`.
 
     Args:
         strategy: None keeps what the rows have and makes no watermarks.
@@ -45,7 +45,7 @@ class EventTimes:
         self._time: ArrayKernel | None = None if self._strategy.time is None else self._strategy.time.compile()
         watermark = self._strategy.watermark
         self._marks: ArrayKernel | None = None if watermark is None else watermark.compile()
-        self._out_of_order = context.metrics.counter("rows_out_of_order")
+        self._out_of_order = context.metrics.counter("numRecordsOutOfOrder")
         self._warned = False
         self.lag = self._strategy.lag_ms
 

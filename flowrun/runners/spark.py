@@ -118,15 +118,18 @@ def run_batch(
     return BatchReport(plan.name, result.rows, (started - began) / 1e6, (ended - started) / 1e6)
 
 
-def explain_batch(compiled: CompiledPipeline, options: SparkOptions, form: str, clock: Clock | None = None) -> str:
-    """What Spark makes of a pipeline, as `text`, `json` or `mermaid`: which steps are native, which hosted, and its own plan.
+def explain_batch(
+    compiled: CompiledPipeline, options: SparkOptions, form: str, clock: Clock | None = None, *, verbose: bool = False
+) -> str:
+    """What Spark makes of a pipeline, as `text`, `json` or `mermaid`: which steps are native, which hosted, and, as JSON or if it is
+    `verbose`, Spark's own plan.
 
     Raises as `run_batch`.
     """
     clock = SystemClock() if clock is None else clock
     check_bounded(compiled.optimised)
     with spark_session(options, compiled.plan.name) as session:
-        return explain_on_spark(plan_on_spark(compiled.optimised, session, clock.now_ms()), form)
+        return explain_on_spark(plan_on_spark(compiled.optimised, session, clock.now_ms()), form, verbose=verbose)
 
 
 def check_bounded(plan: Plan) -> None:

@@ -38,15 +38,15 @@ class ExplainedStep:
         return NATIVE if self.hosted is None else f"hosted: {self.hosted}"
 
 
-def explain_on_spark(translated: SparkPlan, form: str = "text") -> str:
-    """The translated plan as `text`, `json` or `mermaid`; nothing is run.
+def explain_on_spark(translated: SparkPlan, form: str = "text", *, verbose: bool = False) -> str:
+    """The translated plan as `text`, `json` or `mermaid`; nothing is run. Text has Spark's own plans only if it is `verbose`.
 
     Raises:
         ValueError: another form was asked for.
     """
     match form:
         case "text":
-            return _text(translated)
+            return _text(translated, verbose)
         case "json":
             return json.dumps(_json(translated), indent=2, ensure_ascii=False)
         case "mermaid":
@@ -65,11 +65,11 @@ def explained_steps(translated: SparkPlan) -> tuple[ExplainedStep, ...]:
     )
 
 
-def _text(translated: SparkPlan) -> str:
+def _text(translated: SparkPlan, verbose: bool) -> str:
     steps = explained_steps(translated)
     width = max((len(_numbered(s)) for s in steps), default=0)
     lines = [f"{_numbered(step).ljust(width)}  {step.execution}{_reads(step)}" for step in steps]
-    for sink, frame in translated.outputs:
+    for sink, frame in translated.outputs if verbose else ():
         lines += ["", f"Spark's plan of sink '{sink.table.name}':", _spark_plan(frame)]
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import datetime
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from flowrun.cli.changelog_table import ResultTable, ResultView, RowPrinter, dis
 from flowrun.connectors.live_rows import listener_of
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Field, Schema
-from flowrun.core.types import BIGINT, STRING, map_of
+from flowrun.core.types import BIGINT, STRING, map_of, timestamp
 from flowrun.errors import OptionError
 from flowrun.plan.nodes import NodeHints, Plan, Sink, TableReference
 from flowrun.plan.relational import NullOrder, Rank, RankFunction, SortKey
@@ -41,6 +42,27 @@ def test_an_updating_result_shows_what_is_in_it_now_the_newest_first() -> None:
     assert text_of(table) == ["name n", "─" * 13, "c NULL", "a 2", "2 rows"]
     assert text_of(table, 1)[2:] == ["c NULL", "2 rows, 1 of them shown"]
     assert table.changes == 6
+
+
+def test_a_row_of_a_key_that_was_there_keeps_its_place() -> None:
+    table = ResultTable("SELECT", SCHEMA, updating=True, key=(0,))
+    table.take(changes((0, "a", 1), (0, "b", 1)))
+    assert text_of(table)[2:] == ["a 1", "b 1", "2 rows"]
+    table.take(changes((1, "a", 1), (2, "a", 2), (0, None, 5), (1, "b", 1), (2, "b", 2)))
+    assert text_of(table)[2:] == ["a 2", "b 2", "NULL 5", "3 rows"]
+    table.take(changes((3, "a", 2)))
+    table.take(changes((3, None, 5)))
+    assert text_of(table)[2:] == ["b 2", "1 row"]
+
+
+def test_times_and_numbers_are_not_cut_in_two() -> None:
+    schema = Schema.of(at=timestamp(3), text=STRING, until=timestamp(3))
+    row = {"at": datetime(2024, 3, 1, 10), "text": "words that are many " * 5, "until": datetime(2024, 3, 1, 11)}
+    table = ResultTable("SELECT", schema, updating=False)
+    table.take(RecordBatch(pa.RecordBatch.from_pylist([row], schema=schema.arrow)))
+    lines = text_of(table)
+    assert lines[2].startswith("2024-03-01 10:00:00.000")
+    assert lines[2].endswith("2024-03-01 11:00:00.000")
 
 
 def test_a_result_of_inserts_counts_all_and_keeps_the_last() -> None:

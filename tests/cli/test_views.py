@@ -119,3 +119,46 @@ def test_every_view_tells_of_checkpoints_and_restarts(capsys: pytest.CaptureFixt
     result = JobResult("j", "orders", JobState.FINISHED, 2000, (), {}, checkpoints=checkpoints(), restarts=1)
     show_summary(result, frozenset())
     assert words in capsys.readouterr().err
+
+
+def narrow(table: object) -> list[str]:
+    """The lines of a table on a terminal of 80 columns."""
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(table)
+    console.file.close()
+    return console.export_text().splitlines()
+
+
+def test_a_narrow_terminal_wraps_names_and_keeps_all_figures() -> None:
+    now = status(2, 1_500_000, pressure=870)
+    source = replace(now.vertices[0], name="Source: orders -> paid.filter -> select.columns -> Sink: something long")
+    lines = narrow(status_table(replace(now, vertices=(source,)), {"s": 750_000.0}))
+    assert lines[2].split() == ["vertex", "tasks", "rows", "in", "rows/s", "rows", "out", "lag", "busy", "pressure"]
+    for figure in ("1.5 M", "750.0 k", "5.2 s", "40 %", "87 %"):
+        assert figure in lines[4]
+    assert max(map(len, lines)) <= 80
+    width = lines[2].index("tasks")
+    assert "".join(line[:width] for line in lines[4:]).replace(" ", "") == source.name.replace(" ", "")
+
+
+def test_data_of_the_past_shows_its_event_time() -> None:
+    now = status(2, 10)
+    source = replace(now.vertices[0], watermark=1_709_287_205_000, watermark_lag_ms=59_688_000_000)
+    lines = narrow(status_table(replace(now, vertices=(source,)), {}))
+    assert "2024-03-01" in lines[4]
+    assert "10:00:05" in lines[5]
+
+
+def test_the_view_says_that_the_job_is_stopping() -> None:
+    assert narrow(status_table(status(2, 10), {}, stopping=True))[0].startswith("orders  stopping… press Ctrl-C again")
+    ended = replace(status(2, 10), state=JobState.CANCELED)
+    assert narrow(status_table(ended, {}, stopping=True))[0].startswith("orders  cancelled  2.0 s")
+
+
+def test_one_row_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    counted = {"per_minute": {"numLateRecordsDropped": 1}}
+    result = JobResult("j", "orders", JobState.CANCELED, 2000, status(2, 1).vertices, counted)
+    show_summary(result, frozenset({"s"}))
+    said = capsys.readouterr().err
+    assert "orders: cancelled in 2.0 s, 1 row read" in said
+    assert "per_minute: 1 late row dropped" in said

@@ -31,7 +31,7 @@ def test_every_kind_of_value_has_a_plain_text() -> None:
         }
     )
     assert render_rows(RecordBatch(columns)).to_pylist() == [
-        "+I[1, Ünïcode ☂, 1.50, 2024-03-01 10:00:00.005, [1, NULL], {k=1}, (true, NULL), x'01ff']",
+        "+I[1, Ünïcode ☂, 1.50, 2024-03-01 10:00:00.005, [1, NULL], {k=1}, {x: true, y: NULL}, x'01ff']",
         "+I[NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL]",
     ]
 
@@ -45,9 +45,9 @@ def test_numbers_are_spelled_as_in_flink() -> None:
         }
     )
     assert render_rows(RecordBatch(columns)).to_pylist() == [
-        "+I[1.0, 0.0000000001, (Infinity, 0.0000000001)]",
-        "+I[NaN, -2.0000000000, (Infinity, 0.0000000001)]",
-        "+I[-Infinity, NULL, (Infinity, 0.0000000001)]",
+        "+I[1.0, 0.0000000001, {x: Infinity, y: 0.0000000001}]",
+        "+I[NaN, -2.0000000000, {x: Infinity, y: 0.0000000001}]",
+        "+I[-Infinity, NULL, {x: Infinity, y: 0.0000000001}]",
     ]
 
 

@@ -191,7 +191,7 @@ def test_clicks_before_orders(tmp_path: Path, parallelism: int) -> None:
     same([r for r in found if dt.datetime.fromisoformat(str(r["clicked_at"])) not in late], in_time)
     per_minute = json_rows(tmp_path / "orders_a_minute")
     assert sum(int(str(r["orders"])) for r in per_minute) == 1800
-    assert result.accumulators["Source: orders"]["records_out"] == 1800, "the orders are read once for both results"
+    assert result.accumulators["Source: orders"]["numRecordsOut"] == 1800, "the orders are read once for both results"
 
 
 def late_times(file: str) -> set[dt.datetime]:

@@ -100,7 +100,7 @@ def test_disorder_can_be_counted_with_one_warning(caplog):
     with caplog.at_level(logging.WARNING):
         push(harness, 1000, 900, 950)
         push(harness, 800)
-    assert harness.metrics.count("rows_out_of_order") == 3
+    assert harness.metrics.count("numRecordsOutOfOrder") == 3
     assert len(caplog.records) == 1
     assert "goes back in row 1" in caplog.text
     assert brief(harness) == [0, Watermark(999), 1, 2, 0]

@@ -29,7 +29,7 @@ def test_a_run_gives_its_result() -> None:
     source = vertex("source", lambda: RepeatSource(rows([1, 2]), 5))
     result = run_embedded(job(source, vertex("sink", Count).read(source)))
     assert result.state is JobState.FINISHED
-    assert result.accumulators["sink"] == {"records_in": 10, "records_out": 0, "seen": 10}
+    assert result.accumulators["sink"] == {"numRecordsIn": 10, "numRecordsOut": 0, "seen": 10}
     assert [v.records_in for v in result.vertices] == [10, 10]
     assert result.duration_ms > 0
     assert result.problems == ()

@@ -161,7 +161,7 @@ def test_a_chain_calls_directly_and_finishes_from_head_to_tail() -> None:
         "open chain.2", "open chain.1", "finish chain.1", "finish chain.2", "close chain.1", "close chain.2"
     ]  # fmt: skip
     assert all(b is batch for b in seen.of(RecordBatch))
-    assert result.accumulators["chain.2"]["records_in"] == 2
+    assert result.accumulators["chain.2"]["numRecordsIn"] == 2
 
 
 def test_without_object_reuse_operators_get_their_own_batch_over_shared_columns() -> None:

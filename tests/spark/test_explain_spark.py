@@ -31,7 +31,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_step_is_native_or_says_why_not(script: Path) -> None:
-    text = flowrun("explain", "p.yaml", "--stage", "spark").stdout
+    text = flowrun("explain", "p.yaml", "--stage", "spark", "--verbose").stdout
     steps = [line.split("  ", 1)[1].strip() for line in text.partition("\n\n")[0].splitlines()]
     assert steps[0] == "native"
     assert "hosted: a Python function" in steps
@@ -40,6 +40,7 @@ def test_each_step_is_native_or_says_why_not(script: Path) -> None:
 
 
 def test_programs_get_the_same_as_json_and_mermaid(script: Path) -> None:
+    assert "Physical Plan" not in flowrun("explain", "p.yaml", "--stage", "spark").stdout, "that is for --verbose"
     shown = json.loads(flowrun("explain", "p.yaml", "--stage", "spark", "--format", "json").stdout)
     assert {n["kind"]: (n["execution"], n["reason"]) for n in shown["nodes"]} == {
         "Scan": ("native", None),
@@ -67,7 +68,7 @@ def test_files_need_not_be_there(script: Path) -> None:
         )
         .replace("from: orders", "from: all")
     )
-    ran = flowrun("explain", "p.yaml", "--stage", "spark")
+    ran = flowrun("explain", "p.yaml", "--stage", "spark", "--verbose")
     assert ran.exit_code == 0, ran.output
     assert "Scan text" in ran.stdout, "of the folder of JSON"
     assert "Scan parquet" in ran.stdout

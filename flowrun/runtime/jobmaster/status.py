@@ -17,6 +17,15 @@ from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
 _LATENCY = "latency_ms."
 
 
+_COUNTERS = {
+    "records_in": "numRecordsIn",
+    "bytes_in": "numBytesIn",
+    "records_out": "numRecordsOut",
+    "bytes_out": "numBytesOut",
+}
+"""Field of `VertexStatus` → the metric that it adds up; metrics have the names of Apache Flink's."""
+
+
 class StatusReader:
     """Reads the status of one job; from any thread, while it runs."""
 
@@ -47,15 +56,12 @@ class StatusReader:
         subtasks = [str(i) for i in range(vertex.parallelism)]
         tasks = [self._metrics.group(vertex.vertex_id, s) for s in subtasks]
         states = Counter(e.state for e in self._executions if e.vertex.vertex_id == vertex.vertex_id)
-        totals = {
-            n: sum(t.counters().get(n, 0) for t in tasks)
-            for n in ("records_in", "bytes_in", "records_out", "bytes_out")
-        }
+        totals = {field: sum(t.counters().get(counter, 0) for t in tasks) for field, counter in _COUNTERS.items()}
         head, tail = vertex.operators[0].operator_id, vertex.operators[-1].operator_id
         if not vertex.inputs:
-            totals["records_in"] = self._operator_counters(vertex, head).get("records_out", 0)
+            totals["records_in"] = self._operator_counters(vertex, head).get("numRecordsOut", 0)
         if not vertex.results:
-            totals["records_out"] = self._operator_counters(vertex, tail).get("records_in", 0)
+            totals["records_out"] = self._operator_counters(vertex, tail).get("numRecordsIn", 0)
         watermarks = [self._watermark(vertex, s, t) for s, t in zip(subtasks, tasks, strict=True)]
         running = [w for w in watermarks if w < MAX_TIMESTAMP]
         watermark = min(running, default=MAX_TIMESTAMP)
@@ -80,10 +86,10 @@ class StatusReader:
     def _watermark(self, vertex: JobVertex, subtask: str, task: ScopedMetrics) -> int:
         """Event time of one subtask: of its input, or for a source what its chain sends on (it may assign watermarks itself)."""
         if vertex.inputs:
-            read = task.gauges().get("current_input_watermark")
+            read = task.gauges().get("currentInputWatermark")
             return MIN_TIMESTAMP if read is None else int(read)
         sent = [
-            self._metrics.group(vertex.vertex_id, subtask, o.operator_id).gauges().get("current_output_watermark")
+            self._metrics.group(vertex.vertex_id, subtask, o.operator_id).gauges().get("currentOutputWatermark")
             for o in vertex.operators
         ]
         return max((int(w) for w in sent if w is not None), default=MIN_TIMESTAMP)

@@ -75,7 +75,7 @@ class _Link:
     @property
     def rows_sent(self) -> int:
         """Rows emitted so far, side outputs included."""
-        return sum(count for name, count in self.metrics.counters().items() if name.startswith("records_out"))
+        return sum(count for name, count in self.metrics.counters().items() if name.startswith("numRecordsOut"))
 
 
 class OperatorChain:
@@ -150,7 +150,7 @@ class OperatorChain:
     def process_batch(self, batch: RecordBatch, input_index: int) -> None:
         """Rows for the head."""
         head = self._links[0]
-        head.metrics.counter("records_in").inc(batch.num_rows)
+        head.metrics.counter("numRecordsIn").inc(batch.num_rows)
         try:
             head.operator.process_batch(batch, input_index)
         except BaseException as error:

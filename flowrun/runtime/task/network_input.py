@@ -127,9 +127,9 @@ class NetworkInput:
         """Channels whose elements are recorded."""
         self._recording_id = -1
         self._turn = 0
-        self._records_in = metrics.counter("records_in")
-        self._bytes_in = metrics.counter("bytes_in")
-        metrics.gauge("current_input_watermark", self._input_watermark)
+        self._records_in = metrics.counter("numRecordsIn")
+        self._bytes_in = metrics.counter("numBytesIn")
+        metrics.gauge("currentInputWatermark", self._input_watermark)
 
     def process_next(self) -> InputStatus:
         """The next element of the next input that has one."""

@@ -45,7 +45,7 @@ class ChainTarget:
         self._operator = operator
         self._output = output
         self._position = position
-        self._records_in = metrics.counter("records_in")
+        self._records_in = metrics.counter("numRecordsIn")
         self._note_failure = note_failure
 
     def emit(self, batch: RecordBatch) -> None:
@@ -136,12 +136,12 @@ class OperatorOutput:
         self._all = (*self._main, *(t for targets in self._side.values() for t in targets))
         self._metrics = metrics
         self._clock = clock
-        self._records_out = metrics.counter("records_out")
+        self._records_out = metrics.counter("numRecordsOut")
         self.current_watermark = MIN_TIMESTAMP
         """The last watermark emitted, ms."""
         self.idle = False
         """Whether the last status emitted was idle."""
-        metrics.gauge("current_output_watermark", lambda: self.current_watermark)
+        metrics.gauge("currentOutputWatermark", lambda: self.current_watermark)
 
     def emit(self, batch: RecordBatch) -> None:
         """Send rows to every main target; a reference each."""
@@ -155,7 +155,7 @@ class OperatorOutput:
         """Send rows to the targets of a side output; they are dropped if there is none."""
         rows = batch.num_rows
         if rows:
-            self._metrics.counter(f"records_out.{tag.name}").inc(rows)
+            self._metrics.counter(f"numRecordsOut.{tag.name}").inc(rows)
             for target in self._side.get(tag.name, ()):
                 target.emit(batch)
 

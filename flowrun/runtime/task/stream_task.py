@@ -93,7 +93,7 @@ class StreamTask:
         self._metrics = metrics.group(self.vertex.id.vertex_id, str(self.vertex.subtask))
         self.time = metrics.account_time(clock, self.vertex.id.vertex_id, str(self.vertex.subtask))
         self._time_service = MailboxTimeService(timers, self._mailbox)
-        records_out, bytes_out = self._metrics.counter("records_out"), self._metrics.counter("bytes_out")
+        records_out, bytes_out = self._metrics.counter("numRecordsOut"), self._metrics.counter("numBytesOut")
         writers = []
         for partition, planned, groups in zip(
             partitions, self.vertex.partitions, deployment.consumer_max_parallelism, strict=True

@@ -42,7 +42,7 @@ def test_an_unaligned_barrier_passes_a_slow_task_where_an_aligned_one_waits(
     clock, tickets, progress = ManualClock(1_000), threading.Semaphore(0), list[int]()
     with TaskBench(slow_sink(tickets, 20, progress), clock=clock) as bench:
         until(lambda: len(progress) == 20)
-        until(lambda: bench.metrics.group("sink-0", "0", "sink-0").counter("records_in").count == 1)
+        until(lambda: bench.metrics.group("sink-0", "0", "sink-0").counter("numRecordsIn").count == 1)
         bench.trigger(CheckpointBarrier(1, 1_000, options))
         if options.alignment_timeout_ms is not None:
             assert bench.answers(1) == []

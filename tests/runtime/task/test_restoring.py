@@ -52,7 +52,7 @@ def remembering(outcome: Outcome, may_end: Signal, schema: pa.Schema | None = No
 def test_state_whose_columns_changed_is_migrated_or_refused() -> None:
     storage, progress = MemoryStorage(), Outcome()
     with TaskBench(remembering(progress, Signal()), storage=storage) as bench:
-        until(lambda: bench.metrics.group("sink-0", "0").counter("records_in").count == 3)
+        until(lambda: bench.metrics.group("sink-0", "0").counter("numRecordsIn").count == 3)
         metadata = bench.take(1)
     old = next(t.schema for t in storage.files.values() if KEY_GROUP_COLUMN in t.column_names)
     may_end, outcome = Signal(), Outcome()
@@ -73,7 +73,7 @@ def test_state_whose_columns_changed_is_migrated_or_refused() -> None:
 def test_state_without_a_place_to_read_it_from_is_a_clear_error() -> None:
     storage = MemoryStorage()
     with TaskBench(remembering(Outcome(), Signal()), storage=storage) as bench:
-        until(lambda: bench.metrics.group("sink-0", "0").counter("records_in").count == 3)
+        until(lambda: bench.metrics.group("sink-0", "0").counter("numRecordsIn").count == 3)
         metadata = bench.take(1)
     graph = remembering(Outcome(), Signal())
     with resume(graph, metadata, storage, start=False) as bench:

@@ -66,11 +66,11 @@ def test_nothing_is_processed_behind_the_barrier_and_nobody_finishes() -> None:
     with TaskBench(graph(calls)) as bench:
         until(lambda: len(calls_of(calls, "sink")) > 3)
         bench.take(1, STOP)
-        counted = bench.metrics.group("source-0", "0", "source-0").counter("records_out").count
+        counted = bench.metrics.group("source-0", "0", "source-0").counter("numRecordsOut").count
         bench.complete(0)
         until(lambda: "complete 0" in calls_of(calls, "sink"))
         assert after(calls, "sink", "snapshot 1") == ["complete 0"], "letters run"
-        assert bench.metrics.group("source-0", "0", "source-0").counter("records_out").count == counted
+        assert bench.metrics.group("source-0", "0", "source-0").counter("numRecordsOut").count == counted
         assert bench.states("source")[-1] is ExecutionState.RUNNING
         bench.complete(1)
         bench.join()
