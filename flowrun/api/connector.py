@@ -42,6 +42,19 @@ class PushedFilter:
     value: PushedValue = None
 
 
+@record
+class Distribution:
+    """DISTRIBUTED BY: rows are dealt into buckets by the hash of some columns.
+
+    Attributes:
+        columns: empty: the connector chooses.
+        buckets: None: the connector chooses.
+    """
+
+    columns: tuple[str, ...] = ()
+    buckets: int | None = None
+
+
 @record(slots=False)
 class TableDefinition:
     """A table as the user declared it: what a connector needs to build a source or sink.
@@ -58,6 +71,7 @@ class TableDefinition:
         declared: for a source: all physical columns, pruned ones too; None: `schema` is all.
         metadata: for a source: columns of `schema` and `declared` that the connector or format fills, not the stored rows.
         updating: for a sink: whether the rows that it gets hold updates or deletes.
+        distribution: DISTRIBUTED BY; None: nothing was said.
     """
 
     name: str
@@ -71,6 +85,7 @@ class TableDefinition:
     declared: Schema | None = None
     updating: bool = False
     metadata: tuple[str, ...] = ()
+    distribution: Distribution | None = None
 
 
 @record
@@ -93,6 +108,8 @@ class Connector:
     notes: str = ""
     partitions: bool = False
     """Whether its sinks can keep rows apart by partition columns."""
+    buckets: bool = False
+    """Whether its sinks can deal rows into buckets."""
     reads_fields: bool = False
     """Whether its sources can read a ROW column with some of its fields only: their schema then has fewer than the declared one."""
     source_delivery: Delivery | None = None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from enum import Enum
 
-from flowrun.api.connector import PushedFilter
+from flowrun.api.connector import Distribution, PushedFilter
 from flowrun.core.constraints import SinkConstraints
 from flowrun.core.record import record
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
@@ -116,6 +116,7 @@ class TableReference:
     """Keys of `options` that are never shown."""
     metadata: tuple[str, ...] = ()
     """Columns of its scans that hold metadata: connector or format fill them, they are not part of the stored rows."""
+    distribution: Distribution | None = None
 
 
 # eq=False: nodes compare by identity, because sharing a node (scan once) differs from repeating it.

@@ -172,6 +172,10 @@ def _definition(connector: Connector, table: TableReference, schema: Schema, rol
     options, problems = parse_table_options(connector, table.format, role, _of_role(connector, table, role))
     if problems:
         raise problems[0]
+    if table.distribution is not None and role is TableRole.SINK and not connector.buckets:
+        raise OptionError(
+            "connector", f"connector '{connector.name}' has no buckets", hint="leave DISTRIBUTED BY … BUCKETS out"
+        )
     return TableDefinition(
         name=table.name,
         schema=schema,
@@ -180,6 +184,7 @@ def _definition(connector: Connector, table: TableReference, schema: Schema, rol
         partition_keys=table.partition_keys,
         primary_key=table.primary_key,
         metadata=table.metadata,
+        distribution=table.distribution if role is TableRole.SINK else None,
     )
 
 

@@ -113,6 +113,7 @@ CONNECTOR = Connector(
     sink_delivery=Delivery.EXACTLY_ONCE,
     formats=tuple(sorted(BUILT_IN)),
     partitions=True,
+    buckets=True,
     reads_fields=True,
     notes=(
         "Compressed files (.gz .bz2 .zst .lz4) are read as they are. PARTITIONED BY columns are folders `column=value`. "

@@ -9,6 +9,7 @@ from flowrun.api.connector import TableDefinition
 from flowrun.api.format import Format, RecordFormat
 from flowrun.api.sink import Committer, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
+from flowrun.connectors.filesystem.buckets import Buckets, buckets_of, key_buckets
 from flowrun.connectors.filesystem.earlier_output import MODE, EarlierOutput, SinkMode
 from flowrun.connectors.filesystem.locations import Location, location_of
 from flowrun.connectors.filesystem.partition_commit import PartitionCommit, partition_commit
@@ -35,6 +36,7 @@ class FileSink:
         primary_key: columns of which each file set holds one row a value; empty: rows are written as they come.
         key_groups: into how many files (a partition) such rows are dealt.
         partition_commit: what marks complete partitions; None: nothing does.
+        buckets: into which rows are dealt that are written as they come; None: into none.
     """
 
     location: Location
@@ -46,6 +48,7 @@ class FileSink:
     primary_key: tuple[str, ...] = ()
     key_groups: int = 1
     partition_commit: PartitionCommit | None = None
+    buckets: Buckets | None = None
 
     @property
     def format(self) -> Format:
@@ -168,8 +171,9 @@ def create_sink(table: TableDefinition) -> FileSink:
         stored=stored,
         options=table.options,
         primary_key=table.primary_key if compacted else (),
-        key_groups=table.options.integer("sink.upsert.buckets") if compacted else 1,
+        key_groups=key_buckets(table) if compacted else 1,
         partition_commit=commit,
+        buckets=buckets_of(table, by_key=compacted and bool(table.primary_key)),
     )
 
 

@@ -97,7 +97,7 @@ class _WholeFile:
 class _Part:
     """An open part file."""
 
-    bucket: str
+    folder: str
     temporary: str
     final: str
     stream: Any
@@ -161,39 +161,47 @@ class FileSinkWriter:
         if not columns.num_rows:
             return
         check_not_null(columns, self._sink.schema)
+        if self._sink.buckets is None:
+            self._write_partitions(columns, kinds, "")
+            return
+        for bucket, rows in self._sink.buckets.split(columns):
+            self._write_partitions(columns.take(rows), None if kinds is None else kinds.take(rows), bucket)
+
+    def _write_partitions(self, columns: pa.RecordBatch, kinds: pa.Int8Array | None, bucket: str) -> None:
         if not self._sink.partitions.fields:
-            self._write_to("", columns, kinds)
+            self._write_to("", bucket, columns, kinds)
             return
         if kinds is not None:
             columns = columns.append_column(_KINDS, kinds)
-        for bucket, rows in split_by_partition(columns, self._sink.partitions, self._sink.default_partition):
+        for folder, rows in split_by_partition(columns, self._sink.partitions, self._sink.default_partition):
             if kinds is None:
-                self._write_to(bucket, rows, None)
+                self._write_to(folder, bucket, rows, None)
             else:
                 last = rows.num_columns - 1
-                self._write_to(bucket, rows.select(list(range(last))), rows.column(last))
+                self._write_to(folder, bucket, rows.select(list(range(last))), rows.column(last))
 
-    def _write_to(self, bucket: str, rows: pa.RecordBatch, kinds: pa.Int8Array | None) -> None:
-        part = self._parts.pop(bucket, None) or self._open_part(bucket)
-        self._parts[bucket] = part  # the part written last comes last
+    def _write_to(self, partition: str, bucket: str, rows: pa.RecordBatch, kinds: pa.Int8Array | None) -> None:
+        folder = f"{partition}/{bucket}" if partition and bucket else partition or bucket
+        part = self._parts.pop(folder, None) or self._open_part(folder)
+        self._parts[folder] = part  # the part written last comes last
         try:
             part.content.write(rows, kinds)
         except OSError as error:
             raise self._folder.failure(part.temporary, error) from error
         part.written_ms = self._context.processing_time.now_ms()
         if self._partitions is not None:
-            self._partitions.written(bucket, part.written_ms)
+            self._partitions.written(partition, part.written_ms)
         if part.content.written_bytes >= self._sink.roll_bytes:
             self._close_part(part)
 
-    def _open_part(self, bucket: str) -> _Part:
+    def _open_part(self, folder: str) -> _Part:
         if len(self._parts) >= MAX_OPEN_PARTS:
             self._close_part(next(iter(self._parts.values())))
         context, used = self._context, self._sink.format
         name = f"part-{context.attempt}-{context.subtask}-{self._count}"
         self._count += 1
-        temporary = self._folder.path(bucket, f".{name}{temporary_ending(context.owner)}")
-        final = self._folder.path(bucket, f"{name}.{used.extension}")
+        temporary = self._folder.path(folder, f".{name}{temporary_ending(context.owner)}")
+        final = self._folder.path(folder, f"{name}.{used.extension}")
         stream = self._folder.create(temporary)
         now = context.processing_time.now_ms()
         content: _Content
@@ -203,7 +211,7 @@ class FileSinkWriter:
             if self._encoder is None:
                 self._encoder = used.create_encoder(self._sink.stored, self._sink.options)
             content = _Records(self._folder, stream, temporary, self._encoder)
-        return _Part(bucket, temporary, final, stream, content, now, now)
+        return _Part(folder, temporary, final, stream, content, now, now)
 
     def _close_part(self, part: _Part) -> None:
         try:
@@ -211,7 +219,7 @@ class FileSinkWriter:
         except OSError as error:
             raise self._folder.failure(part.temporary, error) from error
         self._folder.finish(part.stream, part.temporary)
-        del self._parts[part.bucket]
+        del self._parts[part.folder]
         self._closed.append(Committable(part.final, {"from": part.temporary, "to": part.final}))
 
     def write_watermark(self, timestamp_ms: int) -> None:

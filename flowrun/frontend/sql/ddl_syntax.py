@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.statement_tokens import Cursor, tokenize
+from flowrun.frontend.sql.statement_tokens import Cursor, TokenKind, tokenize
 from flowrun.frontend.sql.statements import (
     ColumnKind,
     ColumnSyntax,
     CreateTable,
+    DistributionSyntax,
     LikeChoice,
     LikeFeature,
     LikeSyntax,
@@ -19,6 +20,7 @@ from flowrun.frontend.sql.statements import (
 )
 from flowrun.frontend.sql.syntax import Name
 
+_MOST_BUCKETS = 1024
 _AFTER_TYPE = ("NOT", "NULL", "PRIMARY", "UNIQUE", "COMMENT", "METADATA", "CONSTRAINT", "DEFAULT", "GENERATED")
 
 
@@ -42,8 +44,7 @@ def create_table(cursor: Cursor) -> CreateTable:
             if not cursor.accept_mark(",") and not cursor.token.is_mark(")"):
                 cursor.fail(f"expected ',' or ')', got {cursor.token.shown}")
     comment = cursor.take_text("a comment").text if cursor.accept("COMMENT") else None
-    if cursor.at_words("DISTRIBUTED"):
-        cursor.fail("DISTRIBUTED BY is not supported", hint="leave it out: sinks spread rows by parallelism")
+    distribution = _distribution(cursor) if cursor.accept("DISTRIBUTED") else None
     partitions = _names(cursor) if cursor.accept("PARTITIONED", "BY") else ()
     options = option_list(cursor) if cursor.accept("WITH") else ()
     like = _like(cursor) if cursor.accept("LIKE") else None
@@ -52,8 +53,27 @@ def create_table(cursor: Cursor) -> CreateTable:
         query = cursor.take_rest("a query")
     cursor.expect_end()
     return CreateTable(
-        name, tuple(body.columns), body.watermark, body.primary_key, partitions, options, like, query, if_not_exists, comment
+        name, tuple(body.columns), body.watermark, body.primary_key, distribution, partitions, options, like, query, if_not_exists, comment
     )  # fmt: skip
+
+
+def _distribution(cursor: Cursor) -> DistributionSyntax:
+    """BY [HASH] (columns) [INTO n BUCKETS], or INTO n BUCKETS."""
+    columns: tuple[Name, ...] = ()
+    if cursor.accept("BY"):
+        if cursor.at_words("RANGE"):
+            cursor.fail("DISTRIBUTED BY RANGE is not supported", hint="rows are dealt by hash: DISTRIBUTED BY (…)")
+        cursor.accept("HASH")
+        columns = _names(cursor)
+    elif not cursor.at_words("INTO"):
+        cursor.fail(f"expected BY (…) or INTO n BUCKETS, got {cursor.token.shown}")
+    if not cursor.accept("INTO"):
+        return DistributionSyntax(columns, None)
+    number = cursor.advance()
+    if number.kind is not TokenKind.NUMBER or not number.text.isdecimal() or not 1 <= int(number.text) <= _MOST_BUCKETS:
+        cursor.fail(f"expected a number of buckets from 1 to {_MOST_BUCKETS}, got {number.shown}", number)
+    cursor.expect("BUCKETS")
+    return DistributionSyntax(columns, int(number.text))
 
 
 def option_list(cursor: Cursor) -> tuple[OptionSyntax, ...]:

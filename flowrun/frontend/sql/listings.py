@@ -114,6 +114,10 @@ def created_table(made: DeclaredTable) -> str:
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({', '.join(f'`{k}`' for k in table.primary_key)}) NOT ENFORCED")
     text = f"CREATE TABLE `{table.name}` (\n" + ",\n".join(lines) + "\n)" + _comment(syntax.comment, "\n")
+    if syntax.distribution is not None:
+        names = ", ".join(f"`{c.text}`" for c in syntax.distribution.columns)
+        number = syntax.distribution.buckets
+        text += "\nDISTRIBUTED" + (f" BY ({names})" if names else "") + (f" INTO {number} BUCKETS" if number else "")
     if made.columns.partitions:
         text += f"\nPARTITIONED BY ({', '.join(f'`{k}`' for k in made.columns.partitions)})"
     secret = table.reference.secret_options

@@ -36,7 +36,7 @@ connectors, formats and their options.
 
 STATEMENTS = (
     (
-        "CREATE [TEMPORARY] TABLE [IF NOT EXISTS] t (columns) [COMMENT …] [PARTITIONED BY (…)] WITH (…) [LIKE …]",
+        "CREATE [TEMPORARY] TABLE [IF NOT EXISTS] t (columns) [COMMENT …] [DISTRIBUTED …] [PARTITIONED BY (…)] WITH (…) [LIKE …]",
         "Declares a table.",
     ),
     ("CREATE TABLE t WITH (…) AS SELECT …", "Declares a table with the columns of a query, and writes its rows there."),
@@ -50,7 +50,7 @@ STATEMENTS = (
         "Forgets a name for what follows; what used it before stays.",
     ),
     (
-        "INSERT INTO t [PARTITION (c = value)] [(columns)] {SELECT …, VALUES …} [ON CONFLICT DO {NOTHING, DEDUPLICATE}]",
+        "INSERT {INTO, OVERWRITE} t [PARTITION (c = value)] [(columns)] {SELECT …, VALUES …} [ON CONFLICT DO {NOTHING, DEDUPLICATE}]",
         "Writes the rows of a query.",
     ),
     ("EXECUTE STATEMENT SET BEGIN INSERT …; INSERT …; END", "The same as the INSERTs alone: a script is one job."),

@@ -349,6 +349,8 @@ class _Script:
             raise problem(f"table '{target}' does not exist", span, hint)
         if statement.hints:
             made = self._tables.with_hints(made, statement.hints, span)
+        if statement.overwrite:
+            made = self._tables.overwriting(made, span)
         writable = self._tables.check(made, TableRole.SINK)
         name = self._unique(target)
         sink = self._insert(statement, made, self._bind(statement.query, name), name)

@@ -229,11 +229,9 @@ def _drop(cursor: Cursor) -> Statement:
 
 
 def _insert(cursor: Cursor) -> Insert:
-    if cursor.at_words("OVERWRITE"):
-        cursor.fail(
-            "INSERT OVERWRITE is not supported: it needs a batch job", hint="use INSERT INTO, into an empty folder"
-        )
-    cursor.expect("INTO")
+    overwrite = cursor.accept("OVERWRITE")
+    if not overwrite:
+        cursor.expect("INTO")
     cursor.accept("TABLE")
     table = cursor.take_path("a table's name")
     hints: list[str] = []
@@ -261,7 +259,7 @@ def _insert(cursor: Cursor) -> Insert:
             f"expected SELECT or VALUES, got {cursor.token.shown}", hint=f"did you mean {close[0]}?" if close else None
         )
     query = cursor.take_rest("SELECT or VALUES", "ON", "CONFLICT", "DO")
-    return Insert(table, query, columns, tuple(partition), tuple(hints), _conflict(cursor))  # type: ignore[arg-type]
+    return Insert(table, query, columns, tuple(partition), tuple(hints), _conflict(cursor), overwrite)  # type: ignore[arg-type]
 
 
 def _conflict(cursor: Cursor) -> ConflictSyntax | None:

@@ -73,6 +73,14 @@ class PrimaryKeySyntax:
     span: Span
 
 
+@record
+class DistributionSyntax:
+    """DISTRIBUTED BY (columns) INTO buckets BUCKETS."""
+
+    columns: tuple[Name, ...]
+    buckets: int | None
+
+
 class LikeFeature(Enum):
     """Parts of a table that LIKE takes over."""
 
@@ -116,6 +124,7 @@ class CreateTable:
     columns: tuple[ColumnSyntax, ...] = ()
     watermark: WatermarkSyntax | None = None
     primary_key: PrimaryKeySyntax | None = None
+    distribution: DistributionSyntax | None = None
     partitions: tuple[Name, ...] = ()
     options: tuple[OptionSyntax, ...] = ()
     like: LikeSyntax | None = None
@@ -164,7 +173,7 @@ class ConflictSyntax:
 
 @record
 class Insert:
-    """INSERT INTO table PARTITION (partition) (columns) query ON CONFLICT conflict."""
+    """INSERT INTO table PARTITION (partition) (columns) query ON CONFLICT conflict; or INSERT OVERWRITE."""
 
     table: tuple[Name, ...]
     query: Slice
@@ -172,6 +181,7 @@ class Insert:
     partition: tuple[tuple[Name, Slice], ...] = ()
     hints: tuple[str, ...] = ()
     conflict: ConflictSyntax | None = None
+    overwrite: bool = False
 
 
 @record

@@ -63,6 +63,8 @@ class ColumnReader:
         self._check_names(table.columns)
         key = self._known_columns(table, table.primary_key.columns if table.primary_key else (), "the primary key")
         partitions = self._known_columns(table, table.partitions, "PARTITIONED BY")
+        if table.distribution is not None:
+            self._known_columns(table, table.distribution.columns, "DISTRIBUTED BY")
         stored = self._stored(table, key)
         if len(self._problems) > before:
             return None

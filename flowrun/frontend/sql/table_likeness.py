@@ -31,6 +31,8 @@ def merged_with(table: CreateTable, base: CreateTable, problems: list[Expression
     )
     if _takes(like, LikeFeature.PARTITIONS, bool(table.partitions and base.partitions), table, problems):
         merged = replace(merged, partitions=table.partitions or base.partitions)
+    if _takes(like, LikeFeature.DISTRIBUTION, bool(table.distribution and base.distribution), table, problems):
+        merged = replace(merged, distribution=table.distribution or base.distribution)
     if _takes(like, LikeFeature.CONSTRAINTS, bool(table.primary_key and base.primary_key), table, problems):
         merged = replace(merged, primary_key=table.primary_key or base.primary_key)
     if _takes(like, LikeFeature.WATERMARKS, bool(table.watermark and base.watermark), table, problems):
@@ -43,7 +45,11 @@ def _takes(
 ) -> bool:
     choice = like.choice(feature)
     if choice is LikeChoice.INCLUDING and both:
-        remedy = "EXCLUDING" if feature in (LikeFeature.PARTITIONS, LikeFeature.CONSTRAINTS) else "OVERWRITING"
+        remedy = (
+            "EXCLUDING"
+            if feature in (LikeFeature.PARTITIONS, LikeFeature.CONSTRAINTS, LikeFeature.DISTRIBUTION)
+            else "OVERWRITING"
+        )
         message = f"both tables have {feature.value}"
         problems.append(
             problem(message, table.name[-1].span, f"LIKE … ({remedy} {feature.value}) keeps those of the new table")

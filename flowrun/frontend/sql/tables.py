@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from flowrun.api.connector import Distribution
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
@@ -23,6 +24,8 @@ from flowrun.frontend.sql.table_likeness import merged_with
 from flowrun.frontend.sql.table_options import TableOptions, read_options
 from flowrun.plan.nodes import NodeHints, Scan, TableReference
 from flowrun.plan.tables import TableRole, create_sink, create_source, declared_options, secret_options, table_problems
+
+_MODE = "sink.mode"
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +115,7 @@ class ScriptTables:
             name,
             columns.schema,
             columns.physical,
-            self._reference(name, options, columns),
+            self._reference(name, options, columns, syntax),
             columns.primary_key,
             location,
         )
@@ -152,6 +155,26 @@ class ScriptTables:
         given = self._hinted(hints, span)
         return self._with_options(made, given) if given else made
 
+    def overwriting(self, made: DeclaredTable, span: Span) -> DeclaredTable:
+        """The table as INSERT OVERWRITE writes it: files that are there are replaced once the run shows its own.
+
+        Raises:
+            ExpressionError: its connector cannot do that, or it is partitioned: partitions without new rows would go, too.
+        """
+        name, connector = made.table.name, made.options.connector
+        if connector in connector_names():
+            known = {o.name for o in connector_named(connector).sink_options}
+            if _MODE not in known:
+                hint = "INSERT INTO adds to what is there"
+                raise problem(f"INSERT OVERWRITE: connector '{connector}' of '{name}' cannot replace rows", span, hint)
+        if made.columns.partitions:
+            raise problem(
+                f"INSERT OVERWRITE of '{name}' is not possible, which is partitioned: partitions without new rows would have to stay",
+                span,
+                f"to replace all partitions set the table's option '{_MODE}' to 'overwrite' and use INSERT INTO",
+            )
+        return self._with_options(made, (OptionSyntax(_MODE, span, "overwrite", span),))
+
     # -- reading -------------------------------------------------------------------------------------------------------------
 
     def scan(self, table: CatalogTable, span: Span) -> Scan:
@@ -185,7 +208,7 @@ class ScriptTables:
         options = read_options((*kept, *given), self._script, problems)
         if problems:
             raise StatementErrors(problems)
-        table = replace_reference(made.table, self._reference(made.table.name, options, made.columns))
+        table = replace_reference(made.table, self._reference(made.table.name, options, made.columns, made.syntax))
         return DeclaredTable(table, made.syntax, made.columns, options, made.name_span, made.place, {})
 
     def _scan(self, made: DeclaredTable, place: str) -> Scan:
@@ -249,7 +272,9 @@ class ScriptTables:
             return [error]
         return []
 
-    def _reference(self, name: str, options: TableOptions, columns: TableColumns) -> TableReference:
+    def _reference(
+        self, name: str, options: TableOptions, columns: TableColumns, syntax: CreateTable
+    ) -> TableReference:
         secrets = set(options.secrets)
         if options.connector in connector_names():
             connector = connector_named(options.connector)
@@ -265,6 +290,7 @@ class ScriptTables:
             primary_key=columns.primary_key,
             secret_options=frozenset(secrets),
             metadata=columns.scanned.names[len(columns.physical) :],
+            distribution=_distribution(syntax),
         )
 
     def _overridden(self, name: str, span: Span, options: tuple[OptionSyntax, ...]) -> tuple[OptionSyntax, ...]:
@@ -279,6 +305,11 @@ class ScriptTables:
         if connector in connector_names() and connector_named(connector).default_schema is not None:
             return []
         return [problem(f"table '{name}' has no columns", span, "CREATE TABLE name (column TYPE, …) WITH (…)")]
+
+
+def _distribution(syntax: CreateTable) -> Distribution | None:
+    given = syntax.distribution
+    return None if given is None else Distribution(tuple(n.text for n in given.columns), given.buckets)
 
 
 def replace_reference(table: CatalogTable, reference: TableReference) -> CatalogTable:

@@ -45,6 +45,8 @@ def write_natively(sink: FileSink, frame: SparkFrame, folder: OutputFolder, name
     """
     if not sink.location.is_local:
         raise NotSpelledError("a folder that is not local")
+    if sink.buckets is not None:
+        raise NotSpelledError("buckets")
     write = _WRITERS.get(sink.format_name)
     if write is None:
         raise NotSpelledError(sink.format_name)

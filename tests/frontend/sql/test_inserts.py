@@ -61,6 +61,7 @@ def test_static_partitions() -> None:
         ("INSERT INTO o SELECT b, t, ts FROM s ON CONFLICT DO NOTHING", "ON CONFLICT needs a PRIMARY KEY, which 'o' does not", "declare"),
         ("INSERT INTO o SELECT b, t, ts FROM s ON CONFLICT DO ERROR", "ON CONFLICT DO ERROR is not supported", "DO NOTHING keeps"),
         ("INSERT INTO o SELECT b, t, ts FROM s ON CONFLICT DO UPDATE", "expected NOTHING or DEDUPLICATE, got 'UPDATE'", ""),
+        ("INSERT OVERWRITE o SELECT b, t, ts FROM s", "INSERT OVERWRITE: connector 'print' of 'o' cannot replace rows", "INSERT INTO adds"),
         ("INSERT INTO v SELECT 1", "'v' is a view, which cannot be written", "a table"),
         ("INSERT INTO s SELECT * FROM s", "connector 'datagen' is no sink", "source"),
     ],

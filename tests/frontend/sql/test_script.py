@@ -77,7 +77,6 @@ def test_every_problem_is_reported_once_at_its_place() -> None:
     [
         ("CREATE CATALOG c", "CREATE CATALOG is not supported", "default_catalog.default_database"),
         ("USE other", "there is no database 'other'", "leave the statement out"),
-        ("INSERT OVERWRITE t SELECT 1", "INSERT OVERWRITE is not supported", "INSERT INTO"),
         ("CREATE TABEL t (a INT)", "expected TABLE, VIEW or FUNCTION, got 'TABEL'", "did you mean 'TABLE'"),
         ("INSERT INTO t SELCT 1", "expected SELECT or VALUES, got 'SELCT'", "did you mean SELECT?"),
         ("SHOW TABELS", "expected what to show", "did you mean 'TABLES'"),
