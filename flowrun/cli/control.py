@@ -12,6 +12,7 @@ import click
 
 from flowrun.cli.checkpoint_text import resume_command
 from flowrun.cli.console import say
+from flowrun.cli.figures import spelled_state
 from flowrun.cli.running_jobs import choose, wait_for_answer
 from flowrun.core.clock import SystemClock
 from flowrun.core.units import parse_duration_ms
@@ -95,9 +96,11 @@ def _carry_out(
     if kind == "savepoint":
         say(f"resume with:\n  {resume_command(str(path))}")
         return
-    state = answer["job_state"]
+    state = str(answer["job_state"])
     if kind == "stop" and state != "finished":
-        raise StateError(f"'{entry.name}' did not stop as asked: it is {state}", hint="its own terminal says why")
-    say(f"'{entry.name}' is {'stopped' if kind == 'stop' else state}")
+        raise StateError(
+            f"'{entry.name}' did not stop as asked: it is {spelled_state(state)}", hint="its own terminal says why"
+        )
+    say(f"'{entry.name}' is {'stopped' if kind == 'stop' else spelled_state(state)}")
     if path is not None:
         say(f"resume with:\n  {resume_command(str(path))}")

@@ -50,5 +50,13 @@ def state_text(state: Enum) -> str:
     >>> state_text(JobState.CANCELED), state_text(JobState.RUNNING)
     ('cancelled', 'running')
     """
-    text = str(state.value).lower()
-    return text.replace("canceled", "cancelled").replace("canceling", "cancelling")
+    return spelled_state(str(state.value))
+
+
+def spelled_state(state: str) -> str:
+    """The same of a state's name, as programs are told it.
+
+    >>> spelled_state("canceled")
+    'cancelled'
+    """
+    return state.lower().replace("canceled", "cancelled").replace("canceling", "cancelling")

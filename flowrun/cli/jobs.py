@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flowrun.cli.figures import count_text, duration_text
+from flowrun.cli.figures import count_text, counted_text, duration_text, spelled_state
 from flowrun.cli.running_jobs import SHORT_ID, look
 from flowrun.core.clock import SystemClock
 
@@ -53,7 +53,8 @@ def jobs_table(found: Sequence[Mapping[str, Any]], now_ms: int) -> str:
         (
             str(job["job_id"])[:SHORT_ID],
             str(job["name"]),
-            str(job["state"]) + (f" ({job['restarts']} restarts)" if job["restarts"] else ""),
+            spelled_state(str(job["state"]))
+            + (f" ({counted_text(job['restarts'], 'restart')})" if job["restarts"] else ""),
             duration_text(max(now_ms - job["started_ms"], 0)),
             _count(job["rows_read"]),
             _count(job["rows_per_s"]),

@@ -116,7 +116,7 @@ def test_stop_ends_with_a_checkpoint_or_a_savepoint(flowrun: Command, jobs: dict
 
 def test_cancel_ends_a_job(flowrun: Command, jobs: dict[str, FakeJob]) -> None:
     outcome = flowrun("cancel", "aabb")
-    assert (outcome.code, outcome.out, outcome.err) == (0, "", "'payments' is canceled\n")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "'payments' is cancelled\n")
     assert jobs["payments"].asked == [("cancel",)]
 
 
