@@ -25,7 +25,7 @@ SOURCE_OPTIONS = (
     Option(
         "path",
         OptionType.STRING,
-        "File, folder (read with its subfolders; names that begin with . or _ are ignored), glob (* ? [a-z] **) or URI.",
+        "File, folder (read with its subfolders; names that begin with . or _ are ignored, folders _column=value are not), glob, URI.",
         required=True,
     ),
     Option(

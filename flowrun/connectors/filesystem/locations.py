@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,8 @@ import pyarrow.fs as pafs
 
 from flowrun.core.record import record
 from flowrun.errors import ConnectorError, OptionError, did_you_mean
+
+_log = logging.getLogger(__name__)
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _GLOB = re.compile(r"[*?\[]")
@@ -229,24 +232,76 @@ def list_files(location: Location, pattern: str | None, *, may_be_missing: bool 
                 return []
             hint = _neighbours(base) if location.is_local else None
             raise ConnectorError(f"path '{location.text}' does not exist ({base})", hint=hint)
-        entries = filesystem.get_file_info(pafs.FileSelector(base, recursive=True))
+        if location.is_local:
+            entries = list(_walk(base, skip_unreadable_names=may_be_missing))
+        else:
+            selected = filesystem.get_file_info(pafs.FileSelector(base, recursive=True))
+            entries = [FoundFile(f.path, f.size) for f in selected if f.type == pafs.FileType.File]
     except OSError as error:
         raise ConnectorError(f"path '{location.text}' cannot be listed: {_reason(error)}") from error
     glob = location.glob_pattern() if location.is_glob else None
     wanted = None if pattern is None else re.compile(pattern)
     found = [
-        FoundFile(entry.path, entry.size)
+        entry
         for entry in entries
-        if entry.type == pafs.FileType.File
-        and not _hidden(entry.path[len(base) :])
+        if not is_hidden(entry.path[len(base) :])
         and (glob is None or glob.fullmatch(entry.path))
         and (wanted is None or wanted.fullmatch(entry.path))
     ]
     return sorted(found, key=lambda f: f.path)
 
 
-def _hidden(relative: str) -> bool:
-    return any(part.startswith((".", "_")) for part in relative.split("/"))
+def _walk(base: str, *, skip_unreadable_names: bool) -> Iterator[FoundFile]:
+    """All files below a local folder; links are followed, but not into a folder that they are in."""
+    above: list[tuple[str, frozenset[tuple[int, int]]]] = [(base, frozenset())]
+    while above:
+        folder, known = above.pop()
+        about = os.stat(folder)
+        here = (about.st_dev, about.st_ino)
+        if here in known:
+            continue
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if is_hidden(entry.name):
+                    continue
+                if not _is_text(entry.name):
+                    _name_cannot_be_read(folder, entry.name, skip=skip_unreadable_names)
+                elif entry.is_dir():
+                    above.append((f"{folder.rstrip('/')}/{entry.name}", known | {here}))
+                elif entry.is_file():  # also false for a link to nothing
+                    yield FoundFile(f"{folder.rstrip('/')}/{entry.name}", entry.stat().st_size)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _name_cannot_be_read(folder: str, name: str, *, skip: bool) -> None:
+    """Say which file or folder it is: in the log, once, where files are watched for; else raise ConnectorError."""
+    shown = f"{folder}/{name.encode(errors='surrogateescape')!r}"
+    message = f"the name of {shown} is not UTF-8: it cannot be read"
+    if not skip:
+        raise ConnectorError(message, hint="rename it, or hide it with . or _ in front")
+    if shown not in _unreadable_names:
+        _unreadable_names.add(shown)
+        _log.warning("%s; it is left out until it is renamed", message)
+
+
+_unreadable_names: set[str] = set()
+"""Those that were said already."""
+
+
+def is_hidden(relative: str) -> bool:
+    """Whether a part of a path begins with `.` or `_`. Folders `_column=value` are partitions, as they are to Spark.
+
+    >>> is_hidden("a/.b/c.json"), is_hidden("_SUCCESS"), is_hidden("_day=2024-03-01/a.json")
+    (True, True, False)
+    """
+    return any(p.startswith(".") or (p.startswith("_") and "=" not in p) for p in relative.split("/"))
 
 
 def compression_of(path: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from flowrun.connectors.filesystem.locations import Location
+from flowrun.connectors.filesystem.locations import Location, is_hidden
 from flowrun.errors import ConnectorError
 
 
@@ -164,7 +164,7 @@ class OutputFolder:
             if (
                 entry.type == pafs.FileType.File
                 and folder
-                and not _is_hidden(folder)
+                and not is_hidden(folder)
                 and (name == mark or not name.startswith((".", "_")))
             ):
                 names.setdefault(folder, set()).add(name)
@@ -177,13 +177,13 @@ class OutputFolder:
     def visible_files(self) -> list[str]:
         """All files below the folder that no part of their path hides, sorted."""
         found = (f for f in self._listed(recursive=True) if f.type == pafs.FileType.File)
-        return sorted(f.path for f in found if not _is_hidden(f.path.removeprefix(self.base)))
+        return sorted(f.path for f in found if not is_hidden(f.path.removeprefix(self.base)))
 
     def marks(self, name: str) -> list[str]:
         """All files of that name in folders below this one that nothing hides."""
         found = (f for f in self._listed(recursive=True) if f.type == pafs.FileType.File and f.base_name == name)
         return [
-            f.path for f in found if not _is_hidden(f.path.removeprefix(self.base).rpartition("/")[0].strip("/") or "x")
+            f.path for f in found if not is_hidden(f.path.removeprefix(self.base).rpartition("/")[0].strip("/") or "x")
         ]
 
     def _listed(self, *, recursive: bool = False) -> Sequence[pafs.FileInfo]:
@@ -275,10 +275,6 @@ class OutputFolder:
     def _failed(self, what: str, path: str, error: OSError) -> ConnectorError:
         reason = error.strerror or str(error).splitlines()[0]
         return ConnectorError(f"{path} {what}: {reason}", hint=f"check permissions and space of {self._option}")
-
-
-def _is_hidden(relative: str) -> bool:
-    return any(part.startswith((".", "_")) for part in relative.split("/"))
 
 
 def _sync(path: str) -> None:

@@ -139,6 +139,12 @@ def create_sink(table: TableDefinition) -> FileSink:
                 f"partition column '{key}' is no column of {table.name}",
                 hint=did_you_mean(key, table.schema.names),
             )
+        if key.startswith("."):
+            raise OptionError(
+                "partition_keys",
+                f"partition column '{key}' begins with '.': its folders would be hidden",
+                hint="give the column another name",
+            )
         if table.schema.field(key).type.is_nested:
             raise OptionError(
                 "partition_keys",

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from flowrun.connectors.filesystem.locations import Location
+from flowrun.connectors.filesystem.locations import Location, list_files
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT, STRING
+from flowrun.errors import ConnectorError, OptionError
+from flowrun.operators.sink import SinkOperatorFactory
+from flowrun.testing import OperatorHarness
+from tests.connectors.filesystem.tables import read, sink, source
 
 
 @pytest.mark.parametrize(
@@ -26,3 +34,59 @@ def test_a_relative_path_means_the_same_in_another_process(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert pickle.loads(pickle.dumps(Location(text))).text == elsewhere.format(here=tmp_path)
+
+
+def write(path: Path, text: str = '{"id": 1, "day": "d"}\n') -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def found(folder: Path) -> list[str]:
+    return [f.path.removeprefix(f"{folder}/") for f in list_files(Location(str(folder)), None)]
+
+
+def test_a_link_to_a_folder_that_it_is_in_is_not_followed(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.json")
+    write(tmp_path / "in" / "below" / "b.json")
+    (tmp_path / "in" / "loop").symlink_to(".")
+    (tmp_path / "in" / "below" / "up").symlink_to("..")
+    (tmp_path / "in" / "nowhere").symlink_to("missing")
+    assert found(tmp_path / "in") == ["a.json", "below/b.json"]
+
+
+def test_other_links_are_followed(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "a.json")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "in" / "b.json").symlink_to(tmp_path / "elsewhere" / "a.json")
+    assert found(tmp_path / "in") == ["b.json", "linked/a.json"]
+
+
+def test_a_name_that_is_not_utf_8_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path / "a.json")
+    with open(os.fsencode(tmp_path) + b"/caf\xe9.json", "wb"):
+        pass
+    with pytest.raises(ConnectorError, match=r"the name of .*/b'caf\\xe9\.json' is not UTF-8: it cannot be read"):
+        found(tmp_path)
+    for _ in range(3):  # as one who watches the folder does
+        assert [f.path for f in list_files(Location(str(tmp_path)), None, may_be_missing=True)] == [
+            f"{tmp_path}/a.json"
+        ]
+    assert [r.message for r in caplog.records if "caf" in r.message] == [
+        f"the name of {tmp_path}/b'caf\\xe9.json' is not UTF-8: it cannot be read; it is left out until it is renamed"
+    ]
+
+
+def test_partitions_of_a_column_that_begins_with_an_underscore_are_read_back(tmp_path: Path) -> None:
+    schema = Schema.of(id=BIGINT, _day=STRING)
+    target = sink(tmp_path, "json", schema, partition_keys=("_day",))
+    harness = OperatorHarness(SinkOperatorFactory(target))
+    harness.push(pa.record_batch([pa.array([1, 2]), pa.array(["x", "y"])], names=["id", "_day"]))
+    harness.end_input()
+    target.create_committer().commit(harness.committables)
+    assert sorted(read(source(tmp_path, "json", schema, partition_keys=("_day",)))) == [(1, "x"), (2, "y")]
+
+
+def test_a_partition_column_whose_folders_would_be_hidden_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"partition column '\.day' begins with '\.'"):
+        sink(tmp_path, "json", Schema.of(**{"id": BIGINT, ".day": STRING}), partition_keys=(".day",))
