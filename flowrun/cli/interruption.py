@@ -1,7 +1,8 @@
-"""Ctrl-C and SIGTERM: the first ends a job with a last checkpoint, or gracefully if it takes none; the second cancels it."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first ends a job with a last checkpoint, or gracefully if it takes none; the second cancels it."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,8 +42,10 @@ class Interruption:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """First signal: stop; second: cancel."""
+        if number == signal.SIGHUP:
+            _leave_terminal()
         if self.requested:
-            if self._job is not None:
+            if self._job is not None and number != signal.SIGHUP:  # closing a terminal may send several
                 self._job.cancel()
             return
         self.requested = True
@@ -88,11 +91,23 @@ class Interruption:
             job.cancel()
 
 
+def _leave_terminal() -> None:
+    """Nothing can be shown any more: what is still said would fail, and end the job before its last checkpoint."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        if os.isatty(descriptor):
+            os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
 @contextmanager
 def stop_on_signals(quiet: bool, *, checkpoints: bool) -> Iterator[Interruption]:
     """Handles signals in here; puts back the handlers of before."""
     interruption = Interruption(quiet, checkpoints=checkpoints)
-    before = {number: signal.signal(number, interruption.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the job outlives its terminal
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, interruption.handle) for number in numbers}
     try:
         yield interruption
     finally:

@@ -35,6 +35,29 @@ def test_the_second_signal_cancels() -> None:
     assert job.asked == [LAST_CHECKPOINT, ("cancel",)]
 
 
+def test_a_terminal_that_is_closed_stops_the_job_once() -> None:
+    interruption = Interruption(quiet=True, checkpoints=True)
+    interruption.attach(job := FakeJob())
+    for _ in range(2):
+        interruption.handle(signal.SIGHUP, None)
+    assert job.asked == [LAST_CHECKPOINT]
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_closed_terminal_counts_unless_the_job_is_to_outlive_it(before: signal.Handlers) -> None:
+    own = signal.signal(signal.SIGHUP, before)
+    try:
+        with stop_on_signals(True, checkpoints=True) as interruption:
+            interruption.attach(job := FakeJob())
+            signal.raise_signal(signal.SIGHUP) if before is signal.SIG_IGN else interruption.handle(signal.SIGHUP, None)
+            handled = signal.getsignal(signal.SIGHUP)
+        assert (handled is signal.SIG_IGN) == (before is signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGHUP) is before
+        assert job.asked == ([] if before is signal.SIG_IGN else [LAST_CHECKPOINT])
+    finally:
+        signal.signal(signal.SIGHUP, own)
+
+
 def test_without_checkpoints_the_job_ends_after_what_was_read() -> None:
     interrupted(job := FakeJob(), checkpoints=False)
     assert job.asked == [("stop", False)]

@@ -146,3 +146,12 @@ def test_windows_that_fire_again_into_files_are_warned_about(tmp_path: Path) -> 
         "sink 'out' keeps superseded rows: 'per_minute' fires a window again for each row that is late by up to 10s (allowed_lateness), "
         "and each result is a row of its own"
     )
+
+
+@pytest.mark.parametrize("mode", ["", ", sink.mode: append", ", sink.mode: overwrite"])
+def test_a_folder_that_cannot_be_written_is_found_before_anything_runs(tmp_path: Path, mode: str) -> None:
+    write_input(tmp_path, a=1)
+    (tmp_path / "file").write_text("")
+    text = PIPELINE.replace("${FOLDER}/out", "${FOLDER}/file/out").replace("MORE", mode)
+    with pytest.raises(SetupError, match=r"file/out cannot be written: .*Not a directory"):
+        run_text(tmp_path, text.replace("SETTINGS", ", checkpoint: {interval: 1h}"), {"FOLDER": tmp_path})

@@ -51,18 +51,25 @@ class EarlierOutput:
 
     def describe(self, mode: SinkMode) -> str | None:
         """What will happen to files that are there, for people; None: there are none, or the run will not begin."""
-        count = len(self._folder.visible_files())
+        try:
+            count = len(self._folder.visible_files())
+        except ConnectorError:  # `begin` says so
+            return None
         if not count or mode is SinkMode.ERROR:
             return None
         done = "adds to" if mode is SinkMode.APPEND else "replaces"
         return f"{done} {_files(count)} that are in {self._location.text} already ({MODE} is {mode.value})"
 
     def begin(self, mode: SinkMode, run: str) -> None:
-        """A run begins afresh: note what it is to replace.
+        """A run begins afresh: check that the folder can be written, and note what is to be replaced in it.
 
         Raises:
-            SetupError: there are files, and they may be neither added to nor replaced.
+            SetupError: it cannot be written; or there are files, and they may be neither added to nor replaced.
         """
+        try:
+            self._folder.prepare()
+        except ConnectorError as error:  # a restart would find it so, too
+            raise SetupError(error.message, hint=error.hint) from error
         if mode is SinkMode.APPEND:
             return
         files = self._folder.visible_files()

@@ -48,6 +48,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     ResultsCommitted,
     StartJob,
     StateRestored,
+    StopAwaited,
     StopJob,
     StopSnapshotCompleted,
     StopSource,
@@ -190,7 +191,10 @@ class JobMaster:
 
     def take_snapshot(self, directory: str | None, *, savepoint: bool, stop: bool, drain: bool) -> SnapshotTicket:
         """Ask for a savepoint or a checkpoint; see `LocalJob.take_snapshot`."""
-        return self._requests.ask(directory, savepoint=savepoint, stop=stop, drain=drain)
+        ticket = self._requests.ask(directory, savepoint=savepoint, stop=stop, drain=drain)
+        if stop:
+            self._mailbox.put(lambda: self._handle(StopAwaited()), Priority.URGENT)
+        return ticket
 
     @property
     def checkpoint_root(self) -> str | None:

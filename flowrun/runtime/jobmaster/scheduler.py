@@ -46,6 +46,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     ResultsCommitted,
     StartJob,
     StateRestored,
+    StopAwaited,
     StopJob,
     StopSnapshotCompleted,
     StopSource,
@@ -130,7 +131,9 @@ class Scheduler:
             case TaskUpdate():
                 return self._update(event, now_ms)
             case StopJob():
-                return self._stop_sources(event)
+                return self._stop_sources(event, now_ms)
+            case StopAwaited():
+                return self._hurry(now_ms)
             case StopSnapshotCompleted():
                 self._stopped = self._stopped or self.state is JobState.RUNNING
                 return []
@@ -240,11 +243,16 @@ class Scheduler:
             raise InternalError("every subtask ended, some did not finish, and nobody cancelled or failed")
         return []
 
-    def _stop_sources(self, event: StopJob) -> list[Command]:
+    def _hurry(self, now_ms: int) -> list[Command]:
+        """Whoever stops the job does not wait until a restart is due."""
+        self._delay_ms = 0
+        return [RestartAt(now_ms, self._round)] if self._phase is _Phase.WAITING else []
+
+    def _stop_sources(self, event: StopJob, now_ms: int) -> list[Command]:
         if self.state not in (JobState.CREATED, JobState.RUNNING, JobState.RESTARTING) or self._stop is not None:
             return []
         self._stop = event
-        return self._stop_commands(list(self.executions), event.drain)
+        return [*self._stop_commands(list(self.executions), event.drain), *self._hurry(now_ms)]
 
     def _stop_commands(self, executions: Sequence[Execution], drain: bool) -> list[Command]:
         return [

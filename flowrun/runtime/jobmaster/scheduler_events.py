@@ -27,6 +27,11 @@ class StopJob:
 
 
 @record
+class StopAwaited:
+    """Event: somebody waits for the snapshot with which the job is to stop: a restart that is put off begins now."""
+
+
+@record
 class StopSnapshotCompleted:
     """Event: the snapshot with which the job is stopped exists: subtasks end now, and nothing is restarted any more."""
 
@@ -90,6 +95,7 @@ Event = (
     StartJob
     | CancelJob
     | StopJob
+    | StopAwaited
     | StopSnapshotCompleted
     | CheckpointCompleted
     | JobBroke

@@ -32,6 +32,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     ResultsCommitted,
     StartJob,
     StateRestored,
+    StopAwaited,
     StopJob,
     StopSnapshotCompleted,
     StopSource,
@@ -458,12 +459,29 @@ def test_a_stop_while_restarting_is_remembered_for_the_new_attempts() -> None:
     story = Story().run()
     story.fail("source_0")
     story.end("source_1", "sink_0")
-    assert story.handle(StopJob(drain=True)) == []
+    assert story.handle(StopJob(drain=True)) == [RestartAt(story.now, 1)], "it does not wait for the delay of 500 ms"
     assert story.bring_up(story.restart(1)) == [
         StopSource("job_source_0_1", True),
         StopSource("job_source_1_1", True),
         AnnounceRunning(),
     ]
+
+
+def test_who_waits_for_the_last_snapshot_does_not_wait_for_a_restart() -> None:
+    story = Story().run()
+    assert story.handle(StopAwaited()) == [], "it runs: there is nothing to hurry"
+    story.fail("source_0")
+    story.end("source_1", "sink_0")
+    assert story.handle(StopAwaited()) == [RestartAt(story.now, 1)]
+    story.restart(1)
+    assert story.handle(RestartDue(1)) == [], "the timer of the delay comes too late"
+
+
+def test_a_stop_that_comes_while_subtasks_are_cancelled_counts_too() -> None:
+    story = Story().run()
+    story.fail("source_0")
+    assert story.handle(StopAwaited()) == []
+    assert story.end("source_1", "sink_0") == [RestartAt(story.now, 1)]
 
 
 def test_subtasks_that_were_stopped_with_a_snapshot_finish_the_job() -> None:
