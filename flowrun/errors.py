@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from flowrun.masking import masked
+
 
 class FlowrunError(Exception):
     """Base of all flowrun errors: `message` says where, what was expected and what was given; `hint` what to do next."""
@@ -30,7 +32,7 @@ class FlowrunError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message}\n  hint: {self.hint}"
+        return masked(self.message if self.hint is None else f"{self.message}\n  hint: {self.hint}")
 
 
 class Severity(Enum):
@@ -73,7 +75,7 @@ class Diagnostic:
             lines += [f"    {shown}", "    " + " " * before + "^" * width]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
-        return "\n".join(lines)
+        return masked("\n".join(lines))
 
 
 _LONGEST_SHOWN = 200

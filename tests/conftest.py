@@ -1,10 +1,21 @@
 """What holds for all tests."""
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from flowrun.masking import forget_secrets
 
 # The same examples on every run, so that a red build is a changed program; `make soak` looks for new ones.
 settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("soak", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets_of_other_tests() -> Iterator[None]:
+    """The secrets that a process knows are masked everywhere in it."""
+    yield
+    forget_secrets()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -10,6 +11,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from flowrun.core.record import record
+from flowrun.masking import learn_secret
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,7 +35,13 @@ def parse_assignments(given: Iterable[str], option: str) -> dict[str, str]:
 
 
 def compile_options(command: F) -> F:
-    """--var, --set and --parallelism, as every command takes them that compiles a pipeline."""
+    """--var, --secret-var, --set and --parallelism, as every command takes them that compiles a pipeline."""
+
+    @functools.wraps(command)
+    def with_secrets(*args: Any, variables: tuple[str, ...], secret_variables: tuple[str, ...], **rest: Any) -> Any:
+        return command(*args, variables=(*variables, *map(secret_assignment, secret_variables)), **rest)
+
+    decorated: Any = with_secrets
     for decorate in (
         click.option(
             "-p", "--parallelism", type=click.IntRange(1), help="Parallelism of steps that do not set their own."
@@ -46,9 +54,33 @@ def compile_options(command: F) -> F:
             help="Override a value, e.g. settings.batch_rows=1024.",
         ),
         click.option("--var", "variables", multiple=True, metavar="K=V", help="Fill ${K} in the file."),
+        click.option(
+            "--secret-var",
+            "secret_variables",
+            multiple=True,
+            metavar="K[=V]",
+            help="As --var, but never shown nor kept with the state; without V the environment variable K.",
+        ),
     ):
-        command = decorate(command)
-    return command
+        decorated = decorate(decorated)
+    return cast(F, decorated)
+
+
+def secret_assignment(text: str) -> str:
+    """`K=V` of a secret variable, whose value is masked from now on.
+
+    Raises:
+        click.BadParameter: it has no name, or no value and there is no such environment variable.
+    """
+    name, separator, value = text.partition("=")
+    if not separator:
+        value = os.environ.get(name, "")
+    if not name or not value:
+        raise click.BadParameter(
+            f"'{name}' has no value: write NAME=VALUE, or set the environment variable NAME", param_hint="--secret-var"
+        )
+    learn_secret(value)
+    return f"{name}={value}"
 
 
 def pipeline_arguments(command: F) -> F:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from flowrun.cli.arguments import ViewOptions
 from flowrun.cli.batch_view import BatchLines, BatchView, RunReport, run_summary
 from flowrun.cli.console import EXIT_INTERRUPTED, EXIT_OK, say, show_diagnostics
+from flowrun.masking import masked
 from flowrun.runners.spark import BatchListener, SparkOptions, run_batch, run_interruptibly
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def tell(
 ) -> None:
     """Tell what became of a run: `lines` on standard error, and the report that was asked for, in which `more` stands too."""
     if view.report is not None:
-        view.report.write_text(json.dumps({**_as_json(report), **more}) + "\n", encoding="utf-8")
+        view.report.write_text(masked(json.dumps({**_as_json(report), **more})) + "\n", encoding="utf-8")
     if not view.quiet:
         for line in lines:
             say(line)

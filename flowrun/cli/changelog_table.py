@@ -35,6 +35,7 @@ from flowrun.connectors.newest_rows import NewestRows
 from flowrun.connectors.row_text import column_text
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.options import parse_options
+from flowrun.core.printable import printable
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import STRING
 from flowrun.plan.changelog import sink_mode
@@ -159,7 +160,7 @@ class ResultTable:
             table.add_column(Text(field.name), justify=justify, overflow="ellipsis", no_wrap=whole)
         texts = [column_text(column).to_pylist() for column in rows.columns]
         for row in zip(*texts, strict=True):
-            table.add_row(*(Text("NULL", style="dim") if v is None else Text(v) for v in row))
+            table.add_row(*(Text("NULL", style="dim") if v is None else Text(printable(v)) for v in row))
         return Group(table, Text(f"{counted_text(count, 'row')}{more}", style="dim"))
 
 

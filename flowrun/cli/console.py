@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import click
 
+from flowrun.core.printable import printable
 from flowrun.errors import (
     Diagnostic,
     FlowrunError,
@@ -37,13 +38,13 @@ def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
     for diagnostic in diagnostics:
         label = diagnostic.severity.value + ":"
         color = "red" if diagnostic.severity is Severity.ERROR else "yellow"
-        say(diagnostic.render().replace(label, click.style(label, fg=color, bold=True), 1))
+        say(printable(diagnostic.render()).replace(label, click.style(label, fg=color, bold=True), 1))
 
 
 def show_outputs(outputs: Iterable[str]) -> None:
     """Print what statements of a script answer, on standard output."""
     for text in outputs:
-        click.echo(text)
+        click.echo(printable(text) if sys.stdout.isatty() else text)
 
 
 def report_failure(error: BaseException, *, show_traceback: bool) -> int:
@@ -58,14 +59,14 @@ def report_failure(error: BaseException, *, show_traceback: bool) -> int:
         show_diagnostics(error.diagnostics)
         return EXIT_BAD_INPUT
     if isinstance(error, JobFailedError):
-        say(f"{prefix} {error}")
+        say(f"{prefix} {printable(str(error))}")
         for note in getattr(error, "__notes__", ()):
-            say(f"  also: {note}")
+            say(f"  also: {printable(note)}")
         return EXIT_FAILED
     if isinstance(error, FlowrunError):
-        say(f"{prefix} {error}")
+        say(f"{prefix} {printable(str(error))}")
         return EXIT_BAD_INPUT if isinstance(error, _INPUT_ERRORS) else EXIT_FAILED
-    say(f"{prefix} flowrun itself failed: {type(error).__name__}: {error}")
+    say(f"{prefix} flowrun itself failed: {type(error).__name__}: {printable(str(error))}")
     if not show_traceback:
         say("  hint: run again with `flowrun --traceback …` and report what it prints")
     return EXIT_FAILED

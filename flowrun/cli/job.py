@@ -27,8 +27,10 @@ from flowrun.cli.console import (
     show_diagnostics,
 )
 from flowrun.cli.interruption import Interruption, stop_on_signals
+from flowrun.core.printable import printable
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, SetupError, StateError
+from flowrun.masking import masked
 from flowrun.runners.control_endpoint import open_endpoint
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
 from flowrun.runners.pipeline_text import functions_folder
@@ -105,13 +107,20 @@ class JobRun:
         )
 
 
+class _LogFormatter(logging.Formatter):
+    """Names and data in messages may hold what a terminal obeys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def prepare(view: ViewOptions) -> None:
     """Set up log and process; refuse a report that could not be written when the job is done."""
     from flowrun.runtime.process import tune_process
 
-    logging.basicConfig(
-        level=view.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=view.log_level.upper(), handlers=[handler])
     if view.report is not None:
         _check_report(view.report)
     tune_process()
@@ -303,7 +312,7 @@ def _write_report(path: Path, result: JobResult) -> None:
             "stopped_at": result.stopped_at,
         }
     )
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(masked(text) + "\n", encoding="utf-8")
 
 
 def _checkpoints_json(result: JobResult) -> dict[str, Any] | None:

@@ -9,11 +9,13 @@ from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from flowrun.cli.checkpoint_text import recovery_text
 from flowrun.cli.echoed_signals import EchoedSignals
 from flowrun.cli.figures import count_text, duration_text, state_text
 from flowrun.cli.rates import Rates, rows_handled
+from flowrun.core.printable import printable
 from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.messages import JobStatus, VertexStatus
 
@@ -61,9 +63,16 @@ class LiveView:
 def status_table(status: JobStatus, rates: dict[str, float], *, stopping: bool = False) -> Table:
     """A job's status as a table; `rates` is vertex id → rows a second."""
     state = STOPPING if stopping and not status.state.is_terminal else state_text(status.state)
-    title = f"{status.name}  {state}  {duration_text(status.running_ms)}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.caption = recovery_text(status.checkpoints, status.restarts, status.last_failure) or None
+    title = f"{printable(status.name)}  {state}  {duration_text(status.running_ms)}"
+    table = Table(
+        title=Text(title, style="table.title"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    caption = recovery_text(status.checkpoints, status.restarts, status.last_failure)
+    table.caption = Text(printable(caption), style="table.caption") if caption else None  # messages are no markup
     table.caption_justify = "left"
     table.add_column("vertex", overflow="fold", max_width=48)
     table.add_column("tasks", justify="right", overflow="fold", min_width=5)
@@ -71,7 +80,7 @@ def status_table(status: JobStatus, rates: dict[str, float], *, stopping: bool =
         table.add_column(heading, justify="right", no_wrap=True, min_width=width)
     for vertex in status.vertices:
         table.add_row(
-            vertex.name,
+            Text(printable(vertex.name)),
             _tasks(vertex),
             count_text(rows_handled(vertex)),
             count_text(rates.get(vertex.vertex_id, 0.0)),

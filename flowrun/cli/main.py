@@ -16,6 +16,7 @@ from typing import NoReturn
 import click
 
 from flowrun import __version__
+from flowrun.cli.guarded_streams import guarded_streams
 from flowrun.runtime.process import prepare_environment
 
 # name → (module, attribute, one-line help); kept here so that `flowrun --help` imports nothing else
@@ -90,6 +91,11 @@ def cli(ctx: click.Context, traceback: bool) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    with guarded_streams():
+        _main()
+
+
+def _main() -> None:
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -10,12 +11,15 @@ import click
 
 from flowrun.cli.arguments import parse_assignments
 from flowrun.core.record import record
+from flowrun.masking import learn_secret
 
 if TYPE_CHECKING:
     from flowrun.spark.session import SparkOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_SECRET_KEY = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
+"""Settings of Spark whose values are never shown."""
 _LOG_LEVELS = {"debug": "INFO", "info": "WARN", "warning": "OFF", "error": "OFF"}
 """Of Spark's log, by the level of flowrun's: Spark warns of much that is no concern of users."""
 
@@ -43,6 +47,9 @@ class SparkArguments:
         from flowrun.spark.session import SparkOptions
 
         conf = parse_assignments(self.conf, "--conf")
+        for key, value in conf.items():
+            if _SECRET_KEY.search(key):
+                learn_secret(value)
         master = self.master
         if master is None and self.remote is None and parallelism is not None and "spark.master" not in conf:
             master = f"local[{parallelism}]"

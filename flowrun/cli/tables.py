@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 
 import click
 
+from flowrun.core.printable import printable
+
 _BETWEEN = 2
 """Spaces between columns."""
 
@@ -56,8 +58,8 @@ def utc_text(epoch_ms: int) -> str:
 
 
 def _line(cell: str) -> str:
-    """One line: a line break would tear the columns apart."""
-    return " ".join(cell.splitlines()) if "\n" in cell or "\r" in cell else cell
+    """One line that a terminal shows as it is: a line break would tear the columns apart."""
+    return printable(" ".join(cell.splitlines()) if "\n" in cell or "\r" in cell else cell)
 
 
 def _show_rich(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str], indent: int) -> None:

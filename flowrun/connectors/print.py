@@ -17,6 +17,7 @@ from flowrun.connectors.row_text import render_rows
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.options import Option, OptionType
+from flowrun.core.printable import printable
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError
@@ -91,7 +92,7 @@ class _PrintWriter(ImmediateWriter):
         # looked up at each write: a live view replaces the streams while it is shown
         stream = sys.stderr if self._standard_error else sys.stdout
         try:
-            stream.write(text)
+            stream.write(printable(text) if stream.isatty() else text)
             stream.flush()
         except OSError as error:
             raise ConnectorError(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from flowrun.errors import Diagnostic, Location, PipelineError, Severity
 from flowrun.frontend.source_text import SourceText
-
-MASK = "***"
+from flowrun.masking import MASK
 
 
 class Diagnostics:

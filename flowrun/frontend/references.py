@@ -10,6 +10,7 @@ from pathlib import Path
 from flowrun.core.record import record
 from flowrun.errors import Location, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.masking import learn_secret
 
 REFERENCE = re.compile(r"\$(?=\$\{)|\$\{([^}]*)(\}?)")
 """A reference: group 1 is what stands in the braces, group 2 the closing one; without groups the `$` that escapes a `${`."""
@@ -51,6 +52,7 @@ class References:
             if secret is None:
                 return None
             diagnostics.add_secret(secret)
+            learn_secret(secret)
             return ReferenceValue(secret, secret=True)
         form = _VARIABLE.fullmatch(inner)
         if form is None:

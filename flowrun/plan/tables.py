@@ -15,6 +15,7 @@ from flowrun.connectors.registry import connector_named
 from flowrun.core.options import Option, Options, parse_options
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError, OptionError, did_you_mean
+from flowrun.masking import learn_secret, learn_secrets_of_uri
 from flowrun.operators.joins.lookup_options import LOOKUP_JOIN_OPTIONS
 from flowrun.plan.nodes import TableReference
 
@@ -97,6 +98,16 @@ def table_problems(table: TableReference, role: TableRole) -> list[OptionError]:
     except OptionError as error:
         return [error]
     return parse_table_options(connector, table.format, role, _of_role(connector, table, role))[1]
+
+
+def learn_secrets_of_options(options: Iterable[Option], given: Mapping[str, object]) -> None:
+    """Mask from now on the values of options that are declared secret, and passwords in URIs, wherever they would be shown."""
+    secret = secret_options(options, given)
+    for key, value in given.items():
+        if key in secret:
+            learn_secret(str(value))
+        else:
+            learn_secrets_of_uri(str(value))
 
 
 def secret_options(options: Iterable[Option], given: Iterable[str]) -> frozenset[str]:

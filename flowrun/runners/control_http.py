@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from flowrun.errors import FlowrunError
+from flowrun.masking import masked_json
 from flowrun.runners.control import JobControl, Json, order_of
 from flowrun.runners.registry import LOOPBACK, JobEntry
 
@@ -143,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _send(self, status: int, body: dict[str, Json], headers: dict[str, str] | None = None) -> None:
-        data = json.dumps(body).encode()
+        data = json.dumps(masked_json(body)).encode()
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)

@@ -1,8 +1,8 @@
 """The text of a pipeline as it is kept in checkpoints, and what is taken from there again.
 
 Kept is what the user wrote, before anything is filled in: `${secret:…}` and environment variables are looked up anew on resumption. Values
-given on the command line are kept as well, unless they end up in a secret option: then only a name is kept, and who resumes gives
-the value again.
+given on the command line are kept as well, unless they are secret or end up in a secret option: then only a name is kept, and who resumes
+gives the value again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flowrun.errors import Diagnostic, PipelineError
+from flowrun.masking import holds_secret, is_secret
 from flowrun.plan.nodes import Plan, Scan, Sink, TableReference, walk_plan
 from flowrun.state.checkpoints import PipelineText
 
@@ -32,10 +33,14 @@ def text_to_keep(
         folder: where relative paths of functions start; None: that of the file.
     """
     secrets = [s for table in _tables(plan) for s in _secrets(table)]
-    withheld = {name for name, value in variables.items() if value and any(value in s for s in secrets)}
+    withheld = {
+        name for name, value in variables.items() if value and (is_secret(value) or any(value in s for s in secrets))
+    }
     kept_overrides: dict[str, str] = {}
     for key, value in overrides.items():
-        if key.startswith(("sources.", "sinks.", "tables.")) and any(s in value for s in secrets):
+        if holds_secret(value) or (
+            key.startswith(("sources.", "sinks.", "tables.")) and any(s in value for s in secrets)
+        ):
             name = re.sub(r"\W", "_", key).upper()
             withheld.add(name)
             kept_overrides[key] = f"${{{name}}}"

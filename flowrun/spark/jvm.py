@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import flowrun
+from flowrun.core.printable import printable
 from flowrun.errors import SetupError
 from flowrun.spark.class_archive import class_archive
 from flowrun.spark.java import find_java
@@ -163,7 +164,7 @@ class _Output:
             for line in stream:
                 self._lines.append(line)
                 if self._forwards:
-                    sys.stderr.write(line)
+                    sys.stderr.write(printable(line))
                     sys.stderr.flush()
 
 

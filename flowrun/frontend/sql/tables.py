@@ -23,7 +23,15 @@ from flowrun.frontend.sql.table_columns import BindExpression, ColumnReader, Tab
 from flowrun.frontend.sql.table_likeness import merged_with
 from flowrun.frontend.sql.table_options import TableOptions, read_options
 from flowrun.plan.nodes import NodeHints, Scan, TableReference
-from flowrun.plan.tables import TableRole, create_sink, create_source, declared_options, secret_options, table_problems
+from flowrun.plan.tables import (
+    TableRole,
+    create_sink,
+    create_source,
+    declared_options,
+    learn_secrets_of_options,
+    secret_options,
+    table_problems,
+)
 
 _MODE = "sink.mode"
 
@@ -280,7 +288,9 @@ class ScriptTables:
             connector = connector_named(options.connector)
             known = options.format if options.format in connector.formats else None
             for role in TableRole:
-                secrets |= secret_options(declared_options(connector, known, role), options.values)
+                declared = declared_options(connector, known, role)
+                learn_secrets_of_options(declared, options.values)
+                secrets |= secret_options(declared, options.values)
         return TableReference(
             name=name,
             connector=options.connector or "",

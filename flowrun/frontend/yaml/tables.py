@@ -15,6 +15,7 @@ from flowrun.plan.tables import (
     TableRole,
     check_format,
     declared_options,
+    learn_secrets_of_options,
     parse_table_options,
     secret_options,
     usable_connector,
@@ -49,6 +50,7 @@ class TableReader:
             return None
         if given is None:
             return None
+        learn_secrets_of_options(declared_options(connector, format_name, role), given.values)
         _, problems = parse_table_options(
             connector, format_name, role, _asked_or_read(connector, format_name, role, given)
         )

@@ -13,6 +13,7 @@ import pyarrow as pa
 from flowrun.api.state import KeyGroupRange, OperatorState, Redistribution
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import StateError
+from flowrun.masking import masked_json
 from flowrun.state.checkpoints import (
     ChannelProgress,
     CheckpointMetadata,
@@ -85,7 +86,7 @@ def write_document(folder: Location, prefix: str, metadata: CheckpointMetadata) 
         "schemas": schemas.listed,
         "ancestors": [[fork.lineage, fork.checkpoint_id] for fork in metadata.ancestors],
         "hooks": dict(metadata.hooks),
-        "job_graph": metadata.job_graph,
+        "job_graph": masked_json(metadata.job_graph),
     }
 
 

@@ -1,0 +1,115 @@
+"""The secrets that this process knows, and texts without them: whatever is said, logged or stored passes through `masked`.
+
+Secrets are values of `${secret:…}`, of `--secret-var`, of options that are declared secret, and passwords in URIs. They are known to the
+whole process, as texts of all its parts leave it by the same doors: standard output and error, logs, the control endpoint, files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from urllib.parse import quote, unquote
+
+MASK = "***"
+"""What stands for a secret."""
+
+_SHORT = 4
+"""Shorter secrets are masked only where they stand alone: `ab` would be found in half of all words."""
+_LONG_LINE = 12
+_CREDENTIALS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/@:\s]*:([^/@\s]+)@")
+_SECRET_PARAMETER = re.compile(
+    r"[?&][^=&]*(?:secret|password|token|signature|access_key|sas)[^=&]*=([^&\s]+)", re.IGNORECASE
+)
+
+
+class _Secrets:
+    """The values, and the one pattern that finds them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.values: set[str] = set()
+        self.pattern: re.Pattern[str] | None = None
+
+    def add(self, value: str) -> None:
+        with self._lock:
+            in_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+            lines = (
+                line for line in value.splitlines() if len(line) >= _LONG_LINE
+            )  # as logs show a key of several lines
+            forms = (value, *lines, *in_json, repr(value)[1:-1], quote(value, ""))
+            self.values.update(form for form in forms if form.strip())
+            # One that contains another is masked whole.
+            longest_first = sorted(self.values, key=lambda text: (-len(text), text))
+            self.pattern = re.compile("|".join(map(_form, longest_first)))
+
+    def clear(self) -> None:
+        with self._lock:
+            self.values.clear()
+            self.pattern = None
+
+
+_secrets = _Secrets()
+
+
+def learn_secret(value: str) -> None:
+    """Mask a value from now on, also as it is written in JSON, in Python and in URIs. Thread-safe; blank values are no secrets."""
+    if value.strip() and value not in _secrets.values:
+        _secrets.add(value)
+
+
+def learn_secrets_of_uri(text: str) -> None:
+    """Mask the password and the secret parameters of a URI, if the text is one.
+
+    >>> learn_secrets_of_uri("s3://key:pAss+w0rd@bucket/x?token=t0ken123")
+    >>> masked("cannot open s3://key:pAss+w0rd@bucket/x?token=t0ken123")
+    'cannot open s3://key:***@bucket/x?token=***'
+    >>> forget_secrets()
+    """
+    for found in (*_CREDENTIALS.findall(text), *_SECRET_PARAMETER.findall(text)):
+        learn_secret(found)
+        learn_secret(unquote(found))
+
+
+def masked(text: str) -> str:
+    """The text with `***` for every secret.
+
+    >>> learn_secret("hunter2")
+    >>> masked("the password hunter2 is wrong"), holds_secret("hunter2!"), holds_secret("hunter")
+    ('the password *** is wrong', True, False)
+    >>> forget_secrets()
+    """
+    pattern = _secrets.pattern
+    return text if pattern is None else pattern.sub(MASK, text)
+
+
+def masked_json(value: object) -> object:
+    """A JSON value with `***` for every secret in its texts."""
+    if _secrets.pattern is None:
+        return value
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, dict):
+        return {masked(k) if isinstance(k, str) else k: masked_json(v) for k, v in value.items()}
+    return [masked_json(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def is_secret(value: str) -> bool:
+    """Whether a value is one of the secrets, or holds one."""
+    return value in _secrets.values or holds_secret(value)
+
+
+def holds_secret(text: str) -> bool:
+    """Whether `masked` would change the text."""
+    pattern = _secrets.pattern
+    return pattern is not None and pattern.search(text) is not None
+
+
+def forget_secrets() -> None:
+    """Mask nothing any more (for tests, which share a process)."""
+    _secrets.clear()
+
+
+def _form(text: str) -> str:
+    escaped = re.escape(text)
+    return escaped if len(text) >= _SHORT else rf"(?<!\w){escaped}(?!\w)"

@@ -1,0 +1,59 @@
+"""What terminals get: nothing from data, files or metadata that they would obey; elsewhere texts stay as they are."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from flowrun.cli.guarded_streams import GuardedStream, guarded_streams
+from flowrun.cli.tables import table_text
+from flowrun.masking import learn_secret
+
+EVIL = "a\x1b]0;title\x07b\x1b[2Jc\x9b31md\re\u202ef"
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def written(stream: io.StringIO, text: str) -> str:
+    assert GuardedStream(stream).write(text) == len(text)
+    return stream.getvalue()
+
+
+def test_a_terminal_gets_no_control_sequences_of_others() -> None:
+    shown = written(Terminal(), EVIL + "\n")
+    assert shown == "a\\u001b]0;title\\u0007b\\u001b[2Jc\\u009b31md\\u000de\\u202ef\n"
+
+
+def test_colours_and_live_views_still_work() -> None:
+    ours = "\x1b[1;31merror:\x1b[0m x\n\r\x1b[2K\x1b[1A\x1b[2K\x1b[?25l\x1b[?25h\tüñ\n"
+    assert written(Terminal(), ours) == ours
+
+
+def test_files_and_pipes_get_the_text_as_it_is() -> None:
+    assert written(io.StringIO(), EVIL) == EVIL
+
+
+def test_secrets_are_masked_everywhere() -> None:
+    learn_secret("hunter2")
+    assert written(io.StringIO(), "password hunter2\n") == "password ***\n"
+
+
+def test_the_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout, sys.stderr
+    learn_secret("hunter2")
+    with guarded_streams():
+        print("hunter2 out")
+        print("hunter2 err", file=sys.stderr)
+    assert (sys.stdout, sys.stderr) == before
+    assert capsys.readouterr() == ("*** out\n", "*** err\n")
+
+
+def test_cells_of_tables_are_harmless() -> None:
+    assert table_text(["name"], [["x\x1b[1Ay\nz"]]) == "name\nx\\u001b[1Ay z"
