@@ -51,7 +51,11 @@ class JobClient:
                 f"job {self.entry.job_id} (process {self.entry.pid}) does not answer",
                 hint="it may be suspended: look at its terminal",
             ) from None
-        except (OSError, http.client.HTTPException):
+        except (
+            OSError,
+            ValueError,
+            http.client.HTTPException,
+        ):  # ValueError: a part of the head that HTTP does not allow
             raise self._gone() from None
         finally:
             connection.close()

@@ -18,6 +18,8 @@ from flowrun.runners.control import ControllableJob, JobControl
 from flowrun.runners.registry import LOOPBACK, JobEntry, JobRegistry, new_entry
 
 MOST_CONNECTIONS = 16
+_MOST_THREADS = 4 * MOST_CONNECTIONS
+"""Of those, and of connections that were dropped and have not ended yet."""
 CONNECTION_MS = 10_000
 """How long one request may take."""
 
@@ -84,7 +86,7 @@ class ControlEndpoint:
             accepted, _ = self._listener.accept()
         except OSError:  # the other side has already left
             return
-        if len(self._connections()) >= MOST_CONNECTIONS:
+        if not self._has_room():
             accepted.close()
             return
         connection = _Connection(accepted, now + CONNECTION_MS * 1_000_000)
@@ -93,21 +95,45 @@ class ControlEndpoint:
             self._busy[thread] = connection
         thread.start()
 
+    def _has_room(self) -> bool:
+        """Whether one more can be answered; drops the oldest that has not shown the token if there are many.
+
+        So whoever holds connections open without asking locks nobody out.
+        """
+        known = [connection for _, connection in self._connections()]
+        held = [connection for connection in known if not connection.dropped]
+        if len(held) < MOST_CONNECTIONS:
+            return True
+        strangers = [connection for connection in held if not connection.trusted]
+        if not strangers or len(known) >= _MOST_THREADS:
+            return False
+        strangers[0].dropped = True
+        strangers[0].hang_up()
+        return True
+
     def _serve(self, connection: _Connection) -> None:
         from flowrun.runners.control_http import serve_request
 
         try:
-            serve_request(connection.socket, self._control, self._entry)
+            serve_request(connection.socket, self._control, self._entry, connection.trust)
         finally:
             with self._lock:
                 connection.socket.close()
                 del self._busy[threading.current_thread()]
 
 
-@record(eq=False)
+@record(eq=False, frozen=False)
 class _Connection:
+    """One that is being answered. `trusted`: it has shown the token; `dropped`: its place was given to another."""
+
     socket: socket.socket
     until_ns: int
+    trusted: bool = False
+    dropped: bool = False
+
+    def trust(self) -> None:
+        """It has shown the token."""
+        self.trusted = True
 
     def hang_up(self) -> None:
         """End it; whoever reads from it gets nothing more. Harmless if it is closed."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hmac
 import json
 import socket
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -29,13 +30,16 @@ _METHODS = {"/v1/job": "GET", "/v1/orders": "POST"}
 _ORDERS = "/v1/orders/"
 
 
-def serve_request(connection: socket.socket, control: JobControl, entry: JobEntry) -> None:
-    """Answer the one request of a connection; a broken or slow one is dropped."""
+def serve_request(
+    connection: socket.socket, control: JobControl, entry: JobEntry, trusted: Callable[[], None] = lambda: None
+) -> None:
+    """Answer the one request of a connection; a broken or slow one is dropped. `trusted` is called when it has shown the token."""
     connection.settimeout(READ_TIMEOUT_S)
 
     class Handler(_Handler):
         job = control
         registered = entry
+        authorised = staticmethod(trusted)
 
     try:
         Handler(connection, connection.getpeername(), None)  # type: ignore[arg-type]
@@ -57,6 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     job: JobControl
     registered: JobEntry
+    authorised: Callable[[], None]
     server_version = "flowrun"
     sys_version = ""
     error_content_type = "application/json"
@@ -73,6 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             try:
                 self._check()
+                self.authorised()
                 self._dispatch()
             except _Refused as refusal:
                 self._send(refusal.status, {"error": str(refusal)}, refusal.headers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ _PRIVATE_FOLDER = 0o700
 _PRIVATE_FILE = 0o600
 _OTHERS = 0o077
 _MOST_BYTES = 65_536
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+_PORTS = 65_536
 
 
 @record
@@ -215,7 +218,12 @@ def _read(handle: int, name: str) -> JobEntry | None:
     except (ValueError, KeyError, TypeError):
         return None
     known = all(isinstance(getattr(entry, n), t) for t, ns in _KINDS.items() for n in ns)
-    return entry if known else None
+    return entry if known and _is_usable(entry) else None
+
+
+def _is_usable(entry: JobEntry) -> bool:
+    """Whether a request can be made of it: token and id become parts of a request's head."""
+    return all(_PLAIN.fullmatch(part) for part in (entry.job_id, entry.token)) and 0 < entry.port < _PORTS
 
 
 _KINDS: Mapping[type, tuple[str, ...]] = {

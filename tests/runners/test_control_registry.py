@@ -99,6 +99,8 @@ def test_what_is_no_entry_is_passed_over(folder: Path, tmp_path: Path) -> None:
     (folder / "broken.json").write_text("{")
     (folder / "other.json").write_text('{"job_id": 1}')
     (folder / "wrong.json").write_text(json.dumps({**asdict(entry()), "port": "80"}))
+    (folder / "token.json").write_text(json.dumps({**asdict(entry("d4")), "token": "a\r\nHost: evil"}))
+    (folder / "port.json").write_text(json.dumps({**asdict(entry("e5")), "port": 70_000}))
     (folder / "note.txt").write_text("")
     (folder / "folder.json").mkdir()
     (tmp_path / "copy.json").write_text(json.dumps(asdict(entry("c3"))))
