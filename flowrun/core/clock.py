@@ -40,6 +40,44 @@ class SystemClock:
         return condition.wait(None if timeout_ms is None else max(timeout_ms, 0) / 1000)
 
 
+class ForwardClock:
+    """Another clock whose time of day never goes back: the processing time of one job, which all of its parts read.
+
+    When the other clock is set back, time goes on from where it was, at the pace of its monotonic part, until the other clock has caught
+    up. Thread-safe.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._shown_ns = clock.now_ms() * 1_000_000
+        self._seen_ns = clock.monotonic_ns()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch; not below what was given before, and not below that with the time that has passed since."""
+        with self._lock:
+            seen_ns = self._clock.monotonic_ns()
+            passed_ns = max(seen_ns - self._seen_ns, 0)
+            self._shown_ns = max(self._clock.now_ms() * 1_000_000, self._shown_ns + passed_ns)
+            self._seen_ns = max(seen_ns, self._seen_ns)
+            return self._shown_ns // 1_000_000
+
+    def not_before(self, time_ms: int) -> int:
+        """Go on from a time that was reached already, on this machine or another; gives by how many ms this clock was behind it."""
+        behind_ms = time_ms - self.now_ms()
+        with self._lock:
+            self._shown_ns = max(self._shown_ns, time_ms * 1_000_000)
+        return max(behind_ms, 0)
+
+    def monotonic_ns(self) -> int:
+        """That of the other clock."""
+        return self._clock.monotonic_ns()
+
+    def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
+        """Wait on a held condition as the other clock does."""
+        return self._clock.wait(condition, timeout_ms)
+
+
 class ManualClock:
     """A clock for tests: time moves only by `advance`, which wakes every waiter.
 

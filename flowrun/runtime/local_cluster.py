@@ -5,6 +5,7 @@ One timer thread and one buffer pool serve all jobs of the cluster; each job has
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import traceback
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from flowrun.api.source import Split
-from flowrun.core.clock import Clock
+from flowrun.core.clock import Clock, ForwardClock
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.errors import InternalError
 from flowrun.graph.job_graph import JobGraph
@@ -36,6 +37,9 @@ UPLOAD_THREADS = 4
 
 STACK_DEPTH = 6
 """How many frames of a stuck thread its description shows."""
+
+
+_log = logging.getLogger(__name__)
 
 
 class LocalTaskExecutor:
@@ -172,7 +176,7 @@ class LocalCluster:
     """Runs jobs in this process. Use as a context manager: leaving it ends the timer thread.
 
     Args:
-        clock: of everything in the cluster.
+        clock: of everything in the cluster, where its time never goes back.
         total_slots: network buffer slots of 32 KiB.
         task_slots: how many slots (each runs one subtask of every vertex) there are; None: as many as jobs ask for.
         spill_dir: parent folder of spilled blocking partitions; None: the system's temporary folder.
@@ -186,9 +190,9 @@ class LocalCluster:
         task_slots: int | None = None,
         spill_dir: Path | None = None,
     ) -> None:
-        self.clock = clock
+        self.clock = ForwardClock(clock)
         self.pool = GlobalBufferPool(total_slots)
-        self.timers = TimerThread(clock)
+        self.timers = TimerThread(self.clock)
         self._task_slots = task_slots
         self._spill_dir = spill_dir
 
@@ -222,6 +226,13 @@ class LocalCluster:
         hooks: Sequence[MasterHook] = (),
     ) -> JobMaster:
         """Start the job of an opened state, which is closed at its end; see `submit`."""
+        if opened.restored is not None:
+            behind_ms = self.clock.not_before(opened.restored.metadata.completed_ms)
+            if behind_ms:
+                _log.warning(
+                    "this machine's clock is %s ms behind the state that the job goes on from: processing time goes on from there",
+                    behind_ms,
+                )
         try:
             metrics = MetricRegistry()
             network = NetworkEnvironment(self.pool, self.timers, self.clock, self._spill_dir)
