@@ -21,6 +21,7 @@ class CheckpointSettings:
         max_concurrent: how many may be under way at a time; 1 if unaligned or with a pause.
         tolerable_failures: how many checkpoints in a row may fail before the job does.
         savepoint_directory: where savepoints go when nobody says where; None: into `directory`.
+        permissions: of folders and files that are made: `owner` (nobody else reads them) or `umask` (what the process gives).
     """
 
     interval_ms: int
@@ -34,6 +35,7 @@ class CheckpointSettings:
     max_concurrent: int = 1
     tolerable_failures: int = 0
     savepoint_directory: str | None = None
+    permissions: str = "owner"
 
 
 @record

@@ -45,6 +45,13 @@ CHECKPOINT = RecordSpec(
             "Where `flowrun savepoint` and `flowrun stop` put savepoints unless they are told.",
             default="`dir`",
         ),
+        KeySpec(
+            "permissions",
+            ChoiceValue(("owner", "umask")),
+            "Who may use folders and files of state on the local disk: `owner` makes them with modes 0700 and 0600, `umask` as "
+            "the process's umask says.",
+            default="owner",
+        ),
         KeySpec("retain", IntegerValue(1), "How many completed checkpoints are kept.", default="1"),
         KeySpec(
             "unaligned",
@@ -154,6 +161,7 @@ def read_checkpoint(section: Section | None, diagnostics: Diagnostics) -> Checkp
         max_concurrent=_or(section.integer("max_concurrent"), default.max_concurrent),
         tolerable_failures=_or(section.integer("tolerable_failures"), default.tolerable_failures),
         savepoint_directory=section.text("savepoints"),
+        permissions=section.text("permissions") or "owner",
     )
 
 

@@ -193,7 +193,11 @@ def _with_checkpoints(
     continued = found is not None and _is_of(found, folder.uri)
     lineage = found.metadata.lineage if found is not None and continued else uuid.uuid4().hex
     ancestors = _ancestors(found, continued=continued)
-    storage = open_job_folder(options.directory, job_graph.name, lineage=lineage, clock=clock, ancestors=ancestors)
+    settings = job_graph.settings.checkpoint
+    shared = settings is not None and settings.permissions == "umask"
+    storage = open_job_folder(
+        options.directory, job_graph.name, lineage=lineage, clock=clock, ancestors=ancestors, shared=shared
+    )
     first = max(1 if found is None else found.metadata.checkpoint_id + 1, storage.next_checkpoint_id)
     try:
         if found is None:

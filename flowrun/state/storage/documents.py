@@ -16,17 +16,22 @@ from flowrun.state.checkpoints import FORMAT_VERSION
 from flowrun.state.storage.location import Location
 from flowrun.state.storage.metadata_shape import check_shape
 from flowrun.state.storage.names import METADATA_FILE, VIEWS_FILE
+from flowrun.state.storage.signing import KEY, KEY_FILE, is_signature, signature, state_key
 
 Document = dict[str, Any]
 """JSON as Python reads it; `flowrun.state.storage.metadata_json` knows what is in it."""
 
 _HEAD = re.compile(rb'\{\n  "format_version": (\d+),\n  "checksum": "sha256:([0-9a-f]{64})",\n')
+_SIGNATURE = re.compile(rb'  "signature": "hmac-sha256:([0-9a-f]{64})",\n')
 _WIDTH = 120
 
 
 def rendered(document: Mapping[str, Any]) -> bytes:
-    """The text of a document: indented, lists of numbers on one line, with format version and checksum first."""
+    """The text of a document: indented, lists of numbers on one line, with format version, checksum and, with a key, signature first."""
     body = _render(dict(document), "").removeprefix("{\n").encode()
+    key = state_key()
+    if key is not None:
+        body = f'  "signature": "hmac-sha256:{signature(key, _signed(FORMAT_VERSION, body))}",\n'.encode() + body
     digest = _digest(FORMAT_VERSION, body)
     return f'{{\n  "format_version": {FORMAT_VERSION},\n  "checksum": "sha256:{digest}",\n'.encode() + body
 
@@ -60,12 +65,36 @@ def document_at(folder: Location) -> Document:
         )
     if head is None or _digest(version, content[head.end() :]) != head[2].decode():
         raise StateError(f"'{location}' is truncated or altered: its checksum is wrong")
+    _check_signature(location, version, content[head.end() :])
     try:
         document: Document = json.loads(content)
+        document.pop("signature", None)
         check_shape(document)
     except (ValueError, RecursionError) as error:
         raise StateError(f"'{location}' is no metadata of format {version}: {error}") from None
     return document
+
+
+def _check_signature(location: Location, version: int, body: bytes) -> None:
+    """Raise StateError if this process has a key, and the text behind the checksum is not signed by it."""
+    key = state_key()
+    if key is None:
+        return
+    found = _SIGNATURE.match(body)
+    if found is None:
+        raise StateError(
+            f"'{location}' is not signed, but {KEY} or {KEY_FILE} says that state must be",
+            hint="if you trust it, read it without the key; what is written from then on with the key is signed",
+        )
+    if not is_signature(key, _signed(version, body[found.end() :]), found[1].decode()):
+        raise StateError(
+            f"the signature of '{location}' is wrong: it was altered, or signed with another key",
+            hint=f"give the key that it was written with ({KEY} or {KEY_FILE}), or use another checkpoint",
+        )
+
+
+def _signed(version: int, body: bytes) -> bytes:
+    return f"format_version={version}\n".encode() + body
 
 
 def named_paths(document: Document, folder: str) -> frozenset[str]:
@@ -101,7 +130,7 @@ def _version_of(content: bytes) -> int | None:
 
 
 def _digest(version: int, body: bytes) -> str:
-    return hashlib.sha256(f"format_version={version}\n".encode() + body).hexdigest()
+    return hashlib.sha256(_signed(version, body)).hexdigest()
 
 
 def _render(node: Any, indent: str) -> str:

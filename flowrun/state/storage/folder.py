@@ -108,7 +108,7 @@ class JobFolder:
             return folder.uri
 
     def _begin_savepoint(self, checkpoint_id: int, directory: str | None) -> str:
-        parent = self._folder.parent if directory is None else resolve(directory)
+        parent = self._folder.parent if directory is None else resolve(directory, shared=self._folder.shared)
         name = f"savepoint-{job_slug(self._job_name)}-{checkpoint_id}"
         parent.make_folder()
         if any(e.name == name for e in parent.entries()):
@@ -204,13 +204,20 @@ class JobFolder:
 
 
 def open_job_folder(
-    directory: str, job_name: str, *, lineage: str, clock: Clock, ancestors: Sequence[Fork] = ()
+    directory: str,
+    job_name: str,
+    *,
+    lineage: str,
+    clock: Clock,
+    ancestors: Sequence[Fork] = (),
+    shared: bool = False,
 ) -> JobFolder:
     """The folder of job `job_name` below `directory` (made if missing), locked for this process, orphans of former owners removed.
+
+    `shared`: what is made gets the permissions that the process gives; else it is its owner's alone.
 
     Raises:
         StateError: another process owns it, or it cannot be made, read or written.
     """
-    return JobFolder(
-        resolve(directory) / job_slug(job_name), job_name, lineage=lineage, clock=clock, ancestors=ancestors
-    )
+    folder = resolve(directory, shared=shared) / job_slug(job_name)
+    return JobFolder(folder, job_name, lineage=lineage, clock=clock, ancestors=ancestors)

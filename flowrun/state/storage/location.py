@@ -13,6 +13,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -53,11 +54,13 @@ class Location:
         filesystem: that holds it.
         path: on the file system, absolute, without a `/` at its end.
         uri: as users see it: an absolute path on the local disk, else a URI.
+        shared: folders and files that are made here get the permissions that the process gives; else they are their owner's alone.
     """
 
     filesystem: pafs.FileSystem
     path: str
     uri: str
+    shared: bool = False
 
     def __str__(self) -> str:
         return self.uri
@@ -75,10 +78,11 @@ class Location:
     @property
     def parent(self) -> Location:
         """The folder that it is in."""
-        return Location(self.filesystem, posixpath.dirname(self.path), self.uri.rpartition("/")[0] or "/")
+        return Location(self.filesystem, posixpath.dirname(self.path), self.uri.rpartition("/")[0] or "/", self.shared)
 
     def __truediv__(self, relative: str) -> Location:
-        return Location(self.filesystem, f"{self.path.rstrip('/')}/{relative}", f"{self.uri.rstrip('/')}/{relative}")
+        path, uri = f"{self.path.rstrip('/')}/{relative}", f"{self.uri.rstrip('/')}/{relative}"
+        return Location(self.filesystem, path, uri, self.shared)
 
     def below(self, relative: str) -> Location:
         """The file of a path that was read from state, which starts in this folder.
@@ -105,7 +109,7 @@ class Location:
         if uri == self.uri:
             return self
         below = self.uri.rstrip("/") + "/"
-        return self / uri.removeprefix(below) if uri.startswith(below) else resolve(uri)
+        return self / uri.removeprefix(below) if uri.startswith(below) else resolve(uri, shared=self.shared)
 
     # ---- looking
 
@@ -134,10 +138,10 @@ class Location:
     # ---- changing
 
     def make_folder(self) -> None:
-        """Make this folder and those above it; no error if it is there."""
+        """Make this folder and those above it; no error if it is there, whatever its permissions are."""
         with failures("make the folder", self):
             if self.is_local:
-                os.makedirs(self.path, exist_ok=True)
+                _make_local_folder(self.path, 0o777 if self.shared else 0o700)
             else:
                 self.filesystem.create_dir(self.path, recursive=True)
 
@@ -147,7 +151,7 @@ class Location:
         with failures("write", self):
             try:
                 if self.is_local:
-                    with open(temporary.path, "xb") as file:
+                    with temporary.create_local() as file:
                         file.write(content)
                         file.flush()
                         os.fsync(file.fileno())
@@ -159,6 +163,11 @@ class Location:
             except BaseException:
                 temporary.remove_quietly()
                 raise
+
+    def create_local(self) -> BinaryIO:
+        """Open this file, which must not be there yet, for writing. Of local files only; raises OSError."""
+        mode = 0o666 if self.shared else 0o600
+        return cast(BinaryIO, open(self.path, "xb", opener=lambda path, flags: os.open(path, flags, mode)))
 
     def sync_folder(self) -> None:
         """Force the names in this folder to disk; other file systems than the local one need no such thing."""
@@ -195,8 +204,8 @@ class Location:
             return
 
 
-def resolve(text: str) -> Location:
-    """The location that a user's path or URI names.
+def resolve(text: str, *, shared: bool = False) -> Location:
+    """The location that a user's path or URI names; `shared` as in `Location`.
 
     Raises:
         StateError: the text is empty, or no URI that can be opened.
@@ -205,14 +214,31 @@ def resolve(text: str) -> Location:
         raise StateError("an empty path names no folder", hint="write . for the working directory")
     if not _SCHEME.match(text) or text.startswith("file://"):
         path = os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
-        return Location(pafs.LocalFileSystem(), path, path)
+        return Location(pafs.LocalFileSystem(), path, path, shared)
     try:
         filesystem, path = pafs.FileSystem.from_uri(text)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         raise StateError(
             f"'{text}' is no location that can be opened: {error}", hint="name a folder, or a URI that pyarrow knows"
         ) from error
-    return Location(filesystem, path.rstrip("/"), text.rstrip("/"))
+    return Location(filesystem, path.rstrip("/"), text.rstrip("/"), shared)
+
+
+def _make_local_folder(path: str, mode: int) -> None:
+    """Make a folder and those above it that are missing, all with these permissions (less the umask)."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        above = os.path.dirname(path)
+        if above == path:
+            break
+        path = above
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder, mode)
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise
 
 
 @contextmanager

@@ -71,8 +71,9 @@ class FolderLock:
     # ---- local
 
     def _lock_file(self) -> None:
+        mode = 0o644 if self._location.shared else 0o600
         with failures("lock", self._location):
-            descriptor = os.open(self._location.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self._location.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -93,7 +93,7 @@ class _Sink:
 
 def _opened(location: Location) -> Any:
     if location.is_local:
-        return open(location.path, "xb")
+        return location.create_local()
     return location.filesystem.open_output_stream(location.path)
 
 
