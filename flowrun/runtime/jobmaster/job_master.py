@@ -27,6 +27,7 @@ from flowrun.runtime.jobmaster.final_commit import FinalCommit
 from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
 from flowrun.runtime.jobmaster.job_state import OpenedState
 from flowrun.runtime.jobmaster.job_tasks import JobTasks
+from flowrun.runtime.jobmaster.memory_failures import is_out_of_memory
 from flowrun.runtime.jobmaster.recovery import Recovery
 from flowrun.runtime.jobmaster.restart import restart_strategy
 from flowrun.runtime.jobmaster.scheduler import Scheduler
@@ -123,6 +124,7 @@ class JobMaster:
         self._mailbox = Mailbox()
         self._pending: deque[Event] = deque()
         self._handling = False
+        self._out_of_memory = False
         self._stopped_at: str | None = None
         settings = self.job_graph.settings
         strategy = restart_strategy(settings.restart, checkpoints=settings.checkpoint is not None)
@@ -347,12 +349,13 @@ class JobMaster:
         self._mailbox.put(letter)
 
     def _deploy(self, command: DeployTask) -> None:
-        if not self._scheduler.begin_deployment(command.vertex, self._clock.now_ms()):
+        if self._out_of_memory or not self._scheduler.begin_deployment(command.vertex, self._clock.now_ms()):
             return
         try:
             self._tasks.deploy(command.vertex, command.attempt_id, self._recovery.restored(command.vertex))
         except Exception as error:
             failure = TaskFailure(error, phase="deployment")
+            self._out_of_memory = is_out_of_memory(error)  # which ends the job: nothing else is to be deployed
             self._handle(TaskUpdate(command.vertex, command.attempt_id, ExecutionState.FAILED, failure))
 
     def _update(self, update: TaskUpdate) -> None:

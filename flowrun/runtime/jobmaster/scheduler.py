@@ -23,6 +23,7 @@ from flowrun.errors import ClusterError, InternalError
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster.execution import Execution, Executions, ExecutionState
 from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId
+from flowrun.runtime.jobmaster.memory_failures import REFUSAL, is_out_of_memory
 from flowrun.runtime.jobmaster.regions import PipelinedRegion, regions, restart_together
 from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures
 from flowrun.runtime.jobmaster.restart import NoRestart, RestartStrategy, is_retryable
@@ -307,6 +308,8 @@ class Scheduler:
         """Why no strategy is asked; None if it is."""
         if self._stopped:
             return "not restarted: the snapshot with which the job was stopped is complete, resume from it"
+        if is_out_of_memory(located.failure.error):
+            return REFUSAL
         if not is_retryable(located.failure, restoring=restoring):
             return "not restarted: the same error would come again" if self._strategy.description else ""
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 from jobmaster_fakes import Edge, Vertex, job_graph
 
@@ -369,6 +370,19 @@ def test_the_causes_of_the_last_restarts_are_kept_without_their_frames() -> None
     assert all(e.__traceback__ is None for e in kept)
     history = story.scheduler.executions.history(story.id("source_0"))
     assert len(history) <= PAST_FAILURES + 1, "old attempts are forgotten"
+
+
+@pytest.mark.parametrize(
+    "refused", [MemoryError(), pa.ArrowMemoryError("malloc of size 64 failed"), RuntimeError("can't start new thread")]
+)
+def test_a_job_that_gets_no_memory_ends_instead_of_asking_again(refused: Exception) -> None:
+    story = Story(TWO).run()
+    wrapped = DataError("cannot be joined")
+    wrapped.__cause__ = refused
+    story.fail("b_0", wrapped)
+    assert story.scheduler.state is JobState.FAILING
+    assert story.scheduler.restarts == 0
+    assert "no more memory or threads" in str(story.scheduler.restart_note)
 
 
 @pytest.mark.parametrize("joins", [False, True])
