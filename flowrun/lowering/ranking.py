@@ -39,7 +39,7 @@ def lower_rank(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
         partition=node.partition,
         order=order_keys(node, schema, node.order),
         ranking=Ranking(node.function.value),
-        first=node.first,
+        first=min(node.first, GREATEST_RANK),  # no row has that rank
         last=min(node.last, GREATEST_RANK),
         rank_column=node.rank_column,
         retracting=inputs.changing,
@@ -80,7 +80,7 @@ def lower_window_rank(node: PlanNode, inputs: Inputs, settings: Settings) -> Tra
         partition=node.partition,
         order=order_keys(node, schema, node.order),
         ranking=Ranking(node.function.value),
-        first=node.first,
+        first=min(node.first, GREATEST_RANK),  # no row has that rank
         last=min(node.last, GREATEST_RANK),
         rank_column=node.rank_column,
         domain=WindowTime(node.domain.value),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from flowrun.errors import ExpressionError, FlowrunError
+from flowrun.errors import ExpressionError, FlowrunError, PipelineError
+from flowrun.frontend.pipeline import load_text
+from flowrun.frontend.source_text import SourceText
 from tests.fuzz import corpus, targets
 from tests.fuzz.queries import compile_query
 
@@ -44,6 +47,7 @@ def test_a_wrong_query_is_told_what_is_wrong(text: str, told: str) -> None:
     "text",
     [
         "SELECT TIMESTAMP '9999-12-31 23:59:59' + INTERVAL '1' DAY",  # Python's datetime ends there, Flink's times do not
+        f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS rn FROM a) WHERE rn = {'9' * 38}",
         "SELECT * FROM a LEFT JOIN b ON a.k = b.k WHERE EXISTS (SELECT b.s WHERE b.s IS NULL)",
     ],
 )
@@ -53,6 +57,14 @@ def test_a_right_query_is_planned(text: str) -> None:
 
 def test_a_watermark_that_is_no_expression_is_told_so() -> None:
     targets.script("CREATE TABLE t (ts TIMESTAMP(3), WATERMARK FOR ts AS ELSE 1) WITH ('connector' = 'datagen')")
+
+
+def test_a_count_window_is_no_longer_than_numbers_are() -> None:
+    steps = "w: {from: s, key_by: a, window: {type: count, size: 9223372036854775808}, aggregate: [COUNT(*) AS n]}"
+    source = "s: {connector: datagen, schema: {a: INT}}"
+    text = f"sources: {{{source}}}\nsteps: {{{steps}}}\nsinks: {{o: {{from: w, connector: print}}}}"
+    with pytest.raises(PipelineError, match="'size' must fit 64 bits"):
+        load_text(SourceText("p.yaml", text), Path(), {}, {}, {})
 
 
 def test_nesting_without_end_is_told_so() -> None:

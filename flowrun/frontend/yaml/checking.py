@@ -251,7 +251,7 @@ class _Checker:
         text = node.text.strip()
         if _INTEGER.fullmatch(text) is None:
             raise self._fail(f"'{name}' expects {expectation(spec)}, got {describe(node)}", node.location)
-        if len(text) > 19:
+        if len(text) > 24 or not -(2**63) <= int(text) < 2**63:
             raise self._fail(f"'{name}' must fit 64 bits, got {describe(node)}", node.location)
         value = int(text)
         if spec.minimum is not None and value < spec.minimum:
