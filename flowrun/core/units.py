@@ -41,6 +41,8 @@ def parse_duration_ms(text: str) -> int:
             raise ValueError("write a number and a unit, like 500ms, 10s, 1m, 2h or 1d")
         total += float(match[1]) * _UNIT_MS[match[2].lower()]
         position = match.end()
+    if total >= 1 << 63:
+        raise ValueError("a duration is less than 292 million years")
     if position == 0:
         raise ValueError("write a number and a unit, like 500ms, 10s, 1m, 2h or 1d")
     return round(total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BOOLEAN, row
@@ -44,29 +45,37 @@ def prepare_window_inputs(plan: Plan) -> Plan:
 class _Columns:
     """Columns of the new input, each expression once."""
 
-    fields: list[Field]
-    expressions: list[Expression]
+    fields: list[Field] = dataclass_field(default_factory=list)
+    expressions: list[Expression] = dataclass_field(default_factory=list)
+    _positions: dict[Expression, int] = dataclass_field(default_factory=dict)
+    _names: set[str] = dataclass_field(default_factory=set)
 
     def keep_all(self, schema: Schema) -> None:
         """Begin with the columns of the input as they are."""
-        self.fields.extend(schema.fields)
-        self.expressions.extend(ColumnRef(f.type, i, f.name) for i, f in enumerate(schema))
+        for i, f in enumerate(schema):
+            self._add(f, ColumnRef(f.type, i, f.name))
 
     def position(self, expression: Expression, name: str | None = None) -> int:
         """Where the expression is a column, added if it is not there yet."""
-        if expression in self.expressions and is_deterministic(expression):
-            return self.expressions.index(expression)
-        taken = {f.name for f in self.fields}
+        known = self._positions.get(expression)
+        if known is not None and is_deterministic(expression):
+            return known
         wanted = name or f"${len(self.fields)}"
-        while wanted in taken:
+        while wanted in self._names:
             wanted += "_"
-        self.fields.append(Field(wanted, expression.type))
+        return self._add(Field(wanted, expression.type), expression)
+
+    def _add(self, entry: Field, expression: Expression) -> int:
+        position = len(self.fields)
+        self.fields.append(entry)
         self.expressions.append(expression)
-        return len(self.fields) - 1
+        self._names.add(entry.name)
+        self._positions.setdefault(expression, position)
+        return position
 
 
 def _prepared_window(node: WindowAggregate) -> WindowAggregate:
-    columns = _Columns([], [])
+    columns = _Columns()
     if node.late_tag is not None:
         columns.keep_all(node.input.schema)
     keys = _keys(node, columns)
@@ -78,14 +87,14 @@ def _prepared_window(node: WindowAggregate) -> WindowAggregate:
 
 
 def _prepared_groups(node: GroupAggregate) -> GroupAggregate:
-    columns = _Columns([], [])
+    columns = _Columns()
     keys = _keys(node, columns)
     calls = tuple(_over_columns(c, columns) for c in node.aggregates)
     return replace(node, input=_input(node, node.input, columns), keys=keys, aggregates=calls)
 
 
 def _prepared_over(node: OverAggregate) -> OverAggregate:
-    columns = _Columns([], [])
+    columns = _Columns()
     columns.keep_all(node.input.schema)
     calls = tuple(_over_columns(c, columns) for c in node.calls)
     if len(columns.fields) == len(node.input.schema):

@@ -25,6 +25,7 @@ _DEEP = 3_000
         ("ELSE", "the query cannot begin with 'ELSE'"),
         ("SELECT {a: 1}", "expected an expression, got '{'"),
         ("SELECT n[] FROM a", "expected an expression, got ']'"),
+        ("SELECT INTERVAL '1' DAY (", "expected a number of digits, got the end"),
         ("SELECT .29.022024", "'0.29.022024' is no number"),
         (f"SELECT {'9' * 5000}", "has 5000 digits, at most 38 are possible"),
         ("SELECT `$BUCKET`(k, v) FROM a", "function '$BUCKET' does not exist"),
@@ -65,6 +66,11 @@ def test_a_count_window_is_no_longer_than_numbers_are() -> None:
     text = f"sources: {{{source}}}\nsteps: {{{steps}}}\nsinks: {{o: {{from: w, connector: print}}}}"
     with pytest.raises(PipelineError, match="'size' must fit 64 bits"):
         load_text(SourceText("p.yaml", text), Path(), {}, {}, {})
+
+
+def test_a_duration_beyond_all_time_is_told_so() -> None:
+    text = corpus.few("pipeline")[0]
+    targets.pipeline(f"{text}\nsettings: {{buffer_timeout: {'9' * 400}d}}")
 
 
 def test_nesting_without_end_is_told_so() -> None:

@@ -29,7 +29,8 @@ from flowrun.connectors.formats.json_wire import NoWireFormError, OddTextError, 
 from flowrun.connectors.formats.records import assemble, batch_of, concat_decoded
 from flowrun.core.schema import Schema
 
-_SPACE, _TAB, _CARRIAGE_RETURN = 32, 9, 13
+_BLANK = np.isin(np.arange(256), (9, 13, 32))
+"""By byte: whether it is white space within a line of JSON."""
 _OPEN, _CLOSE = ord("{"), ord("}")
 _EXACT_RECORDS = 64
 """Pieces of at most so many records are not halved further."""
@@ -214,20 +215,16 @@ def _trim(chunk: RecordChunk) -> tuple[RecordChunk, Offsets]:
     places = np.flatnonzero(stops > starts)
     if len(places) != len(starts):
         starts, stops = starts[places], stops[places]
-    while len(starts):
-        first = data[starts]
-        blank = (first == _SPACE) | (first == _TAB) | (first == _CARRIAGE_RETURN)
-        if not blank.any():
-            break
-        starts = starts + blank
+    if len(starts) and _BLANK[data[stops - 1]].any():  # lines that end in CR LF
+        stops = stops - _BLANK[data[stops - 1]]
         keep = starts < stops
         starts, stops, places = starts[keep], stops[keep], places[keep]
-    while len(starts):
-        last = data[stops - 1]
-        blank = (last == _SPACE) | (last == _TAB) | (last == _CARRIAGE_RETURN)
-        if not blank.any():
-            break
-        stops = stops - blank
+    if len(starts) and (_BLANK[data[starts]] | _BLANK[data[stops - 1]]).any():
+        begin = int(starts[0])
+        solid = np.flatnonzero(~_BLANK[data[begin : int(stops[-1])]]) + begin
+        first, after = np.searchsorted(solid, starts), np.searchsorted(solid, stops)
+        keep = first < after
+        starts, stops, places = solid[first[keep]], solid[after[keep] - 1] + 1, places[keep]
     return RecordChunk(chunk.data, starts, stops, chunk.separated), places
 
 

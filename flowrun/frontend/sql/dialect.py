@@ -329,7 +329,8 @@ class FlinkParser(Parser):
         while not units or self._match_text_seq("TO"):
             units.append(str(self.any_word("a time unit like SECOND").this))
             if self._match(TokenType.L_PAREN):  # a precision, which intervals here do not limit
-                self._advance()
+                if not self._match(TokenType.NUMBER):
+                    self.raise_error(f"expected a number of digits, got {self.shown()}")
                 self._match_r_paren()
         node = exp.Interval(this=exp.Literal.string(value), unit=exp.Var(this=" TO ".join(units)))
         node.meta["span"] = (start.start, self._prev.end + 1)

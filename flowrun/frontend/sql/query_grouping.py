@@ -116,9 +116,7 @@ class GroupingPlanner:
         Raises:
             ExpressionError: an output reads a column that is neither grouped nor aggregated.
         """
-        aggregates: list[PendingAggregate] = []
-        for output in outputs:
-            aggregates += [a for a in find(output, PendingAggregate) if a not in aggregates]
+        aggregates = list(dict.fromkeys(a for output in outputs for a in find(output, PendingAggregate)))
         return self.aggregated(node, aggregates), [self.over_groups(o, i) for i, o in enumerate(outputs)]
 
     def aggregated(
@@ -139,7 +137,8 @@ class GroupingPlanner:
         sets = groups.sets
         if sets != (tuple(range(len(groups.keys))),) and (len(sets) > 1 or len(sets[0]) != len(groups.keys)):
             node, positions = self._expanded(node, positions, len(extra_keys))
-        names = [self._name_of(a) for a in aggregates]
+        named = {e: n for n, e in reversed(self._parts.items) if isinstance(e, PendingAggregate)}
+        names = [named.get(a) or f"{a.call.function.lower()}$" for a in aggregates]
         grouped = self._nodes.group(node, positions, calls, span, names)
         grouped = with_lifetimes(grouped, self._parts.lifetimes)
         self._record(grouped, keys, aggregates, len(positions))
@@ -201,10 +200,6 @@ class GroupingPlanner:
             if self._groups.window is not None and len(keys) + place < width:
                 entry = fields[len(keys) + place]
                 self._values[bound] = ColumnRef(entry.type, len(keys) + place, entry.name)
-
-    def _name_of(self, call: PendingAggregate) -> str:
-        named = next((n for n, e in self._parts.items if e == call), None)
-        return named or f"{call.call.function.lower()}$"
 
     # -- outputs -------------------------------------------------------------------------------------------------------------
 

@@ -99,9 +99,7 @@ class SubqueryValues:
         assert keys is not None
         inner, outer = keys
         outputs = (*(e for _, e in parts.items), *parts.having)
-        aggregates: list[PendingAggregate] = []
-        for output in outputs:
-            aggregates += [a for a in find(output, PendingAggregate) if a not in aggregates]
+        aggregates = list(dict.fromkeys(a for output in outputs for a in find(output, PendingAggregate)))
         grouping = self._binder.grouping(parts)
         node = grouping.aggregated(parts.relation.node, aggregates, inner)
         conditions = tuple(

@@ -141,6 +141,7 @@ class PartialFeed:
     def __init__(self, layout: GroupLayout, batch: RecordBatch) -> None:
         self._layout = layout
         self._columns = batch.columns
+        self._arrays: list[pa.Array] = batch.columns.columns  # once: Arrow makes objects for all of them each time
         self.num_rows = batch.num_rows
         first = len(layout.keys)
         self._rows: pa.Array = batch.columns.column(ROWS)
@@ -148,7 +149,7 @@ class PartialFeed:
 
     def keys(self) -> list[pa.Array]:
         """The key columns."""
-        return list(self._columns.columns[: len(self._layout.keys)])
+        return list(self._arrays[: len(self._layout.keys)])
 
     def rows(self, ids: Integers, total: int) -> Integers:
         """By how many rows each group grew."""
@@ -159,7 +160,7 @@ class PartialFeed:
         """The words of an accumulator with the partial results added; accumulators are asked in their order."""
         del number
         width = len(accumulator.fields)
-        partials = self._columns.columns[self._at : self._at + width]
+        partials = self._arrays[self._at : self._at + width]
         self._at += width
         return accumulator.add(words, accumulator.merge(partials, ids, len(words)))
 
@@ -167,7 +168,7 @@ class PartialFeed:
         """The partial rows that carry a value of the set; sets are asked in their order, after the accumulators."""
         values_set = self._layout.sets[number]
         values = self._columns.column(self._at)
-        counts = self._columns.columns[self._at + 1 : self._at + 1 + len(values_set.filters)]
+        counts = self._arrays[self._at + 1 : self._at + 1 + len(values_set.filters)]
         self._at += 1 + len(counts)
         deltas = np.column_stack([pc.fill_null(c, 0).to_numpy() for c in counts])
         chosen = deltas.any(axis=1)

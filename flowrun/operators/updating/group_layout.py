@@ -235,6 +235,7 @@ class _Builder:
         self._taken = {ROWS, TOUCHED, VALUE, GROUPS, ROW_COLUMN, *(schema.names[k] for k in keys)}
         self._tables = {GROUPS}
         self._columns: dict[tuple[object, ...], GroupColumn] = {}
+        self._places: dict[tuple[object, ...], int] = {}
         self._sets: dict[int, ValueSet] = {}
         self._lists: dict[tuple[object, ...], ValueList] = {}
         self._ends: list[ListEnd] = []
@@ -291,8 +292,9 @@ class _Builder:
             while name in self._taken or any(f.name in self._taken for f in _fields(column, name)):
                 name += "_"
             self._taken.update(f.name for f in _fields(column, name))
+            self._places[identity] = len(self._columns)
             self._columns[identity] = GroupColumn(replace(column, name=name), source)
-        return list(self._columns).index(identity)
+        return self._places[identity]
 
     def _counter(self, aggregate: BoundAggregate) -> SetCounter:
         argument = aggregate.argument
