@@ -164,6 +164,41 @@ def test_early_and_late_firings_surround_the_one_on_time() -> None:
     assert timers.state == {}
 
 
+def test_merged_windows_fire_at_the_earliest_of_their_intervals_if_any_of_them_has_new_rows() -> None:
+    timers, trigger = Timers(), EarlyLateTrigger(4)
+    merged = [
+        Timers(state=s).context() for s in ({"next_firing": 8, "changed": 1}, {"next_firing": 4, "changed": 0}, {})
+    ]
+    trigger.on_merge(WINDOW, merged, timers.context(2))
+    assert timers.waiting == {(False, 4), (False, 9)}
+    assert trigger.on_event_time(3, WINDOW, timers.context(3)) is CONTINUE
+    assert trigger.on_event_time(4, WINDOW, timers.context(4)) is FIRE
+
+
+def test_a_window_that_is_over_when_it_is_merged_does_not_wait_for_its_end() -> None:
+    timers = Timers()
+    EarlyLateTrigger().on_merge(WINDOW, [Timers().context(9)], timers.context(9))
+    assert timers.waiting == set()
+
+
+def test_what_fired_for_another_reason_has_nothing_new_at_its_interval() -> None:
+    for trigger in (EarlyLateTrigger(4), ContinuousProcessingTimeTrigger(4)):
+        timers = Timers()
+        elements(trigger, timers, [(1, None)])
+        trigger.on_fired(WINDOW, timers.context())
+        at = trigger.on_event_time if isinstance(trigger, EarlyLateTrigger) else trigger.on_processing_time
+        assert at(4, WINDOW, timers.context(4, now=4)) is CONTINUE
+
+
+def test_an_interval_that_was_missed_is_made_up_for_at_the_next_one() -> None:
+    timers, trigger = Timers(), EarlyLateTrigger(4)
+    elements(trigger, timers, [(1, None)])
+    assert trigger.on_event_time(4, Window(0, 100), timers.context(4)) is FIRE
+    timers.waiting.clear()
+    trigger.on_element(5, None, Window(0, 100), timers.context(17))
+    assert (False, 20) in timers.waiting, "intervals end at 8, 12 and 16, which the watermark has passed, and at 20"
+
+
 def test_continuous_processing_time_follows_the_clock() -> None:
     timers, trigger = Timers(), ContinuousProcessingTimeTrigger(10)
     trigger.on_element(0, None, WINDOW, timers.context(now=104))
