@@ -212,7 +212,7 @@ def test_side_outputs_go_by_tag_and_get_watermarks_too() -> None:
     for seen in (odd, even, both):
         assert Watermark(9) in seen.of(Watermark)
         assert seen.of(Watermark)[-1] == MAX_WATERMARK
-    assert result.accumulators["split.1"]["records_out.even"] == 2
+    assert result.accumulators["split.1"]["numRecordsOut.even"] == 2
 
 
 def test_one_output_to_many_targets_hands_out_the_same_rows() -> None:
