@@ -169,6 +169,23 @@ class InternalError(FlowrunError):
     """An invariant of flowrun itself does not hold. Please report it with the pipeline."""
 
 
+def is_from_outside(error: BaseException) -> bool:
+    """Whether the outside world is to blame (files, networks, services, memory), itself or as the cause of the error: trying again may
+    help, and no row is at fault.
+
+    >>> is_from_outside(TimeoutError()), is_from_outside(ValueError())
+    (True, False)
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        if isinstance(current, OSError | MemoryError | ConnectorError | StateError | ClusterError):
+            return True
+        seen.add(id(current))
+        current = current.__cause__
+    return False
+
+
 def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
     """The known names that look most like `name`, best first; case is ignored.
 

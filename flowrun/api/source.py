@@ -75,6 +75,9 @@ class ReaderContext:
     """Thread-safe: say that `poll` may have something again after NOTHING_AVAILABLE."""
     processing_time: ProcessingTimeService
     """For readers that pace or poll: a callback that calls `notify_available`."""
+    reject: Callable[[str, int, str, bytes], None] | None = None
+    """Takes a record that cannot be decoded: (file, byte offset in it, what is wrong, the record); called in `poll`, in order. What is
+    rejected is kept with the positions that `snapshot` gives, exactly once. None: the reader does as its options say."""
 
 
 class SourceReader(Protocol):

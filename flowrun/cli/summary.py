@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from flowrun.cli.checkpoint_text import recovery_text
 from flowrun.cli.console import say
 from flowrun.cli.figures import count_text, counted_text, duration_text, state_text
@@ -11,10 +13,21 @@ from flowrun.runtime.messages import JobResult
 _NOTEWORTHY = {
     "numLateRecordsDropped": ("late row", "dropped"),
     "numLateRecordsSideOutput": ("late row", "sent to the late output"),
-    "numRecordsSkipped": ("unreadable record", "skipped"),
     "numNullKeyRecordsDropped": ("row", "with NULL keys dropped"),
     "numNullRecordsDropped": ("row", "with NULL in a NOT NULL column dropped"),
 }
+
+
+_LEFT_OUT = {"numRecordsSkipped": "skipped", "numRecordsDeadLettered": "put aside as dead letters"}
+_FAULTS = "numRecordsFailed."
+
+
+def _left_out(counters: Mapping[str, int]) -> Iterator[str]:
+    """What became of rows that could not be processed, and why: `3 rows skipped (decoding 2, expression 1)`."""
+    why = ", ".join(f"{n.removeprefix(_FAULTS)} {count}" for n, count in counters.items() if n.startswith(_FAULTS))
+    for name, fate in _LEFT_OUT.items():
+        if count := counters.get(name):
+            yield f"{count} {'row' if count == 1 else 'rows'} {fate}" + (f" ({why})" if why else "")
 
 
 def show_summary(result: JobResult, source_ids: frozenset[str]) -> None:
@@ -34,5 +47,9 @@ def show_summary(result: JobResult, source_ids: frozenset[str]) -> None:
         for name, (what, happened) in _NOTEWORTHY.items():
             if number := counters.get(name):
                 say(f"  {operator}: {number} {what}{'s'[: number != 1]} {happened}")
+        for text in _left_out(counters):
+            say(f"  {operator}: {text}")
+            if operator in result.notes:
+                say(f"    the first: {result.notes[operator]}")
     for problem in result.problems:
         say(f"  problem while stopping: {problem}")

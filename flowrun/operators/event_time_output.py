@@ -77,6 +77,10 @@ class EventTimeOutput:
         """Splits that sent something and are not finished."""
         return self._splits.names
 
+    def check(self, read: RecordBatch) -> None:
+        """Raise DataError if the strategy finds no event time for a row."""
+        self._times.check(read)
+
     def start(self) -> None:
         """Begin to watch for idleness: without any row within the timeout the whole output becomes idle."""
         self._touched_ms = self._processing_time.now_ms()

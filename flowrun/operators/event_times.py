@@ -75,6 +75,13 @@ class EventTimes:
             self._check_order(batch.columns, values, watermark)
         return BatchTimes(timestamps, values)
 
+    def check(self, batch: RecordBatch) -> None:
+        """Raise DataError if a row has no event time, or one of the expressions fails; about order nothing is asked."""
+        if self._strategy.kind is not WatermarkKind.INGESTION:
+            self._timestamps(batch)
+            if self._marks is not None:
+                self._punctuations(batch.columns)
+
     @staticmethod
     def _marked_by_time(values: Int64s) -> BatchTimes:
         return BatchTimes(pa.array(values), values)
@@ -90,8 +97,8 @@ class EventTimes:
                 f"{self._place}: event time '{self._strategy.column}' must not be NULL, but it is in row {row} "
                 f"{describe_row(batch.columns, row)}",
                 row=row,
-                hint="drop such rows before event time is read, compute a column that is never NULL "
-                f"(COALESCE({self._strategy.column}, …)) and use it for the watermark, or declare no watermark",
+                hint="leave such rows out (on_error: skip) or put them aside (on_error: dead-letter), or compute a column that is "
+                f"never NULL (COALESCE({self._strategy.column}, …)) and use it for the watermark",
             )
         return timestamps
 

@@ -26,12 +26,14 @@ import pyarrow as pa
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
+from flowrun.core.row_errors import FAIL, RowErrors, RowFault
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, FlowrunError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.conformance import check_names, conform, rows_to_columns
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, load_function, where
+from flowrun.operators.row_failures import RowFailures
 
 
 @record
@@ -51,6 +53,8 @@ class PythonFunctionFactory:
     row: bool = False
     name: str = "python"
     search_path: tuple[str, ...] = ()
+    errors: RowErrors = FAIL
+    """What becomes of rows of which the function raises, or gives what it must not. To find them it is called again on parts of a batch."""
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -72,9 +76,11 @@ class _PythonFunction(AbstractOperator):
         self._place = f"function '{factory.reference}' of '{factory.name}'"
         self._function: Callable[[Any], Any] | None = None
         self._opened = False
+        self._failures: RowFailures | None = None
 
     def open(self) -> None:
         """Import the function and open it."""
+        self._failures = RowFailures(self._factory.errors, self.context, self.output)
         self._function = load_function(self._factory.reference, self._factory.search_path)
         self._opened = True
         opener = getattr(self._function, "open", None)
@@ -99,7 +105,9 @@ class _PythonFunction(AbstractOperator):
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Call the function and send what it returns."""
-        self.output.emit(self._processed(batch))
+        assert self._failures is not None
+        for _, processed in self._failures.survivors(batch, RowFault.FUNCTION, self._processed):
+            self.output.emit(processed)
 
     def _processed(self, batch: RecordBatch) -> RecordBatch:
         raise NotImplementedError

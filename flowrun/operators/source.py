@@ -14,12 +14,14 @@ from flowrun.api.source import Boundedness, ReaderContext, Source, SourceReader,
 from flowrun.api.state import OperatorSnapshot, OperatorState
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.core.record import record
+from flowrun.core.row_errors import FAIL, OnError, RowErrors, RowFault
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import NotNullCheck, evaluate
 from flowrun.operators.event_time_output import EventTimeOutput, RestoredEventTime
 from flowrun.operators.event_times import EventTimes
 from flowrun.operators.outside import named
+from flowrun.operators.row_failures import RowFailures
 from flowrun.operators.split_watermarks import SplitEventTime
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 
@@ -52,6 +54,9 @@ class SourceOperatorFactory:
         projection: computed columns (and the choice of physical ones), evaluated on what was read; None: rows as read.
         batch_rows: how many rows a reader should put into a batch.
         name: the user's name of the source, for messages.
+        errors: what becomes of rows without event time, with NULL where that must not be, or of which an expression fails.
+        decoding: what becomes of records that are no rows of the schema, if the connector leaves it to the operator (DEAD_LETTER); else
+            that is its own business.
     """
 
     source: Source
@@ -59,6 +64,8 @@ class SourceOperatorFactory:
     projection: ColumnsFunction | None = None
     batch_rows: int = DEFAULT_BATCH_ROWS
     name: str = "source"
+    errors: RowErrors = FAIL
+    decoding: RowErrors = FAIL
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -131,6 +138,8 @@ class _SourceOperator(AbstractOperator):
         self._until: dict[str, int] = {}
         """Of splits that a backfill has read before: event time below which it has counted all rows, ms."""
         self._backfilled: EventTimes | None = None
+        self._failures: RowFailures | None = None
+        self._bad_records: RowFailures | None = None
         self._stopped = self._drain = False
 
     # ---- coordination
@@ -210,6 +219,9 @@ class _SourceOperator(AbstractOperator):
             self._restored_times,
             bounded=factory.source.boundedness is Boundedness.BOUNDED,
         )
+        self._failures = RowFailures(factory.errors, context, self.output)
+        if factory.decoding.mode is OnError.DEAD_LETTER:
+            self._bad_records = RowFailures(factory.decoding, context, self.output)
         if self._until:
             self._backfilled = EventTimes(factory.strategy, context, self._place)
         reader_context = ReaderContext(
@@ -221,6 +233,7 @@ class _SourceOperator(AbstractOperator):
             request_split=self._request_split,
             notify_available=self._notify_available,
             processing_time=context.processing_time,
+            reject=None if self._bad_records is None else self._bad_records.bad_record,
         )
         with named(self._place):
             self._reader = factory.source.create_reader(reader_context)
@@ -242,6 +255,8 @@ class _SourceOperator(AbstractOperator):
             return InputStatus.END_OF_INPUT
         with named(self._place):
             status = self._open_reader.poll(self._polled)
+        if self._bad_records is not None:
+            self._bad_records.send()
         for item in self._polled.take():
             if isinstance(item, _Rows):
                 self._emit(item.batch, item.split_id)
@@ -261,13 +276,23 @@ class _SourceOperator(AbstractOperator):
             read = self._not_backfilled(read, self._until[split_id])
             if read.num_rows == 0:
                 return
-        self._not_null.check(read.columns)
         if split_id not in self._out.splits:
             self._leave_finished_splits(1)
-        rows = read
-        if self._project is not None:
-            rows = read.with_columns(evaluate(self._project, read.columns, f"{self._place}: computed columns"))
-        self._out.emit(read, rows, split_id)
+        failures = self._failures
+        assert failures is not None
+        if not failures.isolates:
+            self._not_null.check(read.columns)
+            self._out.emit(read, self._computed(read), split_id)
+            return
+        for valid, _ in failures.survivors(read, RowFault.NULL_VALUE, lambda b: self._not_null.check(b.columns)):
+            for timed, _ in failures.survivors(valid, RowFault.NULL_TIME, self._out.check):
+                for raw, rows in failures.survivors(timed, RowFault.EXPRESSION, self._computed):
+                    self._out.emit(raw, rows, split_id)
+
+    def _computed(self, read: RecordBatch) -> RecordBatch:
+        if self._project is None:
+            return read
+        return read.with_columns(evaluate(self._project, read.columns, f"{self._place}: computed columns"))
 
     def _not_backfilled(self, read: RecordBatch, until: int) -> RecordBatch:
         """The rows that a backfill up to `until` has not counted: it read its splits to their ends, whatever the order of their rows."""

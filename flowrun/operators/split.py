@@ -9,19 +9,22 @@ from flowrun.api.functions import MaskKernel, PredicateFunction
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
+from flowrun.core.row_errors import FAIL, RowErrors, RowFault
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import evaluate
+from flowrun.operators.row_failures import RowFailures
 
 
 @record
 class SplitFactory:
     """Makes operators that send a row to every branch whose predicate is true, and rows of no branch to the main output.
 
-    NULL counts as false.
+    NULL counts as false. `errors` says what becomes of rows of which a predicate fails.
     """
 
     branches: tuple[tuple[OutputTag, PredicateFunction], ...]
     name: str = "split"
+    errors: RowErrors = FAIL
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -37,9 +40,11 @@ class _Split(AbstractOperator):
     def __init__(self, factory: SplitFactory) -> None:
         self._factory = factory
         self._kernels: tuple[tuple[OutputTag, MaskKernel, str], ...] = ()
+        self._failures: RowFailures | None = None
 
     def open(self) -> None:
         """Compile the predicates."""
+        self._failures = RowFailures(self._factory.errors, self.context, self.output)
         self._kernels = tuple(
             (tag, predicate.compile(), f"branch '{tag.name}' of '{self._factory.name}'")
             for tag, predicate in self._factory.branches
@@ -47,8 +52,15 @@ class _Split(AbstractOperator):
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Send the rows to their branches, in the declared order, then the rest to the main output."""
+        assert self._failures is not None
         # All predicates first: when one fails, no branch has received rows of this batch.
-        masks = [(tag, evaluate(kernel, batch.columns, place)) for tag, kernel, place in self._kernels]
+        for rows, masks in self._failures.survivors(batch, RowFault.EXPRESSION, self._masks):
+            self._send(rows, masks)
+
+    def _masks(self, batch: RecordBatch) -> list[tuple[OutputTag, pa.BooleanArray]]:
+        return [(tag, evaluate(kernel, batch.columns, place)) for tag, kernel, place in self._kernels]
+
+    def _send(self, batch: RecordBatch, masks: list[tuple[OutputTag, pa.BooleanArray]]) -> None:
         rest: pa.BooleanArray | None = None
         for tag, mask in masks:
             count = mask.true_count

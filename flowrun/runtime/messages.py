@@ -296,6 +296,7 @@ class JobResult:
         vertices: the last status of every vertex.
         accumulators: operator name → counter → sum over all subtasks.
         problems: what went wrong while a cancelled job was taken down.
+        notes: operator name → what users are to hear of it, such as the first row that was left out.
     """
 
     job_id: str
@@ -309,3 +310,4 @@ class JobResult:
     restarts: int = 0
     stopped_at: str | None = None
     """Path of the checkpoint or savepoint with which the job was stopped."""
+    notes: Mapping[str, str] = field(default_factory=dict)

@@ -70,6 +70,8 @@ class ScopedMetrics:
     def __init__(self, scope: tuple[str, ...]) -> None:
         self.scope = scope
         self._metrics: dict[str, Metric] = {}
+        self.noted: str | None = None
+        """What users are told at the end of the job."""
 
     def counter(self, name: str) -> SimpleCounter:
         """The counter of that name, new or known."""
@@ -82,6 +84,10 @@ class ScopedMetrics:
     def gauge(self, name: str, read: Callable[[], float | int | None]) -> None:
         """Register a value that is read on demand, from any thread; a later registration replaces it."""
         self._metrics[name] = read
+
+    def note(self, text: str) -> None:
+        """Tell users of something, once; later notes are dropped."""
+        self.noted = self.noted or text
 
     def counters(self) -> dict[str, int]:
         """Values of all counters by name."""

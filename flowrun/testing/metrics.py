@@ -46,6 +46,7 @@ class RecordedMetrics:
         self.counters: dict[str, RecordedCounter] = {}
         self.gauges: dict[str, Callable[[], float | int | None]] = {}
         self.histograms: dict[str, RecordedHistogram] = {}
+        self.notes: list[str] = []
 
     def counter(self, name: str) -> RecordedCounter:
         """The counter of this name."""
@@ -58,6 +59,10 @@ class RecordedMetrics:
     def histogram(self, name: str) -> RecordedHistogram:
         """The histogram of this name."""
         return self.histograms.setdefault(name, RecordedHistogram())
+
+    def note(self, text: str) -> None:
+        """Keep what users are told."""
+        self.notes.append(text)
 
     def count(self, name: str) -> int:
         """What a counter says; 0 if nobody asked for it."""

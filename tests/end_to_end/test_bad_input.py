@@ -171,7 +171,7 @@ def test_broken_lines_can_be_skipped_and_are_counted(flowrun: Command, case: Cas
     outcome = flowrun("run", case.pipeline(source="format.on-error: skip"))
     assert outcome.code == 0, outcome.err
     assert len(json_rows(case.out)) == 2
-    assert "1 unreadable records skipped" in outcome.err
+    assert "Source: rows: 1 row skipped (decoding 1)" in outcome.err
 
 
 def test_broken_lines_can_be_kept_aside_with_file_offset_and_reason(flowrun: Command, case: Case) -> None:

@@ -17,8 +17,9 @@ from flowrun.connectors.filesystem.enumerator import FileEnumerator
 from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.opening import SplitOpener
 from flowrun.connectors.filesystem.source import FileSource, create_source
-from flowrun.connectors.filesystem.split_readers import ErrorMode, bad_record_error
+from flowrun.connectors.filesystem.split_readers import bad_record_error
 from flowrun.core.record import record
+from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
 from flowrun.errors import OptionError
 from flowrun.state.key_groups import hash_columns
@@ -91,7 +92,7 @@ class FileLookup:
     def _load(self) -> None:
         self._loaded_ns = self._context.clock.monotonic_ns()
         source = self._recipe.source
-        if source.error_mode is ErrorMode.DEAD_LETTER:
+        if source.error_mode is OnError.DEAD_LETTER:
             self._letters = DeadLetters(Location(source.options.text("format.dead-letter.path")), self._context.subtask)
             self._letters.open()
         batches = [b for b in self._read() if b.num_rows]
@@ -122,9 +123,9 @@ class FileLookup:
 
     def _on_bad(self, path: str, offset: int, bad: BadRecord, raw: bytes) -> None:
         mode = self._recipe.source.error_mode
-        if mode is ErrorMode.FAIL:
+        if mode is OnError.FAIL:
             raise bad_record_error(self._filesystem, path, offset, bad, raw)
-        if mode is ErrorMode.DEAD_LETTER and self._letters is not None:
+        if mode is OnError.DEAD_LETTER and self._letters is not None:
             self._letters.add(path, offset, bad, raw)
             self._context.metrics.counter("numRecordsDeadLettered").inc()
         self._context.metrics.counter("numRecordsSkipped").inc()

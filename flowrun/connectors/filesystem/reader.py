@@ -11,7 +11,8 @@ from flowrun.api.operator import InputStatus
 from flowrun.api.source import ReaderContext, SourceOutput, Split
 from flowrun.connectors.filesystem.dead_letters import DeadLetters
 from flowrun.connectors.filesystem.opening import OpenSplit, SplitOpener
-from flowrun.connectors.filesystem.split_readers import ErrorMode, bad_record_error
+from flowrun.connectors.filesystem.split_readers import bad_record_error
+from flowrun.core.row_errors import OnError
 
 if TYPE_CHECKING:
     from flowrun.connectors.filesystem.source import FileSource
@@ -64,15 +65,19 @@ class FileSourceReader:
 
     def _on_bad(self, path: str, offset: int, bad: BadRecord, raw: bytes) -> None:
         match self._source.error_mode:
-            case ErrorMode.FAIL:
+            case OnError.FAIL:
                 raise bad_record_error(self._opener.filesystem, path, offset, bad, raw)
-            case ErrorMode.DEAD_LETTER:
+            case OnError.DEAD_LETTER if self._context.reject is not None:
+                self._context.reject(path, offset, bad.reason, raw)
+                return
+            case OnError.DEAD_LETTER:
                 assert self._letters is not None
                 self._letters.add(path, offset, bad, raw)
                 self._dead.inc()
-            case ErrorMode.SKIP:
-                pass
-        self._skipped.inc()
+            case OnError.SKIP:
+                self._skipped.inc()
+                self._context.metrics.counter("numRecordsFailed.decoding").inc()
+                self._context.metrics.note(f"{path}, byte {offset}: {bad.reason}")
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         """More to read."""

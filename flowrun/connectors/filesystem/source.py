@@ -14,11 +14,11 @@ from flowrun.connectors.filesystem.enumerator import FileEnumerator
 from flowrun.connectors.filesystem.file_metadata import FILE_METADATA
 from flowrun.connectors.filesystem.locations import Location, check_exists, check_pattern, location_of
 from flowrun.connectors.filesystem.reader import FileSourceReader
-from flowrun.connectors.filesystem.split_readers import ErrorMode
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.clock import Clock
 from flowrun.core.options import Options
 from flowrun.core.record import record
+from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
 from flowrun.errors import OptionError
 
@@ -76,11 +76,11 @@ class FileSource:
         return None if value is None else int(value)
 
     @property
-    def error_mode(self) -> ErrorMode:
+    def error_mode(self) -> OnError:
         """What happens to bad records; the format's `ignore-parse-errors` means that at least nothing fails."""
-        mode = ErrorMode(self.options.text("format.on-error"))
+        mode = OnError(self.options.text("format.on-error"))
         ignore = self.options.get(f"{self.format_name}.ignore-parse-errors")
-        return ErrorMode.SKIP if mode is ErrorMode.FAIL and ignore else mode
+        return OnError.SKIP if mode is OnError.FAIL and ignore else mode
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
         """Finds files and cuts them into splits."""
@@ -89,7 +89,7 @@ class FileSource:
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """Reads splits one after the other."""
         letters = None
-        if self.error_mode is ErrorMode.DEAD_LETTER:
+        if self.error_mode is OnError.DEAD_LETTER and context.reject is None:
             letters = DeadLetters(Location(self.options.text("format.dead-letter.path")), context.subtask)
         return FileSourceReader(self, context, letters)
 
@@ -114,7 +114,7 @@ def create_source(table: TableDefinition) -> FileSource:
     apart = {*table.partition_keys, *metadata}
     stored = declared.select(n for n in declared.names if n not in apart)
     used.check(stored, table.options)
-    if table.options.text("format.on-error") == ErrorMode.DEAD_LETTER.value and not table.options.get(
+    if table.options.text("format.on-error") == OnError.DEAD_LETTER.value and not table.options.get(
         "format.dead-letter.path"
     ):
         raise OptionError("format.dead-letter.path", "format.on-error = dead-letter needs format.dead-letter.path")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -25,14 +24,6 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_BYTES = 120
 
 Position = Mapping[str, JsonValue]
-
-
-class ErrorMode(Enum):
-    """What happens to a record that is no row of the schema; the value is that of `format.on-error`."""
-
-    FAIL = "fail"
-    SKIP = "skip"
-    DEAD_LETTER = "dead-letter"
 
 
 class SplitReader(Protocol):
@@ -336,5 +327,5 @@ def bad_record_error(filesystem: pafs.FileSystem, path: str, offset: int, bad: B
     shown = raw[:_SHOWN_BYTES].decode("utf-8", "replace") + ("…" if len(raw) > _SHOWN_BYTES else "")
     return DataError(
         f"{path}:{line_number(filesystem, path, offset)}: {bad.reason}\n    {shown}",
-        hint="set format.on-error to skip or dead-letter to go on without such records",
+        hint="set on_error (in SQL: 'format.on-error') to skip or dead-letter to go on without such records",
     )

@@ -19,12 +19,14 @@ from flowrun.api.operator import ChainingStrategy
 from flowrun.api.user_functions import declaration_of
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
+from flowrun.core.row_errors import FAIL, RowErrors, RowFault
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, FlowrunError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.conformance import conform, rows_to_columns
 from flowrun.operators.data_errors import describe_row, evaluate
 from flowrun.operators.function_loading import describe, load_attribute, where
+from flowrun.operators.row_failures import RowFailures
 from flowrun.operators.rows.children import Integers, with_columns_of
 from flowrun.operators.user_functions import load_callable
 
@@ -38,6 +40,7 @@ class TableFunctionFactory:
         columns: of its rows; they follow the input's in `output_schema`.
         outer: rows for which it gives nothing stay, with NULLs.
         search_path: folders to import from before Python's own path.
+        errors: what becomes of rows of which the function raises; to find them it is called again on parts of a batch.
     """
 
     reference: str
@@ -47,6 +50,7 @@ class TableFunctionFactory:
     outer: bool = False
     name: str = "table function"
     search_path: tuple[str, ...] = ()
+    errors: RowErrors = FAIL
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -65,10 +69,12 @@ class _TableFunction(AbstractOperator):
         self._function: Callable[..., Any] | None = None
         self._arguments: ColumnsKernel | None = None
         self._vectorised = False
+        self._failures: RowFailures | None = None
 
     def open(self) -> None:
         """Import the function and compile its arguments."""
         factory = self._factory
+        self._failures = RowFailures(factory.errors, self.context, self.output)
         self._function = load_callable(factory.reference, factory.search_path)
         declared = declaration_of(load_attribute(factory.reference, factory.search_path))
         self._vectorised = declared is not None and declared.vectorised
@@ -76,14 +82,22 @@ class _TableFunction(AbstractOperator):
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Call the function and send the rows that it gives, each behind its row."""
+        assert self._failures is not None
+        for _, rows in self._failures.survivors(batch, RowFault.FUNCTION, self._given):
+            if rows is not None:
+                self.output.emit(rows)
+
+    def _given(self, batch: RecordBatch) -> RecordBatch | None:
+        """What the function gives for a batch, each row behind its own; None if that is nothing."""
         assert self._arguments is not None
         arguments = evaluate(self._arguments, batch.columns, f"arguments of {self._place}")
         made, parents = self._called(arguments, batch) if self._vectorised else self._called_by_row(arguments, batch)
         columns = made.columns
         if self._factory.outer:
             columns, parents = _with_missing(columns, parents, batch.num_rows)
-        if len(parents):
-            self.output.emit(with_columns_of(batch, pa.array(parents), columns, self._factory.output_schema))
+        if not len(parents):
+            return None
+        return with_columns_of(batch, pa.array(parents), columns, self._factory.output_schema)
 
     # ---- calls
 

@@ -452,6 +452,7 @@ class JobMaster:
                 status.checkpoints,
                 status.restarts,
                 self._stopped_at,
+                self._status.notes(),
             )
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from flowrun.errors import ClusterError, ConnectorError, DataError, FlowrunError, StateError
+from flowrun.errors import DataError, FlowrunError, is_from_outside
 from flowrun.runtime.messages import TaskFailure
 
 SAME_FAILURES = 3
@@ -17,7 +17,6 @@ SAME_FAILURES = 3
 _CHECKPOINTS_BETWEEN = 2
 """A restart begins at the last checkpoint, so before it comes to the same row there is hardly time for another one, which may also hold
 nothing new. More checkpoints than this between two failures mean that the job went on beyond the place of the first."""
-_OUTSIDE = (OSError, MemoryError, ConnectorError, StateError, ClusterError)
 _PLACE_IN_BATCH = re.compile(r"\b(row|batch has) \d+")
 
 
@@ -52,12 +51,7 @@ class RepeatedFailures:
 
 
 def _comes_again(error: BaseException) -> bool:
-    """Whether rows or code are to blame, not the outside world: of an error in data, what it is due to counts too."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        if isinstance(current, _OUTSIDE):
-            return False
-        seen.add(id(current))
-        current = current.__cause__
+    """Whether rows or code are to blame."""
+    if is_from_outside(error):
+        return False
     return isinstance(error, DataError) or not isinstance(error, FlowrunError)

@@ -52,6 +52,20 @@ class StatusReader:
             for counters in (self._operator_counters(job_vertex.job_vertex, operator.operator_id),)
         }
 
+    def notes(self) -> dict[str, str]:
+        """Operator name → what its first subtask with a note tells users."""
+        found: dict[str, str] = {}
+        for job_vertex in self._graph.job_vertices:
+            vertex = job_vertex.job_vertex
+            for operator in vertex.operators:
+                groups = (
+                    self._metrics.group(vertex.vertex_id, str(i), operator.operator_id)
+                    for i in range(vertex.parallelism)
+                )
+                if noted := next((g.noted for g in groups if g.noted is not None), None):
+                    found.setdefault(operator.name, noted)
+        return found
+
     def _vertex(self, vertex: JobVertex) -> VertexStatus:
         subtasks = [str(i) for i in range(vertex.parallelism)]
         tasks = [self._metrics.group(vertex.vertex_id, s) for s in subtasks]
