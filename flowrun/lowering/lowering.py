@@ -20,7 +20,6 @@ from flowrun.lowering.change_order import keep_changes_in_order
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.sinks import lower_sink
 from flowrun.lowering.watermarks import watermark_strategy
-from flowrun.lowering.window_inputs import prepare_window_inputs
 from flowrun.operators.calc import CalcFactory
 from flowrun.operators.python_function import PythonFunctionFactory
 from flowrun.operators.source import SourceOperatorFactory
@@ -44,7 +43,9 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     walk_plan,
 )
+from flowrun.plan.row_errors import decoding_of, row_errors_of
 from flowrun.plan.tables import create_source
+from flowrun.plan.window_inputs import prepare_window_inputs
 
 
 def lower(plan: Plan, given: Mapping[int, Source] | None = None) -> tuple[Transformation, ...]:
@@ -134,6 +135,8 @@ class _Lowering:
             projection=_projection(node, node.physical.names),
             batch_rows=self._settings.batch_rows,
             name=_name(node),
+            errors=row_errors_of(node, self._settings),
+            decoding=decoding_of(node),
         )
         transformation = SourceTransformation(
             name=f"Source: {_name(node)}", schema=node.schema, factory=factory, source=source
@@ -141,12 +144,21 @@ class _Lowering:
         return with_hints(transformation, node.hints)
 
     def _calc(self, node: Calc) -> Transformation:
-        factory = CalcFactory(predicate_of(node.condition), _projection(node, node.input.schema.names), _name(node))
+        required = node.required
+        factory = CalcFactory(
+            predicate_of(node.condition),
+            _projection(node, node.input.schema.names),
+            _name(node),
+            row_errors_of(node, self._settings),
+            *(() if required is None else (required.columns, required.fault)),
+        )
         return self._one_input(node, factory_of=factory)
 
     def _split(self, node: Split) -> Transformation:
         branches = tuple((OutputTag(name, node.schema), Predicate(condition)) for name, condition in node.branches)
-        return self._one_input(node, factory_of=SplitFactory(branches, _name(node)))
+        return self._one_input(
+            node, factory_of=SplitFactory(branches, _name(node), row_errors_of(node, self._settings))
+        )
 
     def _side_output(self, node: SideOutput) -> Transformation:
         tag = OutputTag(node.tag, node.schema)
@@ -161,6 +173,7 @@ class _Lowering:
             row=node.row,
             name=_name(node),
             search_path=node.search_path,
+            errors=row_errors_of(node, self._settings),
         )
         return self._one_input(node, factory_of=factory)
 

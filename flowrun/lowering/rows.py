@@ -23,6 +23,7 @@ from flowrun.plan.compiled import Projection
 from flowrun.plan.expressions import Expression, Literal
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import AssignTime, Expand, TableFunctionCall, Unnest, Values
+from flowrun.plan.row_errors import row_errors_of
 
 _ONE_ROW = Schema((Field("ZERO", INT),))
 
@@ -77,6 +78,7 @@ def lower_table_function(node: PlanNode, inputs: Inputs, settings: Settings) -> 
         outer=node.outer,
         name=_name(node),
         search_path=node.search_path,
+        errors=row_errors_of(node, settings),
     )
     return _one_input(node, factory, inputs.only)
 

@@ -11,6 +11,7 @@ from flowrun.plan.changelog import changelog_modes
 from flowrun.plan.explain import plan_json, plan_mermaid, plan_text
 from flowrun.plan.nodes import Plan
 from flowrun.plan.rewrites import RULES, Rule
+from flowrun.plan.row_errors import route_row_errors
 
 
 @record
@@ -31,7 +32,7 @@ def optimise_named(plan: Plan, rules: Sequence[Rule] = RULES) -> Optimised:
         if after != text:
             changed[rule.__name__] = None
         text = after
-    return Optimised(plan, tuple(changed))
+    return Optimised(route_row_errors(plan), tuple(changed))
 
 
 def explain_rewrites(written: Plan, form: str = "text", more: dict[str, Any] | None = None) -> str:

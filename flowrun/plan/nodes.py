@@ -14,6 +14,7 @@ from flowrun.api.connector import Distribution, PushedFilter
 from flowrun.core.constraints import SinkConstraints
 from flowrun.core.record import record
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
+from flowrun.core.row_errors import DEAD_LETTER_TAG, OnError, RowFault
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, timestamp
 from flowrun.errors import Location
@@ -39,6 +40,8 @@ class NodeHints:
     location: Location | None = field(default=None, compare=False)
     place: str | None = None
     state_ttl_ms: tuple[int | None, ...] = ()
+    on_error: OnError | None = None
+    """What becomes of rows that cannot be processed; None: as the settings say."""
 
     @property
     def stable_id(self) -> str | None:
@@ -162,13 +165,26 @@ class Scan(PlanNode):
         return self.watermark is not None
 
 
+@record
+class Required:
+    """Columns of an input that must not be NULL, in whose name (`sink 'out'`), and what rows are called where one is."""
+
+    columns: tuple[int, ...]
+    place: str
+    fault: RowFault
+
+
 @record(eq=False, slots=False)
 class Calc(PlanNode):
-    """Filters rows, then projects: `schema` has one column per projection. `condition` reads the input's columns."""
+    """Filters rows, then projects: `schema` has one column per projection. `condition` reads the input's columns.
+
+    `required`: rows with NULL there cannot be processed; only where such rows are left out, see `flowrun.plan.row_errors`.
+    """
 
     input: PlanNode
     projections: tuple[Expression, ...]
     condition: Expression | None = None
+    required: Required | None = None
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:
@@ -212,6 +228,10 @@ class SideOutput(PlanNode):
     @property
     def inputs(self) -> tuple[PlanNode, ...]:
         return (self.input,)
+
+    @property
+    def event_time(self) -> bool:
+        return self.tag != DEAD_LETTER_TAG and self.input.event_time
 
 
 @record(eq=False, slots=False)
@@ -439,6 +459,10 @@ class Settings:
     restart: RestartSettings | None = None
     state_ttl_ms: int = 0
     """How long updating operators (aggregates, joins, top-N, …) keep the state of a key that gets no rows, ms; 0: for ever."""
+    on_error: OnError = OnError.FAIL
+    """What becomes of rows that cannot be processed."""
+    dead_letters: str | None = None
+    """The folder of dead letters; None: there are none but those of sources with a folder of their own."""
     split_distinct: bool = False
     """Whether aggregates over distinct values are computed in two levels, so that a key's values spread over subtasks."""
     split_distinct_buckets: int = 1024

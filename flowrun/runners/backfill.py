@@ -26,7 +26,7 @@ from flowrun.plan.relational import WindowTableFunction
 from flowrun.runners.compile import CompiledPipeline
 from flowrun.runners.spark import BatchListener, endless, watching
 from flowrun.spark.context import TimeRange
-from flowrun.spark.execution import Staging, execute, within, write
+from flowrun.spark.execution import Staging, execute, write
 from flowrun.spark.failures import is_of_spark, job_failure
 from flowrun.spark.input.scan import make_source
 from flowrun.spark.output.job import name_of
@@ -34,6 +34,7 @@ from flowrun.spark.output.names import output_name
 from flowrun.spark.output.staging import OutputJob, StagedOutput, stage, stage_to_go_on
 from flowrun.spark.ranges import Reading, reading_for
 from flowrun.spark.session import SparkOptions, spark_session
+from flowrun.spark.times import within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -99,8 +99,7 @@ def _within(
 def capture_stream(plan: Plan, files: Sequence[Path], kept: Mapping[int, TimeRange], clock: Clock) -> JobResult:
     """Run an optimised plan as a stream, embedded, with the rows of its sinks in files instead.
 
-    No checkpoints are taken, and unreadable records are skipped where the pipeline would put them aside: nothing is written elsewhere.
-    Of a watched folder the files are read that are there.
+    No checkpoints are taken, and dead letters are rows of a sink like others: nothing is written elsewhere. Of a watched folder the files are read that are there.
 
     Args:
         plan: its sinks' rows are captured.
@@ -129,11 +128,8 @@ def _captured(sink: Sink, name: str) -> Sink:
 
 
 def _once(node: PlanNode) -> PlanNode:
-    """A scan that reads what is there now, and puts nothing aside."""
+    """A scan that reads what is there now."""
     if not isinstance(node, Scan):
         return node
     table = as_it_is(node.table)
-    if table.options.get("format.on-error") == "dead-letter":
-        options = {k: v for k, v in table.options.items() if k != "format.dead-letter.path"}
-        table = replace(table, options={**options, "format.on-error": "skip"})
     return node if table is node.table else replace(node, table=table)

@@ -23,6 +23,7 @@ from flowrun.plan.changelog import check_changelogs
 from flowrun.plan.guarantees import SinkGuarantee, batch_guarantees, plan_guarantees
 from flowrun.plan.nodes import Plan
 from flowrun.plan.rewrites import optimise
+from flowrun.plan.row_errors import route_row_errors
 from flowrun.plan.superseded import superseded_rows
 from flowrun.runners.pipeline_text import check_folders, check_withheld, text_to_keep
 from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
@@ -169,7 +170,7 @@ def _compile(path: Path, loaded: LoadedPipeline, text: PipelineText) -> Compiled
 
 def _planned(path: Path, loaded: LoadedPipeline, text: PipelineText) -> CompiledPipeline:
     settings = loaded.plan.settings
-    optimised = optimise(loaded.plan)
+    optimised = route_row_errors(optimise(loaded.plan))
     sinks: tuple[Transformation, ...] = ()
     if settings.mode != BATCH:
         _check_changelogs(optimised, path)

@@ -39,6 +39,7 @@ class Context:
         bounds: by `id` of a scan: the event times to read; a scan that is not in it is read whole.
         stops: by `id` of a node: only rows with an event time before this count of what it reads (see `flowrun.spark.ranges`).
         exact: whether scans leave Spark's own readers alone (see `flowrun.spark.input.exactness`).
+        optimistic: places of scans by Spark's own readers.
         kept: rows that the translation had Spark keep; who runs the plan releases them at the end.
     """
 
@@ -50,6 +51,7 @@ class Context:
     stops: Mapping[int, int] = field(default_factory=dict)
     exact: bool = False
     kept: list[DataFrame] = field(default_factory=list)
+    optimistic: list[str] = field(default_factory=list)
 
     def needs_arrival(self, node: PlanNode) -> bool:
         """Whether the node's rows must carry the order in which they were read."""

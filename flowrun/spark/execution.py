@@ -8,16 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
+from flowrun.errors import JobFailedError
 from flowrun.plan.nodes import Plan, Sink
 from flowrun.spark.arrival import arrival_needs
-from flowrun.spark.context import ALL_TIME, Context, TimeRange
+from flowrun.spark.context import ALL_TIME, Context
 from flowrun.spark.failures import is_of_spark, job_failure
-from flowrun.spark.frame import EVENT_TIME, SparkFrame, quoted
-from flowrun.spark.input.exactness import optimistically
+from flowrun.spark.frame import SparkFrame
+from flowrun.spark.input.exactness import ReadAgainError, optimistically
 from flowrun.spark.interruption import RUNS
 from flowrun.spark.output.staging import OutputJob, StagedOutput, commit_all, stage
 from flowrun.spark.ranges import READ_ALL, Reading
 from flowrun.spark.sharing import kept_nodes
+from flowrun.spark.times import within
 from flowrun.spark.translation import SparkPlan, translate
 
 if TYPE_CHECKING:
@@ -75,7 +77,12 @@ def execute(
             translated = [plan_on_spark(plan, session, now_ms, reading, exact=exact) for reading in readings]
         with _kept_rows(translated) as release:
             outputs = _outputs(translated, readings, release)
-            return write(outputs, job, watcher=watcher, staging=staging)
+            try:
+                return write(outputs, job, watcher=watcher, staging=staging)
+            except JobFailedError as error:
+                if any(each.optimistic for each in translated):
+                    raise ReadAgainError() from error
+                raise
 
     return optimistically(run)
 
@@ -178,13 +185,3 @@ def _rows_of(sink: Sink, translated: Sequence[SparkPlan], readings: Sequence[Rea
     for frame in frames[1:]:
         rows = replace(rows, data=rows.data.unionByName(frame.data))
     return rows
-
-
-def within(frame: SparkFrame, emitted: TimeRange) -> SparkFrame:
-    """The rows with event times of a range."""
-    time = quoted(EVENT_TIME)
-    if emitted.start is not None:
-        frame = frame.where(f"{time} >= {emitted.start}")
-    if emitted.stop is not None:
-        frame = frame.where(f"{time} < {emitted.stop}")
-    return frame

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.functions.spark_text import is_counted
+from flowrun.spark.context import TimeRange
+from flowrun.spark.frame import EVENT_TIME, SparkFrame, quoted
 
 
 def millis_of(text: str, type: DataType) -> str:
@@ -24,3 +26,13 @@ def timestamp_of(text: str, type: DataType) -> str:
         return f"(({text}) * 1000000L)"
     instant = f"timestamp_millis({text})"
     return instant if type.root is TypeRoot.TIMESTAMP_LTZ else f"CAST({instant} AS TIMESTAMP_NTZ)"
+
+
+def within(frame: SparkFrame, emitted: TimeRange) -> SparkFrame:
+    """The rows with event times of a range."""
+    time = quoted(EVENT_TIME)
+    if emitted.start is not None:
+        frame = frame.where(f"{time} >= {emitted.start}")
+    if emitted.stop is not None:
+        frame = frame.where(f"{time} < {emitted.stop}")
+    return frame

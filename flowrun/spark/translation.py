@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flowrun.core.clock import ManualClock
 from flowrun.core.record import record
+from flowrun.core.row_errors import OnError
 from flowrun.functions.current_time import use_clock
 from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.matching import MatchRecognize
@@ -46,6 +47,7 @@ from flowrun.plan.relational import (
     WindowRank,
     WindowTableFunction,
 )
+from flowrun.plan.row_errors import decoding_of, on_error_of, rows_may_fail
 from flowrun.spark.context import Context
 from flowrun.spark.frame import EVENT_TIME, NotNative, SparkFrame, quoted
 
@@ -143,11 +145,13 @@ class SparkPlan:
         plan: that was translated.
         nodes: what each node became, by `id`.
         kept: rows that Spark keeps for it until they are released.
+        optimistic: whether scans rely on Spark's readers to stop where they do not read exactly what flowrun's do.
     """
 
     plan: Plan
     nodes: Mapping[int, Translated]
     kept: Sequence[DataFrame] = ()
+    optimistic: bool = False
 
     @property
     def outputs(self) -> tuple[tuple[Sink, SparkFrame], ...]:
@@ -170,7 +174,7 @@ def translate(plan: Plan, context: Context) -> SparkPlan:
             if readers[id(node)] > 1:  # they read what Spark keeps, and do not make it again
                 made = replace(made, main=replace(made.main, made_by=None))
             done[id(node)] = made
-    return SparkPlan(plan, done, context.kept)
+    return SparkPlan(plan, done, context.kept, bool(context.optimistic))
 
 
 def _translate_node(node: PlanNode, inputs: Inputs, context: Context) -> Translated:
@@ -178,7 +182,7 @@ def _translate_node(node: PlanNode, inputs: Inputs, context: Context) -> Transla
         return Translated(inputs.only)
     if isinstance(node, SideOutput):
         return _side_output(node, inputs, context)
-    reason = HOSTED.get(type(node))
+    reason = HOSTED.get(type(node)) or _leaves_rows_out(node, context)
     if reason is None:
         module, _, function = NATIVE[type(node)].partition(":")
         native: Native = getattr(import_module(f"flowrun.spark.{module}"), function)
@@ -191,6 +195,15 @@ def _translate_node(node: PlanNode, inputs: Inputs, context: Context) -> Transla
     from flowrun.spark.hosted.node import host_node  # imported here: most pipelines host nothing
 
     return host_node(node, inputs.frames, context, reason)
+
+
+def _leaves_rows_out(node: PlanNode, context: Context) -> str | None:
+    """Why a node is hosted whose rows may fail one by one; None: they may not, or the first that fails ends the run."""
+    fails = on_error_of(node, context.settings) is OnError.FAIL
+    if isinstance(node, Scan):
+        puts_aside = decoding_of(node).mode is OnError.DEAD_LETTER
+        return None if fails and not puts_aside else "rows that cannot be read are left out"
+    return "rows of which it fails are left out" if not fails and rows_may_fail(node) else None
 
 
 def _side_output(node: SideOutput, inputs: Inputs, context: Context) -> Translated:

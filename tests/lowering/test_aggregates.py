@@ -11,7 +11,7 @@ from flowrun.frontend.sql.binding import bind_aggregates
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation
 from flowrun.lowering import lower
-from flowrun.lowering.window_inputs import prepare_window_inputs
+from flowrun.plan.window_inputs import prepare_window_inputs
 from flowrun.operators.state_meanings import state_meanings
 from flowrun.operators.updating.group_factories import GroupAggregateFactory, LocalGroupAggregateFactory
 from flowrun.plan.expressions import AggregateCall, ColumnRef, UserAggregateReference

@@ -43,7 +43,13 @@ def insert_sink(
     """
     table = made.table
     location = script.locate(*statement.table[-1].span)
-    hints = NodeHints(name=name, place=f"inserts.{name}", parallelism=made.options.sink_parallelism, location=location)
+    hints = NodeHints(
+        name=name,
+        place=f"inserts.{name}",
+        parallelism=made.options.sink_parallelism,
+        location=location,
+        on_error=made.options.on_error,
+    )
     target = _Target(statement, made, constant)
     projections, node = target.projections(query), query.node
     schema = table.physical

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from flowrun.core.record import record
+from flowrun.core.row_errors import OnError
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ExpressionError, OptionError
 from flowrun.frontend.sql.script_text import ScriptText
@@ -19,7 +20,8 @@ IDLE_TIMEOUT = "scan.watermark.idle-timeout"
 EMIT_STRATEGY = "scan.watermark.emit.strategy"
 SCAN_PARALLELISM = "scan.parallelism"
 SINK_PARALLELISM = "sink.parallelism"
-_ENGINE = (IDLE_TIMEOUT, EMIT_STRATEGY, SCAN_PARALLELISM, SINK_PARALLELISM)
+ON_ERROR = "on-error"
+_ENGINE = (ON_ERROR, IDLE_TIMEOUT, EMIT_STRATEGY, SCAN_PARALLELISM, SINK_PARALLELISM)
 _WITHOUT_EFFECT = ("scan.watermark.alignment.", "scan.watermark.emit.on-event.gap")
 
 
@@ -46,6 +48,7 @@ class TableOptions:
     emit: WatermarkEmit = WatermarkEmit.PERIODIC
     scan_parallelism: int | None = None
     sink_parallelism: int | None = None
+    on_error: OnError | None = None
     without_effect: tuple[str, ...] = field(default=())
 
     def place_of(self, problem: OptionError, otherwise: Span) -> Span:
@@ -75,6 +78,7 @@ def read_options(options: Iterable[OptionSyntax], script: ScriptText, problems: 
         emit=_emit(texts, places, problems),
         scan_parallelism=_parallelism(SCAN_PARALLELISM, texts, places, problems),
         sink_parallelism=_parallelism(SINK_PARALLELISM, texts, places, problems),
+        on_error=_on_error(texts, places, problems),
         without_effect=tuple(k for k in texts if k.startswith(_WITHOUT_EFFECT)),
     )
 
@@ -112,6 +116,18 @@ def _emit(texts: Mapping[str, str], places: Mapping[str, Span], problems: list[E
         known = " or ".join(f"'{e.value}'" for e in WatermarkEmit)
         problems.append(_at(places[EMIT_STRATEGY], f"'{EMIT_STRATEGY}' expects {known}, got '{text}'", None))
         return WatermarkEmit.PERIODIC
+
+
+def _on_error(texts: Mapping[str, str], places: Mapping[str, Span], problems: list[ExpressionError]) -> OnError | None:
+    text = texts.get(ON_ERROR)
+    if text is None:
+        return None
+    try:
+        return OnError(text.lower())
+    except ValueError:
+        choices = ", ".join(mode.value for mode in OnError)
+        problems.append(_at(places[ON_ERROR], f"'{ON_ERROR}' is one of {choices}, got '{text}'", None))
+        return None
 
 
 def _parallelism(

@@ -231,7 +231,11 @@ class ScriptTables:
                 emit_interval_ms=self.watermark_interval_ms or watermark.emit_interval_ms,
             )
         hints = NodeHints(
-            name=made.table.name, place=place, parallelism=options.scan_parallelism, location=made.table.location
+            name=made.table.name,
+            place=place,
+            parallelism=options.scan_parallelism,
+            location=made.table.location,
+            on_error=options.on_error,
         )
         return Scan(
             schema=columns.schema,

@@ -40,6 +40,12 @@ _HINT_KEYS = (
     ),
     KeySpec("name", TextValue("a display name"), "Name shown in `explain`, metrics and messages.", default="its key"),
     KeySpec("parallelism", PARALLELISM, "Number of parallel subtasks.", default="`settings.parallelism`"),
+    KeySpec(
+        "on_error",
+        ChoiceValue(("fail", "skip", "dead-letter")),
+        "What becomes of rows that cannot be read, evaluated or written here.",
+        default="`settings.on_error`",
+    ),
 )
 _STEP_HINT_KEYS = (
     *_HINT_KEYS,
@@ -131,6 +137,17 @@ SETTINGS = RecordSpec(
             "Installed packages, `company` or `company.functions`, whose Python functions the pipeline may name beside those of modules "
             "in its own folder.",
             default="none",
+        ),
+        KeySpec(
+            "on_error",
+            ChoiceValue(("fail", "skip", "dead-letter")),
+            "What becomes of a row that cannot be processed: the job fails, or the row is left out and counted, or kept aside.",
+            default="fail",
+        ),
+        KeySpec(
+            "dead_letters",
+            TextValue("a folder"),
+            "Folder for the rows that `on_error: dead-letter` keeps aside, as JSON lines.",
         ),
         KeySpec("checkpoint", RecordValue(CHECKPOINT), "Checkpoints.", default="none are taken"),
         KeySpec("restart", RESTART, "What happens after a failure.", default="exponential with checkpoints, else none"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flowrun.core.row_errors import OnError
 from flowrun.errors import Location
 from flowrun.frontend.yaml.spec import Section
 from flowrun.plan.nodes import NodeHints
@@ -28,6 +29,7 @@ def node_hints(group: str, name: str, section: Section, at: Location) -> NodeHin
         slot_sharing_group=section.text("slot_sharing_group"),
         chaining=section.flag("chaining") is not False,
         location=at,
+        on_error=None if (mode := section.text("on_error")) is None else OnError(mode),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from flowrun.core.constraints import Lengths, Nested, NotNull, SinkConstraints
+from flowrun.core.row_errors import OnError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.yaml.recovery import read_checkpoint, read_restart
 from flowrun.frontend.yaml.spec import Section
@@ -42,6 +43,8 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         split_distinct=_or(section.flag("split_distinct"), default.split_distinct),
         split_distinct_buckets=section.integer("split_distinct_buckets") or default.split_distinct_buckets,
         constraints=_constraints(section),
+        on_error=OnError(section.text("on_error") or default.on_error.value),
+        dead_letters=section.text("dead_letters"),
         checkpoint=read_checkpoint(section.section("checkpoint"), diagnostics),
         restart=read_restart(section.section("restart"), diagnostics),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import ColumnRef, Expression, FieldAccess, Literal, columns_used, substitute, walk
 from flowrun.plan.fallibility import is_deterministic
-from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, walk_plan
+from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Settings, walk_plan
 from flowrun.plan.rewrites.traversal import map_plan, reader_counts, with_inputs, with_sinks
 
 
@@ -16,7 +16,7 @@ def merge_calcs(plan: Plan) -> Plan:
     """A Calc that only another Calc reads becomes part of it, so that rows are filtered and projected in one pass.
 
     Not if an expression would be evaluated twice or a random one on other rows; not across steps that the user gave different
-    parallelism or slots or took out of their chain.
+    parallelism, slots or `on_error`, or took out of their chain.
     """
     readers = reader_counts(plan)
     only_reader: dict[
@@ -27,7 +27,7 @@ def merge_calcs(plan: Plan) -> Plan:
         below = node.inputs[0] if node.inputs else node
         if not isinstance(node, Calc) or not isinstance(below, Calc) or id(below) not in only_reader:
             return node
-        if not _may_share_operator(node.hints, below.hints) or not _may_inline(node, below):
+        if not _may_share_operator(node, below, plan.settings) or not _may_inline(node, below):
             return node
         return replace(
             node,
@@ -59,15 +59,19 @@ def remove_identity_calcs(plan: Plan) -> Plan:
 
 def _is_identity(calc: Calc) -> bool:
     hints = calc.hints
-    if calc.condition is not None or calc.schema.names != calc.input.schema.names:
+    if calc.condition is not None or calc.required is not None or calc.schema.names != calc.input.schema.names:
         return False
     if hints.parallelism is not None or hints.slot_sharing_group is not None or not hints.chaining:
         return False
     return all(isinstance(p, ColumnRef) and p.index == i for i, p in enumerate(calc.projections))
 
 
-def _may_share_operator(above: NodeHints, below: NodeHints) -> bool:
+def _may_share_operator(upper: Calc, lower: Calc, settings: Settings) -> bool:
+    if upper.required is not None or lower.required is not None:
+        return False
+    above, below = upper.hints, lower.hints
     same = above.parallelism == below.parallelism and above.slot_sharing_group == below.slot_sharing_group
+    same = same and (above.on_error or settings.on_error) is (below.on_error or settings.on_error)
     return same and above.chaining and below.chaining
 
 

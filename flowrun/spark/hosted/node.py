@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.source import Source
 from flowrun.core.clock import ManualClock
+from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, OnError
 from flowrun.core.schema import Schema
 from flowrun.graph.job_graph import JobGraph, JobVertex
 from flowrun.graph.job_graph_generator import build_job_graph
@@ -20,6 +21,7 @@ from flowrun.plan.nodes import (
     Plan,
     PlanNode,
     Process,
+    Scan,
     SideOutput,
     Sink,
     Split,
@@ -27,6 +29,7 @@ from flowrun.plan.nodes import (
     WindowAggregate,
 )
 from flowrun.plan.rewrites.traversal import with_inputs
+from flowrun.plan.row_errors import on_error_of, rows_may_fail
 from flowrun.spark.arrival import goes_by_count
 from flowrun.spark.context import Context
 from flowrun.spark.frame import SparkFrame
@@ -48,6 +51,8 @@ from flowrun.spark.hosted.job import OpenVertex, edges_by_result, exchange_by_ha
 from flowrun.spark.hosted.places import Form, Place
 from flowrun.spark.hosted.sources import SourceRun, find_splits, read_splits
 from flowrun.spark.hosted.task import EndOfInput, Stage
+from flowrun.spark.input.scan import as_it_is
+from flowrun.spark.times import within
 from flowrun.spark.translation import Translated
 
 if TYPE_CHECKING:
@@ -64,7 +69,7 @@ def host_node(node: PlanNode, frames: tuple[SparkFrame, ...], context: Context, 
     subtask. Processing time stands still at `context.now_ms`.
 
     Args:
-        node: of any kind but scans and sinks.
+        node: of any kind but sinks.
         frames: one an input.
         context: of the translation.
         reason: why it is hosted.
@@ -82,6 +87,7 @@ class _HostedNode:
         self._context = context
         configured = context.session.conf.get("spark.sql.shuffle.partitions") or "200"
         self._partitions = int(configured)
+        self._source_run: SourceRun | None = None
         self._graph, self._changing, self._sides = self._lowered()
 
     def run(self, reason: str) -> Translated:
@@ -117,8 +123,12 @@ class _HostedNode:
             for i, (scan, n) in enumerate(zip(scans, node.inputs, strict=True))
         }
         inner = with_inputs(node, scans)
+        if isinstance(inner, Scan):
+            inner = replace(inner, table=as_it_is(inner.table))
         inner = replace(inner, hints=replace(inner.hints, uid=None, place=None, slot_sharing_group=None))
-        sides = _side_schemas(node)
+        sides = dict(_side_schemas(node))
+        if rows_may_fail(node) and on_error_of(node, settings) is OnError.DEAD_LETTER:
+            sides[DEAD_LETTER_TAG] = DEAD_LETTER_SCHEMA
         sinks = [_sink(_MAIN, inner)]
         for tag, schema in sides.items():
             sinks.append(_sink(f"side {tag}", SideOutput(schema, NodeHints(), inner, tag)))
@@ -134,6 +144,7 @@ class _HostedNode:
         """The rows of a source that the node itself is."""
         found = find_splits(source, 1, ManualClock(self._context.now_ms))
         run = SourceRun(vertex, self._graph.settings, self._context.now_ms, splits=found.splits)
+        self._source_run = run
         return place_flow(read_splits(self._context.session, run), 0, vertex.operators[0].schema, only=False)
 
     def _run(self, opened: OpenVertex, inputs: list[tuple[int, Flow]]) -> DataFrame:
@@ -208,10 +219,21 @@ class _HostedNode:
         return self._context.needs_arrival(self._node)
 
     def _translated(self, taken: dict[str, Flow], reason: str) -> Translated:
-        sides = {tag: self._frame(taken[f"side {tag}"]) for tag in self._sides}
-        return Translated(self._frame(taken[_MAIN]), sides, reason)
+        sides = {tag: self._frame(taken[f"side {tag}"], tag) for tag in self._sides}
+        main = self._frame(taken[_MAIN])
+        if isinstance(self._node, Scan) and self._source_run is not None:
+            sides[DEAD_LETTER_TAG] = self._letters(self._source_run)
+            main = within(main, self._context.range_of(self._node))
+        return Translated(main, sides, reason)
 
-    def _frame(self, flow: Flow) -> SparkFrame:
+    def _letters(self, run: SourceRun) -> SparkFrame:
+        """The dead letters of a source, which is read once more for them."""
+        letters = read_splits(self._context.session, replace(run, letters=True))
+        return frame_of(place_flow(letters, 0, DEAD_LETTER_SCHEMA, only=False), event_time=False, arrival=False)
+
+    def _frame(self, flow: Flow, tag: str | None = None) -> SparkFrame:
+        if tag == DEAD_LETTER_TAG:
+            return frame_of(flow, event_time=False, arrival=False)
         timed = self._node.event_time
         if self._wants_arrival and timed and any(f.event_time for f in self._frames):
             flow = renumbered_by_time(flow, self._partitions)

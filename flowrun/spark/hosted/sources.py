@@ -15,9 +15,12 @@ from flowrun.api.operator import InputStatus, SourceOperator
 from flowrun.api.source import JsonValue, Source, Split
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
+from flowrun.core.row_errors import DEAD_LETTER_SCHEMA
+from flowrun.core.schema import Schema
 from flowrun.errors import FlowrunError, InternalError, JobFailedError
 from flowrun.graph.job_graph import IntermediateDataSet, JobSettings, JobVertex, OutputEdge, ResultType
 from flowrun.graph.partitioner import ForwardPartitioner
+from flowrun.operators.row_failures import DEAD_LETTERS
 from flowrun.operators.source import SPLITS
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.metrics import MetricRegistry
@@ -65,6 +68,7 @@ class SourceRun:
         until_ms: rows with this event time or a later one are left to the stream; None: everything is read.
         splits: by number.
         ends: each of them has an end, and is read up to it.
+        letters: what is wanted are the dead letters, not the rows.
     """
 
     vertex: JobVertex
@@ -73,6 +77,12 @@ class SourceRun:
     until_ms: int | None = None
     splits: tuple[Split, ...] = field(default_factory=tuple)
     ends: bool = True
+    letters: bool = False
+
+    @property
+    def schema(self) -> Schema:
+        """Columns of what is wanted."""
+        return DEAD_LETTER_SCHEMA if self.letters else self.vertex.operators[0].schema
 
 
 def find_splits(source: Source, parallelism: int, clock: Clock) -> FoundSplits:
@@ -92,7 +102,7 @@ def find_splits(source: Source, parallelism: int, clock: Clock) -> FoundSplits:
 
 def read_splits(session: SparkSession, run: SourceRun) -> DataFrame:
     """The rows of a source's splits as a stage with one place, each split in a partition of its own, and a note of each."""
-    places = [run.vertex.operators[0].schema]
+    places = [run.schema]
     count = max(len(run.splits), 1)
     numbers = session.range(len(run.splits)).selectExpr("CAST(id AS INT) AS number")
     return numbers.repartitionById(count, "number").mapInArrow(_split_function(run), stage_type(places))
@@ -125,15 +135,17 @@ class _SplitTask:
         operator = run.vertex.operators[0]
         assert operator.source is not None
         self._time = StillTime(run.now_ms)
-        place = Place(operator.schema, partitioner=ForwardPartitioner(), channels=run.vertex.parallelism)
+        schema = run.schema
+        tag = DEAD_LETTERS if run.letters else None
+        place = Place(schema, partitioner=ForwardPartitioner(), channels=run.vertex.parallelism)
         self._writer = PlaceWriter(place, number)
-        self._form = stage_arrow([operator.schema])
+        self._form = stage_arrow([schema])
         result = IntermediateDataSet("rows", run.vertex.vertex_id, ResultType.BLOCKING, ForwardPartitioner())
         alone = replace(
             run.vertex,
             operators=(operator,),
             chain_edges=(),
-            output_edges=(OutputEdge(0, 0, ForwardPartitioner(), operator.schema),),
+            output_edges=(OutputEdge(0, 0, ForwardPartitioner(), schema, tag),),
             results=(result,),
             parallelism=1,
         )
@@ -221,8 +233,7 @@ class _SplitTask:
                     self._left = before
                 sent = _only(sent, early)
         if sent.rows.num_rows:
-            schema = self._run.vertex.operators[0].schema
-            yield encode(0, sent, schema, self._form)
+            yield encode(0, sent, self._run.schema, self._form)
 
     def _has_passed(self) -> bool:
         """Whether a split without end has come so far that no row before the end of the backfill is expected any more."""

@@ -20,6 +20,14 @@ class NotExactError(Exception):
     """Spark would not read this as flowrun does; says what."""
 
 
+class ReadAgainError(Exception):
+    """A run failed that relied on Spark's readers; `__cause__` says of what.
+
+    Spark may compute with a record before it finds that it cannot be trusted with it (a key is NULL there, a number too great), so the
+    failure may be none of the data.
+    """
+
+
 def must(condition: str) -> str:
     """A condition as Spark SQL that is true, or stops the run so that it is begun again with exact readers."""
     return f"CASE WHEN {condition} THEN TRUE ELSE raise_error({quote_text(_MARKER)}) END"
@@ -30,7 +38,7 @@ def optimistically(run: Callable[[bool], T]) -> T:
     try:
         return run(False)
     except Exception as error:
-        if not _is_marked(error):
+        if not isinstance(error, ReadAgainError) and not _is_marked(error):
             raise
     return run(True)
 

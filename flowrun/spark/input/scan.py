@@ -93,9 +93,12 @@ def _read(node: Scan, context: Context, *, ordered: bool) -> Physical:
     native = _NATIVE.get(source.format_name) if isinstance(source, FileSource) else None
     if native is not None and isinstance(source, FileSource) and not context.exact:
         try:
-            return native(context.session, source, ordered=ordered)
+            physical = native(context.session, source, ordered=ordered)
         except NotExactError as reason:
             _log.info("%s is read by flowrun's own reader, not Spark's: %s", place(node.table), reason)
+        else:
+            context.optimistic.append(place(node.table))
+            return physical
     data = read_source(context.session, source, place(node.table))
     return Physical.delivered(data, source.schema, changes=KIND in data.columns)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 
+from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BOOLEAN, row
 from flowrun.plan.expressions import AggregateCall, Call, ColumnRef, Expression, Literal
@@ -28,17 +29,16 @@ def prepare_window_inputs(plan: Plan) -> Plan:
     done: dict[int, PlanNode] = {}
     for node in walk_plan(plan):
         rebuilt = with_inputs(node, tuple(done[id(i)] for i in node.inputs))
-        if isinstance(rebuilt, WindowAggregate):
-            rebuilt = _prepared_window(rebuilt)
-        elif isinstance(rebuilt, GroupAggregate):
-            rebuilt = _prepared_groups(rebuilt)
-        elif isinstance(rebuilt, OverAggregate):
-            rebuilt = _prepared_over(rebuilt)
+        if isinstance(rebuilt, WindowAggregate | GroupAggregate | OverAggregate):
+            rebuilt = with_argument_columns(rebuilt)
         elif isinstance(node, SideOutput) and isinstance(node.input, WindowAggregate):
-            rebuilt = _original_columns(node, rebuilt.inputs[0])
+            rebuilt = original_columns(node, rebuilt.inputs[0])
         done[id(node)] = rebuilt
     prepared = with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
     return merge_calcs(remove_identity_calcs(prepared))
+
+
+Aggregating = WindowAggregate | GroupAggregate | OverAggregate
 
 
 @dataclass(slots=True)
@@ -72,6 +72,17 @@ class _Columns:
         self._names.add(entry.name)
         self._positions.setdefault(expression, position)
         return position
+
+
+def with_argument_columns(node: Aggregating) -> Aggregating:
+    """The aggregation above a Calc that computes its keys, arguments and filters: then it reads columns only."""
+    match node:
+        case WindowAggregate():
+            return _prepared_window(node)
+        case GroupAggregate():
+            return _prepared_groups(node)
+        case OverAggregate():
+            return _prepared_over(node)
 
 
 def _prepared_window(node: WindowAggregate) -> WindowAggregate:
@@ -124,6 +135,8 @@ def _input(node: PlanNode, source: PlanNode, columns: _Columns) -> Calc:
             slot_sharing_group=hints.slot_sharing_group,
             chaining=hints.chaining,
             location=hints.location,
+            # Dead letters are seen to before, in `flowrun.plan.row_errors`: what is computed here does not fail, or nobody catches it.
+            on_error=OnError.FAIL,
         ),
         input=source,
         projections=tuple(columns.expressions),
@@ -169,7 +182,7 @@ def _reference(expression: Expression, columns: _Columns) -> Expression:
     return ColumnRef(expression.type, position, columns.fields[position].name)
 
 
-def _original_columns(side: SideOutput, window: PlanNode) -> PlanNode:
+def original_columns(side: SideOutput, window: PlanNode) -> PlanNode:
     """The side output of a prepared window, with the columns that it had before."""
     schema = window.inputs[0].schema
     changed = replace(side, schema=schema, input=window)

@@ -1,0 +1,231 @@
+"""Rows that cannot be processed, in a plan: which nodes leave them out, and where the dead letters go.
+
+`route_row_errors` runs once a plan is optimised. Nodes whose rows may fail get a side output of dead letters, and all that belong to one
+folder are written there by one sink, so they are committed with checkpoints like any other rows. NULL in keys, event times and NOT NULL
+columns of sinks is found in a Calc of its own before the node that would fail.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, OnError, RowErrors, RowFault
+from flowrun.core.schema import Schema
+from flowrun.errors import Diagnostic, PipelineError
+from flowrun.plan.expressions import ColumnRef
+from flowrun.plan.fallibility import may_fail
+from flowrun.plan.nodes import (
+    Calc,
+    NodeHints,
+    NullKeys,
+    Plan,
+    PlanNode,
+    Process,
+    PythonMap,
+    Required,
+    Scan,
+    Settings,
+    SideOutput,
+    Sink,
+    Split,
+    TableReference,
+    Union,
+    WindowAggregate,
+    walk_plan,
+)
+from flowrun.plan.relational import AssignTime, GroupAggregate, OverAggregate, TableFunctionCall
+from flowrun.plan.rewrites.traversal import with_inputs
+from flowrun.plan.window_inputs import original_columns, with_argument_columns
+
+DECODING = "format.on-error"
+LETTERS_PATH = "format.dead-letter.path"
+_SINK = "dead letters"
+_DECODING_CONNECTORS = ("filesystem", "socket")
+
+
+def on_error_of(node: PlanNode, settings: Settings) -> OnError:
+    """What becomes of the rows that a node cannot process."""
+    return node.hints.on_error or settings.on_error
+
+
+def row_errors_of(node: PlanNode, settings: Settings) -> RowErrors:
+    """The same for its operator, with the place that dead letters name."""
+    if isinstance(node, Calc) and node.required is not None:
+        return RowErrors(on_error_of(node, settings), node.required.place)
+    name = (node.hints.name or type(node).__name__).partition(".")[0]
+    return RowErrors(on_error_of(node, settings), f"source '{name}'" if isinstance(node, Scan) else f"step '{name}'")
+
+
+def decoding_of(node: Scan) -> RowErrors:
+    """What becomes of records that a source cannot decode."""
+    mode = OnError(str(node.table.options.get(DECODING, OnError.FAIL.value)))
+    return RowErrors(mode, f"source '{node.hints.name or node.table.name}'")
+
+
+def rows_may_fail(node: PlanNode) -> bool:
+    """Whether a node may meet rows that it cannot process, and can leave them out; scans aside."""
+    match node:
+        case Calc():
+            conditions = () if node.condition is None else (node.condition,)
+            return node.required is not None or any(map(may_fail, (*node.projections, *conditions)))
+        case Split():
+            return any(may_fail(condition) for _, condition in node.branches)
+        case PythonMap() | TableFunctionCall():
+            return True
+    return False
+
+
+def route_row_errors(plan: Plan) -> Plan:
+    """The plan with dead letters, and checks where rows with NULL are left out; as it is where every failure ends the job.
+
+    Raises:
+        PipelineError: there are to be dead letters, but no folder for them.
+    """
+    settings = plan.settings
+    done: dict[int, PlanNode] = {}
+    letters: dict[str, list[PlanNode]] = defaultdict(list)
+    sinks: dict[int, Sink] = {}
+    for node in walk_plan(plan):
+        made = with_inputs(node, tuple(done[id(i)] for i in node.inputs))
+        if isinstance(made, Scan):
+            made = _decoding_as_rows(made, settings)
+            for path in _letter_paths(made, settings):
+                letters[path].append(made)
+        if isinstance(made, WindowAggregate | GroupAggregate | OverAggregate) and _arguments_may_fail(made, settings):
+            made = with_argument_columns(made)
+            computed = made.inputs[0]
+            computed = replace(computed, hints=replace(computed.hints, on_error=on_error_of(made, settings)))
+            made = with_inputs(made, (computed,))
+            _collect(computed, settings, letters)
+        elif isinstance(made, SideOutput) and isinstance(made.input, WindowAggregate):
+            made = original_columns(replace(made, schema=node.schema), made.input)
+        required = _required(made)
+        if required is not None and on_error_of(made, settings) is not OnError.FAIL:
+            check = _check(made, required)
+            made = with_inputs(made, (check,))
+            _collect(check, settings, letters)
+        if rows_may_fail(made):
+            _collect(made, settings, letters)
+        done[id(node)] = made
+        if isinstance(made, Sink):
+            sinks[id(node)] = made
+    kept = tuple(sinks[id(s)] for s in plan.sinks)
+    if not letters and all(a is b for a, b in zip(kept, plan.sinks, strict=True)):
+        return plan
+    return replace(plan, sinks=(*kept, *(_letter_sink(path, nodes) for path, nodes in sorted(letters.items()))))
+
+
+def _arguments_may_fail(node: WindowAggregate | GroupAggregate | OverAggregate, settings: Settings) -> bool:
+    """Whether rows may fail in the arguments of aggregates, and are to be left out then. Those of users' aggregates are not looked at."""
+    calls = node.calls if isinstance(node, OverAggregate) else node.aggregates
+    if on_error_of(node, settings) is OnError.FAIL or any(c.reference is not None for c in calls):
+        return False
+    return any(may_fail(e) for c in calls for e in (*c.arguments, *(() if c.filter is None else (c.filter,))))
+
+
+def _collect(node: PlanNode, settings: Settings, letters: Mapping[str, list[PlanNode]]) -> None:
+    if on_error_of(node, settings) is OnError.DEAD_LETTER:
+        letters[_folder(node, settings)].append(node)
+
+
+def _folder(node: PlanNode, settings: Settings) -> str:
+    if settings.dead_letters is None:
+        raise PipelineError(
+            [
+                Diagnostic(
+                    f"'{node.hints.name}' puts rows aside as dead letters, but there is no folder for them",
+                    node.hints.location,
+                    hint="set settings.dead_letters (in SQL: SET 'flowrun.dead_letters' = '…') to a folder",
+                )
+            ]
+        )
+    return settings.dead_letters
+
+
+def _decoding_as_rows(node: Scan, settings: Settings) -> Scan:
+    """A source that says nothing about records that it cannot decode does with them as with other rows."""
+    mode, options = on_error_of(node, settings), node.table.options
+    if node.table.connector not in _DECODING_CONNECTORS or DECODING in options or mode is OnError.FAIL:
+        return node
+    if mode is OnError.DEAD_LETTER and node.table.connector != "filesystem":
+        raise PipelineError(
+            [
+                Diagnostic(
+                    f"source '{node.table.name}': connector {node.table.connector} cannot put records aside that it cannot decode",
+                    node.hints.location,
+                    hint=f"set {DECODING} of the source to skip or fail",
+                )
+            ]
+        )
+    more: dict[str, object] = {DECODING: mode.value}
+    if mode is OnError.DEAD_LETTER:
+        more[LETTERS_PATH] = options.get(LETTERS_PATH) or _folder(node, settings)
+    return replace(node, table=replace(node.table, options={**options, **more}))
+
+
+def _letter_paths(node: Scan, settings: Settings) -> set[str]:
+    """Where dead letters of a source go: those of records, and those of rows."""
+    paths = set()
+    if decoding_of(node).mode is OnError.DEAD_LETTER and node.table.options.get(LETTERS_PATH):
+        paths.add(str(node.table.options[LETTERS_PATH]))
+    if on_error_of(node, settings) is OnError.DEAD_LETTER:
+        paths.add(_folder(node, settings))
+    if len(paths) > 1:
+        raise PipelineError(
+            [
+                Diagnostic(
+                    f"source '{node.table.name}' has two folders for dead letters: {' and '.join(sorted(paths))}",
+                    node.hints.location,
+                    hint=f"leave {LETTERS_PATH} out, or name the same folder",
+                )
+            ]
+        )
+    return paths
+
+
+def _required(node: PlanNode) -> Required | None:
+    """Which columns of its only input a node cannot take NULL in."""
+    name = node.hints.name or type(node).__name__
+    match node:
+        case WindowAggregate(keys=keys, null_keys=NullKeys.FAIL) | Process(keys=tuple(keys), null_keys=NullKeys.FAIL):
+            columns, place, fault = keys, f"step '{name}'", RowFault.NULL_KEY
+        case AssignTime(column=column):
+            columns, place, fault = (column,), f"step '{name}'", RowFault.NULL_TIME
+        case Sink():
+            columns = tuple(i for i, field in enumerate(node.schema) if not field.nullable)
+            place, fault = f"sink '{name}'", RowFault.NULL_VALUE
+        case _:
+            return None
+    columns = tuple(i for i in columns if not _never_null(node.inputs[0], i))
+    return Required(columns, place, fault) if columns else None
+
+
+def _never_null(node: PlanNode, column: int) -> bool:
+    """Whether a column has no NULL for sure; what a sink declares of its columns is no proof."""
+    while isinstance(node, Calc):
+        projection = node.projections[column]
+        if not isinstance(projection, ColumnRef):
+            return False
+        node, column = node.input, projection.index
+    return not node.schema.fields[column].nullable
+
+
+def _check(node: PlanNode, required: Required) -> Calc:
+    source = node.inputs[0]
+    hints = replace(
+        node.hints, name=f"{node.hints.name}.required", uid=None, place=None, state_ttl_ms=(),
+        parallelism=source.hints.parallelism,
+    )  # fmt: skip
+    columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(source.schema))
+    return Calc(source.schema, hints, source, columns, None, required)
+
+
+def _letter_sink(path: str, nodes: list[PlanNode]) -> Sink:
+    schema: Schema = DEAD_LETTER_SCHEMA
+    sides: list[PlanNode] = [SideOutput(schema, NodeHints(name=_SINK), node, DEAD_LETTER_TAG) for node in nodes]
+    joined = sides[0] if len(sides) == 1 else Union(schema, NodeHints(name=_SINK), tuple(sides))
+    table = TableReference(_SINK, "filesystem", {"path": path}, format="json")
+    hints = NodeHints(name=_SINK, parallelism=1, place=f"dead letters in {path}", on_error=OnError.FAIL)
+    return Sink(schema, hints, joined, table)

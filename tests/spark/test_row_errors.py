@@ -1,0 +1,64 @@
+"""Rows that cannot be processed on Spark: the same are left out as by the stream, and the same dead letters written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowrun.runners.compile import compile_pipeline
+from flowrun.runners.spark import run_batch
+from flowrun.runners.verify import verify
+from flowrun.spark.session import SparkOptions
+from tests.end_to_end.running import bag, json_rows, run_text
+from tests.end_to_end.test_row_errors import FUNCTIONS, LINES, PIPELINE
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def test_dead_letters_are_those_of_the_stream(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text("\n".join(LINES) + "\n")
+    (tmp_path / "row_error_functions.py").write_text(FUNCTIONS)
+    text = PIPELINE.format(mode="dead-letter", folder=tmp_path)
+    run_text(tmp_path, text)
+    rows, letters = json_rows(tmp_path / "out"), json_rows(tmp_path / "dead")
+    for folder in ("out", "dead"):
+        (tmp_path / folder).rename(tmp_path / f"{folder} of the stream")
+    run_batch(compile_pipeline(tmp_path / "pipeline.yaml", {}, {"settings.mode": "batch"}), SparkOptions())
+    assert bag(json_rows(tmp_path / "out")) == bag(rows)
+    assert bag(json_rows(tmp_path / "dead")) == bag(letters)
+
+
+SKIPPED = """
+sources:
+  rows:
+    connector: filesystem
+    path: {folder}/in
+    format: json
+    format.on-error: skip
+    schema: {{u: "ROW<id BIGINT>", k: STRING, ts: TIMESTAMP(3)}}
+    watermark: {{column: ts, delay: 1s}}
+steps:
+  known: {{from: rows, filter: u.id IS NOT NULL}}
+  counted: {{from: known, key_by: [k], window: {{type: tumbling, size: 1h}}, aggregate: [COUNT(*) AS n]}}
+sinks:
+  out: {{from: counted, connector: filesystem, path: {folder}/out, format: json}}
+"""
+
+
+def test_unreadable_records_before_a_keyed_step_and_a_filter_on_a_nested_field_are_skipped(tmp_path: Path) -> None:
+    time = '"ts": "2024-03-01 10:00:00"'
+    lines = [
+        f'{{"u": {{"id": 1}}, "k": "a", {time}}}',
+        "no json",
+        f'{{"u": null, "k": null, {time}}}',
+        f'{{"u": {{"id": "x"}}, "k": "a", {time}}}',
+        f'{{"u": {{"id": 2}}, "k": "b", {time}}}',
+    ]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text("\n".join(lines))
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(SKIPPED.format(folder=tmp_path))
+    result = verify(compile_pipeline(path), SparkOptions())
+    assert [(s.equal, s.stream_rows, s.spark_rows) for s in result.sinks] == [(True, 2, 2)]
