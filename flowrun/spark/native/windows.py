@@ -123,15 +123,16 @@ def _without_null_keys(node: WindowAggregate, frame: SparkFrame) -> SparkFrame:
         return frame
     if node.null_keys is NullKeys.DROP:
         return frame.where(" AND ".join(f"{frame.columns[k]} IS NOT NULL" for k in node.keys))
+    # In a projection: Spark tests the conditions of neighbouring filters in an order of its own, so as a condition this would fail on rows
+    # that a filter before drops.
+    texts = list(frame.columns)
     for key in node.keys:
         message = (
             f"key column '{frame.schema.names[key]}' is NULL; expected a value "
             "(filter such rows, fill them with COALESCE, or set null_keys to group or drop)"
         )
-        frame = frame.where(
-            f"CASE WHEN {frame.columns[key]} IS NULL THEN raise_error({quote_text(message)}) ELSE true END"
-        )
-    return frame
+        texts[key] = f"coalesce({frame.columns[key]}, raise_error({quote_text(message)}))"
+    return frame.project(texts, frame.schema)
 
 
 # -- aligned windows -----------------------------------------------------------------------------------------------------------
