@@ -109,7 +109,7 @@ class _Lowering:
                 # Imported here: what keeps state for users is much code, and few pipelines need it (DESIGN §12.9).
                 from flowrun.lowering.process import lower_process
 
-                lowered = lower_process(node, self.of(node.input))
+                lowered = lower_process(node, self.of(node.input), row_errors_of(node, self._settings))
             case WindowAggregate():
                 from flowrun.lowering.windows import lower_window
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.core.row_errors import RowErrors
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
 from flowrun.operators.aggregation.keys import NullKeyPolicy
@@ -11,8 +12,11 @@ from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.plan.nodes import Process
 
 
-def lower_process(node: Process, source: Transformation) -> Transformation:
-    """The transformation of a process function; `source` is what `node.input` became."""
+def lower_process(node: Process, source: Transformation, errors: RowErrors) -> Transformation:
+    """The transformation of a process function; `source` is what `node.input` became.
+
+    Rows that it fails on are treated as `errors` says.
+    """
     name, hints = node.hints.name or "process", node.hints
     if node.keys is not None:
         source = PartitionTransformation(
@@ -32,6 +36,7 @@ def lower_process(node: Process, source: Transformation) -> Transformation:
         event_time=node.input.event_time,
         leading=() if node.called is None else node.called.leading,
         sent_schema=None if node.called is None else node.schema,
+        errors=errors,
         rowtime=node.called is not None and node.called.time is not None,
     )
     return OneInputTransformation(

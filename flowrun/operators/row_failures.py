@@ -75,7 +75,7 @@ class RowFailures:
                 if is_from_outside(error):
                     raise
                 if piece.num_rows == 1:
-                    self._leave_out(piece, fault, error)
+                    self.add(piece, fault, error)
                 else:
                     half = piece.num_rows // 2
                     waiting += [piece.slice(half, piece.num_rows - half), piece.slice(0, half)]
@@ -87,10 +87,11 @@ class RowFailures:
         """These rows are not processed; `reason` says of each (a batch of one row) why."""
         for row in range(rows.num_rows):
             one = rows.slice(row, 1)
-            self._leave_out(one, fault, DataError(reason(one.columns)))
+            self.add(one, fault, DataError(reason(one.columns)))
         self.send()
 
-    def _leave_out(self, row: RecordBatch, fault: RowFault, error: DataError) -> None:
+    def add(self, row: RecordBatch, fault: RowFault, error: DataError) -> None:
+        """A batch of one row is not processed; its dead letter goes with the next `send`."""
         kinds = row.row_kinds
         if kinds is not None and kinds[0].as_py() in _TAKES_BACK:
             return  # what it takes back was left out, and counted, when it came

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, OnError, RowErrors, RowFault
+from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, FAIL, OnError, RowErrors, RowFault
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.plan.expressions import ColumnRef
@@ -52,16 +52,19 @@ def on_error_of(node: PlanNode, settings: Settings) -> OnError:
 
 def row_errors_of(node: PlanNode, settings: Settings) -> RowErrors:
     """The same for its operator, with the place that dead letters name."""
+    mode = on_error_of(node, settings)
+    if mode is OnError.FAIL:
+        return FAIL
     if isinstance(node, Calc) and node.required is not None:
-        return RowErrors(on_error_of(node, settings), node.required.place)
+        return RowErrors(mode, node.required.place)
     name = (node.hints.name or type(node).__name__).partition(".")[0]
-    return RowErrors(on_error_of(node, settings), f"source '{name}'" if isinstance(node, Scan) else f"step '{name}'")
+    return RowErrors(mode, f"source '{name}'" if isinstance(node, Scan) else f"step '{name}'")
 
 
 def decoding_of(node: Scan) -> RowErrors:
     """What becomes of records that a source cannot decode."""
     mode = OnError(str(node.table.options.get(DECODING, OnError.FAIL.value)))
-    return RowErrors(mode, f"source '{node.hints.name or node.table.name}'")
+    return FAIL if mode is OnError.FAIL else RowErrors(mode, f"source '{node.hints.name or node.table.name}'")
 
 
 def rows_may_fail(node: PlanNode) -> bool:
@@ -72,7 +75,7 @@ def rows_may_fail(node: PlanNode) -> bool:
             return node.required is not None or any(map(may_fail, (*node.projections, *conditions)))
         case Split():
             return any(may_fail(condition) for _, condition in node.branches)
-        case PythonMap() | TableFunctionCall():
+        case PythonMap() | TableFunctionCall() | Process():
             return True
     return False
 
@@ -226,6 +229,6 @@ def _letter_sink(path: str, nodes: list[PlanNode]) -> Sink:
     schema: Schema = DEAD_LETTER_SCHEMA
     sides: list[PlanNode] = [SideOutput(schema, NodeHints(name=_SINK), node, DEAD_LETTER_TAG) for node in nodes]
     joined = sides[0] if len(sides) == 1 else Union(schema, NodeHints(name=_SINK), tuple(sides))
-    table = TableReference(_SINK, "filesystem", {"path": path}, format="json")
+    table = TableReference(_SINK, "filesystem", {"path": path, "sink.mode": "append"}, format="json")
     hints = NodeHints(name=_SINK, parallelism=1, place=f"dead letters in {path}", on_error=OnError.FAIL)
     return Sink(schema, hints, joined, table)

@@ -99,7 +99,8 @@ def _within(
 def capture_stream(plan: Plan, files: Sequence[Path], kept: Mapping[int, TimeRange], clock: Clock) -> JobResult:
     """Run an optimised plan as a stream, embedded, with the rows of its sinks in files instead.
 
-    No checkpoints are taken, and dead letters are rows of a sink like others: nothing is written elsewhere. Of a watched folder the files are read that are there.
+    No checkpoints are taken, and dead letters are rows of a sink like others: nothing is written elsewhere. Of a watched folder the
+    files are read that are there.
 
     Args:
         plan: its sinks' rows are captured.

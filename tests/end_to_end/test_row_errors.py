@@ -227,3 +227,47 @@ def test_a_row_that_fails_again_and_again_ends_the_job_with_checkpoints_too(flow
     assert "event time 'ts' must not be NULL" in outcome.err
     assert "this happened 3 times at the same place without progress" in outcome.err
     assert "on_error: skip" in outcome.err
+
+
+RUNNING = """
+settings: {{on_error: dead-letter, dead_letters: {folder}/dead}}
+sources:
+  rows: {{connector: filesystem, path: {folder}/in, format: json, schema: {{n: INT, k: STRING}}}}
+steps:
+  running:
+    from: rows
+    key_by: [k]
+    process: {{function: "row_error_functions:Running", schema: {{n: INT, total: TINYINT}}}}
+sinks:
+  out: {{from: running, connector: filesystem, path: {folder}/out, format: json}}
+"""
+RUNNING_FUNCTION = """
+from flowrun.api.process_function import KeyedProcessFunction, value_state
+
+class Running(KeyedProcessFunction):
+    total = value_state("BIGINT")
+
+    def process_element(self, row, context):
+        context.collect({"n": -row["n"], "total": 0})
+        if row["n"] == 3:
+            raise ValueError("three")
+        total = (self.total.value() or 0) + row["n"]
+        self.total.update(total)
+        return {"n": row["n"], "total": total}
+"""
+
+
+@pytest.mark.parametrize(("parallelism", "batch_rows"), [(1, 131_072), (2, 2)])
+def test_rows_that_a_process_function_fails_on_leave_nothing_behind(
+    folder: Path, parallelism: int, batch_rows: int
+) -> None:
+    (folder / "row_error_functions.py").write_text(RUNNING_FUNCTION)
+    (folder / "in" / "a.json").write_text("\n".join(row(n, k="a") for n in (1, 3, 5, 200, 7)) + "\n" + row(2, k=None))
+    run_text(folder, RUNNING.format(folder=folder), parallelism=parallelism, batch_rows=batch_rows)
+    assert sorted((r["n"], r["total"]) for r in json_rows(folder / "out")) == [(-5, 0), (-1, 0), (1, 1), (5, 6)]
+    assert Counter((r["kind"], json.loads(str(r["text"]))["n"]) for r in json_rows(folder / "dead")) == {
+        ("function", 3): 1,
+        ("function", 200): 1,
+        ("function", 7): 1,
+        ("key", 2): 1,
+    }

@@ -11,12 +11,12 @@ from flowrun.frontend.sql.binding import bind_aggregates
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation
 from flowrun.lowering import lower
-from flowrun.plan.window_inputs import prepare_window_inputs
 from flowrun.operators.state_meanings import state_meanings
 from flowrun.operators.updating.group_factories import GroupAggregateFactory, LocalGroupAggregateFactory
 from flowrun.plan.expressions import AggregateCall, ColumnRef, UserAggregateReference
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Settings, TimeDomain
 from flowrun.plan.relational import Frame, FrameUnit, GroupAggregate, OverAggregate, SortKey
+from flowrun.plan.window_inputs import prepare_window_inputs
 from tests.lowering.test_lowering import PARALLEL, all_of, factory, names
 from tests.plan.plans import ORDERS, plan, scan
 

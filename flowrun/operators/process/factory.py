@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.record import record
+from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.process.added_columns import AddedColumns
@@ -36,6 +37,7 @@ class ProcessFunctionFactory:
         sent_schema: all columns that leave the operator: the leading ones, `output_schema`, and the event time with `rowtime`; None: as
             `output_schema` says.
         rowtime: whether the last column is the rows' event time.
+        errors: what becomes of rows of which `process_element` raises, or for which it gives what it must not.
     """
 
     function: FunctionRecipe
@@ -49,6 +51,7 @@ class ProcessFunctionFactory:
     leading: tuple[int, ...] = ()
     sent_schema: Schema | None = None
     rowtime: bool = False
+    errors: RowErrors = FAIL
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -72,6 +75,7 @@ class ProcessFunctionFactory:
             null_keys=self.null_keys,
             event_time=self.event_time,
             leading=self.leading,
+            errors=self.errors,
             added=None if self.sent_schema is None else AddedColumns(self.sent_schema, len(self.leading), self.rowtime),
         )
         return BatchProcessOperator(settings) if loaded.batches else RowProcessOperator(settings)

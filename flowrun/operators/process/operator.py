@@ -18,6 +18,7 @@ from flowrun.api.process_function import ProcessFunction
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable, StateDescriptor
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
 from flowrun.core.record import record
+from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, FlowrunError, StateError, did_you_mean
 from flowrun.operators.aggregation.keys import NullKeyPolicy
@@ -79,6 +80,7 @@ class ProcessSettings:
         event_time: whether rows have event time; None: the first batch shows it.
         leading: positions of the input columns that go before those that the function sends.
         added: puts these, and the event time, around the function's columns; None: rows leave as the function sends them.
+        errors: what becomes of rows that `process_element` fails on.
     """
 
     loaded: LoadedFunction
@@ -91,6 +93,7 @@ class ProcessSettings:
     event_time: bool | None
     leading: tuple[int, ...] = ()
     added: AddedColumns | None = None
+    errors: RowErrors = FAIL
 
 
 class ProcessOperator(AbstractOperator):

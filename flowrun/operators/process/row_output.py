@@ -35,6 +35,7 @@ class RowOutput:
         self._tag = tag
         self._added = added
         self.key: tuple[Any, ...] = ()
+        self.holds = False
         self._clear()
 
     def _clear(self) -> None:
@@ -66,11 +67,20 @@ class RowOutput:
             self._kinds.append(kind)
         if source is None and self._added is not None:
             self._keys.append(self.key)
-        if len(self._rows) >= _MAX_ROWS:
+        if len(self._rows) >= _MAX_ROWS and not self.holds:
             self.flush()
 
+    def discard(self, source: int) -> None:
+        """Forget what the row at this position of the batch gave."""
+        kept = [i for i, given in enumerate(self._sources) if given != source]
+        self._rows = [self._rows[i] for i in kept]
+        self._times = [self._times[i] for i in kept]
+        if self._kinds:
+            self._kinds = [self._kinds[i] for i in kept]
+        self._sources = [self._sources[i] for i in kept]
+
     def flush(self) -> None:
-        """Send what was collected.
+        """Send what was collected. If it raises, all of it is still there.
 
         Raises:
             DataError: a value does not fit its column.
@@ -78,12 +88,12 @@ class RowOutput:
         if not self._rows:
             return
         rows, times, sources, kinds, keys = self._rows, self._times, self._sources, self._kinds, self._keys
-        self._clear()
         try:
             columns = rows_to_columns(rows, self._schema, self._place)
         except DataError as error:
             error.row = None if error.row is None else sources[error.row]
             raise
+        self._clear()
         event_times = None if times[0] is None else pa.array(times, pa.int64())
         if self._added is not None:
             leading = self._added.of_keys(keys) if keys else None
@@ -166,6 +176,17 @@ class RowOutputs:
                 hint="give the source a watermark, or leave the timestamp out",
             )
         return timestamp
+
+    def hold(self) -> None:
+        """Send only what `flush` is called for, however much it is: until then it can be discarded."""
+        for output in (self._main, *self._sides.values()):
+            output.holds = True
+
+    def discard(self, row: int) -> None:
+        """Forget what the row at this position of the batch gave, so far as it was not sent."""
+        self._main.discard(row)
+        for output in self._sides.values():
+            output.discard(row)
 
     def flush(self) -> None:
         """Send everything."""

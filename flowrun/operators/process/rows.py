@@ -8,10 +8,12 @@ from typing import Any
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.core.elements import RecordBatch
-from flowrun.errors import DataError
+from flowrun.core.row_errors import RowFault
+from flowrun.errors import DataError, is_from_outside
 from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
 from flowrun.operators.process.row_output import RowOutputs
 from flowrun.operators.process.row_state import ObjectBackend
+from flowrun.operators.row_failures import RowFailures
 from flowrun.operators.timers import Timer
 
 
@@ -21,12 +23,16 @@ class RowProcessOperator(ProcessOperator):
     def __init__(self, settings: ProcessSettings) -> None:
         super().__init__(settings)
         self._objects: ObjectBackend | None = None
+        self._failures: RowFailures | None = None
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Make the outputs and the context."""
         super().setup(context, output)
         settings = self._settings
+        self._failures = RowFailures(settings.errors, context, output)
         self._outputs = RowOutputs(output, settings.output_schema, settings.side_schemas, self._place, settings.added)
+        if self._failures.isolates:
+            self._outputs.hold()
         self._context = _RowContext(self._outputs, lambda: self.current_watermark, context.processing_time.now_ms)
 
     def _keyed_backend(self) -> ObjectBackend:
@@ -59,18 +65,41 @@ class RowProcessOperator(ProcessOperator):
             keys = objects.keys.tuples([batch.columns.column(k) for k in positions])
             cursor = objects.cursor
         position = 0
-        try:
-            for position, (row, key, time, kind) in enumerate(zip(rows, keys, times, kinds)):  # noqa: B905  # endless repeats
-                if cursor is not None:
-                    cursor.key = key
-                context.timestamp = outputs.time = time
-                outputs.row, outputs.kind = position, kind
-                returned = call(row, context)
-                if returned is not None:
-                    outputs.returned(returned)
-        except Exception as error:
+        numbered = enumerate(zip(rows, keys, times, kinds))  # noqa: B905  # endless repeats
+        while True:  # once, and again from the row behind one that is left out
+            try:
+                for position, (row, key, time, kind) in numbered:
+                    if cursor is not None:
+                        cursor.key = key
+                    context.timestamp = outputs.time = time
+                    outputs.row, outputs.kind = position, kind
+                    returned = call(row, context)
+                    if returned is not None:
+                        outputs.returned(returned)
+                outputs.row = outputs.kind = None
+                outputs.flush()
+            except Exception as error:
+                self._leave_out(batch, position if outputs.row is not None else None, error)
+                continue
+            break
+        if self._failures is not None:
+            self._failures.send()
+
+    def _leave_out(self, batch: RecordBatch, position: int | None, error: Exception) -> None:
+        """Go on without a row that fails, if rows are left out; else this is the end of the job.
+
+        `position` is that of the row at which the function was called, None while rows are sent; an error that names another row is right.
+        """
+        failures = self._failures
+        assert failures is not None
+        row = error.row if isinstance(error, DataError) and error.row is not None else position
+        if row is None or not failures.isolates or is_from_outside(error):
             self._fail(error, "process_element", position, batch.columns)
-        self._flush()
+        failure = self._failure(error, "process_element", row, batch.columns)
+        if not isinstance(failure, DataError):
+            self._fail(error, "process_element", position, batch.columns)
+        self._outputs.discard(row)
+        failures.add(batch.slice(row, 1), RowFault.FUNCTION, failure)
 
     def _flush(self) -> None:
         self._outputs.row = self._outputs.kind = None
