@@ -21,6 +21,7 @@ from flowrun.functions.json_construct import JSON_CONSTRUCTORS
 from flowrun.functions.maps import MAPS
 from flowrun.functions.maths import MATHS
 from flowrun.functions.operators import OPERATORS
+from flowrun.functions.ordered_values import ORDERED_VALUES
 from flowrun.functions.regexp import REGEXPS
 from flowrun.functions.rounding import ROUNDINGS
 from flowrun.functions.string_codes import STRING_CODES
@@ -64,7 +65,7 @@ _SCALARS: tuple[ScalarFunction, ...] = (
     *CONDITIONALS,
     *HASHES,
 )
-_SCALAR_BY_NAME = index_by_name((*_SCALARS, *INTERNALS))
+_SCALAR_BY_NAME = index_by_name((*_SCALARS, *INTERNALS, *ORDERED_VALUES))
 _AGGREGATE_BY_NAME = index_by_name(AGGREGATES)
 
 

@@ -326,11 +326,16 @@ class WindowRank(PlanNode):
 
 @record(eq=False, slots=False)
 class TemporalSort(PlanNode):
-    """All rows in order of a time attribute ascending, then of the other keys. Rows come out when the watermark passes them."""
+    """All rows in order of a time attribute ascending, then of the other keys. Rows come out when the watermark passes them.
+
+    `optional`: it stands in a view, so that its readers do not rely on it. An order that does not begin with a time attribute is left out
+    then, and an error else.
+    """
 
     input: PlanNode
     order: tuple[SortKey, ...]
     domain: TimeDomain
+    optional: bool = False
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:

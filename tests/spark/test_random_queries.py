@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark.shuffled import run_on_spark, shuffled  # noqa: F401 - a fixture
-from tests.sql import correlated_queries
+from tests.sql import correlated_queries, test_ordered_aggregates
 from tests.sql.random_queries import Shape
 from tests.sql.test_random_queries import ask
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 SEEDS = (0, 1, 2, 3, 4, 6, 8, 9, 10, 12, 21, 27, 35, 37, 103)
 """Every shape of query is among them."""
-CORRELATED = (
+MORE_SHAPES = (
     correlated_queries.scalar, correlated_queries.membership, correlated_queries.quantified, correlated_queries.derived,
-    correlated_queries.in_on, correlated_queries.lateral,
+    correlated_queries.in_on, correlated_queries.lateral, test_ordered_aggregates.ordered, test_ordered_aggregates.distinct,
 )  # fmt: skip
 SOAK_SEEDS = 4000
 
@@ -34,8 +34,8 @@ def test_spark_answers_what_a_database_answers(seed: int, spark: SparkSession, t
 
 
 @pytest.mark.usefixtures("shuffled")
-@pytest.mark.parametrize("shape", CORRELATED, ids=lambda s: s.__name__)
-def test_spark_answers_what_a_database_answers_to_correlated_subqueries(
+@pytest.mark.parametrize("shape", MORE_SHAPES, ids=lambda s: s.__name__)
+def test_spark_answers_what_a_database_answers_to_newer_forms(
     shape: Shape, spark: SparkSession, tmp_path: Path
 ) -> None:
     check(7, spark, tmp_path, shape)

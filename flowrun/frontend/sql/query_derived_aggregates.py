@@ -1,4 +1,5 @@
-"""Aggregates that are expressions over other aggregates: variances of exact numbers, JSON_ARRAYAGG and JSON_OBJECTAGG.
+"""Aggregates that are expressions over other aggregates: variances of exact numbers, JSON_ARRAYAGG, JSON_OBJECTAGG, and
+APPROX_COUNT_DISTINCT, which is exact: COUNT(DISTINCT value).
 
 Variances follow Apache Flink, which rewrites them (Calcite's `AggregateReduceFunctionsRule`) in the type of the result: of integers every
 division truncates, of decimals every step has the scale of the result. Of approximate numbers they are aggregates of their own.
@@ -26,6 +27,7 @@ _SPREADS = {
 }  # fmt: skip
 """Name → of a sample, and its root."""
 _JSON = ("JSON_ARRAYAGG", "JSON_OBJECTAGG")
+_APPROXIMATE = "APPROX_COUNT_DISTINCT"
 _HALF = Literal(decimal(2, 1), Decimal("0.5"))
 
 Pending = Callable[[AggregateCall], Expression]
@@ -33,8 +35,13 @@ Pending = Callable[[AggregateCall], Expression]
 
 
 def is_json_aggregate(name: str) -> bool:
-    """Whether the name is that of an aggregate which exists only in this module."""
+    """Whether the name is that of an aggregate that makes JSON."""
     return name.upper() in _JSON
+
+
+def is_derived_aggregate(name: str) -> bool:
+    """Whether the name is that of an aggregate which exists only in this module."""
+    return is_json_aggregate(name) or name.upper() == _APPROXIMATE
 
 
 def derived_aggregate(
@@ -56,6 +63,10 @@ def derived_aggregate(
     if name in _JSON:
         build = _json_array if name == "JSON_ARRAYAGG" else _json_object
         return build(_Calls(outer, node, False, filter, pending), arguments)
+    if name == _APPROXIMATE:
+        if len(arguments) != 1 or is_star(arguments):
+            outer.fail(f"{_APPROXIMATE} takes one value", node, f"usage: {_APPROXIMATE}(value)")
+        return _Calls(outer, node, True, filter, pending).aggregate("COUNT", outer.bind(arguments[0]))
     if name not in _SPREADS or len(arguments) != 1 or is_star(arguments):
         return None
     argument = outer.bind(arguments[0])

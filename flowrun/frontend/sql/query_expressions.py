@@ -13,7 +13,8 @@ from flowrun.core.types import BOOLEAN, DataType, timestamp
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder
-from flowrun.frontend.sql.query_derived_aggregates import Pending, derived_aggregate, is_json_aggregate
+from flowrun.frontend.sql.query_derived_aggregates import Pending, derived_aggregate, is_derived_aggregate
+from flowrun.frontend.sql.query_ordered_aggregates import order_of, ordered_aggregate, reject_order
 from flowrun.frontend.sql.query_over import OverBinder, is_over_function
 from flowrun.frontend.sql.query_pending import (
     PendingAggregate,
@@ -144,10 +145,13 @@ class QueryExpressionBinder(ExpressionBinder):
             return self._aggregate(node, None)
         if is_over_function(name) and scalar(name) is None:
             self.fail(f"{name} needs OVER", node, f"write {name}() OVER (PARTITION BY … ORDER BY …)")
+        reject_order(self, node)
         return super().function(node)
 
     def _is_aggregate(self, name: str) -> bool:
-        return aggregate(name) is not None or self.queries.user_functions.is_aggregate(name) or is_json_aggregate(name)
+        return (
+            aggregate(name) is not None or self.queries.user_functions.is_aggregate(name) or is_derived_aggregate(name)
+        )
 
     def filtered(self, node: exp.Expression) -> Expression:
         """An aggregate with FILTER (WHERE …)."""
@@ -169,6 +173,8 @@ class QueryExpressionBinder(ExpressionBinder):
     ) -> Expression:
         """What a call of an aggregate stands for: `pending` of its call, or an expression over several. `rows` binds its arguments."""
         filter = None if condition is None else rows.boolean(condition, "the condition of FILTER")
+        if order_of(node):
+            return ordered_aggregate(rows, node, filter, pending)
         derived = None
         if not self.queries.user_functions.is_aggregate(str(node.this).upper()):
             derived = derived_aggregate(rows, node, filter, pending)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -18,7 +19,7 @@ from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import Ordered, OrderItem
 from flowrun.plan.expressions import ColumnRef, Literal
 from flowrun.plan.folding import fold_constants
-from flowrun.plan.nodes import PlanNode, TimeDomain
+from flowrun.plan.nodes import Calc, PlanNode, TimeDomain
 from flowrun.plan.relational import Rank, RankFunction, SortKey, TemporalSort
 
 if TYPE_CHECKING:
@@ -62,6 +63,14 @@ def ordered(
         span = (query.order[0].span[0], query.order[-1].span[1])
         node = TemporalSort(node.schema, nodes.hints("sort", span), node, planned.order, TimeDomain.EVENT)
     return nodes.first_columns(node, width, query.span)
+
+
+def with_optional_order(node: PlanNode) -> PlanNode:
+    """A query as a view: its rows are a table, so that a sort at its end need not be possible."""
+    if isinstance(node, Calc):
+        input = with_optional_order(node.input)
+        return node if input is node.input else replace(node, input=input)
+    return replace(node, optional=True) if isinstance(node, TemporalSort) else node
 
 
 def output_order(order: Sequence[OrderItem], bound: Bound, environment: Environment) -> tuple[SortKey, ...]:

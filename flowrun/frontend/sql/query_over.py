@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from flowrun.core.types import BIGINT, DOUBLE, INT, DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
-from flowrun.frontend.sql.query_derived_aggregates import is_json_aggregate
+from flowrun.frontend.sql.query_derived_aggregates import is_derived_aggregate, is_json_aggregate
 from flowrun.frontend.sql.query_pending import PendingOrder, PendingOver
 from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, Span
@@ -58,7 +58,9 @@ class OverBinder:
         partition = tuple(self._inner.bind(p) for p in clause.partition)
         order = tuple(self.order(o) for o in clause.order)
         framed = name not in _RANKS and name not in _OTHERS
-        if not order and not framed:
+        if framed:
+            self._check_aggregate(name, call)
+        elif not order:
             _fail(
                 f"{name} OVER needs ORDER BY",
                 clause.span,
@@ -73,7 +75,6 @@ class OverBinder:
             return PendingOver(bound.type, bound, partition, order, frame, span_of(node))
 
         if framed:
-            self._check_aggregate(name, call)
             return self._outer.aggregate_result(call, condition, self._inner, pending)
         return pending(self._function(name, call, condition))
 
@@ -95,6 +96,8 @@ class OverBinder:
     def _check_aggregate(self, name: str, call: exp.Expression) -> None:
         if is_json_aggregate(name):
             self._outer.fail(f"{name} cannot have OVER", call, "use ARRAY_AGG(…) OVER (…)")
+        if is_derived_aggregate(name):
+            return
         if aggregate(name) is None and not self._outer.queries.user_functions.is_aggregate(name):
             known = {*aggregate_names(), *_RANKS, *_OTHERS}
             self._outer.fail(f"'{call.this}' is no aggregate or OVER function", call, did_you_mean(name, known))

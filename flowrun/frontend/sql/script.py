@@ -22,6 +22,7 @@ from flowrun.frontend.sql.inserts import insert_sink, print_sink
 from flowrun.frontend.sql.listings import created_table, created_view, described_table, described_view, listed
 from flowrun.frontend.sql.query import BoundQuery, bind_query
 from flowrun.frontend.sql.query_context import QueryContext
+from flowrun.frontend.sql.query_order import with_optional_order
 from flowrun.frontend.sql.script_overrides import ScriptOverrides, read_overrides
 from flowrun.frontend.sql.script_problems import problem, report
 from flowrun.frontend.sql.script_text import ScriptText, fill_script
@@ -247,7 +248,7 @@ class _Script:
         if name is None:
             return
         bound = self._bind(statement.query, self._unique(name))
-        node = bound.node
+        node = with_optional_order(bound.node)
         names = tuple(n.text for n in statement.columns) or bound.names
         span = statement.name[-1].span
         if len(names) != len(node.schema):

@@ -235,11 +235,10 @@ class ExpressionGrammar(FlinkParser):
     # -- OVER ----------------------------------------------------------------------------------------------------------------
 
     def _parse_window(self, this: Any, alias: bool = False) -> Any:
+        self._call_order(this)
         node = self.filtered(this)
         if self.phrase("WITHIN", "GROUP"):
-            self.fail_at_previous(
-                "WITHIN GROUP (ORDER BY …) is not supported", "aggregates take values in arrival order"
-            )
+            self.fail_at_previous("WITHIN GROUP (ORDER BY …) stands before FILTER", "move it in front of FILTER")
         if self.at("IGNORE", "RESPECT") and self._next and self._next.text.upper() == "NULLS":
             self._null_treatment(node)
         if not self.matches("OVER"):
@@ -249,6 +248,30 @@ class ExpressionGrammar(FlinkParser):
         windowed = exp.Window(this=node)
         windowed.meta.update(over=clause, span=self.since(start))
         return windowed
+
+    def _plain_arguments(self) -> list[exp.Expression]:
+        found = super()._plain_arguments()
+        if found and self.phrase("ORDER", "BY"):
+            order = exp.Order(expressions=[])
+            order.meta["order"] = self.order_by()
+            found.append(order)
+        return found
+
+    def _call_order(self, node: exp.Expression) -> None:
+        """The order of a call's rows, from inside its parentheses or from WITHIN GROUP, into its `meta`."""
+        if node.expressions and isinstance(node.expressions[-1], exp.Order):
+            node.meta["order"] = node.expressions[-1].meta["order"]
+            node.set("expressions", node.expressions[:-1])
+        if not self.at("WITHIN") or not self.phrase("WITHIN", "GROUP"):
+            return
+        if "order" in node.meta:
+            self.fail_at_previous("the call is ordered already", "leave out one ORDER BY")
+        self.open_paren("ORDER BY")
+        if not self.phrase("ORDER", "BY"):
+            self.raise_error(f"expected ORDER BY, got {self.shown()}")
+        node.meta["order"] = self.order_by()
+        self.close_paren()
+        node.meta["span"] = self.since(node.meta["span"][0])
 
     def _null_treatment(self, node: exp.Expression) -> None:
         ignore = self.at("IGNORE")

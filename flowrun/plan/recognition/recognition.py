@@ -107,12 +107,14 @@ class _Recognition:
         return known[1]
 
 
-def _timed_sort(node: TemporalSort, context: Context) -> TemporalSort:
-    """The sort in the time domain of its first column."""
+def _timed_sort(node: TemporalSort, context: Context) -> PlanNode:
+    """The sort in the time domain of its first column; without one, the rows as they come if the order is optional."""
     first = node.order[0]
     name = written_name(node.input, first.column)
     domain = context.traits(node.input).attribute(first.column)
     if domain is None or first.descending:
+        if node.optional:
+            return node.input
         what = "descending" if domain is not None else "which is no time attribute"
         raise RecognitionError(
             node,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flowrun.plan.nodes import Calc, Scan, walk_plan
+from flowrun.plan.nodes import Calc, Plan, Scan, walk_plan
+from flowrun.plan.relational import TemporalSort
 from tests.frontend.sql.scripts import GENERATED, ORDERS, PRINTED, lines, load, plan_of, problems
 
 
@@ -29,6 +30,13 @@ def test_inserts_share_scans_and_run_as_one_job() -> None:
     assert len([n for n in walk_plan(plan) if isinstance(n, Scan)]) == 1
     places = [n.hints.place for n in walk_plan(plan)]
     assert len(set(places)) == len(places)
+
+
+def test_a_view_keeps_its_order_only_by_time() -> None:
+    views = "CREATE VIEW by_price AS SELECT id, buyer FROM orders ORDER BY price;\n"
+    (sink,) = plan_of(ORDERS + PRINTED + views + "INSERT INTO out SELECT * FROM by_price").sinks
+    assert not [n for n in walk_plan(Plan("p", (sink,))) if isinstance(n, TemporalSort)]
+    assert "ORDER BY begins with 'price'" in problems(ORDERS + "SELECT id FROM orders ORDER BY price;")
 
 
 def test_the_older_form_of_a_statement_set() -> None:
