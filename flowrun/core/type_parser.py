@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from enum import Enum
 
+from flowrun.core.foreign_names import type_hint
 from flowrun.core.record import record
 from flowrun.core.types import (
     BIGINT,
@@ -38,7 +39,6 @@ from flowrun.core.types import (
     timestamp_ltz,
     with_required,
 )
-from flowrun.errors import did_you_mean
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[^\W\d]\w*)|(?P<number>\d+)|`(?P<quoted>(?:[^`]|``)+)`|'(?P<text>[^']*)'|(?P<mark>[<>(),:]))"
@@ -245,7 +245,7 @@ class _TypeParser:
                 return self._row()
         if word in _SIMPLE:
             return _SIMPLE[word]
-        raise self._error(f"unknown type '{token.text}'", token, did_you_mean(token.text, KNOWN_TYPES))
+        raise self._error(f"unknown type '{token.text}'", token, type_hint(token.text, KNOWN_TYPES))
 
     def _number(self) -> tuple[int, _Token]:
         token = self._advance()

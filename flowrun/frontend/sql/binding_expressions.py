@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from sqlglot import exp
 
+from flowrun.core.foreign_names import function_hint
 from flowrun.core.types import BOOLEAN, NULL, DataType, TypeRoot
-from flowrun.errors import did_you_mean
 from flowrun.frontend.sql import literals
 from flowrun.frontend.sql.binding_core import BinderCore
 from flowrun.frontend.sql.binding_scope import UnknownNameError, access_fields
@@ -282,7 +282,7 @@ class ExpressionBinder(BinderCore):
             self.reject_aggregate(node, name)
             known = {f.name for f in scalar_functions()} - _SYNTAX_ONLY | {f.name for f in aggregate_functions()}
             known |= set(self.special_calls)
-            self.fail(f"function '{name}' does not exist", node, did_you_mean(name.upper(), known))
+            self.fail(f"function '{name}' does not exist", node, function_hint(name, known))
         return self.call(function, [self.bind(a) for a in arguments], arguments, node)
 
     def reject_aggregate(self, node: exp.Expression, name: str) -> None:

@@ -23,6 +23,8 @@ from flowrun.frontend.sql.qualified_calls import names_before_call, skip_qualifi
 from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 
+_UNIT_INSIDE = re.compile(r"\s*([+-]?[\d.]+)\s*(year|month|week|day|hour|minute|second)s?\s*", re.IGNORECASE)
+"""An interval as PostgreSQL writes it: a number and a unit, both in quotes."""
 _WORD = re.compile(r"(?:[^\W\d]|\$)[\w$]*")
 _NOT_CALLED = frozenset((
     "ALL", "AND", "ANY", "AS", "BETWEEN", "BY", "CASE", "DISTINCT", "ELSE", "END", "EXCEPT", "EXISTS", "FILTER", "FROM", "GROUP",
@@ -325,6 +327,12 @@ class FlinkParser(Parser):
         if not self._match(TokenType.STRING):
             self.raise_error("an interval is written INTERVAL '5' SECOND, with quotes")
         value = sign + self._prev.text
+        inside = _UNIT_INSIDE.fullmatch(self._prev.text)
+        if inside is not None:
+            hint = f"write INTERVAL '{inside[1]}' {inside[2].upper()}"
+            raise FlinkSyntaxError(
+                "the unit of an interval stands behind the quotes", start.start, self._prev.end + 1 - start.start, hint
+            )
         units: list[str] = []
         while not units or self._match_text_seq("TO"):
             units.append(str(self.any_word("a time unit like SECOND").this))

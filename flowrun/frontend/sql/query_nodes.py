@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from flowrun.core.schema import Field, Schema
-from flowrun.core.types import BOOLEAN, INT
+from flowrun.core.types import BOOLEAN, INT, TypeRoot
 from flowrun.errors import ExpressionError, Location
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_pending import rewrite
@@ -132,7 +132,12 @@ class NodeMaker:
         return Join(schema, self.hints(name, span), left, right, kind, condition=condition)
 
     def distinct(self, input: PlanNode, span: Span, kind: str = "distinct") -> PlanNode:
-        """Each row once."""
+        """Each row once.
+
+        Raises:
+            ExpressionError: a column is NULL without a type.
+        """
+        _check_typed(input.schema, range(len(input.schema)), span)
         return GroupAggregate(input.schema, self.hints(kind, span), input, tuple(range(len(input.schema))), ())
 
     def group(
@@ -143,13 +148,26 @@ class NodeMaker:
         span: Span,
         names: Sequence[str] = (),
     ) -> GroupAggregate:
-        """Groups and aggregates; calls are named by `names`, made unique."""
+        """Groups and aggregates; calls are named by `names`, made unique.
+
+        Raises:
+            ExpressionError: a key is NULL without a type.
+        """
+        _check_typed(input.schema, keys, span)
         fields = [input.schema.fields[k] for k in keys]
         unique = unique_names([*(f.name for f in fields), *names])
         fields = [Field(n, f.type, f.nullable) for n, f in zip(unique, fields, strict=False)]
         named = tuple(replace(c, name=n) for c, n in zip(calls, unique[len(keys) :], strict=True))
         schema = Schema((*fields, *(Field(c.name, c.type, c.function != "COUNT") for c in named)))
         return GroupAggregate(schema, self.hints("aggregate", span), input, keys, named)
+
+
+def _check_typed(schema: Schema, keys: Iterable[int], span: Span) -> None:
+    """Fail if a key is a bare NULL, which compares with nothing."""
+    for key in keys:
+        if schema.types[key].root is TypeRoot.NULL:
+            hint = "give it a type: CAST(NULL AS STRING)"
+            raise fail(f"column '{schema.names[key]}' is NULL without a type: its rows cannot be compared", span, hint)
 
 
 def with_lifetimes(node: _Node, state_ttl_ms: tuple[int | None, ...]) -> _Node:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
 
+from flowrun.core.foreign_names import function_hint
 from flowrun.core.types import BIGINT, DOUBLE, INT, DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.query_derived_aggregates import is_derived_aggregate, is_json_aggregate
@@ -100,7 +101,7 @@ class OverBinder:
             return
         if aggregate(name) is None and not self._outer.queries.user_functions.is_aggregate(name):
             known = {*aggregate_names(), *_RANKS, *_OTHERS}
-            self._outer.fail(f"'{call.this}' is no aggregate or OVER function", call, did_you_mean(name, known))
+            self._outer.fail(f"'{call.this}' is no aggregate or OVER function", call, function_hint(name, known))
 
     def _ntile(self, call: exp.Expression) -> AggregateCall:
         if len(call.expressions) != 1:

@@ -128,6 +128,8 @@ class _Checker:
                     extra.append(entry)
                 else:
                     self._unknown_key(entry, spec, skip)
+                    # a misspelt key counts as given: what its absence would lead to is not reported
+                    given.update(near_matches(entry.name, [k.name for k in spec.keys])[:1])
                 continue
             given.add(key.name)
             try:
@@ -225,6 +227,8 @@ class _Checker:
             # `{a: DECIMAL(10,2)}` is two entries in YAML: `a: DECIMAL(10` and `2)`
             torn = any(mark in name for mark in ")>]")
             hint = 'inside { } quote values that contain commas: "DECIMAL(10,2)"' if torn else None
+            if isinstance(node, YamlScalar) and node.is_null and node.text:
+                hint = f'YAML reads a bare {node.text} as nothing: write "{node.text}", or another name'
             raise self._fail(f"'{name}' expects {expectation(spec)}, got {describe(node)}", node.location, hint)
         match spec:
             case TextValue():

@@ -481,6 +481,8 @@ STEP = RecordSpec(
         "except_all": "number equal rows with over: ROW_NUMBER(), then use except",
         "union_all": "'union' keeps all rows; with distinct: true each once",
         "group_by": "use key_by",
+        "input": "use from",
+        "inputs": "use union",
         "where": "use filter",
         "order": "use order_by",
     },

@@ -26,6 +26,8 @@ from flowrun.frontend.yaml.reader import read_yaml
 
 OVERRIDE_FILE = "--set"
 _ASSIGNMENT = re.compile(r"\s*([^=\s]+)\s*=(.*)", re.DOTALL)
+_FORMAT = "format"
+"""A key whose options stand beside it: `format.on-error` beside `format: json`."""
 
 
 def apply_overrides(document: YamlNode, overrides: Iterable[str], diagnostics: Diagnostics) -> YamlNode:
@@ -101,11 +103,16 @@ class _Override:
         # The longest key that exists wins: `a.b.c` may be one key, as connector options often are.
         for size in range(len(parts), 0, -1):
             name = ".".join(parts[:size])
-            if node.entry(name) is not None:
+            known = node.entry(name)
+            if known is not None and size < len(parts) and name == _FORMAT and isinstance(known.value, YamlScalar):
+                return self._added(node, ".".join(parts), self._value)
+            if known is not None:
                 changed = (
                     YamlEntry(e.key, self.apply(e.value, parts[size:])) if e.name == name else e for e in node.entries
                 )
                 return replace(node, entries=tuple(changed))
-        key = replace(self._key, text=parts[0])
         empty = YamlMapping(self._key.source, self._key.start, self._key.end, ())
-        return replace(node, entries=(*node.entries, YamlEntry(key, self.apply(empty, parts[1:]))))
+        return self._added(node, parts[0], self.apply(empty, parts[1:]))
+
+    def _added(self, node: YamlMapping, name: str, value: YamlNode) -> YamlMapping:
+        return replace(node, entries=(*node.entries, YamlEntry(replace(self._key, text=name), value)))

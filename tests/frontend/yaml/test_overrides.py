@@ -88,3 +88,13 @@ def test_what_cannot_be_set_is_reported_in_the_override(assignment: str, message
     assert (problem.location.file, problem.location.column) == ("--set", column)
     assert problem.source_line == assignment
     assert unchanged == override()[0]
+
+
+def test_options_of_a_format_are_put_beside_it() -> None:
+    source = {"connector": "filesystem", "format": "json"}
+    changed, diagnostics = override(
+        "sources.files.connector=filesystem", "sources.files.format=json", "sources.files.format.on-error=skip"
+    )
+    assert not diagnostics.found
+    assert isinstance(changed["sources"], dict)
+    assert changed["sources"]["files"] == {**source, "format.on-error": "skip"}
