@@ -18,6 +18,7 @@ from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.opening import SplitOpener
 from flowrun.connectors.filesystem.source import FileSource, create_source
 from flowrun.connectors.filesystem.split_readers import bad_record_error
+from flowrun.connectors.formats.record_hints import bad_record_hint
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
@@ -124,7 +125,9 @@ class FileLookup:
     def _on_bad(self, path: str, offset: int, bad: BadRecord, raw: bytes) -> None:
         mode = self._recipe.source.error_mode
         if mode is OnError.FAIL:
-            raise bad_record_error(self._filesystem, path, offset, bad, raw)
+            source = self._recipe.source
+            hint = bad_record_hint(raw, bad.reason, source.request.schema.names, source.format_name)
+            raise bad_record_error(self._filesystem, path, offset, bad, raw, hint)
         if mode is OnError.DEAD_LETTER and self._letters is not None:
             self._letters.add(path, offset, bad, raw)
             self._context.metrics.counter("numRecordsDeadLettered").inc()

@@ -16,6 +16,7 @@ from flowrun.connectors.filesystem.split_readers import (
     SplitReader,
     UnitSplitReader,
 )
+from flowrun.connectors.formats.record_hints import HeaderWatch, WatchedDecoder
 from flowrun.core.elements import RecordBatch
 from flowrun.errors import StateError
 
@@ -77,6 +78,11 @@ class SplitOpener:
             )
         return OpenSplit(self._source, self.filesystem, self._base, self._reader(position), path)
 
+    def report_unseen(self) -> None:
+        """Warn about columns that no record had."""
+        if isinstance(self._decoder, WatchedDecoder):
+            self._decoder.report()
+
     def _reader(self, position: Position) -> SplitReader:
         source = self._source
         used = source.format
@@ -86,6 +92,10 @@ class SplitOpener:
             return UnitSplitReader(self.filesystem, position, reader, schema, self._batch_rows)
         if self._decoder is None:
             self._decoder = used.create_decoder(source.request)
+            if used.name == "json":
+                self._decoder = WatchedDecoder(self._decoder, schema, source.location.text)
+            elif used.name == "csv" and not self._decoder.has_header:
+                self._decoder = HeaderWatch(self._decoder, schema, source.location.text)
         framer = used.create_framer(source.options)
         return RecordSplitReader(
             self.filesystem, position, framer, self._decoder, schema, self._batch_rows, self._on_bad

@@ -12,6 +12,7 @@ from flowrun.api.source import ReaderContext, SourceOutput, Split
 from flowrun.connectors.filesystem.dead_letters import DeadLetters
 from flowrun.connectors.filesystem.opening import OpenSplit, SplitOpener
 from flowrun.connectors.filesystem.split_readers import bad_record_error
+from flowrun.connectors.formats.record_hints import bad_record_hint
 from flowrun.core.row_errors import OnError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class FileSourceReader:
                 return InputStatus.NOTHING_AVAILABLE
             if self._letters is not None:
                 self._letters.close()
+            self._opener.report_unseen()
             return InputStatus.END_OF_INPUT
         split = self._splits[0]
         if self._open is None:
@@ -66,7 +68,8 @@ class FileSourceReader:
     def _on_bad(self, path: str, offset: int, bad: BadRecord, raw: bytes) -> None:
         match self._source.error_mode:
             case OnError.FAIL:
-                raise bad_record_error(self._opener.filesystem, path, offset, bad, raw)
+                hint = bad_record_hint(raw, bad.reason, self._source.request.schema.names, self._source.format_name)
+                raise bad_record_error(self._opener.filesystem, path, offset, bad, raw, hint)
             case OnError.DEAD_LETTER if self._context.reject is not None:
                 self._context.reject(path, offset, bad.reason, raw)
                 return

@@ -322,10 +322,12 @@ def line_number(filesystem: pafs.FileSystem, path: str, offset: int) -> int:
     return lines
 
 
-def bad_record_error(filesystem: pafs.FileSystem, path: str, offset: int, bad: BadRecord, raw: bytes) -> DataError:
+def bad_record_error(
+    filesystem: pafs.FileSystem, path: str, offset: int, bad: BadRecord, raw: bytes, hint: str
+) -> DataError:
     """The error for a bad record: file, line, reason and the start of the line."""
     shown = raw[:_SHOWN_BYTES].decode("utf-8", "replace") + ("…" if len(raw) > _SHOWN_BYTES else "")
     return DataError(
         f"{path}:{line_number(filesystem, path, offset)}: {bad.reason}\n    {shown}",
-        hint="set on_error (in SQL: 'format.on-error') to skip or dead-letter to go on without such records",
+        hint=hint,
     )
