@@ -43,8 +43,12 @@ def bad_record_hint(raw: bytes, reason: str, columns: Sequence[str], format: str
 
 
 def _names_columns(raw: bytes, columns: Sequence[str]) -> bool:
+    line = raw.decode("utf-8", "replace").strip()
     for separator in (",", ";", "\t", "|"):
-        fields = next(csv.reader([raw.decode("utf-8", "replace").strip()], delimiter=separator), [])
+        try:
+            fields = next(csv.reader([line], delimiter=separator), [])
+        except csv.Error:  # no line of names is so odd
+            continue
         named = {f.strip().casefold() for f in fields} & {c.casefold() for c in columns}
         if named and len(named) >= min(2, len(columns)):
             return True

@@ -70,6 +70,11 @@ def test_a_header_that_can_be_read_as_a_row_is_warned_about(tmp_path: Path, capl
     assert "set 'csv.header' = 'true'" in record.getMessage()
 
 
+def test_a_record_of_several_lines_is_no_header(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read(tmp_path, '"a\rb",v\n', "id STRING, v STRING", "csv")
+    assert not [r for r in caplog.records if "record_hints" in r.name]
+
+
 def test_a_column_that_is_there_and_null_is_no_problem(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     read(tmp_path, '{"a": null}\n{"a": null}\n', "a INT")
     assert not [r for r in caplog.records if "record_hints" in r.name]
