@@ -107,6 +107,25 @@ def test_a_select_prints_its_final_rows(folder: Path) -> None:
     assert flowrun(*batch, "--format", "csv").stdout == "buyer,n\na,10\nb,10\n"
 
 
+def test_a_batch_may_do_what_a_stream_cannot(folder: Path) -> None:
+    """As in Flink's batch mode: any order, and one row for an aggregate over nothing."""
+    query = "SELECT id FROM orders WHERE id < 4 ORDER BY id DESC;"
+    nothing = (
+        "SELECT COUNT(*) AS n, SUM(id) AS s FROM orders WHERE id > 100; SELECT COUNT(*) AS n FROM orders WHERE 1 = 2;"
+    )
+    ahead = """SELECT id, LEAD(id) OVER (ORDER BY ts) AS l, RANK() OVER (ORDER BY id) AS r,
+        SUM(id) OVER (ORDER BY ts ROWS BETWEEN 1 FOLLOWING AND 2 FOLLOWING) AS f FROM orders WHERE id > 18;"""
+    batch = ("run", "s.sql", "--mode", "batch", "-q")
+    (folder / "s.sql").write_text(ORDERS + query)
+    assert flowrun(*batch).stdout == "+I[3]\n+I[2]\n+I[1]\n"
+    (folder / "s.sql").write_text(ORDERS + nothing)
+    said = flowrun(*batch).stdout
+    assert "+I[0, NULL]" in said
+    assert "+I[0]" in said
+    (folder / "s.sql").write_text(ORDERS + ahead)
+    assert sorted(flowrun(*batch).stdout.splitlines()) == ["+I[19, 20, 1, 20]", "+I[20, NULL, 2, NULL]"]
+
+
 def test_sources_without_end_are_refused_with_what_bounds_them(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "p.yaml").write_text(
         "settings: {mode: batch}\n"

@@ -112,6 +112,8 @@ def _timed_sort(node: TemporalSort, context: Context) -> PlanNode:
     first = node.order[0]
     name = written_name(node.input, first.column)
     domain = context.traits(node.input).attribute(first.column)
+    if context.batch and (domain is None or first.descending):
+        return node
     if domain is None or first.descending:
         if node.optional:
             return node.input
@@ -119,7 +121,7 @@ def _timed_sort(node: TemporalSort, context: Context) -> PlanNode:
         raise RecognitionError(
             node,
             f"ORDER BY begins with '{name}', {what}: rows of a stream can be sorted by a time attribute ascending only",
-            "add LIMIT n to keep the first n rows, or order by the column that WATERMARK FOR names",
+            "add LIMIT n to keep the first n rows, or order by the column that WATERMARK FOR names; --mode batch sorts by any column",
         )
     return replace(node, domain=domain)
 

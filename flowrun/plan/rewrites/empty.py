@@ -40,13 +40,14 @@ _NOTHING_OF_NOTHING = (
 
 def remove_empty_parts(plan: Plan) -> Plan:
     """A filter that is never true, and what reads it, becomes no rows at all, as in Flink: its sources are not read. A union loses
-    such members, an outer join the side that is never there.
+    such members, an outer join the side that is never there. (A batch gives one row for an aggregate over nothing.)
     """
     sides = {id(n.input) for n in walk_plan(plan) if isinstance(n, SideOutput)}
     done: dict[int, PlanNode] = {}
     for node in walk_plan(plan):
         rebuilt = with_inputs(node, tuple(done[id(i)] for i in node.inputs))
-        done[id(node)] = rebuilt if id(node) in sides else _without_empty(rebuilt)
+        one_row = plan.settings.is_batch and isinstance(rebuilt, GroupAggregate) and not rebuilt.keys
+        done[id(node)] = rebuilt if one_row or id(node) in sides else _without_empty(rebuilt)
     return with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
 
 

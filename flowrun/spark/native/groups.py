@@ -1,4 +1,3 @@
-# ruff: noqa: ARG001 - all translations have one signature
 """Updating aggregation as an aggregation of the whole table."""
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ _ROWS = quoted("flowrun$rows")
 
 
 def translate_group_aggregate(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """One row a group. Without keys there is one group, which is not there without rows."""
+    """One row a group. Without keys there is one group, which in a stream, and so in a backfill, is not there without rows."""
     assert isinstance(node, GroupAggregate)
     frame = inputs.only
     keys = [f"{frame.columns[k]} AS {quoted(n)}" for k, n in zip(node.keys, node.schema.names, strict=False)]
     aggregates = aggregate_items(frame, node.aggregates, node.schema.names[len(node.keys) :])
-    if keys:
+    if keys or context.settings.is_batch:
         return SparkFrame(grouped(frame.data, keys, aggregates), node.schema)
     counted = grouped(frame.data, (), [*aggregates, f"count(1) AS {_ROWS}"]).where(f"{_ROWS} > 0")
     return SparkFrame(counted.drop("flowrun$rows"), node.schema)
