@@ -16,7 +16,7 @@ from typing import NoReturn
 import click
 
 from flowrun import __version__
-from flowrun.cli.guarded_streams import guarded_streams
+from flowrun.cli.guarded_streams import guarded_streams, open_closed_streams
 from flowrun.runtime.process import prepare_environment
 
 # name → (module, attribute, one-line help); kept here so that `flowrun --help` imports nothing else
@@ -119,6 +119,7 @@ def entry() -> NoReturn:
     The interpreter would take another 0.15 s to take all modules apart, a fifth of a small run. What is registered for the end is done
     first; a thread that must be waited for leaves the end to the interpreter.
     """
+    open_closed_streams()
     prepare_environment()
     gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)
     code: object = 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +55,21 @@ def test_the_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
         print("hunter2 err", file=sys.stderr)
     assert (sys.stdout, sys.stderr) == before
     assert capsys.readouterr() == ("*** out\n", "*** err\n")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_closed_streams_change_nothing_but_what_is_seen(closed: str, command: str, tmp_path: Path) -> None:
+    script = tmp_path / "s.sql"
+    script.write_text(
+        f"CREATE TABLE t (x INT) WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/out', 'format' = 'csv');\n"
+        "INSERT INTO t VALUES (1), (2);\nSELECT * FROM (VALUES (3)) AS v (y);\n"
+    )
+    line = f'"{sys.executable}" -m flowrun {command} "{script}" {closed}'
+    ran = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, "failed" in ran.stdout + ran.stderr) == (0, False)
+    rows = [line for file in sorted((tmp_path / "out").glob("part-*")) for line in file.read_text().splitlines()]
+    assert rows == (["1", "2"] if command == "run" else [])
 
 
 def test_cells_of_tables_are_harmless() -> None:
