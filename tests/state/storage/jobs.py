@@ -12,6 +12,11 @@ from flowrun.core.elements import CheckpointKind
 from flowrun.state.checkpoints import CheckpointMetadata, OperatorMetadata, OperatorSubtaskState
 from flowrun.state.storage.folder import JobFolder
 
+COMMITTED_AFTER = (
+    " --committed-after remove (which first deletes what was committed after it, so that each row is there once)"
+)
+"""How hints go on that name an older checkpoint: sinks may have committed more since."""
+
 GROUPS = KeyGroupRange(0, 16)
 OPERATOR = "a" * 32
 LOG = keyed_schema([pa.field("k", pa.int64())], [pa.field("v", pa.int64()), pa.field("__deleted", pa.bool_())])

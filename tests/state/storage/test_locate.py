@@ -15,7 +15,7 @@ from flowrun.state.storage.locate import locate, locate_in
 from flowrun.state.storage.location import resolve
 from flowrun.state.storage.writer import KeyedWriter
 from tests.state.storage.file_systems import elsewhere
-from tests.state.storage.jobs import GROUPS, OPERATOR, bag, bag_segment, take
+from tests.state.storage.jobs import COMMITTED_AFTER, GROUPS, OPERATOR, bag, bag_segment, take
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_damaged_newest_checkpoint_is_never_passed_over(state: Path) -> None:
     (state / "my-job" / "chk-2" / "_metadata.json").write_text("{")
     with pytest.raises(StateError, match=r"chk-2/_metadata\.json' is truncated") as error:
         locate(str(state / "my-job"))
-    assert error.value.hint == f"go on from another checkpoint: --from-savepoint {state}/my-job/chk-1"
+    assert error.value.hint == f"go on from another checkpoint: --from-savepoint {state}/my-job/chk-1{COMMITTED_AFTER}"
 
 
 def test_nothing_there_offers_near_names(state: Path) -> None:

@@ -34,7 +34,7 @@ from flowrun.state.storage.location import resolve
 from flowrun.state.storage.metadata_file import read_metadata, write_metadata
 from tests.examples import examples
 from tests.state.storage.arrow_values import TYPES, columns
-from tests.state.storage.jobs import metadata
+from tests.state.storage.jobs import COMMITTED_AFTER, metadata
 
 TEXT = st.text(max_size=8)
 JSON = st.recursive(
@@ -214,7 +214,7 @@ def test_a_damaged_checkpoint_offers_the_one_before(folder: JobFolder) -> None:
     (two / "_metadata.json").write_text("{")
     with pytest.raises(StateError, match=r"chk-2/_metadata\.json' is truncated") as error:
         read_metadata(str(two))
-    assert error.value.hint == f"go on from another checkpoint: --from-savepoint {one}"
+    assert error.value.hint == f"go on from another checkpoint: --from-savepoint {one}{COMMITTED_AFTER}"
     (one / "_metadata.json").unlink()
     with pytest.raises(StateError) as error:
         read_metadata(str(two))

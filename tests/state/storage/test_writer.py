@@ -22,7 +22,19 @@ from flowrun.state.storage.location import resolve
 from flowrun.state.storage.segment_numbers import numbers_for
 from flowrun.state.storage.writer import KeyedWriter
 from tests.examples import examples
-from tests.state.storage.jobs import BAG, GROUPS, LOG, OPERATOR, bag, bag_segment, log, log_segment, rows_of, take
+from tests.state.storage.jobs import (
+    BAG,
+    COMMITTED_AFTER,
+    GROUPS,
+    LOG,
+    OPERATOR,
+    bag,
+    bag_segment,
+    log,
+    log_segment,
+    rows_of,
+    take,
+)
 
 
 @pytest.fixture
@@ -351,7 +363,9 @@ def test_damage_names_the_file_and_offers_the_newest_checkpoint_without_it(folde
     damaged.write_bytes(damaged.read_bytes()[:-1])
     with pytest.raises(StateError, match=r"my-op-aaaaaaaa-bag-0-\w+\.parquet' is truncated") as error:
         read(folder, state, "bag")
-    assert error.value.hint == f"go on from another checkpoint: --from-savepoint {folder.job_folder}/chk-1"
+    assert error.value.hint == (
+        f"go on from another checkpoint: --from-savepoint {folder.job_folder}/chk-1{COMMITTED_AFTER}"
+    )
     Path(folder.job_folder, paths(state, "bag")[0]).unlink()
     with pytest.raises(StateError, match="is missing") as error:
         read(folder, state, "bag")
