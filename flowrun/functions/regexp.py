@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -51,13 +52,27 @@ class _WithPattern:
                 values = self.quick(encoded.dictionary, simple, *(o.as_py() for o in others)) if self.quick else None
                 if values is not None:
                     return gather(values, encoded.indices)
-            return map_distinct(lambda s, *rest: matcher(s, compiled, *rest), [text, *others], rows, result.arrow)
+            safe = _guarded(pattern.as_py(), compiled)
+            return map_distinct(lambda s, *rest: matcher(s, safe(s), *rest), [text, *others], rows, result.arrow)
 
         def from_data(s: str, p: str, *rest: Any) -> Any:
             regex = try_compile(p)
-            return None if regex is None else matcher(s, regex, *rest)
+            return None if regex is None else matcher(s, _guarded(p, regex)(s), *rest)
 
         return map_distinct(from_data, arguments, rows, result.arrow)
+
+
+@lru_cache(maxsize=512)
+def _guarded(pattern: str, compiled: re.Pattern[str]) -> Callable[[str], re.Pattern[str]]:
+    """Which compiled pattern to search a text with: one that matches nothing if RE2, in linear time, finds no match of this one.
+
+    Patterns such as `^(a+)+$` make backtracking try exponentially many ways through a text before it says that there is none.
+    """
+    simple = to_re2(pattern, compiled)
+    if simple is None or not simple.repeats_groups:
+        return lambda _: compiled
+    never = re.compile("(?!)" + "()" * compiled.groups)
+    return lambda text: compiled if simple.may_match(text) else never
 
 
 def _extract(text: str, pattern: re.Pattern[str], group: int = 0) -> str | None:
@@ -99,14 +114,15 @@ def _quick_extract(texts: pa.Array, pattern: Re2Pattern, group: int | None = 0) 
 
 
 def _quick_replace(texts: pa.Array, pattern: Re2Pattern, replacement: str | None) -> pa.Array | None:
-    if replacement is None or pattern.matches_empty:  # RE2 leaves out an empty match right after another match
+    # RE2 leaves out an empty match right after another match, and would take away the line feed behind a `$`
+    if replacement is None or pattern.matches_empty or pattern.at_end:
         return None
     escaped = replacement.replace("\\", "\\\\")
     return pc.replace_substring_regex(texts, pattern=pattern.plain, replacement=escaped)
 
 
 def _quick_match(texts: pa.Array, pattern: Re2Pattern) -> pa.Array | None:
-    return pc.match_substring_regex(texts, pattern=pattern.plain) if pattern.tokens else None
+    return pc.match_substring_regex(texts, pattern=pattern.plain) if pattern.plain else None
 
 
 class _Matches:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.types import STRING
 from flowrun.errors import ExpressionError
 from flowrun.functions.regex_re2 import to_re2
 from flowrun.functions.regex_syntax import RegexSyntaxError, compile_java
+from tests.examples import examples
 from tests.functions.kernel_calls import Column, Constant, call, check, signature
 
 
@@ -117,12 +120,13 @@ SIMPLE = st.recursive(
         st.tuples(inner, inner).map(lambda p: f"({p[0]}|{p[1]})"),
         inner.map(lambda p: f"({p})"),
         st.tuples(inner, inner).map("|".join),
+        st.tuples(inner, st.sampled_from(["+", "*", "?", "{2}", "{0,2}", "+?"])).map(lambda p: f"({p[0]}){p[1]}"),
     ),
     max_leaves=6,
-)
+).flatmap(lambda pattern: st.sampled_from([pattern, pattern, f"{pattern}$", f"^{pattern}$"]))
 
 
-@settings(deadline=None, derandomize=True)
+@examples(200)
 @given(SIMPLE, st.lists(st.text("ab1ü-\n", max_size=8), min_size=1, max_size=12))
 def test_re2_gives_what_backtracking_gives(pattern, texts):
     compiled = compile_java(pattern)
@@ -142,9 +146,15 @@ def test_re2_gives_what_backtracking_gives(pattern, texts):
         ("ref=([a-z]+)", True),
         ("[0-9]+", True),
         (r"^(\d+)-(\w+)\.html", True),
-        ("a(b)?", False),
-        ("(a+)+", False),
-        ("a$", False),
+        ("a(b)?", True),
+        ("^(a+)+$", True),
+        ("(a|b?c)*", True),
+        ("a$", True),
+        ("(a?)+", False),
+        ("(a|b?)*", False),
+        ("a|b$", False),
+        ("a$b", False),
+        (r"a\\$", False),
         (r"(a)\1", False),
         ("(?i)a", False),
         ("(?=a)", False),
@@ -155,6 +165,28 @@ def test_re2_gives_what_backtracking_gives(pattern, texts):
 )
 def test_which_patterns_re2_is_trusted_with(pattern, taken):
     assert (to_re2(pattern, compile_java(pattern)) is not None) == taken
+
+
+CALLS = [
+    ("REGEXP", (), False),
+    ("REGEXP_EXTRACT", (0,), None),
+    ("REGEXP_EXTRACT", (1,), None),
+    ("REGEXP_EXTRACT_ALL", (1,), []),
+    ("REGEXP_REPLACE", ("x",), "a" * 40 + "!"),
+    ("REGEXP_COUNT", (), 0),
+    ("REGEXP_INSTR", (), 0),
+    ("REGEXP_SUBSTR", (), None),
+]
+
+
+@pytest.mark.parametrize(("name", "more", "expected"), CALLS)
+@pytest.mark.parametrize("from_data", [False, True])
+def test_a_pattern_with_exponentially_many_ways_to_fail_fails_at_once(name, more, expected, from_data):
+    text, pattern = "a" * 40 + "!", "^(a+)+$"
+    given = Column([pattern, pattern]) if from_data else Constant(pattern, STRING)
+    started = time.process_time()
+    assert call(name, Column([text, text]), given, *more) == [expected, expected]
+    assert time.process_time() - started < 5, "backtracking takes hours"
 
 
 def test_groups_that_may_take_no_part_are_not_read_from_re2():
