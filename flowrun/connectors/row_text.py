@@ -51,6 +51,8 @@ def _value_text(value: object) -> str:
     match value:
         case None:
             return _NULL_TEXT
+        case dict() if value and all(name == f"EXPR${i}" for i, name in enumerate(value)):  # fields that nobody named
+            return "(" + ", ".join(map(_value_text, value.values())) + ")"
         case dict():
             return "{" + ", ".join(f"{k}: {_value_text(v)}" for k, v in value.items()) + "}"
         case list() if value and isinstance(value[0], tuple):

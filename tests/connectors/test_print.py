@@ -51,6 +51,14 @@ def test_numbers_are_spelled_as_in_flink() -> None:
     ]
 
 
+def test_fields_without_names_of_their_own_are_in_parentheses() -> None:
+    rows = pa.array([{"EXPR$0": 1, "EXPR$1": {"EXPR$0": "a", "x": None}}, None])
+    assert render_rows(RecordBatch(pa.record_batch({"r": rows}))).to_pylist() == [
+        "+I[(1, {EXPR$0: a, x: NULL})]",
+        "+I[NULL]",
+    ]
+
+
 def test_change_kinds_show() -> None:
     rows = RecordBatch(pa.record_batch({"v": pa.array([1, 2, 3, 4])}), None, pa.array([0, 1, 2, 3], pa.int8()))
     assert render_rows(rows).to_pylist() == ["+I[1]", "-U[2]", "+U[3]", "-D[4]"]
