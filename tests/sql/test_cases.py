@@ -1,8 +1,9 @@
 """Whole scripts over small files, with the rows that they end with: one case a feature or combination of features.
 
 `cases/NAME.sql` reads tables from `${DATA}` and writes to `${OUT}`; `cases/NAME.json` holds the columns and the rows that its changes
-add up to. The expected rows were computed by DuckDB, or by hand where DuckDB means something else than Apache Flink does; the scripts
-are Flink SQL. The data has NULLs, equal times, duplicates, non-ASCII text and 3.3 s of disorder; watermarks lag 5 s.
+add up to (`batch_rows`: those of a batch on Spark, where they differ). The expected rows were computed by DuckDB, or by hand where DuckDB
+means something else than Apache Flink does; the scripts are Flink SQL. The data has NULLs, equal times, duplicates, non-ASCII text and
+3.3 s of disorder; watermarks lag 5 s.
 """
 
 from __future__ import annotations
