@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import sys
 from collections.abc import Iterable
@@ -50,6 +51,11 @@ def write_result(rows: pa.Table, form: str, file: Path | None) -> None:
     if file is not None:
         with file.open("wb") as stream:
             _write(rows, form, stream)
+        return
+    if sys.stdout.isatty():  # as text, from which what a terminal would obey is taken
+        written = io.BytesIO()
+        _write(rows, form, written)
+        sys.stdout.write(written.getvalue().decode())
         return
     _write(rows, form, sys.stdout.buffer)
     sys.stdout.buffer.flush()

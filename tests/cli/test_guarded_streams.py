@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from flowrun.cli.guarded_streams import GuardedStream, guarded_streams
+from flowrun.cli.state_query import write_result
 from flowrun.cli.tables import table_text
 from flowrun.masking import learn_secret
 
@@ -55,6 +57,13 @@ def test_the_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
         print("hunter2 err", file=sys.stderr)
     assert (sys.stdout, sys.stderr) == before
     assert capsys.readouterr() == ("*** out\n", "*** err\n")
+
+
+def test_queried_rows_are_harmless_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", GuardedStream(terminal))
+    write_result(pa.table({"name": ["x\x1b[2Jy"]}), "csv", None)
+    assert terminal.getvalue() == '"name"\n"x\\u001b[2Jy"\n'
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
