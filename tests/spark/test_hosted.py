@@ -59,6 +59,9 @@ QUERIES = {
     "TableFunctionCall": "SELECT k, letter, n FROM events LEFT JOIN LATERAL TABLE(letters(s)) AS t (letter, n) ON TRUE",
     "LookupJoin": "SELECT c.v, n.name FROM clocked AS c LEFT JOIN names FOR SYSTEM_TIME AS OF c.now AS n ON c.k = n.k",
     "Expand": "SELECT k, s, COUNT(*) AS n FROM events GROUP BY GROUPING SETS ((k), (s), ())",
+    "FromChangelog": "SELECT id, name FROM FROM_CHANGELOG((SELECT * FROM (VALUES (1, 'INSERT', 'A'), (2, 'INSERT', 'B'),"
+    " (1, 'DELETE', 'A')) AS t (id, op, name)))",
+    "ToChangelog": "SELECT op, k, v FROM TO_CHANGELOG((SELECT k, v FROM events WHERE v > 2))",
     "GroupAggregate": "SELECT k, COUNT(*) AS n, SUM(v) AS t, COUNT(DISTINCT s) AS d FROM events GROUP BY k",
     "everything": "SELECT COUNT(*) AS n, MAX(v) AS m FROM events",
     "distinct": "SELECT DISTINCT k, v FROM events",
