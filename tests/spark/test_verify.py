@@ -220,7 +220,7 @@ def test_a_late_row_is_a_difference_with_its_cause(
     shop.joinpath("late.json").write_text(shop.joinpath("orders.json").read_text() + late + "\n")
     ran = flowrun("verify", *counts, "--var", "FILE=late.json", "-q", "--set", "settings.batch_rows=10")
     assert ran.code == 1
-    assert "counts: the stream took 1 rows for late; on Spark nothing is late" in ran.err
+    assert "counts: the stream took 1 row for late; on Spark nothing is late" in ran.err
     assert "DIFFERENT" in ran.out
     assert [line.split() for line in ran.out.splitlines()[-2:]] == [
         ["only", "user", "window_start", "window_end", "n"],

@@ -155,8 +155,9 @@ def test_state_and_timers_go_on_from_a_savepoint_or_checkpoint(seed: int, tmp_pa
     tables, made, rest = body.partition("CREATE TABLE result_sink")
     gate = "CREATE VIEW orders AS SELECT * FROM a_rows WHERE gate_a(order_id);\n"
     script = tmp_path / "query.sql"
-    script.write_text(FUNCTIONS + tables + gate + made + rest)
-    (tmp_path / "case_functions.py").write_text((HERE / "cases" / "case_functions.py").read_text())
+    module = f"case_functions_{seed}"  # one process knows one module of a name
+    script.write_text((FUNCTIONS + tables + gate + made + rest).replace("'case_functions.", f"'{module}."))
+    (tmp_path / f"{module}.py").write_text((HERE / "cases" / "case_functions.py").read_text())
     job = Job(script, tmp_path, {"a": 130})
     chance = random.Random(seed)
     assert job.interrupt(chance)
