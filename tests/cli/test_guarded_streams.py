@@ -59,11 +59,33 @@ def test_the_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("*** out\n", "*** err\n")
 
 
-def test_queried_rows_are_harmless_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        ("csv", '"name"\n"x\\u001b[2Jy\\u009b31m"\n'),
+        ("json", '[\n  {\n    "name": "x\\u001b[2Jy\\u009b31m"\n  }\n]\n'),
+    ],
+)
+def test_queried_rows_are_harmless_on_a_terminal(form: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", GuardedStream(terminal))
-    write_result(pa.table({"name": ["x\x1b[2Jy"]}), "csv", None)
-    assert terminal.getvalue() == '"name"\n"x\\u001b[2Jy"\n'
+    write_result(pa.table({"name": ["x\x1b[2Jy\x9b31m"]}), form, None)
+    assert terminal.getvalue() == shown
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_queried_rows_are_what_they_are_in_pipes_and_files(form: str, tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib, pyarrow as pa\n"
+        "from flowrun.cli.guarded_streams import guarded_streams\n"
+        "from flowrun.cli.state_query import write_result\n"
+        "rows = pa.table({'name': ['x\\x1b[2Jy\\x9b31m']})\n"
+        f"write_result(rows, '{form}', pathlib.Path('rows'))\n"
+        f"with guarded_streams():\n    write_result(rows, '{form}', None)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True, timeout=60)
+    assert ran.stdout == (tmp_path / "rows").read_bytes()
+    assert "\x9b31m".encode() in ran.stdout and (b"x\x1b[2Jy" in ran.stdout) is (form == "csv")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
