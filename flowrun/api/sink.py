@@ -19,6 +19,7 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.shapes import Shape
 
 
 @record
@@ -219,4 +220,14 @@ class Sink(Protocol):
 
     def create_committer(self) -> Committer | None:
         """None for sinks whose writes are visible at once."""
+        ...
+
+
+@runtime_checkable
+class DeclaresCommittables(Protocol):
+    """A sink that says what the payload of its committables looks like: in state that is not so they are refused by name."""
+
+    @property
+    def committable_shape(self) -> Shape:
+        """Of `Committable.payload`."""
         ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from flowrun.api.metrics import MetricGroup
 from flowrun.api.operator import InputStatus, ProcessingTimeService
@@ -16,6 +16,7 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.shapes import Shape, listed, members, text
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
@@ -173,3 +174,29 @@ class Source(Protocol):
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """The reader of one subtask."""
         ...
+
+
+@runtime_checkable
+class DeclaresSourceState(Protocol):
+    """A source that says what its JSON in checkpoints looks like: what is not so is refused by name before the source sees it.
+
+    Anybody who can write state can write JSON of any form. A source that does not declare it gets whatever is there.
+    """
+
+    @property
+    def enumerator_shape(self) -> Shape:
+        """Of what `SplitEnumerator.snapshot` gives; null, for none, is always right."""
+        ...
+
+    @property
+    def position_shape(self) -> Shape:
+        """Of `Split.position`."""
+        ...
+
+
+def split_list(position: Shape) -> Shape:
+    """The shape of splits in an enumerator's state, as `[{"id": …, "position": …}, …]`.
+
+    >>> split_list(members({}))([{"id": "a", "position": {}}], "enumerator")
+    """
+    return listed(members({"id": text, "position": position}))

@@ -21,14 +21,18 @@ from flowrun.api.source import (
     SourceReader,
     Split,
     SplitEnumerator,
+    split_list,
 )
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.shapes import Shape, integer, members
 
 _FAST_BLOCK_ROWS = 1 << 18
 _PACE_MS = 10
+_ROW = integer()
+_ORIGIN = integer(-(2**63))
 
 
 class RowGenerator(Protocol):
@@ -78,6 +82,16 @@ class GeneratedSource:
     def delivery(self) -> Delivery:
         """Rows are a function of their number, so a replay is exact."""
         return Delivery.EXACTLY_ONCE
+
+    @property
+    def position_shape(self) -> Shape:
+        """A range of row numbers, and when the job first started."""
+        return members({"next": _ROW, "stop": _ROW, "origin_ms": _ORIGIN})
+
+    @property
+    def enumerator_shape(self) -> Shape:
+        """The first row number that was not dealt out, and blocks that came back."""
+        return members({"next": _ROW, "origin_ms": _ORIGIN, "returned": split_list(self.position_shape)})
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
         """Deals out blocks of row numbers in order."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from flowrun.api.operator import InputStatus
 from flowrun.api.source import ReaderContext, SourceOutput, Split
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.schema import Schema
+from flowrun.core.shapes import Shape, integer, members
 
 BATCH, ROW = "batch", "row"
 """Members of a split's position: the batch to go on with, and its first row that was not given; both 0 if they are left out."""
+
+
+def held_rows_position(shapes: Mapping[str, Shape]) -> Shape:
+    """The shape of positions in splits that are named by these members."""
+    return members(shapes, later={BATCH: integer(), ROW: integer()})
 
 
 class HeldRowsReader:

@@ -23,8 +23,9 @@ from flowrun.api.source import (
     SourceReader,
     Split,
     SplitEnumerator,
+    split_list,
 )
-from flowrun.connectors.held_rows import HeldRowsReader
+from flowrun.connectors.held_rows import HeldRowsReader, held_rows_position
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.clock import Clock
@@ -32,6 +33,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.options import Option, OptionType
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.shapes import Shape, integer
 from flowrun.errors import OptionError, did_you_mean
 
 _lock = threading.Lock()
@@ -89,6 +91,16 @@ class MemorySource:
         """Inserts, unless some batch has row kinds."""
         changes = any(b.row_kinds is not None for batches in _inputs[self.table] for b in batches)
         return ChangelogMode.RETRACT if changes else ChangelogMode.APPEND
+
+    @property
+    def position_shape(self) -> Shape:
+        """A partition that is there, and how far it was read."""
+        return held_rows_position({"partition": integer(0, len(_inputs.get(self.table, ())) - 1)})
+
+    @property
+    def enumerator_shape(self) -> Shape:
+        """The partitions that are left."""
+        return split_list(self.position_shape)
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
         """One split a partition."""

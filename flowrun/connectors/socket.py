@@ -12,7 +12,16 @@ import threading
 from flowrun.api.connector import Connector, TableDefinition
 from flowrun.api.format import ReadRequest, RecordDecoder, lines_chunk
 from flowrun.api.metrics import MetricGroup
-from flowrun.api.source import Boundedness, Delivery, JsonValue, ReaderContext, SourceReader, Split, SplitEnumerator
+from flowrun.api.source import (
+    Boundedness,
+    Delivery,
+    JsonValue,
+    ReaderContext,
+    SourceReader,
+    Split,
+    SplitEnumerator,
+    split_list,
+)
 from flowrun.api.source_function import SourceContext
 from flowrun.connectors.formats.registry import record_format_named
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
@@ -21,6 +30,7 @@ from flowrun.core.clock import Clock
 from flowrun.core.options import Option, OptionType
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.shapes import Shape, members
 from flowrun.errors import ConnectorError, DataError, OptionError
 
 _RECEIVE_BYTES = 1 << 16
@@ -82,6 +92,16 @@ class SocketSource:
     def delivery(self) -> Delivery:
         """A socket cannot be read again."""
         return Delivery.AT_MOST_ONCE
+
+    @property
+    def position_shape(self) -> Shape:
+        """A connection has none."""
+        return members({})
+
+    @property
+    def enumerator_shape(self) -> Shape:
+        """The one connection, or nothing."""
+        return split_list(self.position_shape)
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
         """One split: the connection."""

@@ -12,13 +12,15 @@ from flowrun.api.source import (
     SourceReader,
     Split,
     SplitEnumerator,
+    split_list,
 )
-from flowrun.connectors.held_rows import HeldRowsReader
+from flowrun.connectors.held_rows import HeldRowsReader, held_rows_position
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.shapes import Shape
 
 
 @record
@@ -37,6 +39,16 @@ class ValuesSource:
     def delivery(self) -> Delivery:
         """The rows are in the plan."""
         return Delivery.EXACTLY_ONCE
+
+    @property
+    def position_shape(self) -> Shape:
+        """How far the rows were given."""
+        return held_rows_position({})
+
+    @property
+    def enumerator_shape(self) -> Shape:
+        """The one split, or nothing."""
+        return split_list(self.position_shape)
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
         """One split, which is not handed out again if it was before the snapshot."""

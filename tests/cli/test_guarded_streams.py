@@ -85,7 +85,8 @@ def test_queried_rows_are_what_they_are_in_pipes_and_files(form: str, tmp_path: 
     )
     ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True, timeout=60)
     assert ran.stdout == (tmp_path / "rows").read_bytes()
-    assert "\x9b31m".encode() in ran.stdout and (b"x\x1b[2Jy" in ran.stdout) is (form == "csv")
+    assert "\x9b31m".encode() in ran.stdout
+    assert (b"x\x1b[2Jy" in ran.stdout) is (form == "csv")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])

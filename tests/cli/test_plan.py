@@ -73,7 +73,7 @@ def take(directory: Path, compiled: CompiledPipeline) -> Path:
                     vertex.parallelism,
                     vertex.max_parallelism,
                     {} if snapshot.is_empty else {0: state},
-                    enumerator={"next": 0} if operator.source is not None else None,
+                    enumerator={"next": 0, "origin_ms": 0, "returned": []} if operator.source is not None else None,
                 )
         return Path(folder.finish(target, metadata(compiled, operators, folder.job_folder)))
     finally:
@@ -82,7 +82,8 @@ def take(directory: Path, compiled: CompiledPipeline) -> Path:
 
 def one_row(factory: object, source: bool) -> OperatorSnapshot:
     if source:
-        splits = {"split_id": ["0"], "position": ["{}"], "watermark": pa.array([None], pa.int64())}
+        position = '{"next": 0, "stop": 9, "origin_ms": 0}'
+        splits = {"split_id": ["0"], "position": [position], "watermark": pa.array([None], pa.int64())}
         return OperatorSnapshot(operator={"splits": OperatorState(pa.table(splits))})
     if not isinstance(factory, DescribesState):
         return OperatorSnapshot()

@@ -55,7 +55,7 @@ class DamagedSavepoint:
         """The document with one to three changes."""
         document = self.whole()
         for _ in range(chance.choice((1, 1, 1, 2, 3))):
-            _change(document, chance)
+            change(document, chance)
         return document
 
     def write(self, document: dict[str, Any]) -> None:
@@ -87,7 +87,8 @@ def _job_graph() -> JobGraph:
     return compile_pipeline(PIPELINE, {"OUT": "/nowhere"}, {}).job_graph
 
 
-def _change(document: dict[str, Any], chance: random.Random) -> None:
+def change(document: Any, chance: random.Random) -> None:
+    """Change one place of a document that holds something."""
     places = list(_places(document))
     container, key = chance.choice(places)
     match chance.randrange(6):

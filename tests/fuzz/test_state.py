@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from flowrun.errors import StateError
 from flowrun.runners.inspection import list_snapshots
 from flowrun.state.storage.documents import rendered
 from flowrun.state.storage.metadata_file import read_metadata
+from tests.fuzz.connector_state import DamagedConnectorState
 from tests.fuzz.state import DamagedSavepoint
 
 
@@ -78,3 +80,62 @@ def _try_damaged(savepoint: DamagedSavepoint, chance: random.Random, count: int)
             savepoint.read(document)
         except Exception as error:
             raise AssertionError(f"{type(error).__name__} for:\n{rendered(document).decode()}") from error
+
+
+# ---- what connectors and hooks keep
+
+
+def test_whole_state_of_connectors_is_gone_on_from(tmp_path: Path) -> None:
+    savepoint = DamagedConnectorState(tmp_path)
+    state = savepoint.whole()
+    state["committables"] = []  # the files that they name are not there
+    assert savepoint.resume(state) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "told"),
+    [
+        (("enumerators", "watched", "pending"), None, "enumerator.pending should be a list, not null"),
+        (("enumerators", "watched", "pending", 0, "id"), 7, "enumerator.pending[0].id should be a text, not 7"),
+        (("enumerators", "watched", "seen"), [1], "enumerator.seen[0] should be a text, not 1"),
+        (("enumerators", "units", "pending", 0, "position"), {}, "enumerator.pending[0].position should be a mapping with 'path'"),
+        (("enumerators", "numbers", "next"), "4", "enumerator.next should be a whole number"),
+        (("enumerators", "values"), {}, "enumerator should be a list, not a mapping"),
+        (("positions", "watched", 0, "offset"), -1, "splits.0[0].position.offset should be a whole number"),
+        (("positions", "units", 0), [], "splits.0[0].position should be a mapping, not a list"),
+        (("committables", 0, 1), [], "committables[0].payload should be a mapping, not a list"),
+        (("committables", 0, 1, "to"), 1, "committables.0[0].payload.to should be a text, not 1"),
+        (("committables", 1, 1, "mark"), None, "committables.0[1].payload.mark should be a text, not null"),
+        (("hooks", "offsets"), [3], "master hook 'offsets' could not be restored: hooks.offsets should be a mapping, not a list"),
+        (("hooks", "offsets", "offset"), "3", "hooks.offsets.offset should be a whole number"),
+    ],
+)  # fmt: skip
+def test_state_of_connectors_of_a_wrong_shape_says_where(
+    place: tuple[Any, ...], value: Any, told: str, tmp_path: Path
+) -> None:
+    savepoint = DamagedConnectorState(tmp_path)
+    node: Any = savepoint.whole()
+    state = node
+    for key in place[:-1]:
+        node = node[key]
+    node[place[-1]] = value
+    (problem,) = savepoint.resume(state)
+    assert told in problem
+
+
+def test_damaged_state_of_connectors_gets_a_reason(tmp_path: Path) -> None:
+    _try_connectors(DamagedConnectorState(tmp_path), random.Random("slice"), 20)
+
+
+@pytest.mark.soak
+def test_much_damaged_state_of_connectors_gets_a_reason(tmp_path: Path) -> None:
+    _try_connectors(DamagedConnectorState(tmp_path), random.Random(), 5_000)
+
+
+def _try_connectors(savepoint: DamagedConnectorState, chance: random.Random, count: int) -> None:
+    for _ in range(count):
+        state = savepoint.damaged(chance)
+        try:
+            savepoint.resume(state)
+        except Exception as error:
+            raise AssertionError(f"{type(error).__name__} for:\n{json.dumps(state, indent=2)}") from error

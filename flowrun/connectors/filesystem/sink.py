@@ -19,7 +19,13 @@ from flowrun.connectors.formats.registry import format_named
 from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.shapes import Shape, either, members, text
 from flowrun.errors import OptionError, did_you_mean
+
+_COMMITTABLE = either(
+    lambda payload: members({"mark": text}) if "mark" in payload else members({"from": text, "to": text})
+)
+"""A partition to be marked as complete, or a file to be renamed."""
 
 
 @record(slots=False)
@@ -59,6 +65,11 @@ class FileSink:
     def delivery(self) -> Delivery:
         """Files become visible with the checkpoint."""
         return Delivery.EXACTLY_ONCE
+
+    @property
+    def committable_shape(self) -> Shape:
+        """Paths: the committer looks at where they lead."""
+        return _COMMITTABLE
 
     @property
     def changes_taken(self) -> ChangesTaken:

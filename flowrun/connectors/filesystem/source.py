@@ -8,7 +8,15 @@ from typing import cast
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.connector import PushedFilter, TableDefinition
 from flowrun.api.format import Format, ReadRequest, RecordFormat
-from flowrun.api.source import Boundedness, Delivery, JsonValue, ReaderContext, SourceReader, SplitEnumerator
+from flowrun.api.source import (
+    Boundedness,
+    Delivery,
+    JsonValue,
+    ReaderContext,
+    SourceReader,
+    SplitEnumerator,
+    split_list,
+)
 from flowrun.connectors.filesystem.dead_letters import DeadLetters
 from flowrun.connectors.filesystem.enumerator import FileEnumerator
 from flowrun.connectors.filesystem.file_metadata import FILE_METADATA
@@ -20,7 +28,11 @@ from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
+from flowrun.core.shapes import Shape, boolean, integer, listed, members, optional, text
 from flowrun.errors import OptionError
+
+_RECORDS = members({"path": text, "offset": integer(), "stop": optional(integer()), "aligned": boolean})
+_UNITS = members({"path": text, "unit": integer(), "row": integer(), "stop": optional(integer())})
 
 
 @record(slots=False)
@@ -81,6 +93,16 @@ class FileSource:
         mode = OnError(self.options.text("format.on-error"))
         ignore = self.options.get(f"{self.format_name}.ignore-parse-errors")
         return OnError.SKIP if mode is OnError.FAIL and ignore else mode
+
+    @property
+    def position_shape(self) -> Shape:
+        """Bytes of a file of records, or units (row groups) of one whose format owns its layout."""
+        return _RECORDS if isinstance(self.format, RecordFormat) else _UNITS
+
+    @property
+    def enumerator_shape(self) -> Shape:
+        """Splits that are left, and the paths that are known where files are watched for."""
+        return members({"pending": split_list(self.position_shape), "seen": optional(listed(text))})
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
         """Finds files and cuts them into splits."""

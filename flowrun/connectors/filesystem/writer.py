@@ -342,9 +342,11 @@ class FileCommitter:
         """The part files of this folder. Files of a table that is compacted by its key are replaced, and marks hold no rows."""
         parts = [(c.commit_id, path) for c in committables if (path := self._part_of(c)) is not None]
         pieces = [CommittedPiece(commit_id, path, self._folder.exists(path)) for commit_id, path in parts]
-        hidden = {c.commit_id: cast(str, c.payload["from"]) for c in committables if "from" in c.payload}
+        hidden = {c.commit_id: temporary for c in committables if isinstance(temporary := c.payload.get("from"), str)}
         # What still has its hidden name was about to be committed, and never was.
-        return [p for p in pieces if p.is_there or not self._folder.exists(hidden[p.commit_id])]
+        return [
+            p for p in pieces if p.is_there or not (p.commit_id in hidden and self._folder.exists(hidden[p.commit_id]))
+        ]
 
     def revert(self, committables: Sequence[Committable]) -> None:
         """Remove part files of this folder, and the marks of partitions, which are not complete any more."""
@@ -355,15 +357,15 @@ class FileCommitter:
                 temporary, _ = self._rename(committable)
                 self._folder.discard(temporary)
                 self._folder.discard_durably(path)
-            elif mark is not None and cast(str, mark).rpartition("/")[2] == self._mark:
+            elif isinstance(mark, str) and mark.rpartition("/")[2] == self._mark:
                 self._folder.discard_durably(self._checked(mark, mark))
 
     def _part_of(self, committable: Committable) -> str | None:
         """The path of a part file of this folder. What replaces a file has a name of its own as id."""
         path = committable.payload.get("to")
-        if path != committable.commit_id or not self._folder.holds(committable.commit_id):
+        if not isinstance(path, str) or path != committable.commit_id or not self._folder.holds(path):
             return None
-        return committable.commit_id
+        return path
 
     def discard_orphans(self, owner: str, keep: Collection[str]) -> int:
         """Remove the unfinished and finished parts of this owner, in all partitions, that nobody will commit."""

@@ -12,6 +12,7 @@ from flowrun.errors import near_matches
 from flowrun.graph.job_graph import ChainedOperator, JobVertex
 from flowrun.operators.state_meanings import STRUCTURAL_COLUMNS, Meanings, state_meanings
 from flowrun.runtime.checkpoint.comparison import Layout, OperatorComparison, Problem, StateChange, TableFacts
+from flowrun.runtime.checkpoint.connector_state import connector_state_problems
 from flowrun.state.checkpoints import KeyedTableState, OperatorMetadata
 from flowrun.state.schema_migration import differences
 
@@ -133,7 +134,7 @@ def common_operator(
     tables = table_facts(saved)
     keyed = is_keyed(operator) or any(t.keyed for t in tables)
     found, additions, notes = _table_differences(operator, saved, recorded)
-    found = _role_problems(operator, saved, tables) or found
+    found = _role_problems(operator, saved, tables) or [*found, *connector_state_problems(operator, saved)]
     problems = tuple(
         Problem(
             f"the state of '{operator.name}' ({_identity(operator.uid)}) does not fit: {text}",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from flowrun.api.source import JsonValue
+from flowrun.core.shapes import Shape, ShapeError
 from flowrun.errors import InternalError, StateError
 from flowrun.state.checkpoints import CheckpointMetadata
 
@@ -40,6 +41,16 @@ class MasterHook(Protocol):
         ...
 
 
+@runtime_checkable
+class DeclaresHookState(Protocol):
+    """A hook that says what it remembers: what is not so is refused by name before any hook is restored."""
+
+    @property
+    def state_shape(self) -> Shape:
+        """Of what `trigger` returns; None, if a checkpoint knows nothing of the hook, is always right."""
+        ...
+
+
 class MasterHooks:
     """The hooks of one job, in the order of their registration. Used by the job master's thread only."""
 
@@ -68,7 +79,7 @@ class MasterHooks:
         """The whole job goes back to a checkpoint; None: to its beginning.
 
         Raises:
-            StateError: a hook failed, or the checkpoint has the state of one that is not registered.
+            StateError: a hook failed, or the checkpoint has the state of one that is not registered, or not as the hook declares it.
         """
         states: Mapping[str, JsonValue] = {} if metadata is None else metadata.hooks
         missing = sorted(set(states) - {h.name for h in self._hooks})
@@ -79,10 +90,19 @@ class MasterHooks:
                 hint="register them when the job is submitted",
             )
         for hook in self._hooks:
+            state = states.get(hook.name)
+            if state is not None and isinstance(hook, DeclaresHookState):
+                try:
+                    hook.state_shape(state, f"hooks.{hook.name}")
+                except ShapeError as error:
+                    raise StateError(f"master hook '{hook.name}' could not be restored: {error}") from None
+        for hook in self._hooks:
             try:
                 hook.restore(0 if metadata is None else metadata.checkpoint_id, states.get(hook.name))
             except Exception as error:
-                raise StateError(f"master hook '{hook.name}' could not be restored: {error}") from error
+                told = not isinstance(error, KeyError | IndexError | TypeError | AttributeError)
+                reason = str(error) if told else f"{type(error).__name__}: {error}"
+                raise StateError(f"master hook '{hook.name}' could not be restored: {reason}") from error
 
     def complete(self, checkpoint_id: int) -> None:
         """The checkpoint exists."""

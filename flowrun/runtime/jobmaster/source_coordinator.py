@@ -7,6 +7,7 @@ from collections import deque
 from flowrun.api.source import JsonValue, Source, Split, SplitEnumerator
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
+from flowrun.errors import StateError
 from flowrun.runtime.messages import SplitRequest
 
 
@@ -36,7 +37,15 @@ class SourceCoordinator:
         """Create and start an enumerator, afresh or from a snapshot; may block on I/O. One that was there before is closed."""
         self.close()
         self._waiting.clear()
-        self._enumerator = self._source.create_enumerator(self._parallelism, self._clock, restored)
+        try:
+            self._enumerator = self._source.create_enumerator(self._parallelism, self._clock, restored)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            if restored is None:
+                raise
+            raise StateError(
+                f"source '{self.name}' cannot go on from what the checkpoint holds of its enumerator: {type(error).__name__}: {error}",
+                hint="use another checkpoint, or give the source a new uid to start it anew",
+            ) from error
         self._enumerator.start()
 
     @property

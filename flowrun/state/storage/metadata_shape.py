@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from flowrun.state.storage.shapes import (
+from flowrun.core.shapes import (
     Shape,
     ShapeError,
     all_of,

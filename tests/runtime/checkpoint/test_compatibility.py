@@ -248,7 +248,7 @@ def test_sources_and_sinks_have_no_key_groups() -> None:
     def pipeline(max_parallelism: int) -> JobGraph:
         return b.job(b.sink(b.source(uid="orders"), uid="out"), max_parallelism=max_parallelism)
 
-    taken = b.savepoint(pipeline(16), {}, {"orders": {"splits": b.rows(2)}})
+    taken = b.savepoint(pipeline(16), {}, {"orders": {"splits": b.rows(split_id=["a", "b"], position=["{}", "{}"])}})
     compare(taken, pipeline(32)).check(allow_non_restored_state=False)
 
 
@@ -485,7 +485,7 @@ def test_the_text_of_a_comparison() -> None:
     taken = b.savepoint(
         before,
         {"per_user": {"counts": b.COUNTS}, "per_item": {"counts": b.COUNTS}},
-        {"orders": {"splits": b.rows(1)}},
+        {"orders": {"splits": b.rows(split_id=["a"], position=["{}"])}},
     )
     comparison = compare(taken, b.job(b.sink(kept, uid="out"), parallelism=3))
     assert "\n".join(comparison.lines()) == (

@@ -1,7 +1,7 @@
 """Shapes of JSON: what a document must look like before anything is made of it, declared as values.
 
 A shape is a function that looks at a value and raises at the first place that is not as declared. docs/state-format.md describes the
-documents; `metadata_shape.py` declares them.
+metadata of checkpoints, `state/storage/metadata_shape.py` declares them; connectors declare what they keep in them.
 """
 
 from __future__ import annotations
