@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.connector import TableDefinition
-from flowrun.api.source import JsonValue, Source, Split
+from flowrun.api.source import JsonValue, LooksAgain, Source, Split
 from flowrun.connectors import nexmark
+from flowrun.connectors.filesystem.seen_paths import SeenPaths, paths
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.core import types as t
 from flowrun.core.clock import ManualClock
 from flowrun.core.options import parse_options
 from flowrun.core.schema import Schema
+from flowrun.core.shapes import ShapeError
 from flowrun.errors import StateError
 from flowrun.testing.connector_conformance import SourceDrive, check_source
 from tests.connectors.filesystem.tables import source as files
@@ -168,15 +171,103 @@ def write(path: Path, start: int) -> int:
     return stop
 
 
-def test_watching_cannot_begin_from_a_state_that_does_not_know_what_was_read(tmp_path: Path) -> None:
+def test_watching_goes_on_from_what_a_bounded_run_has_read_and_the_other_way_round(tmp_path: Path) -> None:
+    bounded = files(tmp_path, "json", LINES)
+    watching = files(tmp_path, "json", LINES, {"source.monitor-interval": "1 s"})
+    written, emitted, state = 0, [], None
+    for source in (bounded, watching, bounded, watching):
+        written = write(tmp_path / f"f{written}.json", written)
+        drive = SourceDrive(source, enumerator_state=state)
+        if state is not None:
+            look_again(drive)
+        drive.run(20)
+        emitted += ids(drive)
+        state, _ = drive.snapshot()
+    assert emitted == list(range(written))
+
+
+def look_again(drive: SourceDrive) -> list[str]:
+    """What a new run does once its enumerator has started."""
+    assert isinstance(drive.enumerator, LooksAgain)
+    return [Path(path).name for path in drive.enumerator.look_again()]
+
+
+def test_a_new_run_reads_files_that_came_and_none_of_those_that_were_seen(tmp_path: Path) -> None:
+    source = files(tmp_path, "json", LINES)
+    write(tmp_path / "a.json", 0)
+    write(tmp_path / "b.json", 9)
+    first = SourceDrive(source, batch_rows=5)
+    first.run(3)
+    emitted = ids(first)
+    assert 0 < len(emitted) < 18
+    state, splits = first.snapshot()
+    write(tmp_path / "0 new.json", 18)
+    (tmp_path / "a.json").write_text((tmp_path / "a.json").read_text() + '{"id": 1000}\n')
+    again = SourceDrive(source, enumerator_state=state, restored=splits)
+    assert look_again(again) == ["0 new.json"]
+    assert look_again(again) == [], "it is known now"
+    again.run()
+    read = [i for i in ids(again) if i != 1000]  # a file that is being read is read to the end that it has then
+    assert emitted + read == list(range(27)), "after what was left comes what came"
+    state, _ = again.snapshot()
+    (tmp_path / "b.json").write_text('{"id": 2000}\n')
+    done = SourceDrive(source, enumerator_state=state)
+    assert look_again(done) == []
+    assert done.run() == [], "a file that was seen is not read again, whatever became of it"
+
+
+def test_a_folder_that_is_gone_has_nothing_new(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in/a.json", 0)
+    source = files(tmp_path / "in", "json", LINES)
+    drive = SourceDrive(source)
+    drive.run()
+    state, _ = drive.snapshot()
+    shutil.rmtree(tmp_path / "in")
+    again = SourceDrive(source, enumerator_state=state)
+    assert look_again(again) == []
+    assert again.run() == []
+
+
+def test_a_hundred_thousand_paths_are_a_small_part_of_a_checkpoint() -> None:
+    paths = [f"/lake/events/day=2024-{i % 12 + 1:02}/part-{i:05}.json" for i in range(100_000)]
+    seen = SeenPaths(paths)
+    written = json.dumps(seen.snapshot())
+    assert len(written) < 1_000_000
+    assert seen.snapshot() is seen.snapshot(), "not made again for each checkpoint"
+    restored = SeenPaths.restore(json.loads(written))
+    assert restored == seen
+    restored.add("/lake/new.json")
+    assert "/lake/new.json" in SeenPaths.restore(restored.snapshot())
+    assert "/lake/new.json" not in seen
+
+
+@pytest.mark.parametrize("damaged", ["", "no base64!", "AAAA", "eJwrSS0uAQ", [1], {}, 7])
+def test_paths_that_are_damaged_are_told_from_those_that_are_not(damaged: JsonValue) -> None:
+    paths(SeenPaths(str(i) for i in range(5000)).snapshot(), "seen")
+    paths(["/in/a"], "seen")
+    with pytest.raises(ShapeError, match=r"^seen"):
+        paths(damaged, "seen")
+
+
+def test_watching_cannot_begin_from_a_state_that_does_not_know_what_was_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write(tmp_path / "a.json", 0)
     drive = SourceDrive(files(tmp_path, "json", LINES))
     drive.run()
     state, _ = drive.snapshot()
+    assert isinstance(state, dict)
+    state["seen"] = None  # as versions before wrote it
     watching = files(tmp_path, "json", LINES, {"source.monitor-interval": "1 s"})
     with pytest.raises(StateError, match="does not say which files were read to their end"):
         SourceDrive(watching, enumerator_state=state)
-    assert SourceDrive(files(tmp_path, "json", LINES), enumerator_state=state).run() == []
+    write(tmp_path / "b.json", 9)
+    bounded = SourceDrive(files(tmp_path, "json", LINES), enumerator_state=state)
+    assert look_again(bounded) == []
+    assert bounded.run() == []
+    assert "does not say which files were read" in caplog.text
+    assert bounded.snapshot()[0] == state
 
 
 def test_a_socket_is_connected_to_again_by_whoever_gets_its_split() -> None:

@@ -302,6 +302,29 @@ def test_rows_that_a_sink_keeps_by_key_are_part_of_the_savepoint(spark: SparkSes
     assert folded(tmp_path / "rest" / "counts", ["u", "n"]) == whole
 
 
+def test_files_of_the_backfill_are_not_read_again_and_those_that_came_since_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    lines = (DATA / "orders.json").read_text().splitlines(keepends=True)
+    for number in range(3):
+        (folder / f"{number}.json").write_text("".join(lines[number * 30 : number * 30 + 30]))
+    path = tmp_path / "job.sql"
+    path.write_text(
+        f"{TABLES.replace('${DATA}/orders.json', str(folder))}CREATE TABLE copied (o BIGINT) WITH"
+        " ('connector'='filesystem', 'path'='${OUT}', 'format'='json');\nINSERT INTO copied SELECT order_id FROM orders;"
+    )
+    counted, savepoint = backfilled(compiled(path, tmp_path / "none", 2), spark, UNTIL_MS, tmp_path / "savepoints")
+    (folder / "0 new.json").write_text("".join(lines[90:]))
+    state = JobStateOptions(str(tmp_path / "state"), restore_from=savepoint.path)
+    run_embedded(compiled(path, tmp_path / "rest", 3).job_graph, state=state)
+    added = changes(tmp_path / "rest", ["o"])
+    assert counted["copied"]
+    assert sum(added.values()) > len(lines) - 90, "rows from the middle of the time on, and the new file"
+    assert counted["copied"] + added == Counter(json.dumps(plain([json.loads(line)["order_id"]])) for line in lines)
+
+
 @pytest.mark.parametrize(
     ("reached", "behind_all"), [([7, 5], 5), ([7, None], None), ([None, 7], None), ([None], None), ([], None)]
 )

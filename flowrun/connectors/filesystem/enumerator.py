@@ -1,4 +1,4 @@
-"""Finding files and cutting them into splits, once a job."""
+"""Finding files and cutting them into splits: when a run begins, and again and again where they are watched for."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from flowrun.connectors.filesystem.locations import (
     open_error,
 )
 from flowrun.connectors.filesystem.partitions import may_hold_rows
+from flowrun.connectors.filesystem.seen_paths import SeenPaths
 from flowrun.errors import ConnectorError, StateError
 
 if TYPE_CHECKING:
@@ -26,10 +27,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def found_files(source: FileSource) -> list[FoundFile]:
-    """The files that a source means, sorted by path. Blocking; raises ConnectorError unless it watches for them."""
+def found_files(source: FileSource, *, may_be_missing: bool = False) -> list[FoundFile]:
+    """The files that a source means, sorted by path. Blocking.
+
+    Raises:
+        ConnectorError: they cannot be listed, or there is no such place, unless it may be missing or is watched.
+    """
     pattern = cast("str | None", source.options.get("source.path.regex-pattern"))
-    return list_files(source.location, pattern, may_be_missing=source.monitor_interval_ms is not None)
+    return list_files(source.location, pattern, may_be_missing=may_be_missing or source.monitor_interval_ms is not None)
 
 
 def no_files(source: FileSource) -> None:
@@ -54,27 +59,28 @@ def is_wanted(source: FileSource, file: FoundFile) -> bool:
 class FileEnumerator:
     """Hands out splits in order of path and offset; splits that came back go first.
 
-    In watched mode it remembers the paths it has seen: a file is read once, as it is when it is found. Write files under a hidden
-    name (`.` or `_` first) and rename them when they are whole, as this connector's sink does.
+    It remembers the paths it has seen: a file is read once, as it is when it is read. Where files are watched for, write them under a
+    hidden name (`.` or `_` first) and rename them when they are whole, as this connector's sink does.
     """
 
     def __init__(self, source: FileSource, restored: JsonValue = None) -> None:
         self._source = source
         self._pending: deque[Split] = deque()
-        self._seen: set[str] = set()
+        self._seen: SeenPaths | None = SeenPaths()
+        """None: the state that was restored does not say."""
         self._restored = restored is not None
         if restored is not None:
             kept = cast(dict[str, JsonValue], restored)
             pending = cast(list[dict[str, JsonValue]], kept["pending"])
             self._pending.extend(Split(cast(str, p["id"]), cast(dict[str, JsonValue], p["position"])) for p in pending)
-            seen = cast("list[str] | None", kept["seen"])
-            if seen is None and self._watching:
+            seen = kept["seen"]
+            self._seen = None if seen is None else SeenPaths.restore(seen)
+            if self._seen is None and self._watching:
                 raise StateError(
-                    f"path '{source.location.text}': the state was made without source.monitor-interval and does not say which files "
-                    "were read to their end, so that watching would read them again",
+                    f"path '{source.location.text}': the state was made by an older version without source.monitor-interval and does not "
+                    "say which files were read to their end, so that watching would read them again",
                     hint="leave the option out, or give the source another uid to start it anew",
                 )
-            self._seen.update(seen or ())
 
     @property
     def _watching(self) -> bool:
@@ -88,16 +94,35 @@ class FileEnumerator:
         """
         if self._restored and not self._watching:
             return
-        if not self._find_new() and not self._watching:
+        found = found_files(self._source)
+        self._take(found)
+        if not found and not self._watching:
             no_files(self._source)
 
-    def _find_new(self) -> bool:
-        found = found_files(self._source)
-        for file in found:
-            if file.path not in self._seen and is_wanted(self._source, file):
-                self._seen.add(file.path)
-                self._pending.extend(self._splits(file))
-        return bool(found)
+    def look_again(self) -> list[str]:
+        """Take the files that came since the snapshot; gives their paths. What was there may be gone.
+
+        Raises:
+            ConnectorError: they cannot be listed.
+        """
+        if self._seen is None:
+            _log.warning(
+                "path '%s': the state was made by an older version and does not say which files were read: those that came since are "
+                "not read",
+                self._source.location.text,
+            )
+            return []
+        return self._take(found_files(self._source, may_be_missing=True))
+
+    def _take(self, found: Sequence[FoundFile]) -> list[str]:
+        """Make splits of those that were not seen before; gives their paths."""
+        seen = self._seen
+        assert seen is not None
+        new = [file for file in found if file.path not in seen and is_wanted(self._source, file)]
+        for file in new:
+            self._pending.extend(self._splits(file))
+            seen.add(file.path)
+        return [file.path for file in new]
 
     def _splits(self, file: FoundFile) -> Iterator[Split]:
         used = self._source.format
@@ -152,17 +177,17 @@ class FileEnumerator:
 
     def discover(self) -> None:
         """Look for files that were not there before."""
-        self._find_new()
+        self._take(found_files(self._source))
 
     def add_splits_back(self, splits: Sequence[Split]) -> None:
         """Hand these out first."""
         self._pending.extendleft(reversed(splits))
 
     def snapshot(self) -> JsonValue:
-        """Splits that are left, and the paths that are known."""
+        """Splits that are left, and the paths that are known (None: they are not)."""
         return {
             "pending": [{"id": s.split_id, "position": dict(s.position)} for s in self._pending],
-            "seen": cast(JsonValue, sorted(self._seen)) if self._watching else None,
+            "seen": None if self._seen is None else self._seen.snapshot(),
         }
 
     def close(self) -> None:

@@ -22,13 +22,14 @@ from flowrun.connectors.filesystem.enumerator import FileEnumerator
 from flowrun.connectors.filesystem.file_metadata import FILE_METADATA
 from flowrun.connectors.filesystem.locations import Location, check_exists, check_pattern, location_of
 from flowrun.connectors.filesystem.reader import FileSourceReader
+from flowrun.connectors.filesystem.seen_paths import paths
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.clock import Clock
 from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
-from flowrun.core.shapes import Shape, boolean, integer, listed, members, optional, text
+from flowrun.core.shapes import Shape, boolean, integer, members, optional, text
 from flowrun.errors import OptionError
 
 _RECORDS = members({"path": text, "offset": integer(), "stop": optional(integer()), "aligned": boolean})
@@ -101,8 +102,8 @@ class FileSource:
 
     @property
     def enumerator_shape(self) -> Shape:
-        """Splits that are left, and the paths that are known where files are watched for."""
-        return members({"pending": split_list(self.position_shape), "seen": optional(listed(text))})
+        """Splits that are left, and the paths that are known (null in state of older versions, where files were not watched for)."""
+        return members({"pending": split_list(self.position_shape), "seen": optional(paths)})
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
         """Finds files and cuts them into splits."""

@@ -147,7 +147,6 @@ def _operator(
         if state is not None and not state.is_empty:
             subtasks[subtask] = state
     finished = ended == vertex.parallelism
-    enumerator = None if finished else started.enumerators.get(operator_id)
     return OperatorMetadata(
         operator_id,
         operator.uid,
@@ -157,7 +156,7 @@ def _operator(
         vertex.max_parallelism,
         subtasks,
         finished,
-        enumerator,
+        started.enumerators.get(operator_id),
     )
 
 

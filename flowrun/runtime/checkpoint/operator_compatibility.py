@@ -51,7 +51,12 @@ def keyed_states(saved: OperatorMetadata) -> dict[str, list[KeyedTableState]]:
 
 def has_state(saved: OperatorMetadata) -> bool:
     """Whether anything would be lost if the operator were not restored."""
-    return saved.enumerator is not None or bool(table_facts(saved))
+    return reads_on(saved) or bool(table_facts(saved))
+
+
+def reads_on(saved: OperatorMetadata) -> bool:
+    """Whether it is a source that has not come to its end."""
+    return saved.enumerator is not None and not saved.finished
 
 
 def is_keyed(operator: ChainedOperator) -> bool:
@@ -193,7 +198,7 @@ def _misfit_hint(operator: ChainedOperator, saved: OperatorMetadata) -> str:
 def _role_problems(operator: ChainedOperator, saved: OperatorMetadata, tables: Sequence[TableFacts]) -> list[str]:
     """State of a kind that the operator cannot have at all."""
     found = []
-    if saved.enumerator is not None and operator.source is None:
+    if reads_on(saved) and operator.source is None:
         found.append("it was a source, and is none now")
     if any(t.name == COMMITTABLES and not t.keyed for t in tables) and operator.sink is None:
         found.append("it was a sink with results that are not committed yet, and is none now")

@@ -49,7 +49,7 @@ class Recovery:
         """
         point = self._state.restored
         if point is None:
-            self._sources.start(None)
+            self._sources.begin(None)
             return
         _log.info(
             "job '%s' goes on from %s %d in %s",
@@ -65,7 +65,7 @@ class Recovery:
         if self._state.continued:
             self._commits.discard_orphans(self._state.identity.lineage, self._state.needed_commits)
         self._hooks.restore(point.metadata)
-        self._sources.start(point.metadata, finished)
+        self._sources.begin(point.metadata, finished)
 
     def go_back(
         self, point: RestorePoint | None, vertices: Collection[ExecutionVertexId]
@@ -88,7 +88,8 @@ class Recovery:
                 self._commits.discard_orphans(self._state.identity.lineage, self._state.needed_commits)
             self._hooks.restore(None if point is None else point.metadata)
         metadata = None if point is None else point.metadata
-        self._sources.start(metadata, finished, {v.vertex_id for v in vertices})
+        began_here = point is self._state.restored
+        self._sources.go_back(metadata, finished, {v.vertex_id for v in vertices}, to_beginning=began_here)
         return frozenset(v.id for v in self._graph.all_vertices() if v.id.vertex_id in finished)
 
     def _deal(self, point: RestorePoint) -> frozenset[str]:

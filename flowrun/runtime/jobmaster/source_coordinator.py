@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
-from flowrun.api.source import JsonValue, Source, Split, SplitEnumerator
+from flowrun.api.source import JsonValue, LooksAgain, Source, Split, SplitEnumerator
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import StateError
@@ -32,11 +33,14 @@ class SourceCoordinator:
         self._clock = clock
         self._enumerator: SplitEnumerator | None = None
         self._waiting: deque[SplitRequest] = deque()
+        self._began: JsonValue = None
+        self._left: JsonValue = None
 
     def start(self, restored: JsonValue = None) -> None:
         """Create and start an enumerator, afresh or from a snapshot; may block on I/O. One that was there before is closed."""
         self.close()
         self._waiting.clear()
+        self._left = None
         try:
             self._enumerator = self._source.create_enumerator(self._parallelism, self._clock, restored)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -47,6 +51,36 @@ class SourceCoordinator:
                 hint="use another checkpoint, or give the source a new uid to start it anew",
             ) from error
         self._enumerator.start()
+
+    def begin(self, restored: JsonValue = None, *, resumed: bool) -> None:
+        """Start as a new run does, from the state of an older one (`resumed`) with what came since: what is found counts for the run."""
+        self.start(restored)
+        enumerator: object = self._enumerator
+        if isinstance(enumerator, LooksAgain):
+            if resumed:
+                enumerator.look_again()
+            self._began = self.snapshot()
+
+    def begin_again(self, restored: JsonValue = None) -> None:
+        """Start where the run began: with what there was then, if the source may find other things now."""
+        self.start(restored if self._began is None else self._began)
+
+    def end(self, left: JsonValue) -> None:
+        """The source has been read to its end; `left` is its enumerator's snapshot then, which stays as it is."""
+        self.close()
+        self._waiting.clear()
+        self._left = left
+
+    def not_read(self, left: JsonValue) -> Sequence[str]:
+        """What came since a source was read to its end, and is not read therefore; may block on I/O."""
+        if left is None:
+            return ()
+        enumerator = self._source.create_enumerator(self._parallelism, self._clock, left)
+        looking: object = enumerator
+        try:
+            return looking.look_again() if isinstance(looking, LooksAgain) else ()
+        finally:
+            enumerator.close()
 
     @property
     def discovery_interval_ms(self) -> int | None:
@@ -66,8 +100,8 @@ class SourceCoordinator:
         return self._serve()
 
     def snapshot(self) -> JsonValue:
-        """What an enumerator needs to go on from here; None if there is none any more."""
-        return None if self._enumerator is None else self._enumerator.snapshot()
+        """What an enumerator needs to go on from here; of a source that has ended what it left."""
+        return self._left if self._enumerator is None else self._enumerator.snapshot()
 
     def close(self) -> None:
         """Close the enumerator."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 
 from flowrun.api.source import JsonValue
@@ -10,7 +11,10 @@ from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.jobmaster.source_coordinator import SourceCoordinator, SplitAnswer
 from flowrun.runtime.messages import SplitRequest
 from flowrun.runtime.task.timers import TimerThread
-from flowrun.state.checkpoints import CheckpointMetadata
+from flowrun.state.checkpoints import CheckpointMetadata, OperatorMetadata
+
+_log = logging.getLogger(__name__)
+_SHOWN = 3
 
 
 class SourceError(Exception):
@@ -66,22 +70,61 @@ class JobSources:
             if operator.source is not None
         }
 
-    def start(
+    def begin(self, restored: CheckpointMetadata | None, finished: Collection[str] = ()) -> None:
+        """Start all enumerators as a run begins: afresh, or from the state of an older run with what came since; may block on I/O.
+
+        Args:
+            restored: what the run goes on from; a source that it does not know starts afresh.
+            finished: vertices that read nothing any more, whatever came since: what they keep after their end is gone.
+
+        Raises:
+            SourceError: one could not start.
+        """
+
+        def begin(source: _Source, saved: OperatorMetadata | None) -> None:
+            source.coordinator.begin(None if saved is None else saved.enumerator, resumed=saved is not None)
+
+        self._start(restored, finished, None, begin)
+        for vertex_id in finished:
+            if (source := self._sources.get(vertex_id)) is not None:
+                self._say_what_is_not_read(source)
+
+    def go_back(
         self,
         restored: CheckpointMetadata | None,
         finished: Collection[str] = (),
         vertices: Collection[str] | None = None,
+        *,
+        to_beginning: bool = False,
     ) -> None:
-        """(Re)start the enumerators of these vertices (all if None), afresh or from a checkpoint; may block on I/O.
+        """Restart the enumerators of these vertices (all if None) within a run; may block on I/O.
 
         Args:
             restored: the checkpoint; a source that it does not know starts afresh.
             finished: vertices that read nothing any more: their enumerators are closed.
             vertices: which.
+            to_beginning: `restored` is what the run began with: what sources found then counts, not what is there now.
 
         Raises:
             SourceError: one could not start.
         """
+
+        def start(source: _Source, saved: OperatorMetadata | None) -> None:
+            state = None if saved is None else saved.enumerator
+            if to_beginning:
+                source.coordinator.begin_again(state)
+            else:
+                source.coordinator.start(state)
+
+        self._start(restored, finished, vertices, start)
+
+    def _start(
+        self,
+        restored: CheckpointMetadata | None,
+        finished: Collection[str],
+        vertices: Collection[str] | None,
+        start: Callable[[_Source, OperatorMetadata | None], None],
+    ) -> None:
         for vertex_id, source in self._sources.items():
             if vertices is not None and vertex_id not in vertices:
                 continue
@@ -89,12 +132,28 @@ class JobSources:
             saved = None if restored is None else restored.operators.get(source.operator_id)
             try:
                 if vertex_id in finished:
-                    source.coordinator.close()
+                    source.coordinator.end(None if saved is None else saved.enumerator)
                 else:
-                    source.coordinator.start(None if saved is None else saved.enumerator)
+                    start(source, saved)
             except Exception as error:
                 raise SourceError(source.coordinator.name) from error
             self._schedule_discovery(source, source.starts)
+
+    def _say_what_is_not_read(self, source: _Source) -> None:
+        coordinator = source.coordinator
+        try:
+            came = coordinator.not_read(coordinator.snapshot())
+        except Exception as error:
+            raise SourceError(coordinator.name) from error
+        if came:
+            _log.warning(
+                "'%s' had been read to its end: %d that came since are not read (%s%s); what follows it has closed its windows and let "
+                "go of its state. Run from the beginning to read them, or watch the folder (source.monitor-interval) from the start",
+                coordinator.name,
+                len(came),
+                ", ".join(came[:_SHOWN]),
+                ", …" if len(came) > _SHOWN else "",
+            )
 
     def request(self, request: SplitRequest) -> None:
         """A reader asks for a split.

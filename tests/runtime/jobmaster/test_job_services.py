@@ -59,7 +59,7 @@ def enumerator(name: str, state: JsonValue) -> CheckpointMetadata:
 
 def test_splits_are_in_the_enumerators_snapshot_until_they_are_handed_out() -> None:
     sources = Sources("a", "b")
-    sources.jobs.start(None)
+    sources.jobs.begin(None)
     sources.request("a")
     assert sources.jobs.snapshot() == {"a-0": [1, 2], "b-0": [0, 1, 2]}
     assert [a.split.split_id for a in sources.sent if a.split] == ["0"]
@@ -67,10 +67,10 @@ def test_splits_are_in_the_enumerators_snapshot_until_they_are_handed_out() -> N
 
 def test_a_restart_of_some_vertices_leaves_the_other_enumerators_alone() -> None:
     sources = Sources("a", "b")
-    sources.jobs.start(None)
+    sources.jobs.begin(None)
     sources.request("a")
     sources.request("b")
-    sources.jobs.start(enumerator("a", [1, 2]), (), {"a-0"})
+    sources.jobs.go_back(enumerator("a", [1, 2]), (), {"a-0"})
     assert sources.numbers["a"].enumerators[0].closed
     assert sources.numbers["a"].enumerators[1].restored == [1, 2]
     assert len(sources.numbers["b"].enumerators) == 1
@@ -78,7 +78,7 @@ def test_a_restart_of_some_vertices_leaves_the_other_enumerators_alone() -> None
 
 def test_a_source_that_the_checkpoint_does_not_know_starts_afresh_and_a_finished_one_not_at_all() -> None:
     sources = Sources("a", "b")
-    sources.jobs.start(enumerator("x", [1]), {"b-0"})
+    sources.jobs.begin(enumerator("x", [1]), {"b-0"})
     assert sources.numbers["a"].enumerators[0].restored is None
     assert sources.numbers["b"].enumerators == []
     assert sources.jobs.snapshot() == {"a-0": [0, 1, 2], "b-0": None}
@@ -88,7 +88,7 @@ def test_a_source_that_the_checkpoint_does_not_know_starts_afresh_and_a_finished
 
 def test_who_waited_for_a_split_before_a_restart_is_forgotten() -> None:
     sources = Sources("a")
-    sources.jobs.start(enumerator("a", []))
+    sources.jobs.begin(enumerator("a", []))
     sources.request("a", "old")
     assert sources.sent == [SplitAnswer("old", None)]
 
@@ -101,7 +101,7 @@ def test_an_enumerator_that_fails_is_named() -> None:
 
     sources.numbers["a"].before_start = fail
     with pytest.raises(SourceError) as raised:
-        sources.jobs.start(None)
+        sources.jobs.begin(None)
     assert raised.value.source == "a"
     assert str(raised.value.__cause__) == "listing failed"
 
