@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from contextlib import suppress
 from urllib.parse import quote, unquote
 
 MASK = "***"
@@ -92,6 +93,59 @@ def masked_json(value: object) -> object:
     if isinstance(value, dict):
         return {masked(k) if isinstance(k, str) else k: masked_json(v) for k, v in value.items()}
     return [masked_json(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+class MaskedError(Exception):
+    """Stands for an exception of somebody else whose text holds a secret and cannot be changed; says its kind and its masked text."""
+
+
+def mask_exception(error: BaseException) -> None:
+    """Take the secrets out of an exception, and out of those that it came from: their texts, arguments and notes.
+
+    Python shows all of that in a traceback. An exception whose text cannot be changed gives way to a `MaskedError`.
+    """
+    if _secrets.pattern is None:
+        return
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        current = waiting.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        _mask_text(current)
+        for link in ("__cause__", "__context__"):
+            origin = getattr(current, link)
+            if origin is None:
+                continue
+            _mask_text(origin)
+            if holds_secret(str(origin)) or holds_secret(repr(origin)):
+                stand_in = MaskedError(f"{type(origin).__name__}: {masked(str(origin))}")
+                stand_in.__cause__, stand_in.__context__ = origin.__cause__, origin.__context__
+                stand_in.__suppress_context__ = origin.__suppress_context__
+                shown = current.__suppress_context__
+                setattr(current, link, stand_in.with_traceback(origin.__traceback__))
+                current.__suppress_context__ = shown  # setting a cause sets it
+                origin = stand_in
+            waiting.append(origin)
+        if isinstance(current, BaseExceptionGroup):
+            waiting += current.exceptions
+
+
+def _mask_text(error: BaseException) -> None:
+    """Mask what an exception lets be changed."""
+    error.args = tuple(masked(a) if isinstance(a, str) else a for a in error.args)
+    if hasattr(error, "__notes__"):
+        error.__notes__ = [masked(note) for note in error.__notes__]
+    for name in (*_TEXTS, *getattr(error, "__dict__", ())):
+        value = getattr(error, name, None)
+        if isinstance(value, str) and name != "__notes__":
+            with suppress(AttributeError, TypeError):  # it is read-only
+                setattr(error, name, masked(value))
+
+
+_TEXTS = ("filename", "filename2", "strerror", "msg", "doc", "text", "reason")
+"""What built-in exceptions keep beside their arguments."""
 
 
 def is_secret(value: str) -> bool:

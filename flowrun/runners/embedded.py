@@ -16,6 +16,7 @@ import pyarrow as pa
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.errors import InternalError
 from flowrun.graph.job_graph import JobGraph
+from flowrun.masking import mask_exception
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import DEFAULT_CANCEL_TIMEOUT_MS, JobMaster
 from flowrun.runtime.jobmaster.job_state import JobStateOptions
@@ -90,6 +91,7 @@ class LocalJob:
         except BaseException as error:
             if not isinstance(error, KeyboardInterrupt):
                 self._close()
+            mask_exception(error)
             raise
         if result is not None:
             self._close()
@@ -151,9 +153,10 @@ def start_embedded(
     try:
         job_master = cluster.submit(job_graph, cancel_timeout_ms=cancel_timeout_ms, state=state, hooks=hooks)
         return LocalJob(job_master, cluster)
-    except BaseException:
+    except BaseException as error:
         _ARROW_THREADS.release()
         cluster.close()
+        mask_exception(error)
         raise
 
 

@@ -264,8 +264,8 @@ def _numbers(live: Iterable[int]) -> str:
 
 def _dataset(reference: FileReference, root: Location) -> ds.Dataset:
     location = root.below(reference.file.path)
-    with StateFileReader(location, reference.file):
-        pass  # its size and footer are those that were written
+    with StateFileReader(location, reference.file) as file:  # its size and footer are those that were written
+        file.check_signed()
     checked = ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     )

@@ -124,8 +124,8 @@ def _live_rows(session: SparkSession, state: KeyedTableState, root: Location, su
     parts: list[DataFrame] = []
     for reference in state.files:
         location = root.below(reference.file.path)
-        with StateFileReader(location, reference.file):
-            pass  # its size and footer are those that were written
+        with StateFileReader(location, reference.file) as file:  # its size and footer are those that were written
+            file.check_signed()
         if reference.live is None:
             whole.append(_uri(location))
         else:

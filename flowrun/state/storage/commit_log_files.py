@@ -1,7 +1,7 @@
 """The files of commit logs: `_commits/<lineage>-….jsonl` in a job's folder. docs/state-format.md describes them.
 
 Each file belongs to one process, which writes it whole, again and again, until it is full: so it works on object stores, and several
-processes may write logs into one folder. Each line begins with the CRC-32 of its JSON.
+processes may write logs into one folder. Each line begins with the CRC-32 of its JSON. With a key the first line signs those behind it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from flowrun.state.storage.alternatives import has_metadata
 from flowrun.state.storage.documents import Document
 from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.names import COMMITS_FOLDER
+from flowrun.state.storage.signing import check_signature, signature, state_key
 
 MOST_LINES = 64
 """A file with so many lines is full."""
 
 _SUFFIX = ".jsonl"
+_SIGNED = b"log of commits\n"
+"""Before what is signed: a signature says what it is of."""
 
 
 class CommitLogWriter:
@@ -82,7 +85,7 @@ class CommitLogWriter:
         if not self._lines:
             self._lines.append(_header(self._lineage, self._ancestors, self._complete_from))
         self._lines += lines
-        self._file.write_atomically(b"".join(self._lines))
+        self._file.write_atomically(_written(b"".join(self._lines)))
         self._folder.sync_folder()
 
     def _roll(self, oldest_needed: int | None) -> None:
@@ -127,7 +130,7 @@ def note_return(folder: Location, lineage: str, event: WentBack) -> None:
     place.make_folder()
     name = f"{lineage}-back-{uuid.uuid4().hex[:12]}{_SUFFIX}"
     line = _line({"back": {"to": event.to, "before": event.before}})
-    (place / name).write_atomically(_header(lineage, (), 0) + line)
+    (place / name).write_atomically(_written(_header(lineage, (), 0) + line))
     place.sync_folder()
 
 
@@ -135,7 +138,7 @@ def read_commit_logs(folder: Location) -> dict[str, LineageLog]:
     """The logs in a job's folder by lineage; none if there is no folder.
 
     Raises:
-        StateError: a file is damaged or cannot be read.
+        StateError: a file is damaged or cannot be read, or there is a key and it is not signed by that.
     """
     logs: dict[str, LineageLog] = {}
     for _, content in _files(folder / COMMITS_FOLDER):
@@ -168,8 +171,25 @@ def _files(folder: Location) -> list[tuple[str, _Content]]:
     return found
 
 
+def _written(lines: bytes) -> bytes:
+    """The lines of a file, behind their signature if there is a key."""
+    key = state_key()
+    return lines if key is None else _line({"signature": signature(key, _SIGNED + lines)}) + lines
+
+
+def _unsigned(location: Location, content: bytes) -> bytes:
+    """The lines of a file without its signature, which is checked if there is a key."""
+    key = state_key()
+    first, _, rest = content.partition(b"\n")
+    given = _checked(first).get("signature")
+    if key is not None:
+        check_signature(key, _SIGNED + rest, None if given is None else str(given), f"'{location}'")
+    return content if given is None else rest
+
+
 def _content(location: Location, content: bytes) -> _Content:
     try:
+        content = _unsigned(location, content)
         lines = [_checked(line) for line in content.splitlines()]
         header = lines[0]
         return _Content(

@@ -16,7 +16,7 @@ from flowrun.state.checkpoints import FORMAT_VERSION
 from flowrun.state.storage.location import Location
 from flowrun.state.storage.metadata_shape import check_shape
 from flowrun.state.storage.names import METADATA_FILE, VIEWS_FILE
-from flowrun.state.storage.signing import KEY, KEY_FILE, is_signature, signature, state_key
+from flowrun.state.storage.signing import check_signature, signature, state_key
 
 Document = dict[str, Any]
 """JSON as Python reads it; `flowrun.state.storage.metadata_json` knows what is in it."""
@@ -81,16 +81,8 @@ def _check_signature(location: Location, version: int, body: bytes) -> None:
     if key is None:
         return
     found = _SIGNATURE.match(body)
-    if found is None:
-        raise StateError(
-            f"'{location}' is not signed, but {KEY} or {KEY_FILE} says that state must be",
-            hint="if you trust it, read it without the key; what is written from then on with the key is signed",
-        )
-    if not is_signature(key, _signed(version, body[found.end() :]), found[1].decode()):
-        raise StateError(
-            f"the signature of '{location}' is wrong: it was altered, or signed with another key",
-            hint=f"give the key that it was written with ({KEY} or {KEY_FILE}), or use another checkpoint",
-        )
+    signed = _signed(version, body if found is None else body[found.end() :])
+    check_signature(key, signed, None if found is None else found[1].decode(), f"'{location}'")
 
 
 def _signed(version: int, body: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zlib
@@ -13,15 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flowrun.api.state import KeyGroupRange
+from flowrun.core.shapes import Shape, integer, listed, members, text
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import StateFile
 from flowrun.state.storage.location import Location, failures
 from flowrun.state.storage.parquet_write import ROW_GROUPS_METADATA
+from flowrun.state.storage.signing import state_key
 
 _TAIL = 1 << 16
 """Bytes at the end that are read first; the Parquet library does the same."""
 _PIECE = 64 << 20
 """Bytes that are read and decoded at a time: bounds what a restore needs beyond the rows themselves."""
+
+_SUMMARY: Shape = members({"ends": listed(integer()), "crc32": listed(integer())}, later={"sha256": listed(text)})
 
 
 class DamagedFileError(StateError):
@@ -73,12 +78,13 @@ class StateFileReader:
         file: what the checkpoint says of it.
 
     Raises:
-        DamagedFileError: it is missing, truncated or altered.
+        DamagedFileError: it is missing, truncated or altered; or there is a key, and it was written without one.
     """
 
     def __init__(self, location: Location, file: StateFile) -> None:
         self._location = location
         self._file = file
+        self._signed = state_key() is not None
         with failures("read the state file", location):
             try:
                 self._stream = location.filesystem.open_input_file(location.path)
@@ -86,12 +92,10 @@ class StateFileReader:
                 raise self._damaged("is missing") from None
             try:
                 self._footer = self._checked_footer()
+                self._ends, self._checksums, self._digests = self._row_groups()
             except BaseException:
                 self._stream.close()
                 raise
-        summary = json.loads(self._footer.metadata[ROW_GROUPS_METADATA])
-        self._ends: list[int] = summary["ends"]
-        self._checksums: list[int] = summary["crc32"]
 
     def __enter__(self) -> StateFileReader:
         return self
@@ -120,10 +124,36 @@ class StateFileReader:
         if length > len(tail):
             tail = self._read(size - length, size)
         footer = tail[len(tail) - length :]
-        found = f"crc32:{zlib.crc32(footer):08x}"
+        if self._signed and not self._file.checksum.startswith("sha256:"):
+            raise self._damaged("was written without a key: the signature of the metadata does not cover it")
+        is_digest = self._file.checksum.startswith("sha256:")
+        found = f"sha256:{hashlib.sha256(footer).hexdigest()}" if is_digest else f"crc32:{zlib.crc32(footer):08x}"
         if found != self._file.checksum:
             raise self._damaged(f"is altered: the checksum of its footer is {found}, expected {self._file.checksum}")
         return pq.ParquetFile(_Window(size, size - len(tail), tail)).metadata
+
+    def _row_groups(self) -> tuple[list[int], list[int], list[str]]:
+        """(end, CRC-32, SHA-256) of each, as the footer says; the last only where state is signed."""
+        try:
+            summary = json.loads((self._footer.metadata or {})[ROW_GROUPS_METADATA])
+            _SUMMARY(summary, ROW_GROUPS_METADATA.decode())
+            ends, checksums, digests = summary["ends"], summary["crc32"], summary.get("sha256", [])
+            lengths = {len(ends), len(checksums), self._footer.num_row_groups}
+            if len(lengths) > 1 or (self._signed and len(digests) != len(ends)):
+                raise ValueError("it is not about as many row groups as there are")
+        except (ValueError, KeyError, RecursionError) as error:
+            raise self._damaged(f"is altered: its footer does not say where row groups end: {error}") from None
+        return ends, checksums, digests
+
+    def check_signed(self) -> None:
+        """Where state is signed, read and check all of the file, for readers that will look at Parquet's own checksums only.
+
+        Raises:
+            DamagedFileError: bytes are not those that were written.
+        """
+        if self._signed:
+            for begin, end in self._pieces(0, len(self._ends)):
+                self._checked(begin, end)
 
     def rows(self, groups: KeyGroupRange | None = None) -> pa.Table:
         """All rows, or those of some key groups, in the order of the file.
@@ -164,16 +194,25 @@ class StateFileReader:
     def _begin(self, row_group: int) -> int:
         return self._ends[row_group - 1] if row_group else 0
 
-    def _decoded(self, begin: int, end: int) -> pa.Table:
-        """Row groups begin … end − 1, read at once."""
+    def _checked(self, begin: int, end: int) -> memoryview:
+        """The bytes of row groups begin … end − 1, read at once."""
         start = self._begin(begin)
         content = self._read(start, self._ends[end - 1])
         for i in range(begin, end):
-            if zlib.crc32(content[self._begin(i) - start : self._ends[i] - start]) != self._checksums[i]:
+            piece = content[self._begin(i) - start : self._ends[i] - start]
+            if self._signed:
+                right = hashlib.sha256(piece).hexdigest() == self._digests[i]
+            else:
+                right = zlib.crc32(piece) == self._checksums[i]
+            if not right:
                 raise self._damaged(
                     f"is altered between bytes {self._begin(i)} and {self._ends[i]}: the checksum is wrong"
                 )
-        window = _Window(self._file.size, start, content)
+        return content
+
+    def _decoded(self, begin: int, end: int) -> pa.Table:
+        """Row groups begin … end − 1."""
+        window = _Window(self._file.size, self._begin(begin), self._checked(begin, end))
         rows: pa.Table = pq.ParquetFile(window, metadata=self._footer).read_row_groups(
             range(begin, end), use_threads=False
         )

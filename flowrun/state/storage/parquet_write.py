@@ -2,11 +2,13 @@
 
 Pages carry Parquet's own checksums, for any reader. flowrun's readers check more: the CRC-32 of each row group's bytes, page headers
 included, is in the footer (`ROW_GROUPS_METADATA`), the footer's CRC-32 and the size are in the checkpoint's metadata, which has
-one of its own. So whatever is altered or cut off is noticed when it is read, and only what is read must be checked.
+one of its own. So whatever is altered or cut off is noticed when it is read, and only what is read must be checked. A CRC-32 can be
+forged: where metadata is signed, the SHA-256 of row groups and footer stand in their places.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zlib
@@ -24,9 +26,13 @@ from flowrun.state.checkpoints import StateFile
 from flowrun.state.storage.grouped_rows import GroupedRows, runs_of_groups
 from flowrun.state.storage.location import TEMPORARY_SUFFIX, Location, failures
 from flowrun.state.storage.parquet_types import stored_schema
+from flowrun.state.storage.signing import state_key
 
 ROW_GROUPS_METADATA = b"flowrun.row_groups"
-"""Key in a state file's footer: JSON `{"ends": [position after each row group], "crc32": [of its bytes]}`; the first begins at 0."""
+"""Key in a state file's footer: JSON `{"ends": [position after each row group], "crc32": [of its bytes]}`; the first begins at 0.
+
+Where state is signed also `"sha256": [of its bytes]`.
+"""
 
 _ROWS = 1 << 16
 """Least rows of a row group, unless the file has fewer or rows are wide."""
@@ -47,6 +53,7 @@ class _Sink:
         self._stream: Any = _opened(self._temporary)
         self._failed = False
         self._crc = 0
+        self._digest = None if state_key() is None else hashlib.sha256()
         self._last: list[bytes] = []
         self.position = 0
         self.closed = False
@@ -55,6 +62,8 @@ class _Sink:
         if not self._failed:
             self._stream.write(data)
             self._crc = zlib.crc32(data, self._crc)
+            if self._digest is not None:
+                self._digest.update(data)
             self._last = [*self._last[-7:], data]
             self.position += len(data)
         return len(data)
@@ -65,10 +74,18 @@ class _Sink:
     def close(self) -> None:
         """Called by the Parquet library; the file is closed by `commit` or `abort`."""
 
-    def section(self) -> int:
-        """CRC-32 of what was written since the last call."""
+    @property
+    def signs(self) -> bool:
+        """Whether metadata that name this file are signed, so that they need digests that nobody can forge."""
+        return self._digest is not None
+
+    def section(self) -> tuple[int, str | None]:
+        """CRC-32 of what was written since the last call and, where state is signed, SHA-256 in hexadecimal digits."""
         crc, self._crc = self._crc, 0
-        return crc
+        if self._digest is None:
+            return crc, None
+        digest, self._digest = self._digest.hexdigest(), hashlib.sha256()
+        return crc, digest
 
     def footer_length(self) -> int:
         """What the last 8 bytes say about the length of the footer, themselves included."""
@@ -105,7 +122,7 @@ class StateFileWriter:
         self._notes = notes
         self._rows = 0
         self._ends: list[int] = []
-        self._checksums: list[int] = []
+        self._checksums: list[tuple[int, str | None]] = []
         try:
             self._writer = pq.ParquetWriter(
                 self._sink,
@@ -131,14 +148,18 @@ class StateFileWriter:
     def finish(self, path: str, groups: KeyGroupRange | None, offsets: Sequence[int]) -> StateFile:
         """Write the footer and let the file appear; `path` is how checkpoints name it."""
         notes = dict(self._notes)
-        notes[ROW_GROUPS_METADATA.decode()] = json.dumps({"ends": self._ends, "crc32": self._checksums})
+        summary: dict[str, list[Any]] = {"ends": self._ends, "crc32": [crc for crc, _ in self._checksums]}
+        if self._sink.signs:
+            summary["sha256"] = [digest for _, digest in self._checksums]
+        notes[ROW_GROUPS_METADATA.decode()] = json.dumps(summary)
         self._writer.add_key_value_metadata(notes)
         begin = self._sink.position
         self._sink.section()  # without row groups, the file's first four bytes
         self._writer.close()
         if self._sink.position - begin != self._sink.footer_length():
             raise InternalError(f"{path}: there is something between the last row group and the footer")
-        checksum = f"crc32:{self._sink.section():08x}"
+        crc, digest = self._sink.section()
+        checksum = f"crc32:{crc:08x}" if digest is None else f"sha256:{digest}"
         self._sink.commit()
         return StateFile(path, self._sink.position, self._rows, checksum, groups, tuple(offsets))
 

@@ -1,7 +1,8 @@
-"""Signatures over metadata by a key that only their writers and readers have: who alters metadata without it is noticed.
+"""Signatures over state by a key that only its writers and readers have: who alters state without it is noticed.
 
 The key is the text of the environment variable `FLOWRUN_STATE_KEY`, or the content of the file that `FLOWRUN_STATE_KEY_FILE` names. With a
-key all metadata that is written is signed, and what is read must be signed by it.
+key everything that is written is signed, and what is read must be signed by it: metadata, which hold a SHA-256 of the footer of each
+state file, which holds those of its row groups; notes of stops; logs of commits.
 """
 
 from __future__ import annotations
@@ -58,3 +59,21 @@ def signature(key: bytes, signed: bytes) -> str:
 def is_signature(key: bytes, signed: bytes, given: str) -> bool:
     """Whether a signature is that of the text; takes the same time whether or not."""
     return hmac.compare_digest(signature(key, signed), given)
+
+
+def check_signature(key: bytes, signed: bytes, given: str | None, what: str) -> None:
+    """Whether `what`, a name for people, is signed with the key.
+
+    Raises:
+        StateError: it is not signed, or was altered, or signed with another key.
+    """
+    if given is None:
+        raise StateError(
+            f"{what} is not signed, but {KEY} or {KEY_FILE} says that state must be",
+            hint="if you trust it, read it without the key; what is written from then on with the key is signed",
+        )
+    if not is_signature(key, signed, given):
+        raise StateError(
+            f"the signature of {what} is wrong: it was altered, or signed with another key",
+            hint=f"give the key that it was written with ({KEY} or {KEY_FILE}), or use another checkpoint",
+        )

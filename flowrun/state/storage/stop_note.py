@@ -7,6 +7,7 @@ import orjson
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.storage.location import Location
+from flowrun.state.storage.signing import check_signature, signature, state_key
 
 STOP_NOTE_FILE = "_stopped.json"
 """Name of the file; it counts until a checkpoint with a higher number is complete."""
@@ -26,7 +27,10 @@ def write_stop_note(folder: Location, note: StopNote) -> None:
     Raises:
         StateError: it cannot be written.
     """
-    document = {"checkpoint_id": note.checkpoint_id, "savepoint": note.savepoint}
+    document: dict[str, object] = {"checkpoint_id": note.checkpoint_id, "savepoint": note.savepoint}
+    key = state_key()
+    if key is not None:
+        document["signature"] = signature(key, _signed(note))
     (folder / STOP_NOTE_FILE).write_atomically(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     folder.sync_folder()
 
@@ -35,16 +39,25 @@ def read_stop_note(folder: Location) -> StopNote | None:
     """The note of a job's folder, if there is one.
 
     Raises:
-        StateError: it cannot be read.
+        StateError: it cannot be read, or there is a key and it is not signed by that.
     """
     content = (folder / STOP_NOTE_FILE).read_bytes()
     if content is None:
         return None
     try:
         document = orjson.loads(content)
-        return StopNote(int(document["checkpoint_id"]), str(document["savepoint"]))
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        note = StopNote(int(document["checkpoint_id"]), str(document["savepoint"]))
+        given = document.get("signature")
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise StateError(
             f"'{folder / STOP_NOTE_FILE}' is damaged: {error}",
             hint="it said with which savepoint the job was stopped; name what to resume from, a savepoint or one checkpoint",
         ) from error
+    key = state_key()
+    if key is not None:
+        check_signature(key, _signed(note), None if given is None else str(given), f"'{folder / STOP_NOTE_FILE}'")
+    return note
+
+
+def _signed(note: StopNote) -> bytes:
+    return b"note of a stop\n" + orjson.dumps([note.checkpoint_id, note.savepoint])
