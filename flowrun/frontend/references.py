@@ -81,6 +81,9 @@ class References:
                 return None
             return self.environment[name]
         path = self.folder / name
+        if "\0" in name:
+            diagnostics.error(f"the secret file's path '{name}' has a NUL character, which no path can have", at)
+            return None
         try:
             return path.read_text(encoding="utf-8").rstrip("\r\n")
         except OSError as error:

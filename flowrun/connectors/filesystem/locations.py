@@ -133,10 +133,12 @@ def location_of(path: str) -> Location:
     """The location of a `path` option.
 
     Raises:
-        OptionError: the text is empty, which would mean the working directory.
+        OptionError: the text is empty, which would mean the working directory, or has a NUL character.
     """
     if not path.strip():
         raise OptionError("path", "option 'path' is empty", hint="write . for the working directory")
+    if "\0" in path:
+        raise OptionError("path", "option 'path' has a NUL character, which no path can have", hint="take it out")
     return Location(path)
 
 

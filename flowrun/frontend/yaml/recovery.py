@@ -21,6 +21,8 @@ from flowrun.frontend.yaml.spec import (
 
 T = TypeVar("T")
 
+_FOLDER = TextValue("a folder or URI", r"[^\x00]*[^\x00\s][^\x00]*", "a path is not empty and has no NUL character")
+
 CHECKPOINT = RecordSpec(
     "checkpoint",
     "checkpoint",
@@ -35,13 +37,13 @@ CHECKPOINT = RecordSpec(
         ),
         KeySpec(
             "dir",
-            TextValue("a folder or URI"),
+            _FOLDER,
             "Where checkpoints are kept, each pipeline's in a folder of its own.",
             default=".flowrun/state",
         ),
         KeySpec(
             "savepoints",
-            TextValue("a folder or URI"),
+            _FOLDER,
             "Where `flowrun savepoint` and `flowrun stop` put savepoints unless they are told.",
             default="`dir`",
         ),

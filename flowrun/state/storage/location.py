@@ -208,10 +208,12 @@ def resolve(text: str, *, shared: bool = False) -> Location:
     """The location that a user's path or URI names; `shared` as in `Location`.
 
     Raises:
-        StateError: the text is empty, or no URI that can be opened.
+        StateError: the text is empty, has a NUL character, or is no URI that can be opened.
     """
     if not text.strip():
         raise StateError("an empty path names no folder", hint="write . for the working directory")
+    if "\0" in text:
+        raise StateError(f"the path '{text}' has a NUL character, which no path can have", hint="take it out")
     if not _SCHEME.match(text) or text.startswith("file://"):
         path = os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
         return Location(pafs.LocalFileSystem(), path, path, shared)

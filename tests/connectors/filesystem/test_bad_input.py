@@ -206,6 +206,11 @@ def test_an_empty_path_does_not_mean_the_working_directory() -> None:
         source(" ", "json", SCHEMA)
 
 
+def test_a_path_with_a_nul_character_is_refused_before_anything_is_opened() -> None:
+    with pytest.raises(OptionError, match="option 'path' has a NUL character"):
+        source("a\0b", "json", SCHEMA)
+
+
 def test_a_broken_pattern_is_found_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"source\.path\.regex-pattern' is no regular expression: .*, got '\('"):
         source(tmp_path, "json", SCHEMA, {"source.path.regex-pattern": "("})

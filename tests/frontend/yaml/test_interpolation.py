@@ -65,6 +65,7 @@ def test_keys_and_comments_are_left_alone_and_values_cannot_change_the_structure
         ("b: ${secret:vault:x}", "1:4", "'${secret:vault:x}' names no secret", "${secret:file:PATH}"),
         ("b: ${secret:env:NOPE}", "1:4", "environment variable 'NOPE' is not set", None),
         ("b: ${secret:file:none.txt}", "1:4", "cannot read the secret file", None),
+        ('b: "${secret:file:a\\0b}"', "1:5", "has a NUL character", None),
     ],
 )
 def test_what_cannot_be_filled_is_reported_at_the_reference(

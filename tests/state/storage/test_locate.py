@@ -110,7 +110,7 @@ def test_a_folder_of_savepoints_lists_them(state: Path) -> None:
         locate(str(state.parent / "savepoints"))
 
 
-@pytest.mark.parametrize("text", ["", "  ", "nonsense://x/y"])
+@pytest.mark.parametrize("text", ["", "  ", "nonsense://x/y", "a\0b"])
 def test_paths_that_are_none(text: str) -> None:
     with pytest.raises(StateError):
         locate(text)
