@@ -141,6 +141,24 @@ class RecordEncoder(Protocol):
 
 
 @runtime_checkable
+class RefusingEncoder(RecordEncoder, Protocol):
+    """An encoder that cannot write every value, and can say so before anything is written."""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether, with these options, there is a value that it cannot write."""
+        ...
+
+    def check(self, columns: pa.RecordBatch) -> None:
+        """Whether all rows can be written.
+
+        Raises:
+            DataError: one cannot.
+        """
+        ...
+
+
+@runtime_checkable
 class ChangeEncoder(RecordEncoder, Protocol):
     """The encoder of a format that carries changes; its other methods take all rows for inserts."""
 

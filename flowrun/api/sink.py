@@ -223,6 +223,19 @@ class Sink(Protocol):
         ...
 
 
+RowCheck = Callable[[pa.RecordBatch], None]
+"""Raises DataError if a row of the batch cannot be written."""
+
+
+@runtime_checkable
+class RefusingSink(Protocol):
+    """A sink that can say of rows, before it gets them, that it cannot write them: so they can be left out alone (`on_error`)."""
+
+    def create_check(self) -> RowCheck | None:
+        """What looks at rows, in one subtask; None: all can be written."""
+        ...
+
+
 @runtime_checkable
 class DeclaresCommittables(Protocol):
     """A sink that says what the payload of its committables looks like: in state that is not so they are refused by name."""

@@ -14,6 +14,7 @@ from flowrun.operators.windows.assigners import WindowTime
 from flowrun.plan.compiled import predicate_of
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import Join, WindowJoin
+from flowrun.plan.row_errors import row_errors_of
 
 
 def lower_join(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
@@ -28,11 +29,12 @@ def lower_join(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
         condition=predicate_of(node.condition),
         ttl_ms=(state_ttl_ms(node.hints, settings, 0), state_ttl_ms(node.hints, settings, 1)),
         name=node.hints.name or "join",
+        errors=row_errors_of(node, settings),
     )
     return keyed_pair(node, factory, inputs.transformations, (node.left_keys, node.right_keys), "join")
 
 
-def lower_window_join(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:  # noqa: ARG001
+def lower_window_join(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """A join of windows behind shuffles by its keys; without keys it runs alone."""
     assert isinstance(node, WindowJoin)
     if inputs.changing:
@@ -46,5 +48,6 @@ def lower_window_join(node: PlanNode, inputs: Inputs, settings: Settings) -> Tra
         condition=predicate_of(node.condition),
         domain=WindowTime(node.domain.value),
         name=node.hints.name or "window join",
+        errors=row_errors_of(node, settings),
     )
     return keyed_pair(node, factory, inputs.transformations, (node.left_keys, node.right_keys), "window join")

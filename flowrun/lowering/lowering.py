@@ -43,7 +43,7 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     walk_plan,
 )
-from flowrun.plan.row_errors import decoding_of, row_errors_of
+from flowrun.plan.row_errors import decoding_of, row_errors_of, sink_check
 from flowrun.plan.tables import create_source
 from flowrun.plan.window_inputs import prepare_window_inputs
 
@@ -145,12 +145,15 @@ class _Lowering:
 
     def _calc(self, node: Calc) -> Transformation:
         required = node.required
+        writes = None
+        if required is not None and required.writes is not None:
+            writes = sink_check(*required.writes, self._settings, required.place)
         factory = CalcFactory(
             predicate_of(node.condition),
             _projection(node, node.input.schema.names),
             _name(node),
             row_errors_of(node, self._settings),
-            *(() if required is None else (required.columns, required.fault)),
+            *(() if required is None else (required.columns, required.fault, writes)),
         )
         return self._one_input(node, factory_of=factory)
 

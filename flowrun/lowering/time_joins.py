@@ -28,6 +28,7 @@ from flowrun.plan.compiled import Projection, predicate_of
 from flowrun.plan.expressions import Cast, Expression
 from flowrun.plan.nodes import PlanNode, Settings, TableReference
 from flowrun.plan.relational import IntervalJoin, JoinKind, LookupJoin, TemporalJoin
+from flowrun.plan.row_errors import row_errors_of
 from flowrun.plan.tables import TableRole, create_lookup, usable_connector
 
 _OUTER = {
@@ -38,7 +39,7 @@ _OUTER = {
 }
 
 
-def lower_interval_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:  # noqa: ARG001 - one signature for all
+def lower_interval_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """The transformation of an `IntervalJoin`, behind shuffles by its keys.
 
     Raises:
@@ -63,11 +64,12 @@ def lower_interval_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> T
         condition=predicate_of(node.condition),
         domain=WindowTime(node.domain.value),
         name=name,
+        errors=row_errors_of(node, settings),
     )
     return keyed_pair(node, factory, inputs.transformations, (node.left_keys, node.right_keys), name)
 
 
-def lower_temporal_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:  # noqa: ARG001 - one signature for all
+def lower_temporal_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """The transformation of a `TemporalJoin`, behind shuffles by its keys.
 
     Raises:
@@ -85,11 +87,12 @@ def lower_temporal_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> T
         condition=predicate_of(node.condition),
         domain=WindowTime(node.domain.value),
         name=name,
+        errors=row_errors_of(node, settings),
     )
     return keyed_pair(node, factory, inputs.transformations, (node.left_keys, node.right_keys), name)
 
 
-def lower_lookup_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:  # noqa: ARG001 - one signature for all
+def lower_lookup_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
     """The transformation of a `LookupJoin`, in the task of its input.
 
     Raises:
@@ -116,6 +119,7 @@ def lower_lookup_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> Tra
         condition=predicate_of(node.condition),
         settings=how,
         name=name,
+        errors=row_errors_of(node, settings),
     )
     return OneInputTransformation(
         name=name,

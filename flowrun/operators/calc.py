@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel, MaskKernel, PredicateFunction
 from flowrun.api.operator import ChainingStrategy
+from flowrun.api.sink import RowCheck
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors, RowFault
@@ -14,6 +15,7 @@ from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row, evaluate
 from flowrun.operators.row_failures import RowFailures, without_nulls
+from flowrun.operators.sink_check import SinkCheck
 
 
 @record
@@ -26,6 +28,7 @@ class CalcFactory:
         errors: what becomes of rows of which an expression fails.
         required: positions of columns that must not be NULL; rows where one is are treated as `errors` says.
         fault: what such rows are called.
+        writes: of rows that the sink behind cannot write, the same holds; None: it is not looked at.
     """
 
     condition: PredicateFunction | None = None
@@ -34,6 +37,7 @@ class CalcFactory:
     errors: RowErrors = FAIL
     required: tuple[int, ...] = ()
     fault: RowFault = RowFault.NULL_VALUE
+    writes: SinkCheck | None = None
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -53,11 +57,13 @@ class _Calc(AbstractOperator):
         self._mask: MaskKernel | None = None
         self._project: ColumnsKernel | None = None
         self._failures: RowFailures | None = None
+        self._check: RowCheck | None = None
 
     def open(self) -> None:
         """Compile the expressions."""
         factory = self._factory
         self._failures = RowFailures(factory.errors, self.context, self.output)
+        self._check = None if factory.writes is None else factory.writes.create()
         self._mask = None if factory.condition is None else factory.condition.compile()
         self._project = None if factory.projection is None else factory.projection.compile()
 
@@ -68,7 +74,18 @@ class _Calc(AbstractOperator):
             batch = self._with_values(batch, self._failures)
             if batch.num_rows == 0:
                 return
-        for _, computed in self._failures.survivors(batch, RowFault.EXPRESSION, self._computed):
+        if self._check is None:
+            self._compute(batch, self._failures)
+            return
+        for writable, _ in self._failures.survivors(batch, RowFault.ENCODING, self._look):
+            self._compute(writable, self._failures)
+
+    def _look(self, batch: RecordBatch) -> None:
+        assert self._check is not None
+        self._check(batch.columns)
+
+    def _compute(self, batch: RecordBatch, failures: RowFailures) -> None:
+        for _, computed in failures.survivors(batch, RowFault.EXPRESSION, self._computed):
             if computed is not None:
                 self.output.emit(computed)
 

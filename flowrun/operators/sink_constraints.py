@@ -42,6 +42,12 @@ class ConstraintEnforcer:
         has_lengths = constraints.lengths is not Lengths.IGNORE
         self._sized = [(i, f.name, f.type) for i, f in fields if has_lengths and self._limits(f.type)]
 
+    @property
+    def refuses(self) -> bool:
+        """Whether rows may be an error for another reason than NULL in a NOT NULL column."""
+        nested = any(self._requires(type) for _, _, type, _ in self._missing)
+        return nested or (bool(self._sized) and self._constraints.lengths is Lengths.ERROR)
+
     def _requires(self, type: DataType) -> bool:
         """Whether something inside of the type's values may not be NULL and is looked at."""
         if not self._constraints.looks_into(type):

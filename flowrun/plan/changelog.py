@@ -13,6 +13,7 @@ from flowrun.api.changelog import ChangelogMode, ChangesTaken, changes_taken_by,
 from flowrun.api.source import Source
 from flowrun.core.elements import RowKind
 from flowrun.core.record import record
+from flowrun.core.row_errors import DEAD_LETTER_TAG
 from flowrun.errors import Diagnostic, OptionError
 from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.matching import MatchRecognize
@@ -22,6 +23,7 @@ from flowrun.plan.nodes import (
     PlanNode,
     Process,
     Scan,
+    SideOutput,
     Sink,
     TableReference,
     WindowAggregate,
@@ -111,6 +113,8 @@ def node_mode(node: PlanNode, inputs: Iterable[ChangelogMode]) -> ChangelogMode:
             if worst is not ChangelogMode.APPEND:
                 return ChangelogMode.RETRACT
             return ChangelogMode.APPEND if node.keep is Keep.FIRST else ChangelogMode.UPDATE
+        case SideOutput(tag=tag) if tag == DEAD_LETTER_TAG:
+            return ChangelogMode.APPEND
         case FromChangelog():
             only_inserts = all(kind == RowKind.INSERT for _, kind in node.codes)
             return ChangelogMode.APPEND if only_inserts else ChangelogMode.RETRACT

@@ -167,11 +167,16 @@ class Scan(PlanNode):
 
 @record
 class Required:
-    """Columns of an input that must not be NULL, in whose name (`sink 'out'`), and what rows are called where one is."""
+    """Columns of an input that must not be NULL, in whose name (`sink 'out'`), and what rows are called where one is.
+
+    Attributes:
+        writes: the table, with its columns, whose sink must be able to write the rows, where it may not be.
+    """
 
     columns: tuple[int, ...]
     place: str
     fault: RowFault
+    writes: tuple[TableReference, Schema] | None = None
 
 
 @record(eq=False, slots=False)

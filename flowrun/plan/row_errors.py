@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, FAIL, OnError, RowErrors, RowFault
 from flowrun.core.schema import Schema
-from flowrun.errors import Diagnostic, PipelineError
+from flowrun.errors import Diagnostic, FlowrunError, PipelineError
+from flowrun.operators.sink_check import SinkCheck
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.fallibility import may_fail
 from flowrun.plan.nodes import (
@@ -35,8 +36,19 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     walk_plan,
 )
-from flowrun.plan.relational import AssignTime, GroupAggregate, OverAggregate, TableFunctionCall
+from flowrun.plan.relational import (
+    AssignTime,
+    GroupAggregate,
+    IntervalJoin,
+    Join,
+    LookupJoin,
+    OverAggregate,
+    TableFunctionCall,
+    TemporalJoin,
+    WindowJoin,
+)
 from flowrun.plan.rewrites.traversal import with_inputs
+from flowrun.plan.tables import create_sink
 from flowrun.plan.window_inputs import original_columns, with_argument_columns
 
 DECODING = "format.on-error"
@@ -75,6 +87,8 @@ def rows_may_fail(node: PlanNode) -> bool:
             return node.required is not None or any(map(may_fail, (*node.projections, *conditions)))
         case Split():
             return any(may_fail(condition) for _, condition in node.branches)
+        case Join() | WindowJoin() | IntervalJoin() | TemporalJoin() | LookupJoin():
+            return node.condition is not None and may_fail(node.condition)
         case PythonMap() | TableFunctionCall() | Process():
             return True
     return False
@@ -104,7 +118,7 @@ def route_row_errors(plan: Plan) -> Plan:
             _collect(computed, settings, letters)
         elif isinstance(made, SideOutput) and isinstance(made.input, WindowAggregate):
             made = original_columns(replace(made, schema=node.schema), made.input)
-        required = _required(made)
+        required = _required(made, settings)
         if required is not None and on_error_of(made, settings) is not OnError.FAIL:
             check = _check(made, required)
             made = with_inputs(made, (check,))
@@ -188,8 +202,8 @@ def _letter_paths(node: Scan, settings: Settings) -> set[str]:
     return paths
 
 
-def _required(node: PlanNode) -> Required | None:
-    """Which columns of its only input a node cannot take NULL in."""
+def _required(node: PlanNode, settings: Settings) -> Required | None:
+    """Which columns of its only input a node cannot take NULL in; of a sink also whether there are rows that it cannot write."""
     name = node.hints.name or type(node).__name__
     match node:
         case WindowAggregate(keys=keys, null_keys=NullKeys.FAIL) | Process(keys=tuple(keys), null_keys=NullKeys.FAIL):
@@ -202,7 +216,24 @@ def _required(node: PlanNode) -> Required | None:
         case _:
             return None
     columns = tuple(i for i in columns if not _never_null(node.inputs[0], i))
-    return Required(columns, place, fault) if columns else None
+    writes = (node.table, node.schema) if isinstance(node, Sink) and _may_refuse(node, settings) else None
+    return Required(columns, place, fault, writes) if columns or writes is not None else None
+
+
+def _may_refuse(node: Sink, settings: Settings) -> bool:
+    """Whether there are rows that a sink cannot write, for another reason than NULL."""
+    if on_error_of(node, settings) is OnError.FAIL:
+        return False
+    try:
+        check = sink_check(node.table, node.schema, settings, "")
+    except FlowrunError:
+        return False  # what is wrong with its options is said by whoever makes the sink
+    return check.create() is not None
+
+
+def sink_check(table: TableReference, schema: Schema, settings: Settings, place: str) -> SinkCheck:
+    """What looks at the rows of a sink before it. Raises OptionError as `create_sink`."""
+    return SinkCheck(create_sink(table, schema, unbounded=False), settings.constraints, place)
 
 
 def _never_null(node: PlanNode, column: int) -> bool:

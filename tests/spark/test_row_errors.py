@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from flowrun.runners.compile import compile_pipeline
+from flowrun.runners.embedded import run_embedded
 from flowrun.runners.spark import run_batch
 from flowrun.runners.verify import verify
 from flowrun.spark.session import SparkOptions
-from tests.end_to_end.running import bag, json_rows, run_text
+from tests.end_to_end.running import bag, json_rows, run_text, written_files
 from tests.end_to_end.test_row_errors import FUNCTIONS, LINES, PIPELINE
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -62,3 +64,36 @@ def test_unreadable_records_before_a_keyed_step_and_a_filter_on_a_nested_field_a
     path.write_text(SKIPPED.format(folder=tmp_path))
     result = verify(compile_pipeline(path), SparkOptions())
     assert [(s.equal, s.stream_rows, s.spark_rows) for s in result.sinks] == [(True, 2, 2)]
+
+
+JOINED = """
+SET 'flowrun.on_error' = 'dead-letter'; SET 'flowrun.dead_letters' = '{folder}/dead';
+CREATE TABLE a (id INT, k INT, v INT) WITH ('connector' = 'filesystem', 'path' = '{folder}/a', 'format' = 'json');
+CREATE TABLE b (id INT, k INT, v INT) WITH ('connector' = 'filesystem', 'path' = '{folder}/b', 'format' = 'json');
+CREATE TABLE out (s STRING) WITH ('connector' = 'filesystem', 'path' = '{folder}/out', 'format' = 'raw');
+INSERT INTO out SELECT CONCAT(CAST(a.id AS STRING), CASE WHEN b.id = 5 THEN '\n' ELSE ':' END, CAST(b.id AS STRING))
+FROM a JOIN b ON a.k = b.k AND 100 / (a.v - b.v) > 30;
+"""
+
+
+def test_unjoinable_pairs_and_unwritable_rows_are_those_of_the_stream(tmp_path: Path) -> None:
+    for table, modulus in (("a", 5), ("b", 3)):
+        (tmp_path / table).mkdir()
+        lines = (f'{{"id": {i}, "k": {i % 4}, "v": {i % modulus}}}\n' for i in range(20))
+        (tmp_path / table / "rows.json").write_text("".join(lines))
+    path = tmp_path / "script.sql"
+    path.write_text(JOINED.format(folder=tmp_path))
+    run_embedded(compile_pipeline(path).job_graph)
+    written, letters = lines_of(tmp_path / "out"), json_rows(tmp_path / "dead")
+    for folder in ("out", "dead"):
+        (tmp_path / folder).rename(tmp_path / f"{folder} of the stream")
+    run_batch(compile_pipeline(path, {}, {"settings.mode": "batch"}), SparkOptions())
+    assert lines_of(tmp_path / "out") == written != []
+    kinds = Counter((r["place"], r["kind"]) for r in letters)
+    assert kinds["sink 'out'", "sink"] > 0
+    assert sum(kinds.values()) > kinds["sink 'out'", "sink"]
+    assert bag(json_rows(tmp_path / "dead")) == bag(letters)
+
+
+def lines_of(folder: Path) -> list[str]:
+    return sorted(line for f in written_files(folder) for line in f.read_text().splitlines())

@@ -6,8 +6,8 @@ import os
 
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import TableDefinition
-from flowrun.api.format import Format, RecordFormat
-from flowrun.api.sink import Committer, SinkWriter, WriterContext
+from flowrun.api.format import Format, RecordFormat, RefusingEncoder
+from flowrun.api.sink import Committer, RowCheck, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
 from flowrun.connectors.filesystem.buckets import Buckets, buckets_of, key_buckets
 from flowrun.connectors.filesystem.earlier_output import MODE, EarlierOutput, SinkMode
@@ -122,6 +122,15 @@ class FileSink:
     def begin(self, run: str) -> None:
         """Check, or note, what earlier runs left."""
         self.earlier_output.begin(self.mode or SinkMode.ERROR, run)
+
+    def create_check(self) -> RowCheck | None:
+        """Looks for values that the format cannot write; None: it writes all."""
+        used = self.format
+        encoder = used.create_encoder(self.stored, self.options) if isinstance(used, RecordFormat) else None
+        if not isinstance(encoder, RefusingEncoder) or not encoder.refuses:
+            return None
+        check, stored = encoder.check, [self.schema.index(name) for name in self.stored.names]
+        return lambda columns: check(columns.select(stored))
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer for one subtask."""

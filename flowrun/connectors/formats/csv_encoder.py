@@ -32,6 +32,16 @@ class CsvEncoder:
         names = self._quoted(pa.array(self._schema.names, pa.string())).to_pylist()
         return (self._settings.delimiter.join(names) + "\n").encode()
 
+    @property
+    def refuses(self) -> bool:
+        """Without quotes, values that hold a delimiter or line end."""
+        return self._settings.quote is None
+
+    def check(self, columns: pa.RecordBatch) -> None:
+        """Raise DataError for values that would need quotes, and get none."""
+        if self.refuses:
+            self._joined(columns, "")
+
     def encode(self, columns: pa.RecordBatch) -> pa.Buffer:
         """Delimited lines."""
         if columns.nbytes > MAX_ENCODED_BYTES and columns.num_rows > 1:

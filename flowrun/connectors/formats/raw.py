@@ -69,6 +69,15 @@ class RawEncoder:
         """Nothing."""
         return b""
 
+    @property
+    def refuses(self) -> bool:
+        """Values with a line end."""
+        return True
+
+    def check(self, columns: pa.RecordBatch) -> None:
+        """Raise DataError for values that hold a line end."""
+        self.encode(columns)
+
     def encode(self, columns: pa.RecordBatch) -> pa.Buffer:
         """One line a row. Raises DataError for values that hold a line end."""
         values = self.encode_messages(columns)

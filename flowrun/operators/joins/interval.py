@@ -23,6 +23,7 @@ from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, Watermark
 from flowrun.core.record import record
+from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.first_timer import FirstTimer
@@ -73,6 +74,7 @@ class IntervalJoinFactory:
     condition: PredicateFunction | None = None
     domain: WindowTime = WindowTime.EVENT
     name: str = "interval join"
+    errors: RowErrors = FAIL
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -114,7 +116,7 @@ class IntervalJoinOperator(AbstractOperator):
         self._factory = factory
         self._processing = factory.domain is WindowTime.PROCESSING
         self._possible = factory.lower_ms <= factory.upper_ms
-        self._condition = PairCondition(factory.condition, factory.name)
+        self._condition = PairCondition(factory.condition, factory.name, factory.errors)
         self._schema = factory.output_schema.arrow
         self._timer: FirstTimer | None = None
 
@@ -150,7 +152,7 @@ class IntervalJoinOperator(AbstractOperator):
 
     def open(self) -> None:
         """Compile the condition; wait for restored rows in processing time."""
-        self._condition.open()
+        self._condition.open(self.context, self.output)
         if self._processing:
             self._timer = FirstTimer(self.context.processing_time, self._next_cleanup, self._forget)
             self._timer.rearm()

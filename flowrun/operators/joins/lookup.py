@@ -23,6 +23,7 @@ from flowrun.api.lookup import FoundRows, LookupSource
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.elements import RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.record import record
+from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.grouping import numbered_groups
 from flowrun.operators.aggregation.keys import KeyCodec
@@ -63,6 +64,7 @@ class LookupJoinFactory:
     condition: PredicateFunction | None = None
     settings: LookupSettings = _DEFAULTS
     name: str = "lookup join"
+    errors: RowErrors = FAIL
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -102,7 +104,7 @@ class LookupJoinOperator(AbstractOperator):
         self._codec = KeyCodec.of([(f.name, f.type) for f in keys])
         self._schema = factory.output_schema.arrow
         self._found = pa.schema([_ROW, *factory.projection.schema.arrow])
-        self._condition = PairCondition(factory.condition, factory.name)
+        self._condition = PairCondition(factory.condition, factory.name, factory.errors)
         cached = factory.settings.cache is not CacheMode.NONE
         self._cache = LookupCache(keys, self._found, factory.settings) if cached else None
         self._waiting: deque[_Question | Watermark | WatermarkStatus] = deque()
@@ -114,7 +116,7 @@ class LookupJoinOperator(AbstractOperator):
         """Compile expressions and connect."""
         factory, settings = self._factory, self._factory.settings
         self._keys_of, self._project = factory.keys.compile(), factory.projection.compile()
-        self._condition.open()
+        self._condition.open(self.context, self.output)
         self._hits = self.context.metrics.counter("lookupCacheHits")
         self._misses = self.context.metrics.counter("lookupCacheMisses")
         self._calls = LookupCalls(

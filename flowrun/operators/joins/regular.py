@@ -24,6 +24,7 @@ from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.record import record
+from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.joins.condition import Mask, PairCondition, pair_chunks
@@ -58,6 +59,7 @@ class RegularJoinFactory:
     condition: PredicateFunction | None = None
     ttl_ms: tuple[int, int] = (0, 0)
     name: str = "join"
+    errors: RowErrors = FAIL
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -112,7 +114,7 @@ class RegularJoinOperator(AbstractOperator):
     def __init__(self, factory: RegularJoinFactory) -> None:
         self._factory = factory
         self._kind = factory.kind
-        self._condition = PairCondition(factory.condition, factory.name)
+        self._condition = PairCondition(factory.condition, factory.name, factory.errors)
         self._schema = factory.output_schema.arrow
         self._pair_schema = pair_schema(factory.schemas) if factory.kind.left_only else self._schema
         self._now = 0
@@ -137,7 +139,7 @@ class RegularJoinOperator(AbstractOperator):
 
     def open(self) -> None:
         """Compile the condition."""
-        self._condition.open()
+        self._condition.open(self.context, self.output)
 
     # ---- rows
 

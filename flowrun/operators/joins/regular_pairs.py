@@ -80,6 +80,7 @@ class Matching:
         if changes.follows is not None and not added_only and changes.follows.any():
             self._leaders = self._leading(changes.follows)
         self._found: list[JoinedPairs] | None = None
+        self._part_number = self._parts_told = 0
 
     @property
     def counted(self) -> tuple[bool, bool]:
@@ -114,6 +115,7 @@ class Matching:
         return np.arange(len(self.changes)) - follows if follows.any() else None
 
     def _pairs(self) -> Iterator[JoinedPairs]:
+        self._part_number = 0
         chosen, tags = self._chosen, self._tags
         keys = [self.changes.rows.column(k) for k in self._own.spec.keys]
         together = None
@@ -152,6 +154,13 @@ class Matching:
                 yield joined
             start = stop
 
+    def _told(self, pairs: Pairs) -> Mask | bool:
+        """Of which pairs it is said that the condition fails: added ones, the first time that this part of the pairs is looked at."""
+        is_new = self._part_number >= self._parts_told
+        self._part_number += 1
+        self._parts_told = max(self._parts_told, self._part_number)
+        return is_new if not is_new or self.changes.adds is None else self.changes.adds[pairs.probe]
+
     def _part(self, pairs: Pairs, theirs: pa.RecordBatch | None, leaders: Integers | None) -> JoinedPairs:
         rows = None
         if self._makes_rows:
@@ -159,7 +168,7 @@ class Matching:
             theirs = self._other.store.take(pairs.numbers) if theirs is None else theirs
             left, right = (theirs, mine) if self._swapped else (mine, theirs)
             rows = paired(left, right, self._schema)
-            passed = self._condition.mask(rows)
+            passed = self._condition.mask(rows, self._told(pairs))
             if passed is not None:
                 rows = rows.filter(pa.array(passed))
                 pairs = pairs.where(passed)
@@ -221,11 +230,11 @@ def _summed(numbers: Integers, values: Integers) -> tuple[Integers, Integers]:
 
 
 def pair_schema(schemas: tuple[Schema, Schema]) -> pa.Schema:
-    """Columns of pairs whose names nobody reads: `l0`, `l1`, …, then `r0`, ….
+    """Columns of pairs that do not come out: only dead letters show their names.
 
     >>> from flowrun.core.types import BIGINT
     >>> pair_schema((Schema.of(a=BIGINT), Schema.of(a=BIGINT))).names
-    ['l0', 'r0']
+    ['left.a', 'right.a']
     """
-    sides = zip("lr", schemas, strict=True)
-    return pa.schema([pa.field(f"{side}{i}", t.arrow) for side, schema in sides for i, t in enumerate(schema.types)])
+    sides = zip(("left", "right"), schemas, strict=True)
+    return pa.schema([pa.field(f"{side}.{f.name}", f.type.arrow) for side, schema in sides for f in schema])

@@ -22,6 +22,7 @@ from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import RecordBatch, RowKind, timestamps_from_column
 from flowrun.core.record import record
+from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.joins.condition import MAX_PAIRS, Mask, PairCondition, pair_chunks, paired
@@ -63,6 +64,7 @@ class TemporalJoinFactory:
     condition: PredicateFunction | None = None
     domain: WindowTime = WindowTime.EVENT
     name: str = "temporal join"
+    errors: RowErrors = FAIL
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -101,7 +103,7 @@ class TemporalJoinOperator(AbstractOperator):
     def __init__(self, factory: TemporalJoinFactory) -> None:
         self._factory = factory
         self._event = factory.domain is WindowTime.EVENT
-        self._condition = PairCondition(factory.condition, factory.name)
+        self._condition = PairCondition(factory.condition, factory.name, factory.errors)
         self._schema = factory.output_schema.arrow
 
     def setup(self, context: OperatorContext, output: Output) -> None:
@@ -135,7 +137,7 @@ class TemporalJoinOperator(AbstractOperator):
 
     def open(self) -> None:
         """Compile the condition."""
-        self._condition.open()
+        self._condition.open(self.context, self.output)
 
     # ---- rows
 

@@ -19,6 +19,7 @@ from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.core.record import record
+from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.operators.aggregation.keys import KeyCodec
@@ -61,6 +62,7 @@ class WindowJoinFactory:
     condition: PredicateFunction | None = None
     domain: WindowTime = WindowTime.EVENT
     name: str = "window join"
+    errors: RowErrors = FAIL
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -95,7 +97,7 @@ class WindowJoinOperator(TimeDrivenOperator):
     def __init__(self, factory: WindowJoinFactory) -> None:
         super().__init__(factory.domain)
         self._factory = factory
-        self._condition = PairCondition(factory.condition, factory.name)
+        self._condition = PairCondition(factory.condition, factory.name, factory.errors)
         self._schema = factory.output_schema.arrow
         self._pair_schema = pair_schema(factory.schemas) if factory.kind.left_only else self._schema
         fields = [factory.schemas[LEFT].fields[k] for k in factory.keys[LEFT]]
@@ -136,7 +138,7 @@ class WindowJoinOperator(TimeDrivenOperator):
 
     def open(self) -> None:
         """Compile the condition; wait for restored windows in processing time."""
-        self._condition.open()
+        self._condition.open(self.context, self.output)
         super().open()
 
     # ---- rows
