@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from flowrun.cli.arguments import ViewOptions
 from flowrun.cli.batch_view import BatchLines, BatchView, RunReport, run_summary
 from flowrun.cli.console import EXIT_INTERRUPTED, EXIT_OK, say, show_diagnostics
+from flowrun.cli.summary import left_out_lines
 from flowrun.masking import masked
 from flowrun.runners.spark import BatchListener, SparkOptions, run_batch, run_interruptibly
 
@@ -38,7 +39,11 @@ def run_batch_job(compiled: CompiledPipeline, options: SparkOptions, view: ViewO
     report = run_shown(lambda listener: run_batch(compiled, options, listener=listener), compiled.optimised, view, form)
     if report is None:
         return EXIT_INTERRUPTED
-    tell(report, view, run_summary(report))
+    left_out = {name: dict(rows.counters) for name, rows in report.left_out.items()}
+    skipped = [
+        line for name, rows in report.left_out.items() for line in left_out_lines(name, rows.counters, rows.example)
+    ]
+    tell(report, view, [*run_summary(report), *skipped], {"left_out": left_out} if left_out else {})
     return EXIT_OK
 
 

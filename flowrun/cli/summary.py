@@ -22,12 +22,18 @@ _LEFT_OUT = {"numRecordsSkipped": "skipped", "numRecordsDeadLettered": "put asid
 _FAULTS = "numRecordsFailed."
 
 
-def _left_out(counters: Mapping[str, int]) -> Iterator[str]:
-    """What became of rows that could not be processed, and why: `3 rows skipped (decoding 2, expression 1)`."""
+def left_out_lines(operator: str, counters: Mapping[str, int], example: str | None) -> Iterator[str]:
+    """What became of rows that an operator could not process, and why, with the first of them.
+
+    >>> list(left_out_lines("counted", {"numRecordsSkipped": 3, "numRecordsFailed.key": 3}, "column 'k' is NULL"))
+    ['  counted: 3 rows skipped (key 3)', "    the first: column 'k' is NULL"]
+    """
     why = ", ".join(f"{n.removeprefix(_FAULTS)} {count}" for n, count in counters.items() if n.startswith(_FAULTS))
     for name, fate in _LEFT_OUT.items():
         if count := counters.get(name):
-            yield f"{count} {'row' if count == 1 else 'rows'} {fate}" + (f" ({why})" if why else "")
+            yield f"  {operator}: {count} {'row' if count == 1 else 'rows'} {fate}" + (f" ({why})" if why else "")
+            if example is not None:
+                yield f"    the first: {example}"
 
 
 def show_summary(result: JobResult, source_ids: frozenset[str]) -> None:
@@ -47,9 +53,7 @@ def show_summary(result: JobResult, source_ids: frozenset[str]) -> None:
         for name, (what, happened) in _NOTEWORTHY.items():
             if number := counters.get(name):
                 say(f"  {operator}: {number} {what}{'s'[: number != 1]} {happened}")
-        for text in _left_out(counters):
-            say(f"  {operator}: {text}")
-            if operator in result.notes:
-                say(f"    the first: {result.notes[operator]}")
+        for line in left_out_lines(operator, counters, result.notes.get(operator)):
+            say(line)
     for problem in result.problems:
         say(f"  problem while stopping: {problem}")

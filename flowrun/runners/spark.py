@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from flowrun.api.source import Boundedness
@@ -17,6 +17,7 @@ from flowrun.plan.nodes import Plan, Scan, walk_plan
 from flowrun.runners.compile import CompiledPipeline
 from flowrun.spark.execution import execute, plan_on_spark
 from flowrun.spark.explain import explain_on_spark
+from flowrun.spark.hosted.tallies import LeftOut
 from flowrun.spark.input.scan import make_source
 from flowrun.spark.interruption import run_interruptibly
 from flowrun.spark.output.job import ALL, OutputJob
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchReport",
     "BatchStatus",
+    "LeftOut",
     "SparkOptions",
     "StageProgress",
     "check_bounded",
@@ -71,12 +73,14 @@ class BatchReport:
         rows: by sink, in the pipeline's order.
         start_ms: until Spark was there.
         running_ms: from then on.
+        left_out: by operator the rows that could not be processed; not counted on Spark Connect.
     """
 
     name: str
     rows: Mapping[str, int]
     start_ms: float
     running_ms: float
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
 
 
 BatchListener = Callable[[BatchStatus], None]
@@ -115,7 +119,7 @@ def run_batch(
         result = execute(plan, session, job, clock.now_ms(), watcher=watch.now_doing)
         ended = clock.monotonic_ns()
         watch.close()
-    return BatchReport(plan.name, result.rows, (started - began) / 1e6, (ended - started) / 1e6)
+    return BatchReport(plan.name, result.rows, (started - began) / 1e6, (ended - started) / 1e6, result.left_out)
 
 
 def explain_batch(

@@ -12,6 +12,8 @@ from flowrun.plan.nodes import PlanNode, Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from flowrun.spark.hosted.tallies import NodeTally, Tallies
+
 
 @record
 class TimeRange:
@@ -40,6 +42,7 @@ class Context:
         stops: by `id` of a node: only rows with an event time before this count of what it reads (see `flowrun.spark.ranges`).
         exact: whether scans leave Spark's own readers alone (see `flowrun.spark.input.exactness`).
         optimistic: places of scans by Spark's own readers.
+        tallies: count rows that are left out; None: nobody does.
         kept: rows that the translation had Spark keep; who runs the plan releases them at the end.
     """
 
@@ -52,6 +55,11 @@ class Context:
     exact: bool = False
     kept: list[DataFrame] = field(default_factory=list)
     optimistic: list[str] = field(default_factory=list)
+    tallies: Tallies | None = None
+
+    def node_tally(self) -> NodeTally | None:
+        """What a node counts with that is about to be translated."""
+        return None if self.tallies is None else self.tallies.of_node()
 
     def needs_arrival(self, node: PlanNode) -> bool:
         """Whether the node's rows must carry the order in which they were read."""

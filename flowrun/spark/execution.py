@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
@@ -14,6 +14,7 @@ from flowrun.spark.arrival import arrival_needs
 from flowrun.spark.context import ALL_TIME, Context
 from flowrun.spark.failures import is_of_spark, job_failure
 from flowrun.spark.frame import SparkFrame
+from flowrun.spark.hosted.tallies import LeftOut, Tallies
 from flowrun.spark.input.exactness import ReadAgainError, optimistically
 from flowrun.spark.interruption import RUNS
 from flowrun.spark.output.staging import OutputJob, StagedOutput, commit_all, stage
@@ -32,16 +33,25 @@ Watcher = Callable[[str], None]
 
 @record
 class BatchResult:
-    """What a run wrote: rows by sink, in the plan's order."""
+    """What a run wrote: rows by sink, in the plan's order; and what it left out, by operator."""
 
     rows: Mapping[str, int]
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
 
 
 def plan_on_spark(
-    plan: Plan, session: SparkSession, now_ms: int, reading: Reading = READ_ALL, *, exact: bool = False
+    plan: Plan,
+    session: SparkSession,
+    now_ms: int,
+    reading: Reading = READ_ALL,
+    *,
+    exact: bool = False,
+    tallies: Tallies | None = None,
 ) -> SparkPlan:
     """The DataFrames of a plan (see `translate`); `exact`: with flowrun's own readers, see `flowrun.spark.input.exactness`."""
-    context = Context(session, plan.settings, now_ms, arrival_needs(plan), reading.bounds, reading.stops, exact)
+    context = Context(
+        session, plan.settings, now_ms, arrival_needs(plan), reading.bounds, reading.stops, exact, tallies=tallies
+    )
     return translate(plan, context)
 
 
@@ -73,12 +83,16 @@ def execute(
     """
 
     def run(exact: bool) -> BatchResult:
+        tallies = Tallies(session) if len(readings) == 1 else None  # ranges may read the same rows
         with _explained(f"pipeline '{plan.name}'"):
-            translated = [plan_on_spark(plan, session, now_ms, reading, exact=exact) for reading in readings]
+            translated = [
+                plan_on_spark(plan, session, now_ms, reading, exact=exact, tallies=tallies) for reading in readings
+            ]
         with _kept_rows(translated) as release:
             outputs = _outputs(translated, readings, release)
             try:
-                return write(outputs, job, watcher=watcher, staging=staging)
+                written = write(outputs, job, watcher=watcher, staging=staging)
+                return written if tallies is None else replace(written, left_out=tallies.total())
             except JobFailedError as error:
                 if any(each.optimistic for each in translated):
                     raise ReadAgainError() from error

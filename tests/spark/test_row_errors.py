@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -12,8 +15,9 @@ from flowrun.runners.embedded import run_embedded
 from flowrun.runners.spark import run_batch
 from flowrun.runners.verify import verify
 from flowrun.spark.session import SparkOptions
+from tests.end_to_end.conftest import Command
 from tests.end_to_end.running import bag, json_rows, run_text, written_files
-from tests.end_to_end.test_row_errors import FUNCTIONS, LINES, PIPELINE
+from tests.end_to_end.test_row_errors import FAULTS, FUNCTIONS, LINES, PIPELINE
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -97,3 +101,27 @@ def test_unjoinable_pairs_and_unwritable_rows_are_those_of_the_stream(tmp_path: 
 
 def lines_of(folder: Path) -> list[str]:
     return sorted(line for f in written_files(folder) for line in f.read_text().splitlines())
+
+
+@pytest.mark.parametrize("mode", ["skip", "dead-letter"])
+def test_what_is_left_out_is_counted_as_by_the_stream(flowrun: Command, tmp_path: Path, mode: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text("\n".join(LINES) + "\n")
+    (tmp_path / "row_error_functions.py").write_text(FUNCTIONS)
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE.format(mode=mode, folder=tmp_path))
+    stream = flowrun("run", tmp_path / "pipeline.yaml")
+    for folder in ("out", "dead"):
+        shutil.rmtree(tmp_path / folder, ignore_errors=True)
+    batch = flowrun("run", tmp_path / "pipeline.yaml", "--mode", "batch", "--report", tmp_path / "report.json")
+    assert (stream.code, batch.code) == (0, 0), batch.err
+    assert faults_said(batch.err, mode) == faults_said(stream.err, mode) == FAULTS
+    assert "the first: " in batch.err
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["left_out"]["mapped"]["numRecordsFailed.function"] == 1
+
+
+def faults_said(text: str, mode: str) -> Counter[str]:
+    """How many rows a summary says were left out, by kind; steps may run as one, so their names are not compared."""
+    fate = "skipped" if mode == "skip" else "put aside as dead letters"
+    said = [part for why in re.findall(rf"rows? {fate} \((.*)\)", text) for part in why.split(", ")]
+    return sum((Counter({kind: int(count)}) for kind, count in (p.rsplit(" ", 1) for p in said)), Counter[str]())

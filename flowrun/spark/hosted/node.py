@@ -143,7 +143,9 @@ class _HostedNode:
     def _read(self, vertex: JobVertex, source: Source) -> Flow:
         """The rows of a source that the node itself is."""
         found = find_splits(source, 1, ManualClock(self._context.now_ms))
-        run = SourceRun(vertex, self._graph.settings, self._context.now_ms, splits=found.splits)
+        run = SourceRun(
+            vertex, self._graph.settings, self._context.now_ms, splits=found.splits, tally=self._context.node_tally()
+        )
         self._source_run = run
         return place_flow(read_splits(self._context.session, run), 0, vertex.operators[0].schema, only=False)
 
@@ -181,6 +183,7 @@ class _HostedNode:
             ordered=ordered,
             lags=(0,) * len(inputs),
             alone=True,
+            tally=self._context.node_tally() if rows_may_fail(self._node) else None,
         )
 
     def _plain(self) -> SparkFrame | None:

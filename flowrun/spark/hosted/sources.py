@@ -27,6 +27,7 @@ from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.task.chain import ChainEnvironment, OperatorChain
 from flowrun.spark.hosted.places import Place, PlaceWriter
 from flowrun.spark.hosted.processing_time import StillTime
+from flowrun.spark.hosted.tallies import NodeTally
 from flowrun.spark.hosted.wire import Sent, encode, encode_note, stage_arrow, stage_type
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class SourceRun:
         splits: by number.
         ends: each of them has an end, and is read up to it.
         letters: what is wanted are the dead letters, not the rows.
+        tally: is told which rows were left out; None: nobody counts.
     """
 
     vertex: JobVertex
@@ -78,6 +80,7 @@ class SourceRun:
     splits: tuple[Split, ...] = field(default_factory=tuple)
     ends: bool = True
     letters: bool = False
+    tally: NodeTally | None = None
 
     @property
     def schema(self) -> Schema:
@@ -140,6 +143,7 @@ class _SplitTask:
         place = Place(schema, partitioner=ForwardPartitioner(), channels=run.vertex.parallelism)
         self._writer = PlaceWriter(place, number)
         self._form = stage_arrow([schema])
+        self._metrics = MetricRegistry()
         result = IntermediateDataSet("rows", run.vertex.vertex_id, ResultType.BLOCKING, ForwardPartitioner())
         alone = replace(
             run.vertex,
@@ -153,7 +157,7 @@ class _SplitTask:
             subtask=0,
             clock=self._time.clock,
             processing_time=self._time,
-            metrics=MetricRegistry(),
+            metrics=self._metrics,
             execute=self._time.put,
             pause=self._time.pause,
             job_id="",
@@ -178,6 +182,8 @@ class _SplitTask:
                 if status is InputStatus.NOTHING_AVAILABLE:
                     self._time.wait_or_jump()
             yield encode_note(pickle.dumps(ReadSplit(self._number, self._left or (), self._timed)), self._form)
+            if self._run.tally is not None and not self._run.letters:
+                self._run.tally.tell(self._number, self._run.vertex, self._metrics)
         except FlowrunError as error:
             raise self._failure(error, error.hint) from error
         except Exception as error:

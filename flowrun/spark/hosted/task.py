@@ -21,6 +21,7 @@ from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.task.chain import ChainEnvironment, OperatorChain
 from flowrun.spark.hosted.places import Place, PlaceWriter
 from flowrun.spark.hosted.processing_time import StillTime
+from flowrun.spark.hosted.tallies import NodeTally
 from flowrun.spark.hosted.wire import ORDER, decode, decode_plain, encode, encode_note, encode_plain, stage_arrow
 
 _SENT_AT_ONCE = 65_536
@@ -64,6 +65,7 @@ class Stage:
         alone: each partition is run as if it were the only subtask.
         plain: one input, one place, and all that travels are rows and their event times: half the cost of the general form.
         timed: what a plain stage gives has event times.
+        tally: is told which rows were left out; None: nobody counts.
     """
 
     vertex: JobVertex
@@ -77,6 +79,7 @@ class Stage:
     alone: bool
     plain: bool = False
     timed: bool = False
+    tally: NodeTally | None = None
 
 
 def stage_function(stage: Stage) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -110,11 +113,12 @@ class _StageTask:
         self._time = StillTime(stage.now_ms)
         self._writers = [PlaceWriter(place, partition) for place in stage.places]
         self._form = stage_arrow([place.schema for place in stage.places])
+        self._metrics = MetricRegistry()
         environment = ChainEnvironment(
             subtask=self._subtask,
             clock=self._time.clock,
             processing_time=self._time,
-            metrics=MetricRegistry(),
+            metrics=self._metrics,
             execute=self._time.put,
             pause=self._time.pause,
             job_id="",
@@ -141,6 +145,8 @@ class _StageTask:
             yield from self._sent(0)
             if note is not None:
                 yield encode_note(note, self._form)
+            if self._stage.tally is not None:
+                self._stage.tally.tell(self._partition, self._stage.vertex, self._metrics)
         except Exception as error:
             raise self._failure(error) from error
         finally:
