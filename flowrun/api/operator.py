@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.metrics import MetricGroup
@@ -87,6 +89,18 @@ class ProcessingTimeService(Protocol):
         ...
 
 
+class RowTimes(Protocol):
+    """The times by which windows of a time zone place rows: what clocks on the wall there show."""
+
+    def times(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Local time of each instant, ms."""
+        ...
+
+    def now_ms(self) -> int:
+        """The local time now, which goes back where clocks are set back."""
+        ...
+
+
 def _cannot_pause(ms: float) -> None:
     raise InternalError(f"this runtime cannot pause a subtask (for {ms} ms)")
 
@@ -117,6 +131,8 @@ class OperatorContext:
     """Unique to this run of the job: the name under which operators of one job meet inside a process (iterations)."""
     owner: str = ""
     """The lineage of the job's checkpoints, which restarts and resumptions keep: see `WriterContext.owner`."""
+    wall_clock: RowTimes | None = None
+    """Of an operator that goes by local time: watermarks and processing time are local then, and rows' times are to be asked here."""
 
 
 class StreamOperator(Protocol):

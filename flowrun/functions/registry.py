@@ -18,6 +18,7 @@ from flowrun.functions.current_time import CURRENT_TIMES
 from flowrun.functions.hashing import HASHES
 from flowrun.functions.json import JSONS
 from flowrun.functions.json_construct import JSON_CONSTRUCTORS
+from flowrun.functions.local_times import LOCAL_TIMES
 from flowrun.functions.maps import MAPS
 from flowrun.functions.maths import MATHS
 from flowrun.functions.operators import OPERATORS
@@ -65,7 +66,7 @@ _SCALARS: tuple[ScalarFunction, ...] = (
     *CONDITIONALS,
     *HASHES,
 )
-_SCALAR_BY_NAME = index_by_name((*_SCALARS, *INTERNALS, *ORDERED_VALUES))
+_SCALAR_BY_NAME = index_by_name((*_SCALARS, *INTERNALS, *LOCAL_TIMES, *ORDERED_VALUES))
 _AGGREGATE_BY_NAME = index_by_name(AGGREGATES)
 
 

@@ -27,6 +27,7 @@ from flowrun.plan.nodes import (
     SessionWindow,
     TriggerSpec,
     WindowAggregate,
+    window_zone,
 )
 
 
@@ -69,6 +70,7 @@ def general_factory(
             late_tag=late_tag,
             domain=domain,
             null_keys=null_keys,
+            time_zone=window_zone(window),
         )
     except ValueError as error:
         raise UnsupportedPlanError(f"the window of '{_name(node)}': {error}", hint="use another trigger") from error

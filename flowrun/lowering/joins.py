@@ -49,5 +49,6 @@ def lower_window_join(node: PlanNode, inputs: Inputs, settings: Settings) -> Tra
         domain=WindowTime(node.domain.value),
         name=node.hints.name or "window join",
         errors=row_errors_of(node, settings),
+        time_zone=node.time_zone,
     )
     return keyed_pair(node, factory, inputs.transformations, (node.left_keys, node.right_keys), "window join")

@@ -85,6 +85,7 @@ def lower_window_rank(node: PlanNode, inputs: Inputs, settings: Settings) -> Tra
         rank_column=node.rank_column,
         domain=WindowTime(node.domain.value),
         newest_of_equals=node.newest_of_equals,
+        time_zone=node.time_zone,
     )
     return keyed(node, factory, inputs.only, factory.keys, "window rank")
 

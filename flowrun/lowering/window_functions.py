@@ -45,7 +45,9 @@ def lower_window_function(node: PlanNode, inputs: Inputs, settings: Settings) ->
             return _Sessions(node, node.window, inputs.only).lower(settings)
         case TumblingWindow() | SlidingWindow() | CumulativeWindow():
             time = node.time if node.domain is TimeDomain.EVENT else None
-            factory = WindowFunctionFactory(aligned_slices(node.window), time, node.schema, _name(node))
+            factory = WindowFunctionFactory(
+                aligned_slices(node.window), time, node.schema, _name(node), node.window.time_zone
+            )
             made = OneInputTransformation(name=_name(node), schema=node.schema, factory=factory, input=inputs.only)
             return with_hints(made, node.hints)
     raise InternalError(f"{node.window} is no window of a table function")
@@ -83,7 +85,7 @@ class _Sessions:
         start, end = (
             ColumnRef(window.schema.types[i], i, window.schema.names[i]) for i in (self._keys, self._keys + 1)
         )
-        columns += [start, end, window_time(end, self._node.schema.types[-1])]
+        columns += [start, end, window_time(end, self._node.schema.types[-1], self._window.time_zone)]
         return self._calc(unnested, tuple(columns), self._node.schema, "columns")
 
     def _packed(self) -> Calc:

@@ -32,6 +32,7 @@ from flowrun.plan.nodes import (
     SlidingWindow,
     TumblingWindow,
     WindowAggregate,
+    window_zone,
 )
 
 
@@ -81,6 +82,7 @@ class _WindowLowering:
                 assigner=slices,
                 input_schema=node.input.schema,
                 null_keys=self._null_keys,
+                time_zone=window_zone(node.window),
             )
             source = self._local(factory)
             keys = tuple(range(len(node.keys)))
@@ -95,6 +97,7 @@ class _WindowLowering:
             domain=self._domain,
             null_keys=self._null_keys,
             partial_input=local,
+            time_zone=window_zone(node.window),
         )
         return self._keyed(window, source, keys)
 
@@ -110,6 +113,7 @@ class _WindowLowering:
             late_tag=self._late_tag,
             domain=self._domain,
             null_keys=self._null_keys,
+            time_zone=window.time_zone,
         )
         return self._keyed(factory, self._source, node.keys)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowrun.api.changelog import ChangelogMode
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.units import format_duration
 from flowrun.errors import InternalError
 from flowrun.plan.explain_relational import relational_details
@@ -292,15 +293,17 @@ def window_text(window: WindowSpec) -> str:
         case CumulativeWindow():
             text = f"cumulative {format_duration(window.size_ms)} by {format_duration(window.step_ms)}"
         case SessionWindow():
-            return f"session with gap {format_duration(window.gap_ms)}"
+            text = f"session with gap {format_duration(window.gap_ms)}"
         case CountWindow():
             every = f" every {window.slide}" if window.slide != window.size else ""
             return f"count {window.size}{every}"
         case GlobalWindow():
             return "global"
-    if window.offset_ms:
+    if not isinstance(window, SessionWindow) and window.offset_ms:
         sign = "-" if window.offset_ms < 0 else ""
         text += f" offset {sign}{format_duration(abs(window.offset_ms))}"
+    if window.time_zone != UTC_ZONE:
+        text += f" in {window.time_zone}"
     return text
 
 

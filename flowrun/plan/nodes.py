@@ -12,6 +12,7 @@ from enum import Enum
 
 from flowrun.api.connector import Distribution, PushedFilter
 from flowrun.core.constraints import SinkConstraints
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.core.row_errors import DEAD_LETTER_TAG, OnError, RowFault
@@ -307,10 +308,14 @@ class TableFunction:
 
 @record
 class TumblingWindow:
-    """Aligned, back to back; windows start at multiples of `size_ms` plus `offset_ms`."""
+    """Aligned, back to back; windows start at multiples of `size_ms` plus `offset_ms` since 1970 on the clocks of `time_zone`.
+
+    In a zone other than UTC, which all windows by time may have, their bounds are local times, see `operators.windows.local_time`.
+    """
 
     size_ms: int
     offset_ms: int = 0
+    time_zone: str = UTC_ZONE
 
 
 @record
@@ -320,6 +325,7 @@ class SlidingWindow:
     size_ms: int
     slide_ms: int
     offset_ms: int = 0
+    time_zone: str = UTC_ZONE
 
 
 @record
@@ -329,6 +335,7 @@ class CumulativeWindow:
     size_ms: int
     step_ms: int
     offset_ms: int = 0
+    time_zone: str = UTC_ZONE
 
 
 @record
@@ -336,6 +343,7 @@ class SessionWindow:
     """Per key, closed by `gap_ms` without rows; windows that touch merge."""
 
     gap_ms: int
+    time_zone: str = UTC_ZONE
 
 
 @record
@@ -433,6 +441,11 @@ class Sink(PlanNode):
         return (self.input,)
 
 
+def window_zone(window: WindowSpec) -> str:
+    """The zone whose clocks a window goes by; UTC if it goes by no clock."""
+    return UTC_ZONE if isinstance(window, CountWindow | GlobalWindow) else window.time_zone
+
+
 def window_aggregate_schema(
     input_schema: Schema, keys: tuple[int, ...], window: WindowSpec, aggregates: tuple[AggregateCall, ...]
 ) -> Schema:
@@ -474,6 +487,8 @@ class Settings:
     """Into how many parts by value a key's rows are split then."""
     constraints: SinkConstraints = SinkConstraints()
     """How the constraints of sinks' columns are enforced."""
+    time_zone: str = UTC_ZONE
+    """The zone of the session: in whose local time a TIMESTAMP_LTZ is cut into days and windows, cast and shown by functions."""
 
     @property
     def is_batch(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from decimal import Decimal
 from enum import Enum
 
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import timestamp
@@ -318,6 +319,7 @@ class WindowRank(PlanNode):
     rank_column: bool
     domain: TimeDomain = TimeDomain.EVENT
     newest_of_equals: bool = False
+    time_zone: str = UTC_ZONE
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:
@@ -418,6 +420,7 @@ class WindowJoin(_TwoInputs):
     right_window: tuple[int, int]
     condition: Expression | None = None
     domain: TimeDomain = TimeDomain.EVENT
+    time_zone: str = UTC_ZONE
 
 
 @record(eq=False, slots=False)

@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
-from flowrun.core.types import INTERVAL_DAY_TIME, DataType, timestamp
+from flowrun.core.types import INTERVAL_DAY_TIME, STRING, DataType, timestamp, timestamp_ltz
+from flowrun.functions.local_times import LAST_INSTANT
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternColumn
 from flowrun.plan.nodes import (
@@ -30,6 +32,7 @@ from flowrun.plan.nodes import (
     Union,
     WindowAggregate,
     WindowSpec,
+    window_zone,
 )
 from flowrun.plan.relational import (
     AssignTime,
@@ -68,6 +71,11 @@ class WindowIdentity:
 
     spec: WindowSpec
     domain: TimeDomain
+
+    @property
+    def zone(self) -> str:
+        """Whose clocks it goes by."""
+        return window_zone(self.spec)
 
 
 @record
@@ -139,21 +147,26 @@ class TraitIndex:
         return self._known[id(node)][1]
 
 
-def window_time(window_end: Expression, type: DataType) -> Expression:
-    """The window_time of a row from its window_end: one ms less, as `type`, that of the time attribute.
+def window_time(window_end: Expression, type: DataType, zone: str = UTC_ZONE) -> Expression:
+    """The window_time of a row from its window_end: one ms less, as `type`, that of the time attribute; `zone` is the window's.
 
     >>> from flowrun.core.types import timestamp_ltz
     >>> str(window_time(ColumnRef(timestamp(3), 1, "window_end"), timestamp_ltz(3)))
     'CAST((window_end - INTERVAL 1 ms) AS TIMESTAMP_LTZ(3))'
     """
     time = Call(timestamp(3), "-", (window_end, Literal(INTERVAL_DAY_TIME, 1)))
-    return time if type == time.type else Cast(type, time)
+    if zone == UTC_ZONE:
+        return time if type == time.type else Cast(type, time)
+    instant: Expression = Call(timestamp_ltz(3), LAST_INSTANT, (time, Literal(STRING, zone)))
+    return instant if type == instant.type else Cast(type, instant)
 
 
 def window_end_of(expression: Expression) -> ColumnRef | None:
     """The column of which the expression is the `window_time`, if it has that form."""
     if isinstance(expression, Cast) and expression.type.is_timestamp and not expression.safe:
         expression = expression.operand
+    if isinstance(expression, Call) and expression.function == LAST_INSTANT:
+        expression = expression.arguments[0]
     match expression:
         case Call(function="-", arguments=(ColumnRef() as end, Literal(value=1, type=type))) if (
             type == INTERVAL_DAY_TIME
@@ -318,7 +331,8 @@ def _window_aggregate(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
     if node.window == ATTACHED and starts:  # the bounds of the rows' own window: its start is a key
         window = given.window
         assert window is not None
-        columns[starts[0]], columns[bounds + 1], _ = _bounds(window, True)
+        ends = [i for i, k in enumerate(node.keys) if _is_end(given.columns[k])]
+        columns[starts[0]], columns[ends[0] if ends else bounds + 1], _ = _bounds(window, True)
         return Traits(tuple(columns), node.domain is TimeDomain.EVENT)
     if len(node.schema) == bounds + 2 + len(node.aggregates):
         columns[bounds], columns[bounds + 1], _ = _bounds(WindowIdentity(node.window, node.domain), True)
@@ -328,6 +342,10 @@ def _window_aggregate(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
 
 def _is_start(trait: ColumnTrait | None) -> bool:
     return trait is not None and trait.role is Role.WINDOW_START
+
+
+def _is_end(trait: ColumnTrait | None) -> bool:
+    return trait is not None and trait.role is Role.WINDOW_END
 
 
 def _closed_window(node: PlanNode, inputs: Sequence[Traits]) -> Traits:

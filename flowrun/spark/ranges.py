@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flowrun.api.changelog import ChangelogMode
+from flowrun.core.local_time import UTC_ZONE, WallClock
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.plan.changelog import node_mode
@@ -38,6 +39,7 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     WindowSpec,
     walk_plan,
+    window_zone,
 )
 from flowrun.plan.relational import (
     AssignTime,
@@ -221,10 +223,20 @@ def _by_column(wanted: TimeRange, spread: Spread | None) -> TimeRange:
     )
 
 
+_GREATEST_CHANGE_MS = 25 * 3_600_000
+"""No clock is set back by more: the first of several instants of a local time is at most so long before the last."""
+
+
 def _rows_of_windows(window: WindowSpec, wanted: TimeRange) -> TimeRange:
     """Where the rows of all windows lie that end in a range."""
-    start = None if wanted.start is None else _first_row(window, wanted.start)
-    return TimeRange(start, wanted.stop)
+    if wanted.start is None:
+        return wanted
+    zone = window_zone(window)
+    if zone == UTC_ZONE:
+        return TimeRange(_first_row(window, wanted.start), wanted.stop)
+    clock = WallClock(zone)
+    start = _first_row(window, clock.reached(wanted.start - 1) + 1)
+    return TimeRange(None if start is None else clock.instant(start) - _GREATEST_CHANGE_MS, wanted.stop)
 
 
 def _first_row(window: WindowSpec, after: int) -> int | None:

@@ -176,3 +176,35 @@ def test_triggers_evictors_and_counting_windows_are_hosted(spark: SparkSession) 
     for special in (replace(node, trigger=TriggerSpec(count=2)), replace(node, window=CountWindow(2, 1))):
         with pytest.raises(NotNative):
             translate_window_aggregate(special, Inputs(special, {}), context)
+
+
+@pytest.mark.parametrize(
+    "window", [*ALIGNED[:1], *ALIGNED[3:4], "SESSION(TABLE {0} PARTITION BY k, DESCRIPTOR(ts), INTERVAL '2' SECOND)"]
+)
+def test_windows_of_a_zone_run_the_operators_of_the_stream(window: str, spark: SparkSession) -> None:
+    (rows,) = assert_same(
+        spark,
+        [LOCAL],
+        f"SELECT k, window_start, window_end, window_time, COUNT(*) FROM {window.format('local')}"
+        " GROUP BY k, window_start, window_end, window_time;",
+        settings={"settings.time_zone": "Asia/Kolkata"},
+        hosted=["WindowAggregate", "Calc"],
+    )
+    assert rows
+
+
+def test_windows_of_a_zone_are_joined_and_ranked_by_the_operators_of_the_stream(spark: SparkSession) -> None:
+    (rows,) = assert_same(
+        spark,
+        [LOCAL],
+        """
+        CREATE VIEW w AS SELECT * FROM TABLE(TUMBLE(TABLE local, DESCRIPTOR(ts), INTERVAL '7' SECOND));
+        CREATE VIEW best AS SELECT * FROM (SELECT *, ROW_NUMBER() OVER (
+            PARTITION BY window_start, window_end ORDER BY v DESC, k) AS place FROM w) WHERE place <= 2;
+        SELECT l.k, l.v, l.window_start, CAST(l.ts AS STRING) FROM best l JOIN best p
+        ON l.k = p.k AND l.window_start = p.window_start AND l.window_end = p.window_end;
+        """,
+        settings={"settings.time_zone": "Asia/Kolkata"},
+        hosted=["WindowTableFunction", "WindowRank", "WindowJoin", "Calc"],
+    )
+    assert rows

@@ -17,7 +17,6 @@ from flowrun.frontend.sql.settings import (
     KEYS,
     NAME,
     OWN_PREFIX,
-    TIME_ZONE,
     WATERMARK_INTERVAL,
     own_settings,
 )
@@ -175,7 +174,6 @@ def _settings() -> str:
             WATERMARK_INTERVAL,
             "after so long without a row a source without end sends the exact value of its watermark; 200 ms",
         ),
-        (TIME_ZONE, "UTC only"),
     )
     mapped = [(f"`{key}`", _setting(path)) for key, (path, _) in KEYS.items()]
     own = ", ".join(f"`{OWN_PREFIX}{path}`" for path in own_settings())

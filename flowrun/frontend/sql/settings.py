@@ -29,8 +29,7 @@ NAME = "pipeline.name"
 IDLE_TIMEOUT = "table.exec.source.idle-timeout"
 WATERMARK_INTERVAL = "pipeline.auto-watermark-interval"
 TIME_ZONE = "table.local-time-zone"
-_UTC = ("UTC", "Z", "GMT", "ETC/UTC", "+00:00", "GMT+0", "UTC+0", "GMT+00:00", "UTC+00:00", "DEFAULT")
-_SPECIAL = (NAME, IDLE_TIMEOUT, WATERMARK_INTERVAL, TIME_ZONE)
+_SPECIAL = (NAME, IDLE_TIMEOUT, WATERMARK_INTERVAL)
 
 
 def _same(text: str) -> str:
@@ -73,6 +72,7 @@ KEYS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "pipeline.operator-chaining": ("chaining", _same),
     "pipeline.operator-chaining.enabled": ("chaining", _same),
     "execution.runtime-mode": ("mode", _mode),
+    TIME_ZONE: ("time_zone", _same),
     "table.exec.state.ttl": ("state_ttl", _duration),
     "table.exec.sink.not-null-enforcer": ("not_null_enforcer", _lower),
     "table.exec.sink.nested-constraint-enforcer": ("nested_constraint_enforcer", _lower),
@@ -186,12 +186,6 @@ class ScriptSettings:
                     option.value_span,
                     "watermarks are always sent; it says after how long without a row the last one has its exact value",
                 )
-        elif option.key == TIME_ZONE and option.value.upper() not in _UTC:
-            raise problem(
-                f"the time zone of a session is UTC, '{option.value}' is not supported",
-                option.value_span,
-                "convert where it matters: CONVERT_TZ(text, 'UTC', 'Asia/Tokyo')",
-            )
 
     def _warn_unknown(self, option: OptionSyntax) -> None:
         key, at = option.key, self.script.locate(*option.key_span)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
-from flowrun.core.types import timestamp
+from flowrun.core.types import timestamp, timestamp_ltz
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.binding_aggregates import AggregateBinding
 from flowrun.frontend.yaml.expressions import ExpressionReader
@@ -29,6 +30,7 @@ from flowrun.plan.nodes import (
     Union,
     WindowAggregate,
     window_aggregate_schema,
+    window_zone,
 )
 from flowrun.plan.relational import WINDOW_TIME
 from flowrun.plan.traits import window_time
@@ -101,7 +103,7 @@ class AggregationReader:
         )
         results = aggregate if binding.plain else _results(aggregate, binding, hints_of("results"))
         if timed:
-            results = _with_window_time(results, hints_of("results"))
+            results = _with_window_time(results, hints_of("results"), window_zone(parts.window))
         return Aggregation(results, self._late(aggregate, node, window))
 
     def check_one_group(self, section: Section, hints: NodeHints, what: str) -> None:
@@ -225,10 +227,11 @@ def _results(aggregate: WindowAggregate, binding: AggregateBinding, hints: NodeH
     return Calc(schema=Schema(tuple(fields)), hints=hints, input=aggregate, projections=tuple(columns))
 
 
-def _with_window_time(node: PlanNode, hints: NodeHints) -> PlanNode:
+def _with_window_time(node: PlanNode, hints: NodeHints, zone: str) -> PlanNode:
     """The results with their event time as a column, by which queries over them can go on."""
     columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(node.schema))
-    time = window_time(columns[node.schema.index(WINDOW_END)], timestamp(3))
+    type = timestamp(3) if zone == UTC_ZONE else timestamp_ltz(3)
+    time = window_time(columns[node.schema.index(WINDOW_END)], type, zone)
     schema = Schema((*node.schema.fields, Field(WINDOW_TIME, time.type)))
     return Calc(schema=schema, hints=hints, input=node, projections=(*columns, time))
 

@@ -113,6 +113,13 @@ SETTINGS = RecordSpec(
             default="0",
         ),
         KeySpec(
+            "time_zone",
+            TextValue("a time zone"),
+            "The session's zone, an id such as `Europe/Berlin` or an offset: in whose local time SQL windows over TIMESTAMP_LTZ begin, and "
+            "functions and casts read one.",
+            default="UTC",
+        ),
+        KeySpec(
             "not_null_enforcer",
             ChoiceValue(("error", "drop")),
             "What a sink does with a row that has NULL in a NOT NULL column: the job fails, or the row is dropped and counted.",
@@ -278,6 +285,13 @@ _COLUMN = KeySpec(
 )
 _SIZE = KeySpec("size", DurationValue(), "Length of a window.", required=True)
 _OFFSET = KeySpec("offset", TextValue("a duration, possibly negative"), "Shifts the windows' starts.", default="0s")
+_ZONE = KeySpec(
+    "time_zone",
+    TextValue("a time zone"),
+    "The zone by whose clocks the window goes: a day begins at its midnight, and `window_start` and `window_end` are its local times. "
+    "The event time must be an instant then, not a local time.",
+    default="UTC",
+)
 _FIRING_KEYS = (
     KeySpec("trigger", RecordValue(TRIGGER), "Early, repeated or custom firing."),
     KeySpec("evictor", RecordValue(EVICTOR), "Rows dropped before a firing."),
@@ -300,7 +314,7 @@ WINDOW = VariantValue(
                 "window_tumbling",
                 "a tumbling window",
                 "Back to back.",
-                (_SIZE, _OFFSET, _TIME, _COLUMN, *_LATENESS_KEYS, *_FIRING_KEYS),
+                (_SIZE, _OFFSET, _ZONE, _TIME, _COLUMN, *_LATENESS_KEYS, *_FIRING_KEYS),
             ),
         ),
         (
@@ -313,6 +327,7 @@ WINDOW = VariantValue(
                     _SIZE,
                     KeySpec("slide", DurationValue(), "Time between two starts.", required=True),
                     _OFFSET,
+                    _ZONE,
                     _TIME,
                     _COLUMN,
                     *_LATENESS_KEYS,
@@ -330,6 +345,7 @@ WINDOW = VariantValue(
                     _SIZE,
                     KeySpec("step", DurationValue(), "Time between two results; divides `size`.", required=True),
                     _OFFSET,
+                    _ZONE,
                     _TIME,
                     _COLUMN,
                     *_LATENESS_KEYS,
@@ -344,6 +360,7 @@ WINDOW = VariantValue(
                 "Per key, as long as rows follow each other within `gap`.",
                 (
                     KeySpec("gap", DurationValue(), "Time without rows that ends a session.", required=True),
+                    _ZONE,
                     _TIME,
                     _COLUMN,
                     *_LATENESS_KEYS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from flowrun.core.constraints import Lengths, Nested, NotNull, SinkConstraints
+from flowrun.core.local_time import UTC_ZONE, zone_id
 from flowrun.core.row_errors import OnError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.yaml.recovery import read_checkpoint, read_restart
@@ -43,11 +44,25 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         split_distinct=_or(section.flag("split_distinct"), default.split_distinct),
         split_distinct_buckets=section.integer("split_distinct_buckets") or default.split_distinct_buckets,
         constraints=_constraints(section),
+        time_zone=read_zone(section, diagnostics),
         on_error=OnError(section.text("on_error") or default.on_error.value),
         dead_letters=section.text("dead_letters"),
         checkpoint=read_checkpoint(section.section("checkpoint"), diagnostics),
         restart=read_restart(section.section("restart"), diagnostics),
     )
+
+
+def read_zone(section: Section, diagnostics: Diagnostics) -> str:
+    """`time_zone` of a section, as plans call it; UTC if there is none, or if it is wrong, which is reported."""
+    scalar = section.scalar("time_zone")
+    if scalar is None:
+        return UTC_ZONE
+    try:
+        return zone_id(scalar.text)
+    except ValueError as error:
+        message, _, hint = str(error).partition("; ")
+        diagnostics.error(message, scalar.location, hint=hint)
+        return UTC_ZONE
 
 
 def _constraints(section: Section) -> SinkConstraints:

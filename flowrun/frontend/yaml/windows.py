@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.units import format_duration, parse_duration_ms
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.yaml.expressions import ExpressionReader
+from flowrun.frontend.yaml.settings import read_zone
 from flowrun.frontend.yaml.spec import Section
 from flowrun.plan.nodes import (
     CountWindow,
@@ -65,10 +68,11 @@ class WindowReader:
         late = section.scalar("late_output")
         trigger = self._trigger(section, schema)
         evictor = self._evictor(section)
+        zone = read_zone(section, self._diagnostics)
         if window is None:
             return None
         return WindowParts(
-            window=window,
+            window=window if isinstance(window, CountWindow | GlobalWindow) else replace(window, time_zone=zone),
             domain=domain,
             allowed_lateness_ms=section.integer("allowed_lateness") or 0,
             late_tag=late.text if late is not None else None,

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.functions import PredicateFunction
-from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
+from flowrun.api.operator import ChainingStrategy, OperatorContext, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
@@ -35,6 +36,7 @@ from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
 from flowrun.operators.updating.changes import only_adds
 from flowrun.operators.windows.assigners import WindowTime
 from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED
+from flowrun.operators.windows.local_time import in_zone
 from flowrun.operators.windows.time_driven import TimeDrivenOperator
 
 LEFT, RIGHT = 0, 1
@@ -52,6 +54,7 @@ class WindowJoinFactory:
         windows: positions of the start and the end of the window in each.
         output_schema: left columns, then right columns; of semi and anti joins left columns only.
         condition: what must hold besides, over left columns, then right columns.
+        time_zone: whose clocks the windows go by.
     """
 
     schemas: tuple[Schema, Schema]
@@ -63,15 +66,16 @@ class WindowJoinFactory:
     domain: WindowTime = WindowTime.EVENT
     name: str = "window join"
     errors: RowErrors = FAIL
+    time_zone: str = UTC_ZONE
 
     @property
     def chaining(self) -> ChainingStrategy:
         """Has two inputs: starts a chain."""
         return ChainingStrategy.HEAD
 
-    def create(self) -> WindowJoinOperator:
+    def create(self) -> StreamOperator:
         """A new operator."""
-        return WindowJoinOperator(self)
+        return in_zone(WindowJoinOperator(self), self.time_zone)
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Tables `left` and `right`: the rows of open windows."""

@@ -11,11 +11,13 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.ranking.order import OrderKey
 from flowrun.operators.ranking.ranks import Ranking
 from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.windows.local_time import in_zone
 
 ROW_MEANINGS = {
     "__row": "arrival number",
@@ -168,6 +170,7 @@ class WindowRankFactory:
         rank_column: rows are sent with their rank, a BIGINT behind the input's columns.
         domain: which clock closes windows.
         newest_of_equals: of rows that are equal in the order the one that came last counts first.
+        time_zone: whose clocks the windows go by.
     """
 
     input_schema: Schema
@@ -181,6 +184,7 @@ class WindowRankFactory:
     rank_column: bool
     domain: WindowTime = WindowTime.EVENT
     newest_of_equals: bool = False
+    time_zone: str = UTC_ZONE
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -207,7 +211,7 @@ class WindowRankFactory:
         """A `WindowRankOperator`."""
         from flowrun.operators.ranking.window_rank import WindowRankOperator
 
-        return WindowRankOperator(self)
+        return in_zone(WindowRankOperator(self), self.time_zone)
 
 
 @record(slots=False)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.elements import RecordBatch
+from flowrun.core.local_time import UTC_ZONE, WallClock
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
@@ -30,12 +31,14 @@ class WindowFunctionFactory:
     Attributes:
         time: position of the column by whose value windows are assigned; None: by the clock when the rows come.
         output_schema: the input's columns, then the three.
+        time_zone: whose clocks the windows go by; window_time is then the last instant of the window.
     """
 
     assigner: AlignedSlices
     time: int | None
     output_schema: Schema
     name: str = "window"
+    time_zone: str = UTC_ZONE
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -51,6 +54,7 @@ class _WindowFunction(AbstractOperator):
     def __init__(self, factory: WindowFunctionFactory) -> None:
         self._factory = factory
         self._time_type = factory.output_schema.types[-1].arrow
+        self._clock = None if factory.time_zone == UTC_ZONE else WallClock(factory.time_zone)
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Send the rows with their windows, a row's latest window first, in slices if they become many."""
@@ -60,17 +64,18 @@ class _WindowFunction(AbstractOperator):
             pairs = assign_aligned(assigner, self._times(part))
             if not len(pairs.rows):
                 continue
-            bounds = [pa.array(b).view(_MILLISECONDS) for b in (pairs.starts, pairs.ends, pairs.ends - 1)]
+            last = pairs.ends - 1 if self._clock is None else self._clock.last_instants(pairs.ends - 1)
+            bounds = [pa.array(b).view(_MILLISECONDS) for b in (pairs.starts, pairs.ends, last)]
             bounds[2] = as_time(bounds[2], self._time_type)
             rows = pa.array(pairs.rows)
             self.output.emit(with_columns_of(part, rows, bounds, self._factory.output_schema))
 
     def _times(self, batch: RecordBatch) -> Times:
         if self._factory.time is None:
-            return np.full(batch.num_rows, self.context.processing_time.now_ms(), np.int64)
-        times = required_times(batch.columns, self._factory.time, self._factory.name)
-        values: Times = times.to_numpy()
-        return values
+            values: Times = np.full(batch.num_rows, self.context.processing_time.now_ms(), np.int64)
+        else:
+            values = required_times(batch.columns, self._factory.time, self._factory.name).to_numpy()
+        return values if self._clock is None else self._clock.times(values)
 
 
 def as_time(milliseconds: pa.Array, type: pa.DataType) -> pa.Array:

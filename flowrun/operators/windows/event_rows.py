@@ -42,6 +42,7 @@ class RowIntake:
         self._keys = keys
         self._null_keys = null_keys
         self._time_column = time_column
+        self._wall_clock = context.wall_clock
         self._null_key_records = context.metrics.counter(NULL_KEY_RECORDS_DROPPED)
 
     def grouped_rows(self, batch: RecordBatch) -> RecordBatch:
@@ -56,7 +57,7 @@ class RowIntake:
         return kept
 
     def event_times(self, batch: RecordBatch) -> Times:
-        """Event time of each row, ms.
+        """Event time of each row, ms; local time where the operator goes by that.
 
         Raises:
             DataError: an event time is so far from 1970 that windows around it cannot be computed; names the row.
@@ -76,7 +77,7 @@ class RowIntake:
                 row=row,
                 hint="filter such rows before the window",
             )
-        return times
+        return times if self._wall_clock is None else self._wall_clock.times(times)
 
 
 class LateRows:

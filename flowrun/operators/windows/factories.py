@@ -33,11 +33,13 @@ import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import ChainingStrategy, OutputTag, StreamOperator
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.aggregation.layout import SESSION_BOUNDS, SLICE_END, PartialLayout
 from flowrun.operators.windows.assigners import AlignedSlices, WindowTime, check_session_gap
+from flowrun.operators.windows.local_time import in_zone
 
 
 @record(slots=False)
@@ -47,12 +49,14 @@ class KeyedWindowFactory:
     Attributes:
         keys: positions of the key columns in the input; () for one global group.
         null_keys: what happens to rows one of whose keys is NULL.
+        time_zone: the zone whose clocks windows go by, see `local_time`; in any but UTC the bounds of windows are local times.
     """
 
     keys: tuple[int, ...]
     aggregates: tuple[BoundAggregate, ...]
     _: KW_ONLY
     null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
+    time_zone: str = UTC_ZONE
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -106,7 +110,7 @@ class SliceWindowFactory(TimeWindowFactory):
         """A `SliceWindowOperator`."""
         from flowrun.operators.windows.slice_window import SliceWindowOperator
 
-        return SliceWindowOperator(self)
+        return in_zone(SliceWindowOperator(self), self.time_zone)
 
 
 @record(slots=False)
@@ -139,7 +143,7 @@ class LocalSliceAggregateFactory(KeyedWindowFactory):
         """A `LocalSliceAggregateOperator`."""
         from flowrun.operators.windows.local_slice import LocalSliceAggregateOperator
 
-        return LocalSliceAggregateOperator(self)
+        return in_zone(LocalSliceAggregateOperator(self), self.time_zone)
 
 
 @record(slots=False)
@@ -172,7 +176,7 @@ class SessionWindowFactory(TimeWindowFactory):
         """A `SessionWindowOperator`."""
         from flowrun.operators.windows.session_window import SessionWindowOperator
 
-        return SessionWindowOperator(self)
+        return in_zone(SessionWindowOperator(self), self.time_zone)
 
 
 def local_aggregation_applies(

@@ -52,6 +52,7 @@ from flowrun.operators.windows.assigners import AlignedSlices, WindowTime, check
 from flowrun.operators.windows.count_window import CountMode
 from flowrun.operators.windows.evictors import Evictor
 from flowrun.operators.windows.factories import KeyedWindowFactory, TimeWindowFactory
+from flowrun.operators.windows.local_time import in_zone
 from flowrun.operators.windows.trigger_contract import Trigger
 from flowrun.operators.windows.triggers import (
     AnyTrigger,
@@ -300,7 +301,7 @@ class GeneralWindowFactory(TimeWindowFactory):
         """A `WindowOperator`."""
         from flowrun.operators.windows.window_operator import WindowOperator
 
-        return WindowOperator(self)
+        return in_zone(WindowOperator(self), self.time_zone)
 
     def state_schemas(self) -> dict[str, pa.Schema]:
         """Open windows, their rows, and timers."""

@@ -51,10 +51,10 @@ class TimeDrivenOperator(AbstractOperator):
         return now
 
     def _advance_to_clock(self) -> int:
-        """Fire what the clock has passed; gives what it shows, ms."""
+        """Fire what the clock has passed; gives the time of rows that come now, ms."""
         now = self.context.processing_time.now_ms()
         self._advance(self._time_at(now))
-        return now
+        return now if self.context.wall_clock is None else self.context.wall_clock.now_ms()
 
     def _arm_timer(self) -> None:
         if not self._processing or self._next_firing == self._timer_at:

@@ -167,7 +167,8 @@ class WindowOperator(AbstractOperator):
         """The time by which each row is assigned: event time, or the clock's (in a global window of a stream without event time too)."""
         untimed = batch.timestamps is None and self._factory.time_column is None
         if self._processing or (untimed and isinstance(self._assigner, GlobalAssigner)):
-            return np.full(batch.num_rows, self.context.processing_time.now_ms(), np.int64)
+            clock = self.context.wall_clock or self.context.processing_time
+            return np.full(batch.num_rows, clock.now_ms(), np.int64)
         return self._intake.event_times(batch)
 
     def _learn_keys(self) -> None:

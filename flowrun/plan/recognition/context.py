@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flowrun.api.changelog import ChangelogMode
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.errors import OptionError
 from flowrun.plan.changelog import node_mode
 from flowrun.plan.nodes import PlanNode
@@ -18,9 +19,11 @@ class Context:
 
     Attributes:
         batch: the plan is for a batch, which has all rows before it gives any: any order will do.
+        time_zone: of the session.
     """
 
     batch: bool = False
+    time_zone: str = UTC_ZONE
     shared: dict[tuple[object, ...], PlanNode] = field(default_factory=dict)
     """Nodes made for several readers of one node, by what they were made from."""
     _traits: TraitIndex = field(default_factory=TraitIndex)

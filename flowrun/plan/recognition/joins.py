@@ -160,6 +160,7 @@ def _window_join(node: Join, pairs: Sequence[KeyPair], rest: Sequence[Expression
         (right_bounds[0], right_bounds[1]),
         sides.condition(conditions),
         windows.window.domain,
+        windows.window.zone,
     )
     return sides.restored(joined, node.schema)
 

@@ -111,6 +111,7 @@ def _ranking(
         node: PlanNode = WindowRank(
             schema, over.hints, input, (bound[Role.WINDOW_START], bound[Role.WINDOW_END]), others, call.order, function,
             bounds.first, bounds.last, with_rank, window.domain, first_by_time is not None and call.order[0].descending,
+            window.zone,
         )  # fmt: skip
     elif appends and first_by_time is not None:
         key = call.order[0]

@@ -16,6 +16,7 @@ from flowrun.plan.recognition.nodes_made import written_name
 from flowrun.plan.recognition.over import recognise_over
 from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.recognition.ranking import over_below, recognise_ranking
+from flowrun.plan.recognition.session_zone import in_session_zone
 from flowrun.plan.recognition.temporal import recognise_temporal_join
 from flowrun.plan.recognition.unused_columns import drop_unused_columns
 from flowrun.plan.recognition.windows import at_time, recognise_window_aggregate, resolve_window_function, time_domain
@@ -29,8 +30,9 @@ def recognise(plan: Plan) -> Plan:
     Raises:
         PipelineError: all nodes that no operator can do, each with its place, what was expected and the nearest thing that works.
     """
+    plan = in_session_zone(plan)
     plan = order_joins(push_into_joins(factor_conditions(plan)))
-    recognition = _Recognition(plan.text, Context(batch=plan.settings.is_batch))
+    recognition = _Recognition(plan.text, Context(plan.settings.is_batch, plan.settings.time_zone))
     for node in walk_plan(plan):
         recognition.add(node)
     if recognition.problems:

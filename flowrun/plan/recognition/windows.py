@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.schema import Field, Schema
-from flowrun.core.types import timestamp
+from flowrun.core.types import TypeRoot, timestamp, timestamp_ltz
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.nodes import (
     WINDOW_END,
     WINDOW_START,
     Calc,
+    CountWindow,
     CumulativeWindow,
+    GlobalWindow,
     PlanNode,
     SessionWindow,
     SlidingWindow,
@@ -19,6 +22,7 @@ from flowrun.plan.nodes import (
     TumblingWindow,
     WindowAggregate,
     WindowSpec,
+    window_zone,
 )
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.nodes_made import Extension, auxiliary, column, unique_name, written_name
@@ -60,7 +64,25 @@ def resolve_window_function(node: WindowTableFunction, context: Context) -> Wind
     input = node.input
     if isinstance(node.window, SessionWindow) and domain is TimeDomain.EVENT:
         input = at_time(input, node.time, context, node)
-    return replace(node, input=input, domain=domain)
+    return replace(node, input=input, domain=domain, window=_in_zone(node, context))
+
+
+def _in_zone(node: WindowTableFunction, context: Context) -> WindowSpec:
+    """The window by the clocks of the session's zone, if its time is an instant: local times have no zone."""
+    window = node.window
+    if isinstance(window, CountWindow | GlobalWindow):
+        return window
+    instant = node.input.schema.types[node.time].root is TypeRoot.TIMESTAMP_LTZ
+    if window.time_zone != UTC_ZONE and not instant:
+        name, type = written_name(node.input, node.time), node.input.schema.types[node.time]
+        raise RecognitionError(
+            node,
+            f"windows in {window.time_zone} need instants, but '{name}' is a {type}, a local time already",
+            "declare the column as TIMESTAMP_LTZ, or leave time_zone out",
+        )
+    if window.time_zone != UTC_ZONE or not instant:
+        return window
+    return replace(window, time_zone=context.time_zone)
 
 
 def recognise_window_aggregate(node: GroupAggregate, context: Context) -> PlanNode | None:
@@ -119,28 +141,34 @@ def _groups_as_sessions(function: WindowTableFunction, rows: Unwindowed, keys: t
 def _over_windowed(node: GroupAggregate, context: Context) -> PlanNode | None:
     """Over rows that have their window: they are grouped by its end, as event time, and its start, as a key.
 
-    In processing time rows of a window come after its end; there the ordinary aggregate keeps the groups.
+    In processing time rows of a window come after its end; there the ordinary aggregate keeps the groups. A window that ends at a local
+    time has its last instant as event time, which does not give its end where clocks change: there the end is a key as well.
     """
     traits = context.traits(node.input)
     window = traits.window
     if window is None or window.domain is TimeDomain.PROCESSING:
         return None
     roles = [None if (t := traits.columns[k]) is None else t.role for k in node.keys]
-    input = node.input
+    input, zone = node.input, window.zone
+    start, last = roles.index(Role.WINDOW_START), roles.index(Role.WINDOW_END)
     if not traits.at_window_time:
         extension = Extension.of(input, auxiliary(node.hints, "window time"))
-        end = column(input.schema, node.keys[roles.index(Role.WINDOW_END)])
-        time = extension.position(window_time(end, timestamp(3)))
+        end = column(input.schema, node.keys[last])
+        time = extension.position(window_time(end, timestamp(3) if zone == UTC_ZONE else timestamp_ltz(3), zone))
         extended = extension.build()
         input = AssignTime(extended.schema, auxiliary(node.hints, "time"), extended, time)
-    start = roles.index(Role.WINDOW_START)
-    kept = [i for i, r in enumerate(roles) if r in (None, Role.TIME) or i == start]
+    bounds = (start,) if zone == UTC_ZONE else (start, last)
+    kept = [i for i, r in enumerate(roles) if r in (None, Role.TIME) or i in bounds]
     aggregate = _window_aggregate(
         node, input, tuple(node.keys[i] for i in kept), ATTACHED, node.aggregates, TimeDomain.EVENT
     )
     columns: list[Expression] = []
     for i, role in enumerate(roles):
-        if role in (Role.WINDOW_END, Role.WINDOW_TIME):
+        type = node.input.schema.types[node.keys[i]]
+        if role in (Role.WINDOW_END, Role.WINDOW_TIME) and last in kept:
+            end = column(aggregate.schema, kept.index(last))
+            columns.append(end if role is Role.WINDOW_END else window_time(end, type, zone))
+        elif role in (Role.WINDOW_END, Role.WINDOW_TIME):
             columns.append(_bound(aggregate, role, node.input.schema.fields[node.keys[i]]))
         else:
             columns.append(column(aggregate.schema, kept.index(start if role is Role.WINDOW_START else i)))
@@ -172,7 +200,7 @@ def _bound(window: WindowAggregate, role: Role, field: Field) -> Expression:
     if role is Role.WINDOW_START:
         return column(window.schema, start)
     end = column(window.schema, start + 1)
-    return end if role is Role.WINDOW_END else window_time(end, field.type)
+    return end if role is Role.WINDOW_END else window_time(end, field.type, window_zone(window.window))
 
 
 def _restored(node: GroupAggregate, window: WindowAggregate, keys: list[Expression]) -> PlanNode:

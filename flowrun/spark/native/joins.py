@@ -9,7 +9,7 @@ from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import IntervalJoin, Join, JoinKind, WindowJoin
 from flowrun.spark.context import Context
 from flowrun.spark.frame import EVENT_TIME, SparkFrame, quoted
-from flowrun.spark.native.rows import check_event_time
+from flowrun.spark.native.rows import check_event_time, check_zone
 from flowrun.spark.native.sides import HOW, Side, all_of, equalities, output_columns, residual, sides
 from flowrun.spark.times import millis_of
 from flowrun.spark.translation import Inputs
@@ -38,6 +38,7 @@ def translate_join(node: PlanNode, inputs: Inputs, context: Context) -> SparkFra
 def translate_window_join(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
     """A join of rows of equal windows and keys; a result's event time is the end of its window − 1 ms."""
     assert isinstance(node, WindowJoin)
+    check_zone(node.time_zone)
     check_event_time(node, node.domain, "joins", "join by an event-time column")
     left, right = sides(inputs.frames)
     conditions = [

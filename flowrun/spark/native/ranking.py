@@ -11,6 +11,7 @@ from flowrun.plan.nodes import PlanNode, TimeDomain
 from flowrun.plan.relational import Deduplicate, Keep, NullOrder, Rank, RankFunction, SortKey, TemporalSort, WindowRank
 from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted
+from flowrun.spark.native.rows import check_zone
 from flowrun.spark.times import millis_of
 from flowrun.spark.translation import Inputs
 
@@ -41,6 +42,7 @@ def translate_rank(node: PlanNode, inputs: Inputs, context: Context) -> SparkFra
 def translate_window_rank(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
     """The same within windows; a row's event time is the end of its window − 1 ms."""
     assert isinstance(node, WindowRank)
+    check_zone(node.time_zone)
     frame = inputs.only
     start, end = node.window
     partition = [frame.columns[k] for k in (*node.partition, start, end)]

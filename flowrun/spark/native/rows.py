@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import UnsupportedPlanError
@@ -15,7 +16,7 @@ from flowrun.plan.nodes import Calc, PlanNode, Split, TimeDomain, Union
 from flowrun.plan.relational import AssignTime, Expand, Unnest, Values
 from flowrun.spark.context import Context
 from flowrun.spark.expressions import spark_text
-from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted
+from flowrun.spark.frame import ARRIVAL, EVENT_TIME, NotNative, SparkFrame, quoted
 from flowrun.spark.times import millis_of
 from flowrun.spark.translation import Inputs, Translated
 
@@ -104,6 +105,12 @@ def time_attribute(node: PlanNode, frame: SparkFrame, column: int) -> str:
     )
     millis = millis_of(frame.columns[column], frame.schema.types[column])
     return f"coalesce({millis}, raise_error({quote_text(message)}))"
+
+
+def check_zone(zone: str) -> None:
+    """Raise NotNative unless windows go by UTC: Java has an edition of its own of the time zone rules."""
+    if zone != UTC_ZONE:
+        raise NotNative("the windows go by the clocks of a time zone")
 
 
 def check_event_time(node: PlanNode, domain: TimeDomain, does: str, instead: str) -> None:

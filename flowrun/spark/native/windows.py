@@ -25,12 +25,13 @@ from flowrun.plan.nodes import (
     TumblingWindow,
     WindowAggregate,
     WindowSpec,
+    window_zone,
 )
 from flowrun.plan.relational import WindowTableFunction
 from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, NotNative, SparkFrame, quoted
 from flowrun.spark.native.groups import aggregate_items, grouped
-from flowrun.spark.native.rows import check_event_time, time_attribute
+from flowrun.spark.native.rows import check_event_time, check_zone, time_attribute
 from flowrun.spark.times import timestamp_of
 from flowrun.spark.translation import Inputs
 
@@ -66,6 +67,7 @@ class _Aligned:
 def translate_window_function(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
     """Every row once a window. Rows keep their event time, but for those of sessions, whose event time is the end of theirs − 1 ms."""
     assert isinstance(node, WindowTableFunction)
+    check_zone(window_zone(node.window))
     check_event_time(node, node.domain, "cuts windows", _BY_EVENT_TIME)
     frame = inputs.only
     time = time_attribute(node, frame, node.time)
@@ -99,6 +101,7 @@ def translate_window_aggregate(node: PlanNode, inputs: Inputs, context: Context)
         raise NotNative("Spark has no triggers and evictors")
     if isinstance(node.window, CountWindow | GlobalWindow):
         raise NotNative("Spark has no windows that count rows")
+    check_zone(window_zone(node.window))
     check_event_time(node, node.domain, "cuts windows", _BY_EVENT_TIME)
     frame = _without_null_keys(node, inputs.only)
     keys = [frame.columns[k] for k in node.keys]

@@ -87,7 +87,7 @@ def test_unknown_keys_are_warnings(statement: str, message: str, hint: str | Non
         ("SET 'execution.checkpointing.interval' = '10x'", "1:42", "'execution.checkpointing.interval' expects a duration"),
         ("SET 'restart-strategy' = 'sometimes'", "1:26", "'restart-strategy' must be one of none, fixed_delay"),
         ("SET 'table.exec.state.ttl' = 'long'", "1:30", "'table.exec.state.ttl' expects a duration"),
-        ("SET 'table.local-time-zone' = 'Asia/Tokyo'", "1:31", "the time zone of a session is UTC"),
+        ("SET 'table.local-time-zone' = 'Asia/Tokio'", "1:31", "'Asia/Tokio' is not a time zone"),
         ("SET 'execution.runtime-mode' = 'bath'", "1:32", "'execution.runtime-mode' must be one of streaming, batch"),
         ("SET 'flowrun.batch_row' = '1'", "1:5", "there is no setting 'flowrun.batch_row'"),
         ("SET 'execution.checkpointing.interval' = '1s'; SET 'execution.checkpointing.max-concurrent-checkpoints' = '0'", "1:107",

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from flowrun.core.clock import ManualClock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, STRING, array, map_of, row, timestamp
@@ -120,6 +121,29 @@ def test_processing_time_windows_survive_a_restore_and_wait_when_stopped_without
     second = OperatorHarness.restore(recipe, [snapshot], schema=INPUT)
     second.advance_processing_time(10)
     assert plain(second.rows()) == [("a", 0, 10, 1, 5)]
+
+
+def test_processing_time_windows_of_a_zone_stay_open_until_their_hour_has_come_twice() -> None:
+    """On 27 October 2024 clocks in Berlin show 02:00 to 03:00 twice."""
+    first, half = 1_729_987_200_000, 1_800_000  # 02:00 there, for the first time
+    schema = Schema.of(name=STRING)
+    out = output_schema((0,), COUNT, schema)
+    recipe = SliceWindowFactory(
+        (0,), COUNT, TumblingSlices(half), schema, out, domain=WindowTime.PROCESSING, time_zone="Europe/Berlin"
+    )
+    harness = OperatorHarness(recipe, schema=schema, clock=ManualClock(first + 10))
+    harness.push({"name": ["a"]})
+    harness.advance_processing_time(2 * half - 20)  # 02:59 for the first time
+    harness.push({"name": ["b"]})
+    harness.advance_processing_time(20)  # 02:00 for the second time
+    harness.push({"name": ["a"]})
+    harness.advance_processing_time(half - 11)
+    assert harness.rows() == []
+    harness.advance_processing_time(1)
+    shown = first + 7_200_000
+    assert plain(harness.rows()) == [("a", shown, shown + half, 2)]
+    harness.advance_processing_time(half)
+    assert plain(harness.rows())[1:] == [("b", shown + half, shown + 2 * half, 1)]
 
 
 def test_null_keys_fail_form_a_group_or_are_dropped() -> None:
