@@ -31,7 +31,7 @@ def lower_over(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
     assert isinstance(node, OverAggregate)
     calls = tuple(_call(c) for c in node.calls)
     unit = FrameUnit(node.frame.unit.value)
-    if inputs.changing or node.corrects:
+    if inputs.changing or node.corrects or node.at_end:
         order = order_keys(node, node.input.schema, node.order)
         preceding, following = (_units(node, bound) for bound in (node.frame.preceding, node.frame.following))
         corrected = ChangelogOverFactory(
@@ -42,6 +42,7 @@ def lower_over(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
             calls,
             order=order,
             ttl_ms=settings.state_ttl_ms,
+            at_end=node.at_end,
         )
         return keyed(node, corrected, inputs.only, node.keys, "over")
     for call in calls:

@@ -95,6 +95,8 @@ def node_mode(node: PlanNode, inputs: Iterable[ChangelogMode]) -> ChangelogMode:
     match node:
         case Scan():
             return mode_of_source(create_source(node.table, node.physical, node.declared, node.filters))
+        case OverAggregate(at_end=True):
+            return ChangelogMode.APPEND
         case OverAggregate(corrects=True):
             return ChangelogMode.RETRACT
         case Join(kind=JoinKind.INNER | JoinKind.SEMI) | LookupJoin() | Over() | OverAggregate():

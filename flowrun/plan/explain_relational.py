@@ -53,12 +53,13 @@ def relational_details(node: PlanNode, window: str | None = None) -> Details | N
         case GroupAggregate():
             return {"keys": _names(node.input.schema, node.keys), "aggregates": _calls(node.aggregates)}
         case OverAggregate():
-            return {
+            over: Details = {
                 "keys": _names(node.input.schema, node.keys),
                 "order": order_text(node.input.schema, node.order),
                 "frame": frame_text(node.frame),
                 "aggregates": _calls(node.calls),
             }
+            return {**over, "sends": "each row once, when the input has ended"} if node.at_end else over
         case Over():
             return {"calls": [f"{c.call} AS {c.call.name}" for c in node.calls]}
         case MatchRecognize():

@@ -166,6 +166,11 @@ class Frame:
         return self.following == 0 and (self.preceding is None or self.preceding >= 0)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole partition, whatever the order."""
+        return self.preceding is None and self.following is None
+
+    @property
     def looks_ahead(self) -> bool:
         """Whether it has rows behind the current one."""
         return self.following is None or self.following > 0
@@ -223,6 +228,7 @@ class OverAggregate(PlanNode):
     Attributes:
         corrects: later rows change what was computed, by the order or by what is called, so that it is corrected even if the input
             has come to be append-only, as a GROUP BY whose aggregates nobody reads does.
+        at_end: the frame is the whole partition and the input ends: every row is sent once, when it has, and none is taken back.
     """
 
     input: PlanNode
@@ -232,6 +238,7 @@ class OverAggregate(PlanNode):
     frame: Frame
     calls: tuple[AggregateCall, ...]
     corrects: bool = False
+    at_end: bool = False
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:

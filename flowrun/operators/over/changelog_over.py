@@ -49,7 +49,7 @@ EVENT_TIME = "__event_time"
 
 
 @record
-class _Merged:
+class Merged:
     """Rows of the touched partitions before and after a batch, in one order.
 
     Attributes:
@@ -153,7 +153,7 @@ class ChangelogOverOperator(AbstractOperator):
 
     def _merge(
         self, batch: RecordBatch, slots: Integers, rows: Integers, owners: Integers, removals: Removals, now: int
-    ) -> _Merged:
+    ) -> Merged:
         """Remember and forget rows; the rows of the touched partitions before and after."""
         state = self._state
         old_owners, old = state.heads.get(slots)
@@ -175,7 +175,7 @@ class ChangelogOverOperator(AbstractOperator):
         together = sorted_owners[replaced] == sorted_owners[replacing]
         first = state.first_codes(numbers)
         least, most = self._units(first, numbers)
-        return _Merged(
+        return Merged(
             numbers,
             sorted_owners,
             np.cumsum(differs_from_previous(parts, order), dtype=np.int64),
@@ -207,7 +207,7 @@ class ChangelogOverOperator(AbstractOperator):
 
     # ---- results
 
-    def _send(self, merged: _Merged, *, timed: bool) -> None:
+    def _send(self, merged: Merged, *, timed: bool) -> None:
         factory = self._factory
         wanted = affected(self._reach, merged.whole(), merged.was, merged.alive)
         had, has = wanted & merged.was, wanted & merged.alive
@@ -238,7 +238,7 @@ class ChangelogOverOperator(AbstractOperator):
 
         emit_changes(self.output, kinds, rows)
 
-    def _results(self, merged: _Merged, there: Bools, targets: Bools, *, timed: bool) -> pa.RecordBatch:
+    def _results(self, merged: Merged, there: Bools, targets: Bools, *, timed: bool) -> pa.RecordBatch:
         """The target rows with their results, all rows of a state of the partitions being `there`."""
         factory, store = self._factory, self._state.store
         rows = np.flatnonzero(there)

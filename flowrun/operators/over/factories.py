@@ -203,29 +203,42 @@ class ChangelogOverFactory(OverFactory):
     Attributes:
         order: of the rows of a partition. RANGE with a bound counts in units of its first column.
         ttl_ms: how long a partition is kept that gets no rows, ms of processing time; 0: for ever.
+        at_end: nothing is sent until the input has ended, and then every row once.
     """
 
     order: tuple[OrderKey, ...] = ()
     ttl_ms: int = 0
+    at_end: bool = False
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """All rows."""
-        from flowrun.operators.over.changelog_over import EVENT_TIME, ROWS
+        from flowrun.operators.over.changelog_over import EVENT_TIME
         from flowrun.operators.ranking.top_n_state import WRITTEN
 
-        return {ROWS: row_store_schema(self.input_schema, self.keys, (WRITTEN, EVENT_TIME))}
+        return {self._table: row_store_schema(self.input_schema, self.keys, (WRITTEN, EVENT_TIME))}
 
     def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
         """What the columns of the state table hold."""
-        from flowrun.operators.over.changelog_over import EVENT_TIME, ROWS
+        from flowrun.operators.over.changelog_over import EVENT_TIME
         from flowrun.operators.ranking.factories import ROW_MEANINGS
 
-        return {ROWS: {**ROW_MEANINGS, EVENT_TIME: "event time of the row, ms since the epoch"}}
+        return {self._table: {**ROW_MEANINGS, EVENT_TIME: "event time of the row, ms since the epoch"}}
+
+    @property
+    def _table(self) -> str:
+        """Rows that wait are not those of which results have been sent: state of the one is none of the other."""
+        from flowrun.operators.over.changelog_over import ROWS
+        from flowrun.operators.over.final_over import WAITING
+
+        return WAITING if self.at_end else ROWS
 
     def create(self) -> StreamOperator:
-        """A `ChangelogOverOperator`."""
+        """A `ChangelogOverOperator`, or a `FinalOverOperator`."""
         from flowrun.operators.over.changelog_over import ChangelogOverOperator
+        from flowrun.operators.over.final_over import FinalOverOperator
 
+        if self.at_end:
+            return FinalOverOperator(self)
         return ChangelogOverOperator(self)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flowrun.api.changelog import ChangelogMode
+from flowrun.api.source import Boundedness
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.errors import OptionError
 from flowrun.plan.changelog import node_mode
-from flowrun.plan.nodes import PlanNode
+from flowrun.plan.nodes import PlanNode, Scan
 from flowrun.plan.recognition.problems import RecognitionError
+from flowrun.plan.tables import create_source
 from flowrun.plan.traits import TraitIndex, Traits
 
 
@@ -20,14 +22,17 @@ class Context:
     Attributes:
         batch: the plan is for a batch, which has all rows before it gives any: any order will do.
         time_zone: of the session.
+        state_ttl_ms: how long the state of a key is kept, 0: for ever.
     """
 
     batch: bool = False
     time_zone: str = UTC_ZONE
+    state_ttl_ms: int = 0
     shared: dict[tuple[object, ...], PlanNode] = field(default_factory=dict)
     """Nodes made for several readers of one node, by what they were made from."""
     _traits: TraitIndex = field(default_factory=TraitIndex)
     _modes: dict[int, tuple[PlanNode, ChangelogMode]] = field(default_factory=dict)
+    _bounds: dict[int, tuple[PlanNode, bool]] = field(default_factory=dict)
 
     def traits(self, node: PlanNode) -> Traits:
         """Roles of the node's columns."""
@@ -40,6 +45,32 @@ class Context:
             RecognitionError: a source below cannot be made from its options.
         """
         return self._mode(node) is ChangelogMode.APPEND
+
+    def bounded(self, node: PlanNode) -> bool:
+        """Whether all that the node reads ends.
+
+        Raises:
+            RecognitionError: a source below cannot be made from its options.
+        """
+        found, stack, seen = True, [node], set[int]()
+        while stack and found:
+            top = stack.pop()
+            if id(top) in seen:
+                continue
+            seen.add(id(top))
+            found = self._bounds.get(id(top), (top, True))[1]
+            if isinstance(top, Scan):
+                found = self._source_ends(top)
+            stack.extend(top.inputs)
+        self._bounds[id(node)] = (node, found)
+        return found
+
+    def _source_ends(self, scan: Scan) -> bool:
+        try:
+            source = create_source(scan.table, scan.physical, scan.declared, scan.filters)
+        except OptionError as error:
+            raise RecognitionError(scan, error.message, error.hint or "correct the table's options") from error
+        return source.boundedness is Boundedness.BOUNDED
 
     def _mode(self, node: PlanNode) -> ChangelogMode:
         stack = [node]

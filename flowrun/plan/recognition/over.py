@@ -58,6 +58,7 @@ def aggregates_only(node: Over, calls: Sequence[OverCall], context: Context) -> 
         domain = by_time or (TimeDomain.EVENT if any_order else _domain(node, calls[members[0]], below, context))
         ahead = any(calls[m].call.function in _LOOKING_AHEAD for m in members)
         corrects = by_time is None or ahead or not frame.runs
+        at_end = _covers_all(order, frame) and not context.state_ttl_ms and context.bounded(below)
         width = len(below.schema)
         fields = list(below.schema.fields)
         named = []
@@ -67,7 +68,7 @@ def aggregates_only(node: Over, calls: Sequence[OverCall], context: Context) -> 
             fields.append(Field(running.name, running.type))
             named.append(running)
         schema = Schema(tuple(fields))
-        below = OverAggregate(schema, hints, below, partition, order, domain, frame, tuple(named), corrects)
+        below = OverAggregate(schema, hints, below, partition, order, domain, frame, tuple(named), corrects, at_end)
         places |= {member: width + i for i, member in enumerate(members)}
     width = len(node.input.schema)
     positions = [*range(width), *(places[i] for i in range(len(calls)))]
@@ -82,6 +83,11 @@ def _frame(call: OverCall) -> Frame:
     return call.frame or Frame(FrameUnit.RANGE)
 
 
+def _covers_all(order: tuple[SortKey, ...], frame: Frame) -> bool:
+    """Whether a row's frame is its whole partition: RANGE without an order has all rows as peers."""
+    return frame.is_whole or (not order and frame.unit is FrameUnit.RANGE)
+
+
 def _running(call: AggregateCall) -> AggregateCall:
     """ROW_NUMBER as what it counts: the rows so far."""
     return replace(call, function="COUNT", type=BIGINT) if call.function == RankFunction.ROW_NUMBER.value else call
@@ -93,6 +99,8 @@ def _check_looks_back(node: Over, call: OverCall, input: PlanNode, context: Cont
         name not in _BY_ROW and _frame(call).looks_ahead and _ordering_attribute(call.order, input, context) is not None
     )
     if context.batch or not (name in _LOOKING_AHEAD or by_frame) or not context.appends(input):
+        return
+    if by_frame and _frame(call).is_whole and not context.state_ttl_ms and context.bounded(input):
         return
     what = f"{name}() OVER" if name in _LOOKING_AHEAD else "a frame that ends FOLLOWING"
     raise RecognitionError(

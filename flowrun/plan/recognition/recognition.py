@@ -32,7 +32,9 @@ def recognise(plan: Plan) -> Plan:
     """
     plan = in_session_zone(plan)
     plan = order_joins(push_into_joins(factor_conditions(plan)))
-    recognition = _Recognition(plan.text, Context(plan.settings.is_batch, plan.settings.time_zone))
+    recognition = _Recognition(
+        plan.text, Context(plan.settings.is_batch, plan.settings.time_zone, plan.settings.state_ttl_ms)
+    )
     for node in walk_plan(plan):
         recognition.add(node)
     if recognition.problems:
