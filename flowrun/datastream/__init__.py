@@ -1,5 +1,6 @@
 """Programmatic API: streams built in Python become the same transformations that YAML and SQL become."""
 
+from flowrun.core.row_errors import OnError
 from flowrun.datastream.environment import StreamExecutionEnvironment
 from flowrun.datastream.functions import ColumnValue
 from flowrun.datastream.stream import ConnectedStreams, DataStream, DataStreamSink, IterativeStream, KeyedStream
@@ -12,6 +13,7 @@ __all__ = [
     "DataStreamSink",
     "IterativeStream",
     "KeyedStream",
+    "OnError",
     "SessionGap",
     "StreamExecutionEnvironment",
     "WindowedStream",

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from flowrun.api.source import Source
+from flowrun.core.row_errors import OnError
 from flowrun.datastream.functions import invalid
+from flowrun.datastream.row_errors import on_error_of, routed
 from flowrun.datastream.stream import DataStream
 from flowrun.graph.explain import Format, render_stream_graph
 from flowrun.graph.job_graph import JobGraph, JobSettings
@@ -36,6 +38,9 @@ class StreamExecutionEnvironment:
         chaining: False gives each operator a task of its own.
         local_aggregation: whether windows aggregate before the shuffle too, where that cannot change the result.
         job: settings of the runtime.
+        on_error: what becomes of rows that an operator cannot process (`fail`, `skip`, `dead-letter`), unless it says otherwise
+            (`DataStream.on_error`); docs/semantics.md says which rows these are.
+        dead_letters: the folder for dead letters, JSON lines.
     """
 
     def __init__(
@@ -48,10 +53,14 @@ class StreamExecutionEnvironment:
         chaining: bool = True,
         local_aggregation: bool = True,
         job: JobSettings | None = None,
+        on_error: OnError | str = OnError.FAIL,
+        dead_letters: str | None = None,
     ) -> None:
         self.name = name
         self.local_aggregation = local_aggregation
         self.settings = GraphSettings(parallelism, max_parallelism, chaining, mode, job or JobSettings())
+        self.on_error = on_error_of(on_error)
+        self.dead_letters = dead_letters
         self._sinks: list[SinkTransformation] = []
 
     def from_source(
@@ -74,7 +83,8 @@ class StreamExecutionEnvironment:
         """The stream graph. Raises as `flowrun.graph.stream_graph_generator.build_stream_graph`."""
         if not self._sinks:
             raise invalid(f"job '{self.name}' has no sink: there is nothing to run", "end a stream with sink_to(...)")
-        return build_stream_graph(self.name, self._sinks, self.settings)
+        sinks = routed(self._sinks, self.on_error, self.dead_letters)
+        return build_stream_graph(self.name, sinks, self.settings)
 
     def job_graph(self) -> JobGraph:
         """The job graph. Raises as `stream_graph` and `flowrun.graph.job_graph_generator.build_job_graph`."""

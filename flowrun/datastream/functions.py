@@ -14,8 +14,8 @@ from flowrun.api.operator import OperatorFactory, OutputTag
 from flowrun.api.process_function import ProcessFunction
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.errors import DataError, Diagnostic, PipelineError, did_you_mean
-from flowrun.operators.function_loading import load_function
+from flowrun.errors import DataError, Diagnostic, FlowrunError, PipelineError, did_you_mean
+from flowrun.operators.function_loading import describe, load_function, where
 from flowrun.operators.process.factory import ProcessFunctionFactory
 from flowrun.operators.process.loading import FunctionRecipe, load_process_function
 
@@ -103,7 +103,13 @@ class PythonPredicate:
         reference = self.reference
 
         def mask_of(batch: pa.RecordBatch) -> pa.BooleanArray:
-            mask = function(batch)
+            try:
+                mask = function(batch)
+            except FlowrunError:
+                raise
+            except Exception as error:
+                raised = f"condition '{reference}' raised {describe(error)}{where(error, __file__)}"
+                raise DataError(raised) from error
             if isinstance(mask, np.ndarray) and mask.dtype == np.bool_:
                 mask = pa.array(mask)
             if isinstance(mask, pa.ChunkedArray):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from flowrun.api.operator import ChainingStrategy
+from flowrun.core.row_errors import OnError
 from flowrun.datastream.functions import invalid
 from flowrun.graph.transformation import PhysicalTransformation, ResourceSpec, Transformation
 
@@ -70,6 +71,23 @@ class OperatorSettings:
         operator = self._operator("resources")
         operator.min_resources = minimum
         operator.preferred_resources = preferred or minimum
+        return self
+
+    def on_error(self: S, mode: OnError | str) -> S:
+        """What becomes of rows that the operator cannot process: `fail`, `skip` or `dead-letter`.
+
+        Raises:
+            PipelineError: there is no such mode, or it is an operator that cannot leave rows out.
+        """
+        from flowrun.datastream.row_errors import leaves_rows_out, on_error_of
+
+        operator, wanted = self._operator("on_error"), on_error_of(mode)
+        if wanted is not OnError.FAIL and not leaves_rows_out(operator):
+            raise invalid(
+                f"'{operator.name}' cannot leave out rows that it fails on",
+                "set on_error on sources, maps, filters, splits, process functions on rows, windows with null_keys(FAIL) and sinks",
+            )
+        operator.on_error = wanted
         return self
 
     def start_new_chain(self: S) -> S:

@@ -12,6 +12,7 @@ from flowrun.api.operator import ChainingStrategy, OperatorFactory, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.record import record
+from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
 from flowrun.graph.partitioner import Partitioner
 
@@ -66,10 +67,14 @@ class Transformation:
 
 @record(eq=False, slots=False, frozen=False, kw_only=True)
 class PhysicalTransformation(Transformation):
-    """A transformation that becomes a stream node: it has an operator. `chaining` overrides the factory's strategy."""
+    """A transformation that becomes a stream node: it has an operator. `chaining` overrides the factory's strategy.
+
+    `on_error`: what a program said becomes of rows that it cannot process; None: what holds for the job.
+    """
 
     factory: OperatorFactory
     chaining: ChainingStrategy | None = None
+    on_error: OnError | None = None
 
 
 @record(eq=False, slots=False, frozen=False, kw_only=True)
