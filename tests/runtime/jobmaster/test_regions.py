@@ -60,6 +60,18 @@ def test_regions_that_wait_for_each_other_are_merged() -> None:
     assert shown(graph) == [["a_0", "a_1", "b_0", "b_1"], ["c_0"]]
 
 
+def test_regions_that_wait_for_each_other_are_merged_wherever_they_are_in_a_job() -> None:
+    edges = [
+        Edge(a, b, exchange, number, kind)
+        for a, b in (("a", "b"), ("c", "d"))
+        for number, (exchange, kind) in enumerate(
+            [(ForwardPartitioner(), PIPELINED), (RebalancePartitioner(), BLOCKING)]
+        )
+    ]
+    graph = build([Vertex("a", 2), Vertex("b", 2), Vertex("c", 2), Vertex("d", 2)], edges)
+    assert shown(graph) == [["a_0", "a_1", "b_0", "b_1"], ["c_0", "c_1", "d_0", "d_1"]]
+
+
 def test_a_failure_restarts_its_region_and_all_readers_below() -> None:
     graph = build(
         [Vertex("a"), Vertex("b"), Vertex("c")],
