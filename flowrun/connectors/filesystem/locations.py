@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import logging
 import os
 import re
@@ -108,8 +109,8 @@ def _first_wildcard(text: str) -> int:
 def _translate(glob: str) -> str:
     """A regular expression for a glob; `[!a]` negates.
 
-    >>> bool(re.fullmatch(_translate("/*/x-[0-9].json"), "/a/x-1.json"))
-    True
+    >>> bool(re.fullmatch(_translate("/*/x-[0-9].json"), "/a/x-1.json")), bool(re.fullmatch(_translate("[[a]"), "["))
+    (True, True)
     """
     pattern, i = "", 0
     while i < len(glob):
@@ -121,12 +122,16 @@ def _translate(glob: str) -> str:
             pattern, i = pattern + ("[^/]*" if glob[i] == "*" else "[^/]"), i + 1
         elif glob[i] == "[" and "]" in glob[i + 2 :]:
             end = glob.index("]", i + 2)
-            inside = glob[i + 1 : end].replace("\\", "\\\\")
-            pattern += "[" + ("^" + inside[1:] if inside[0] in "!^" else inside) + "]"
-            i = end + 1
+            pattern, i = pattern + _bracket(glob[i + 1 : end]), end + 1
         else:
             pattern, i = pattern + re.escape(glob[i]), i + 1
     return pattern
+
+
+def _bracket(inside: str) -> str:
+    """One character of some, as `fnmatch` reads them: `re` takes `[`, `&&` or `--` for more than themselves."""
+    whole = fnmatch.translate(f"[{'!' + inside[1:] if inside[0] == '^' else inside}]")
+    return whole[: whole.rindex(")") + 1]  # without the end of the text
 
 
 def location_of(path: str) -> Location:

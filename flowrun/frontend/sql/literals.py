@@ -109,7 +109,7 @@ def interval(value: str, unit: str) -> Literal:
     """INTERVAL 'value' unit, where unit is one like SECOND or a range like DAY TO SECOND.
 
     Raises:
-        ValueError: value and unit do not go together.
+        ValueError: value and unit do not go together, or no interval is that long.
 
     >>> interval("1:30", "HOUR TO MINUTE").value, interval("-2", "YEAR").value, interval("0.25", "SECOND").value
     (5400000, -24, 250)
@@ -117,14 +117,20 @@ def interval(value: str, unit: str) -> Literal:
     first, _, last = unit.partition(" TO ")
     first, last = first.removesuffix("S"), last.removesuffix("S")
     if first in ("YEAR", "MONTH", "QUARTER"):
-        return Literal(INTERVAL_YEAR_MONTH, _months(value, first, last))
+        return Literal(INTERVAL_YEAR_MONTH, _bounded(_months(value, first, last), 31, value, unit))
     if first == "WEEK" and not last:
-        return Literal(INTERVAL_DAY_TIME, 7 * _milliseconds(value, "DAY", ""))
+        return Literal(INTERVAL_DAY_TIME, _bounded(7 * _milliseconds(value, "DAY", ""), 63, value, unit))
     if first not in _UNITS or (last and last not in _UNITS[_UNITS.index(first) + 1 :]):
         raise ValueError(
             f"'{unit}' is no interval unit; known: YEAR, MONTH, DAY, HOUR, MINUTE, SECOND and ranges like DAY TO SECOND"
         )
-    return Literal(INTERVAL_DAY_TIME, _milliseconds(value, first, last))
+    return Literal(INTERVAL_DAY_TIME, _bounded(_milliseconds(value, first, last), 63, value, unit))
+
+
+def _bounded(length: int, bits: int, value: str, unit: str) -> int:
+    if abs(length) >= 1 << bits:
+        raise ValueError(f"INTERVAL '{value}' {unit} is longer than intervals can be")
+    return length
 
 
 def _months(value: str, first: str, last: str) -> int:

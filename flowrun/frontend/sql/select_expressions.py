@@ -271,7 +271,7 @@ class ExpressionGrammar(FlinkParser):
             self.raise_error(f"expected ORDER BY, got {self.shown()}")
         node.meta["order"] = self.order_by()
         self.close_paren()
-        node.meta["span"] = self.since(node.meta["span"][0])
+        node.meta["span"] = self.since(span_of(node)[0])
 
     def _null_treatment(self, node: exp.Expression) -> None:
         ignore = self.at("IGNORE")

@@ -47,6 +47,20 @@ def test_a_file_a_folder_and_a_glob(tmp_path: Path) -> None:
     assert read(source(tmp_path / "in", "json", NUMBERED, {"source.path.regex-pattern": r".*/b\.json"})) == b
 
 
+@pytest.mark.parametrize("inside", ["a[", "a&&[", "~~[a", "[||a", "[a-a", "[-[a", "]a["])
+def test_characters_of_a_glob_mean_themselves_within_brackets(inside: str, tmp_path: Path) -> None:
+    """`re` reads some of them as operators on sets, or warns that it will."""
+    rows = [write_lines(tmp_path / f"x{name}.json", range(n, n + 1))[0] for n, name in enumerate("[a")]
+    write_lines(tmp_path / "xB.json", range(9, 10))
+    assert read(source(tmp_path / f"x[{inside}].json", "json", NUMBERED)) == rows
+
+
+def test_a_range_of_characters_that_is_none_matches_nothing(tmp_path: Path) -> None:
+    write_lines(tmp_path / "xb.json", range(1))
+    with pytest.raises(OptionError, match="matches no file"):
+        source(tmp_path / "x[c-a].json", "json", NUMBERED)
+
+
 def test_an_existing_name_with_brackets_is_no_glob(tmp_path: Path) -> None:
     rows = write_lines(tmp_path / "data[1].json", range(2))
     assert read(source(tmp_path / "data[1].json", "json", NUMBERED)) == rows
