@@ -1,0 +1,54 @@
+"""The recipe of the operator that makes whole changes of upserts, and of changes that may come twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.core.record import record
+from flowrun.core.schema import Schema
+
+
+@record(slots=False)
+class ChangelogNormalizeFactory:
+    """Whole changes by key. Input must be partitioned by the key columns.
+
+    Attributes:
+        schema: of the rows that are sent; those that come may have NULL in all columns but the keys where they delete.
+        keys: positions of the key columns. NULL is a key like any other.
+        ttl_ms: how long a key is kept that gets no rows, ms of processing time; 0: for ever.
+    """
+
+    schema: Schema
+    keys: tuple[int, ...]
+    ttl_ms: int = 0
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """May be chained."""
+        return ChainingStrategy.ALWAYS
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """The row of each key."""
+        from flowrun.operators.keyed.row_store import row_store_schema
+        from flowrun.operators.updating.normalize import COUNTERS, ROWS
+
+        return {ROWS: row_store_schema(self.schema, self.keys, COUNTERS)}
+
+    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
+        """What the columns of the state table hold."""
+        return {
+            "rows": {
+                "__row": "arrival number",
+                "__written": "processing time when the row was written, ms since the epoch",
+                "__event_time": "event time of the row, ms since the epoch",
+            }
+        }
+
+    def create(self) -> StreamOperator:
+        """A `ChangelogNormalizeOperator`."""
+        from flowrun.operators.updating.normalize import ChangelogNormalizeOperator
+
+        return ChangelogNormalizeOperator(self)
