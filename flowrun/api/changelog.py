@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 
 class ChangelogMode(IntEnum):
-    """Which row kinds occur on a stream; a greater mode holds all that a smaller one does.
+    """Which row kinds occur on a stream; up to RETRACT a greater mode holds all that a smaller one does.
 
     >>> max(ChangelogMode.APPEND, ChangelogMode.RETRACT).name
     'RETRACT'
@@ -19,11 +19,14 @@ class ChangelogMode(IntEnum):
     """Inserts, and updates as −U/+U pairs: what was inserted never goes away."""
     RETRACT = 2
     """Deletes too."""
+    UPSERT = 3
+    """Rows by key: +I and +U both set the row of a key, whatever was there, and −D needs to know the key only: its other columns may
+    be NULL. Only sources and FROM_CHANGELOG give such rows; `plan.changelog_nodes.ChangelogNormalize` makes them whole for others."""
 
     @property
     def kinds(self) -> str:
         """The row kinds, as they are written."""
-        return ("[+I]", "[+I, -U, +U]", "[+I, -U, +U, -D]")[self]
+        return ("[+I]", "[+I, -U, +U]", "[+I, -U, +U, -D]", "[+I, +U, -D]")[self]
 
 
 class ChangesTaken(IntEnum):

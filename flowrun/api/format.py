@@ -13,6 +13,7 @@ from typing import IO, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
+from flowrun.api.changelog import ChangelogMode
 from flowrun.api.connector import PushedFilter
 from flowrun.core.options import Option, Options
 from flowrun.core.record import record
@@ -221,6 +222,14 @@ class RecordFormat:
     """Whether a reader may start at any byte and find the next record by its line end alone."""
     changelog: bool = False
     """Whether records say which change they are: decoders may give row kinds, and encoders are `ChangeEncoder`s."""
+    upserts: Callable[[Options], bool] | None = None
+    """Whether rows of a format that carries changes are upserts, as the options say (see `ChangelogMode.UPSERT`); None: never."""
+
+    def changelog_mode(self, options: Options) -> ChangelogMode:
+        """Which changes decoded rows may be."""
+        if not self.changelog:
+            return ChangelogMode.APPEND
+        return ChangelogMode.UPSERT if self.upserts is not None and self.upserts(options) else ChangelogMode.RETRACT
 
 
 @record

@@ -29,7 +29,7 @@ from flowrun.connectors.held_rows import HeldRowsReader, held_rows_position
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.clock import Clock
-from flowrun.core.elements import RecordBatch
+from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.options import Option, OptionType
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -88,9 +88,12 @@ class MemorySource:
 
     @property
     def changelog_mode(self) -> ChangelogMode:
-        """Inserts, unless some batch has row kinds."""
-        changes = any(b.row_kinds is not None for batches in _inputs[self.table] for b in batches)
-        return ChangelogMode.RETRACT if changes else ChangelogMode.APPEND
+        """Inserts, unless some batch has row kinds; upserts if there are rows after updates and none before them."""
+        given = [b.row_kinds for batches in _inputs[self.table] for b in batches if b.row_kinds is not None]
+        kinds = set(pa.chunked_array(given).unique().to_pylist()) if given else set()
+        if RowKind.UPDATE_AFTER in kinds and RowKind.UPDATE_BEFORE not in kinds:
+            return ChangelogMode.UPSERT
+        return ChangelogMode.RETRACT if given else ChangelogMode.APPEND
 
     @property
     def position_shape(self) -> Shape:

@@ -1,15 +1,17 @@
 # ruff: noqa: ARG001 - all lowerings have one signature
-"""Lowering of TO_CHANGELOG and FROM_CHANGELOG."""
+"""Lowering of TO_CHANGELOG and FROM_CHANGELOG, and of what makes whole changes."""
 
 from __future__ import annotations
 
 from flowrun.api.operator import OperatorFactory
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.inputs import Inputs
-from flowrun.lowering.keyed import by_key
+from flowrun.lowering.keyed import by_key, keyed
 from flowrun.lowering.lowering import with_hints
+from flowrun.lowering.settings import state_ttl_ms
 from flowrun.operators.rows.changelogs import FromChangelogFactory, ToChangelogFactory
-from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
+from flowrun.operators.updating.normalize_factory import ChangelogNormalizeFactory
+from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.nodes import PlanNode, Settings
 
 
@@ -23,8 +25,16 @@ def lower_from_changelog(node: PlanNode, inputs: Inputs, settings: Settings) -> 
     """Rows as changes, behind a shuffle if there are keys."""
     assert isinstance(node, FromChangelog)
     name = node.hints.name or "changes"
-    factory = FromChangelogFactory(node.schema, node.operation, node.codes, node.skip, name)
+    factory = FromChangelogFactory(node.schema, node.operation, node.codes, node.skip, name, node.upsert)
     return _one_input(node, factory, inputs.only, node.keys)
+
+
+def lower_normalize(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
+    """Whole changes behind a shuffle by key."""
+    assert isinstance(node, ChangelogNormalize)
+    ttl_ms = state_ttl_ms(node.hints, settings)
+    factory = ChangelogNormalizeFactory(node.schema, node.keys, ttl_ms)
+    return keyed(node, factory, inputs.only, node.keys, "normalize")
 
 
 def _one_input(

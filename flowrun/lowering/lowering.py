@@ -207,9 +207,12 @@ def _name(node: PlanNode) -> str:
 
 
 def _projection(node: Scan | Calc, names: tuple[str, ...]) -> ColumnsFunction | None:
-    """The node's projection; None if columns and names stay as they are."""
-    unchanged = names == node.schema.names and all(
-        isinstance(p, ColumnRef) and p.index == i for i, p in enumerate(node.projections)
+    """The node's projection; None if columns and names stay as they are, and what may be NULL (of upserts more than in their table)."""
+    same_nulls = not isinstance(node, Scan) or node.physical.arrow.equals(node.schema.arrow)
+    unchanged = (
+        same_nulls
+        and names == node.schema.names
+        and all(isinstance(p, ColumnRef) and p.index == i for i, p in enumerate(node.projections))
     )
     return None if unchanged else Projection(node.projections, node.schema)
 

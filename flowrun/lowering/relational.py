@@ -9,7 +9,7 @@ from typing import TypeAlias
 from flowrun.errors import InternalError
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering.inputs import Inputs
-from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
+from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import (
@@ -57,6 +57,7 @@ _LOWERINGS: dict[type[PlanNode], str] = {
     MatchRecognize: "matching:lower_match",
     ToChangelog: "changelogs:lower_to_changelog",
     FromChangelog: "changelogs:lower_from_changelog",
+    ChangelogNormalize: "changelogs:lower_normalize",
 }
 
 

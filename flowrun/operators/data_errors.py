@@ -8,7 +8,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.core.elements import timestamps_from_column
+from flowrun.core.elements import RecordBatch, RowKind, timestamps_from_column
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError
 
@@ -105,11 +105,21 @@ def required_times(rows: pa.RecordBatch, position: int, name: str) -> pa.Int64Ar
 
 
 class NotNullCheck:
-    """Refuses NULL in the NOT NULL columns of a schema; `place` (e.g. `sink 'out'`) begins the message."""
+    """Refuses NULL in the NOT NULL columns of a schema; `place` (e.g. `sink 'out'`) begins the message.
 
-    def __init__(self, schema: Schema, place: str) -> None:
+    `upserts`: what deletes by key may have no more than the key.
+    """
+
+    def __init__(self, schema: Schema, place: str, *, upserts: bool = False) -> None:
+        self._upserts = upserts
         self._columns = tuple((i, f.name) for i, f in enumerate(schema) if not f.nullable)
         self._place = place
+
+    def check_rows(self, rows: RecordBatch) -> None:
+        """`check` the rows that may be refused."""
+        if self._upserts and rows.row_kinds is not None:
+            rows = rows.filter(pc.not_equal(rows.row_kinds, int(RowKind.DELETE)))
+        self.check(rows.columns)
 
     def check(self, columns: pa.RecordBatch) -> None:
         """Raise `DataError` for the first NULL of the first such column; costs nothing without nulls."""

@@ -41,6 +41,7 @@ class EventTimeOutput:
     Watermarks of a source's own count only if the strategy (none given, or kind NONE) makes no watermarks itself.
 
     Args:
+        upserts: deletions may have no event time: theirs is that of the row before them.
         bounded: the rows come from an input that ends. What is held back of periodic watermarks is then not sent for mere silence: how
             fast a file is read must not decide which of its rows are late.
     """
@@ -54,9 +55,10 @@ class EventTimeOutput:
         restored: RestoredEventTime | None = None,
         *,
         bounded: bool = False,
+        upserts: bool = False,
     ) -> None:
         restored = restored or RestoredEventTime()
-        self._times = EventTimes(strategy, context, place)
+        self._times = EventTimes(strategy, context, place, upserts=upserts)
         self._output = output
         self._processing_time = context.processing_time
         self._idle_timeout_ms = None if strategy is None else strategy.idle_timeout_ms

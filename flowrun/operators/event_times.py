@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from flowrun.api.functions import ArrayKernel
 from flowrun.api.operator import OperatorContext
-from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, timestamps_from_column
+from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, RowKind, timestamps_from_column
 from flowrun.core.record import record
 from flowrun.errors import DataError
 from flowrun.operators.data_errors import describe_row, evaluate, first_null
@@ -36,9 +36,13 @@ class EventTimes:
     Args:
         strategy: None keeps what the rows have and makes no watermarks.
         place: begins every message, e.g. `source 'orders'`.
+        upserts: deletions may have no event time: theirs is that of the row before them.
     """
 
-    def __init__(self, strategy: WatermarkStrategy | None, context: OperatorContext, place: str) -> None:
+    def __init__(
+        self, strategy: WatermarkStrategy | None, context: OperatorContext, place: str, *, upserts: bool = False
+    ) -> None:
+        self._upserts = upserts
         self._strategy = strategy if strategy is not None else WatermarkStrategy.none()
         self._clock = context.clock
         self._place = place
@@ -60,7 +64,7 @@ class EventTimes:
             # The clock may step back; ingestion time may not.
             now = max(self._clock.now_ms(), lagging(watermark, -self.lag))
             return self._marked_by_time(np.full(batch.num_rows, now, np.int64))
-        timestamps = self._timestamps(batch)
+        timestamps = self._timestamps(batch, watermark)
         if kind is WatermarkKind.NONE:
             return BatchTimes(timestamps, None)
         if timestamps is None:
@@ -78,7 +82,7 @@ class EventTimes:
     def check(self, batch: RecordBatch) -> None:
         """Raise DataError if a row has no event time, or one of the expressions fails; about order nothing is asked."""
         if self._strategy.kind is not WatermarkKind.INGESTION:
-            self._timestamps(batch)
+            self._timestamps(batch, MIN_TIMESTAMP)
             if self._marks is not None:
                 self._punctuations(batch.columns)
 
@@ -86,11 +90,13 @@ class EventTimes:
     def _marked_by_time(values: Int64s) -> BatchTimes:
         return BatchTimes(pa.array(values), values)
 
-    def _timestamps(self, batch: RecordBatch) -> pa.Int64Array | None:
+    def _timestamps(self, batch: RecordBatch, watermark: int) -> pa.Int64Array | None:
         if self._time is None:
             return batch.timestamps
         column = evaluate(self._time, batch.columns, f"{self._place}: event time '{self._strategy.column}'")
         timestamps = _as_milliseconds(column)
+        if timestamps.null_count and self._upserts and batch.row_kinds is not None:
+            timestamps = self._with_those_before(timestamps, batch.row_kinds, watermark)
         if timestamps.null_count:
             row = first_null(timestamps)
             raise DataError(
@@ -101,6 +107,12 @@ class EventTimes:
                 f"never NULL (COALESCE({self._strategy.column}, …)) and use it for the watermark",
             )
         return timestamps
+
+    def _with_those_before(self, timestamps: pa.Int64Array, kinds: pa.Int8Array, watermark: int) -> pa.Int64Array:
+        """Deletions without an event time have that of the row before them; the first ones of a split one that moves nothing on."""
+        filled = pc.fill_null_forward(timestamps)
+        filled = pc.fill_null(filled, MIN_TIMESTAMP if watermark == MIN_TIMESTAMP else watermark + self.lag)
+        return pc.if_else(pc.equal(kinds, int(RowKind.DELETE)), filled, timestamps)
 
     def _punctuations(self, columns: pa.RecordBatch) -> Int64s:
         assert self._marks is not None

@@ -8,6 +8,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.api.changelog import ChangelogMode, mode_of_source
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel
 from flowrun.api.operator import ChainingStrategy, InputStatus
 from flowrun.api.source import Boundedness, ReaderContext, Source, SourceReader, Split
@@ -127,7 +128,8 @@ class _SourceOperator(AbstractOperator):
         self._factory = factory
         self._place = f"source '{factory.name}'"
         self._polled = _Polled()
-        self._not_null = NotNullCheck(factory.source.schema, self._place)
+        self._upserts = mode_of_source(factory.source) is ChangelogMode.UPSERT
+        self._not_null = NotNullCheck(factory.source.schema, self._place, upserts=self._upserts)
         self._listener: Callable[[], None] | None = None
         self._request_split: Callable[[], None] | None = None
         self._reader: SourceReader | None = None
@@ -218,6 +220,7 @@ class _SourceOperator(AbstractOperator):
             self._place,
             self._restored_times,
             bounded=factory.source.boundedness is Boundedness.BOUNDED,
+            upserts=self._upserts,
         )
         self._failures = RowFailures(factory.errors, context, self.output)
         if factory.decoding.mode is OnError.DEAD_LETTER:
@@ -281,10 +284,10 @@ class _SourceOperator(AbstractOperator):
         failures = self._failures
         assert failures is not None
         if not failures.isolates:
-            self._not_null.check(read.columns)
+            self._not_null.check_rows(read)
             self._out.emit(read, self._computed(read), split_id)
             return
-        for valid, _ in failures.survivors(read, RowFault.NULL_VALUE, lambda b: self._not_null.check(b.columns)):
+        for valid, _ in failures.survivors(read, RowFault.NULL_VALUE, self._not_null.check_rows):
             for timed, _ in failures.survivors(valid, RowFault.NULL_TIME, self._out.check):
                 for raw, rows in failures.survivors(timed, RowFault.EXPRESSION, self._computed):
                     self._out.emit(raw, rows, split_id)

@@ -15,7 +15,7 @@ from flowrun.core.elements import RowKind
 from flowrun.core.record import record
 from flowrun.core.row_errors import DEAD_LETTER_TAG
 from flowrun.errors import Diagnostic, OptionError
-from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
+from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
@@ -117,6 +117,10 @@ def node_mode(node: PlanNode, inputs: Iterable[ChangelogMode]) -> ChangelogMode:
             return ChangelogMode.APPEND if node.keep is Keep.FIRST else ChangelogMode.UPDATE
         case SideOutput(tag=tag) if tag == DEAD_LETTER_TAG:
             return ChangelogMode.APPEND
+        case ChangelogNormalize():
+            return ChangelogMode.RETRACT
+        case FromChangelog(upsert=True):
+            return ChangelogMode.UPSERT
         case FromChangelog():
             only_inserts = all(kind == RowKind.INSERT for _, kind in node.codes)
             return ChangelogMode.APPEND if only_inserts else ChangelogMode.RETRACT
@@ -127,7 +131,7 @@ def node_mode(node: PlanNode, inputs: Iterable[ChangelogMode]) -> ChangelogMode:
 
 
 def _all_or_nothing(worst: ChangelogMode) -> ChangelogMode:
-    return ChangelogMode.APPEND if worst is ChangelogMode.APPEND else ChangelogMode.RETRACT
+    return ChangelogMode.RETRACT if worst is ChangelogMode.UPDATE else worst
 
 
 def sink_mode(plan: Plan, sink: Sink) -> ChangelogMode:
@@ -244,7 +248,7 @@ def _problem(expected: str, reader: PlanNode, given: PlanNode, modes: Modes, hin
 
 
 def _maker(node: PlanNode, modes: Modes) -> PlanNode:
-    """The node from which changes come first: none of its own inputs changes."""
+    """The node from which changes come first: none of its own inputs changes. (A source is called so, not what normalises it.)"""
     while True:
         changing = [i for i in node.inputs if modes[id(i)] is not ChangelogMode.APPEND]
         if not changing:

@@ -1,4 +1,6 @@
-"""Nodes between tables that change and rows that say of themselves which change they are: TO_CHANGELOG and FROM_CHANGELOG of Flink SQL."""
+"""Nodes between tables that change and rows that say of themselves which change they are: TO_CHANGELOG and FROM_CHANGELOG of Flink SQL,
+and what makes whole changes of upserts and of changes that come twice.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +38,7 @@ class FromChangelog(PlanNode):
         codes: the kind that each text stands for.
         skip: whether rows with another text, or NULL, are left out; else they fail the job.
         keys: positions of the columns whose rows stay together; empty: rows stay where they are.
+        upsert: the rows are upserts by the keys.
     """
 
     input: PlanNode
@@ -43,6 +46,25 @@ class FromChangelog(PlanNode):
     codes: Codes
     skip: bool = False
     keys: tuple[int, ...] = ()
+    upsert: bool = False
+
+    @property
+    def inputs(self) -> tuple[PlanNode, ...]:
+        return (self.input,)
+
+
+@record(eq=False, slots=False)
+class ChangelogNormalize(PlanNode):
+    """The input's rows as whole changes by key: Flink's ChangelogNormalize. Of upserts, and of changes that may come twice.
+
+    The row of each key is remembered: −U and −D come out as it was. A row that equals it, −U, and −D of a key without one are dropped.
+
+    Attributes:
+        keys: positions of the columns of the key.
+    """
+
+    input: PlanNode
+    keys: tuple[int, ...]
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:

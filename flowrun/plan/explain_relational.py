@@ -9,7 +9,7 @@ from typing import Any
 from flowrun.core.elements import RowKind
 from flowrun.core.schema import Schema
 from flowrun.core.units import format_duration
-from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
+from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.matching import AfterMatch, MatchRecognize, PatternVariable
 from flowrun.plan.nodes import PlanNode
@@ -87,6 +87,8 @@ def _rows(node: PlanNode) -> Details | None:
         case FromChangelog():
             operation = {"operation": node.input.schema.names[node.operation], "codes": _codes(node)}
             return {**operation, **({"others": "skip"} if node.skip else {}), **_together(node)}
+        case ChangelogNormalize():
+            return {"keys": _names(node.schema, node.keys)}
         case Unnest():
             marks = [m for m, on in (("outer", node.outer), ("ordinality", node.ordinality)) if on]
             return {"collection": node.input.schema.names[node.collection], **({"with": marks} if marks else {})}

@@ -489,6 +489,8 @@ class Settings:
     """How the constraints of sinks' columns are enforced."""
     time_zone: str = UTC_ZONE
     """The zone of the session: in whose local time a TIMESTAMP_LTZ is cut into days and windows, cast and shown by functions."""
+    cdc_events_duplicate: bool = False
+    """Whether sources of changes may give a change twice: those are left out then, by the primary key."""
 
     @property
     def is_batch(self) -> bool:

@@ -15,6 +15,7 @@ from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.types import INTERVAL_DAY_TIME, STRING, DataType, timestamp, timestamp_ltz
 from flowrun.functions.local_times import LAST_INSTANT
+from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternColumn
 from flowrun.plan.nodes import (
@@ -419,6 +420,7 @@ _RULES: dict[type[PlanNode], _Rule] = {
     OverAggregate: _passed,
     TemporalSort: _passed,
     Deduplicate: _deduplicate,
+    ChangelogNormalize: _passed,
     IntervalJoin: _interval_join,
     TemporalJoin: _left_only,
     LookupJoin: _left_only,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import TypeAlias
 
+from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import Calc, PlanNode, Scan, Sink, WindowAggregate
 from flowrun.plan.relational import (
@@ -75,6 +76,8 @@ def node_unique_keys(node: PlanNode, inputs: Sequence[Keys]) -> Keys:
             return _ranked(node, inputs[0])
         case Join() | WindowJoin() | IntervalJoin() | TemporalJoin():
             return _joined(node, inputs[0], inputs[1])
+        case ChangelogNormalize():
+            return _keys([frozenset(node.keys), *inputs[0]])
         case AssignTime() | Over() | OverAggregate() | TemporalSort() | Sink():
             return inputs[0]
         case LookupJoin():

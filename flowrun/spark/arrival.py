@@ -7,7 +7,7 @@ number their rows, which costs a column in every shuffle and keeps filters from 
 from __future__ import annotations
 
 from flowrun.functions.registry import aggregate
-from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
+from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
@@ -53,7 +53,7 @@ _PASSING = (
     FromChangelog,
 )
 """Nodes whose rows have an order of arrival because those that they come from have one."""
-_ORDERED = (Rank, Deduplicate, WindowRank, OverAggregate, MatchRecognize, Process)
+_ORDERED = (Rank, Deduplicate, ChangelogNormalize, WindowRank, OverAggregate, MatchRecognize, Process)
 """Nodes to which rows of equal order, or equal time, come one after the other."""
 
 

@@ -22,7 +22,7 @@ ARRIVAL = "flowrun$arrival"
 BIGINT as scans number their rows; ARRAY<BIGINT> below nodes that make several rows of one or send rows in another order.
 """
 KIND = "flowrun$kind"
-"""TINYINT: the row kind (as in `RecordBatch.row_kinds`), only in frames of changes, which temporal joins read."""
+"""TINYINT: the row kind (as in `RecordBatch.row_kinds`), only in frames of changes, which temporal joins and normalisations read."""
 
 
 class NotNative(Exception):

@@ -16,7 +16,7 @@ from flowrun.core.local_time import UTC_ZONE, WallClock
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.plan.changelog import node_mode
-from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
+from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
@@ -83,7 +83,7 @@ _SAME = (
     FromChangelog,
 )
 """Nodes whose rows have the event time of the row that they come from."""
-_WITHOUT_BOUND = (GroupAggregate, Join, Rank, Process)
+_WITHOUT_BOUND = (GroupAggregate, Join, Rank, Process, ChangelogNormalize)
 _ANY_RANGE = TimeRange(0, 1)
 
 

@@ -23,7 +23,8 @@ from flowrun.graph.job_graph import JobGraph, JobVertex
 from flowrun.graph.transformation import SinkTransformation, Transformation
 from flowrun.operators.source import SourceOperatorFactory, backfilled_state
 from flowrun.plan.changelog import changelog_modes
-from flowrun.plan.nodes import Plan, Sink
+from flowrun.plan.changelog_nodes import ChangelogNormalize
+from flowrun.plan.nodes import Plan, Sink, walk_plan
 from flowrun.runtime.checkpoint.assembly import JobIdentity, StartedCheckpoint, assemble
 from flowrun.runtime.checkpoint.events import StoreCheckpoint
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
@@ -155,6 +156,7 @@ def leave_savepoint(
     """
     for vertex in compiled.job_graph.vertices:
         _check_source(vertex)
+    _check_order(compiled.optimised)
     state = _State(compiled, directory, now_ms, pipeline or compiled.text)
     run = _Run(compiled, session, until_ms, now_ms, state, identities or {})
     try:
@@ -162,6 +164,16 @@ def leave_savepoint(
     except BaseException:
         run.discard()
         raise
+
+
+def _check_order(plan: Plan) -> None:
+    """A backfill runs by event time, upserts and changes that come twice count as they come."""
+    for node in walk_plan(plan):
+        if isinstance(node, ChangelogNormalize):
+            raise UnsupportedPlanError(
+                f"'{node.hints.name}' reads changes whose order of arrival counts, and a backfill has them in the order of event time",
+                hint="let the stream read them from the beginning, or leave the savepoint out",
+            )
 
 
 def _check_source(vertex: JobVertex) -> None:

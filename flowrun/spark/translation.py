@@ -12,7 +12,7 @@ from flowrun.core.clock import ManualClock
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
 from flowrun.functions.current_time import use_clock
-from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
+from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
@@ -98,6 +98,7 @@ NATIVE: Mapping[type[PlanNode], str] = {
     LookupJoin: "native.lookup:translate_lookup_join",
     ToChangelog: "native.changelogs:translate_to_changelog",
     FromChangelog: "native.changelogs:translate_from_changelog",
+    ChangelogNormalize: "native.normalize:translate_normalize",
 }
 HOSTED: Mapping[type[PlanNode], str] = {
     PythonMap: "a Python function",
@@ -182,7 +183,7 @@ def _translate_node(node: PlanNode, inputs: Inputs, context: Context) -> Transla
         return Translated(inputs.only)
     if isinstance(node, SideOutput):
         return _side_output(node, inputs, context)
-    reason = HOSTED.get(type(node)) or _leaves_rows_out(node, context)
+    reason = HOSTED.get(type(node)) or leaves_rows_out(node, context)
     if reason is None:
         module, _, function = NATIVE[type(node)].partition(":")
         native: Native = getattr(import_module(f"flowrun.spark.{module}"), function)
@@ -194,10 +195,14 @@ def _translate_node(node: PlanNode, inputs: Inputs, context: Context) -> Transla
             return made if isinstance(made, Translated) else Translated(made)
     from flowrun.spark.hosted.node import host_node  # imported here: most pipelines host nothing
 
+    if isinstance(node, ChangelogNormalize):
+        from flowrun.spark.native.normalize import changes_of
+
+        return host_node(node, (changes_of(node.input, inputs, context),), context, reason)
     return host_node(node, inputs.frames, context, reason)
 
 
-def _leaves_rows_out(node: PlanNode, context: Context) -> str | None:
+def leaves_rows_out(node: PlanNode, context: Context) -> str | None:
     """Why a node is hosted whose rows may fail one by one; None: they may not, or the first that fails ends the run."""
     fails = on_error_of(node, context.settings) is OnError.FAIL
     if isinstance(node, Scan):

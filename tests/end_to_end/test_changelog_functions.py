@@ -44,6 +44,33 @@ def test_halves_of_an_update_that_come_apart_are_a_delete_and_an_insert(
     assert said == ["+I[1, Alice]", "+I[2, Bob]", "-D[1, Alice]", "+I[1, Alice2]", "-D[2, Bob]"]
 
 
+@pytest.mark.parametrize("batch_rows", [1, 7, 1000])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_upserts_by_a_key_become_whole_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], parallelism: int, batch_rows: int
+) -> None:
+    rows = [
+        (1, "c", "Alice"),
+        (2, "c", "Bob"),
+        (1, "u", "Alice2"),
+        (1, "u", "Alice2"),
+        (3, "d", "nobody"),
+        (2, "d", ""),
+        (2, "u", "Bob2"),
+    ]
+    (tmp_path / "upserts.csv").write_text("".join(f"{i},{op},{name}\n" for i, op, name in rows))
+    text = f"""
+    CREATE TABLE upserts (id INT, op STRING, name STRING)
+      WITH ('connector'='filesystem', 'path'='{tmp_path}/upserts.csv', 'format'='csv');
+    SELECT name, id FROM FROM_CHANGELOG(input => TABLE upserts PARTITION BY id,
+      op_mapping => MAP['c', 'INSERT', 'u', 'UPDATE_AFTER', 'd', 'DELETE']);
+    """
+    said = printed(tmp_path, capsys, text, parallelism, batch_rows)
+    assert [line for line in said if line.endswith("1]")] == ["+I[Alice, 1]", "-U[Alice, 1]", "+U[Alice2, 1]"]
+    assert [line for line in said if line.endswith("2]")] == ["+I[Bob, 2]", "-D[Bob, 2]", "+I[Bob2, 2]"]
+    assert len(said) == 6
+
+
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_changes_become_rows_with_the_key_in_front(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], parallelism: int
@@ -77,7 +104,14 @@ def test_an_unknown_operation_fails_the_job_and_names_the_row(tmp_path: Path) ->
         ("FROM_CHANGELOG(TABLE sales)", "the table has no column 'op'"),
         ("FROM_CHANGELOG(TABLE sales, DESCRIPTOR(id))", "must be a character string, 'id' is BIGINT"),
         ("FROM_CHANGELOG(TABLE sales, DESCRIPTOR(shop), MAP['a', 'INSRT'])", "'INSRT' in op_mapping is no change"),
-        ("FROM_CHANGELOG(TABLE sales, DESCRIPTOR(shop), MAP['u', 'UPDATE_AFTER'])", "needs both UPDATE_BEFORE and"),
+        (
+            "FROM_CHANGELOG(TABLE sales, DESCRIPTOR(shop), MAP['u', 'UPDATE_AFTER'])",
+            "needs PARTITION BY: such rows are upserts",
+        ),
+        (
+            "FROM_CHANGELOG(TABLE sales, DESCRIPTOR(shop), MAP['u', 'UPDATE_BEFORE'])",
+            "has UPDATE_BEFORE but no UPDATE_AFTER",
+        ),
         ("FROM_CHANGELOG(TABLE sales, DESCRIPTOR(shop), MAP[shop, 'INSERT'])", "must be a MAP of constant texts"),
         ("FROM_CHANGELOG(TABLE sales, DESCRIPTOR(shop), error_handling => 'LOG')", "is 'FAIL' or 'SKIP'"),
         ("TO_CHANGELOG(TABLE sales, op => DESCRIPTOR(shop))", "has a column 'shop' already"),

@@ -12,6 +12,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import Location
 from flowrun.plan.changelog import changelog_modes, check_changelogs
+from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog
 from flowrun.plan.expressions import AggregateCall, ColumnRef
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Scan, Sink, TableReference, TimeDomain, Union
 from flowrun.plan.relational import (
@@ -34,7 +35,7 @@ from flowrun.plan.relational import (
 )
 from tests.plan.plans import ORDERS, calc, scan
 
-APPEND, UPDATE, RETRACT = ChangelogMode
+APPEND, UPDATE, RETRACT, UPSERT = ChangelogMode
 HINTS = NodeHints()
 
 
@@ -163,6 +164,16 @@ def test_a_sink_of_inserts_names_who_updates_it_and_what_to_do(tmp_path: Path) -
 def test_sinks_that_take_changes_are_fine(tmp_path: Path, table: dict[str, object]) -> None:
     assert problems(sunk(grouped(scan()), "filesystem", options={"path": str(tmp_path)}, **table)) == []
     assert problems(sunk(grouped(scan()), "print")) == []
+
+
+def test_upserts_pass_filters_as_upserts_and_become_whole_changes_by_key() -> None:
+    rows = scan()
+    said = FromChangelog(rows.schema, HINTS, rows, 0, (("u", 2), ("d", 3)), keys=(1,), upsert=True)
+    assert mode(said) is UPSERT
+    assert UPSERT.kinds == "[+I, +U, -D]"
+    chosen = calc(said, "user", where="user IS NOT NULL")
+    assert mode(chosen) is UPSERT
+    assert mode(ChangelogNormalize(chosen.schema, HINTS, chosen, (0,))) is RETRACT
 
 
 def test_a_source_that_changes_is_named_with_its_format(tmp_path: Path) -> None:

@@ -61,6 +61,9 @@ QUERIES = {
     "Expand": "SELECT k, s, COUNT(*) AS n FROM events GROUP BY GROUPING SETS ((k), (s), ())",
     "FromChangelog": "SELECT id, name FROM FROM_CHANGELOG((SELECT * FROM (VALUES (1, 'INSERT', 'A'), (2, 'INSERT', 'B'),"
     " (1, 'DELETE', 'A')) AS t (id, op, name)))",
+    "ChangelogNormalize": "SELECT id, name FROM FROM_CHANGELOG(input => (SELECT * FROM (VALUES (1, 'c', 'A'), (2, 'u', 'B'),"
+    " (1, 'u', 'C'), (3, 'c', 'D'), (2, 'd', 'X'), (3, 'c', 'D'), (4, 'd', 'E')) AS t (id, op, name)) PARTITION BY id,"
+    " op_mapping => MAP['c', 'INSERT', 'u', 'UPDATE_AFTER', 'd', 'DELETE'])",
     "ToChangelog": "SELECT op, k, v FROM TO_CHANGELOG((SELECT k, v FROM events WHERE v > 2))",
     "GroupAggregate": "SELECT k, COUNT(*) AS n, SUM(v) AS t, COUNT(DISTINCT s) AS d FROM events GROUP BY k",
     "everything": "SELECT COUNT(*) AS n, MAX(v) AS m FROM events",

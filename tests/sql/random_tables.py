@@ -33,6 +33,7 @@ class RandomTable:
     """A table: `rows` are its content at the end; `lines` the file that flowrun reads. `changes`: the file is a changelog.
 
     `group_rows`: the file is Parquet instead, with so many rows a row group, whose statistics say what need not be read.
+    `keyed`: the changelog has a primary key, `id`, as its rows are "upserts", or "duplicates" are among them.
     """
 
     name: str
@@ -41,11 +42,13 @@ class RandomTable:
     lines: list[str]
     changes: bool = False
     group_rows: int | None = None
+    keyed: str = ""
 
     @property
     def emitted(self) -> int:
         """How many rows the file is read as: an update is two."""
-        return sum(2 if self.changes and '"op": "u"' in line else 1 for line in self.lines)
+        pairs = self.changes and self.keyed != "upserts"
+        return sum(2 if pairs and '"op": "u"' in line else 1 for line in self.lines)
 
     def ddl(self, folder: Path) -> str:
         """CREATE TABLE over the written file."""
@@ -53,9 +56,12 @@ class RandomTable:
         if any(c.kind == "time" for c in self.columns):
             columns.append("WATERMARK FOR ts AS ts - INTERVAL '5' SECOND")
         form = "debezium-json" if self.changes else "json" if self.group_rows is None else "parquet"
+        if self.keyed:
+            columns.append("PRIMARY KEY (id) NOT ENFORCED")
+        more = ", 'debezium-json.changelog-mode'='upsert'" if self.keyed == "upserts" else ""
         return (
             f"CREATE TABLE {self.name} ({', '.join(columns)}) WITH "
-            f"('connector'='filesystem', 'path'='{self._file(folder)}', 'format'='{form}');"
+            f"('connector'='filesystem', 'path'='{self._file(folder)}', 'format'='{form}'{more});"
         )
 
     def write(self, folder: Path) -> None:
@@ -117,6 +123,24 @@ def random_tables(chance: random.Random, least: int = 0) -> tuple[RandomTable, R
 def stored_at_random(tables: tuple[RandomTable, ...], chance: random.Random) -> tuple[RandomTable, ...]:
     """The same tables, those of events perhaps as Parquet in small row groups."""
     return tuple(replace(t, group_rows=chance.choice([None, 3, 16])) if not t.changes and t.rows else t for t in tables)
+
+
+def keyed(table: RandomTable, form: str, chance: random.Random) -> RandomTable:
+    """The same changelog as "upserts" (no rows before updates, deletes by key), or with "duplicates"; changes are sent again in both, as
+    whoever goes back to an older position and on does, and some keys are deleted that never were.
+    """
+    lines: list[str] = []
+    for line in table.lines:
+        change = json.loads(line)
+        if form == "upserts":
+            before = {"id": change["before"]["id"]} if change["op"] == "d" else None
+            line = json.dumps({**change, "op": change["op"].replace("c", chance.choice("cru")), "before": before})  # noqa: PLW2901
+        lines.append(line)
+        if chance.random() < 0.15:
+            lines += lines[-chance.randrange(1, 12) :]
+        if chance.random() < 0.05:
+            lines.append(json.dumps({"before": {"id": -1, "k": None, "w": None}, "after": None, "op": "d"}))
+    return replace(table, lines=lines, keyed=form)
 
 
 def _events(name: str, columns: tuple[Column, ...], count: int, chance: random.Random) -> RandomTable:

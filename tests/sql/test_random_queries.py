@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
@@ -28,11 +29,12 @@ from tests.sql.random_queries import (
     over_any_frame,
     script,
 )
-from tests.sql.random_tables import random_tables, stored_at_random
+from tests.sql.random_tables import keyed, random_tables, stored_at_random
 
 SEEDS = 200
 SOAK_SEEDS = 4000
 PLANNED_SEEDS = 12
+KEYED_SEEDS = 25
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -52,9 +54,15 @@ def test_plans_that_were_rewritten_much_answer_as_well(shape: Shape, seed: int, 
     check(seed, tmp_path, shape)
 
 
-def check(seed: int, folder: Path, shape: Shape | None = None) -> None:
+@pytest.mark.parametrize("form", ["upserts", "duplicates"])
+@pytest.mark.parametrize("seed", range(KEYED_SEEDS))
+def test_upserts_and_repeated_changes_come_to_the_same(seed: int, form: str, tmp_path: Path) -> None:
+    check(seed, tmp_path, form=form)
+
+
+def check(seed: int, folder: Path, shape: Shape | None = None, form: str = "") -> None:
     """One seed: make tables and a query, of one shape if it is given, run both, compare."""
-    asked = ask(seed, folder, shape)
+    asked = ask(seed, folder, shape, form)
     chance = asked.chance
     overrides = {
         "settings.parallelism": str(chance.choice([1, 2, 3])),
@@ -91,12 +99,16 @@ class Asked:
         assert (extra, missing, negative) == (Counter(), Counter(), {}), shown
 
 
-def ask(seed: int, folder: Path, shape: Shape | None = None) -> Asked:
-    """Make tables and a query into a folder."""
+def ask(seed: int, folder: Path, shape: Shape | None = None, form: str = "") -> Asked:
+    """Make tables and a query into a folder; with a form the changelog among the tables is keyed, and the query reads it."""
     chance = random.Random(seed)
     tables = stored_at_random(random_tables(chance), chance)
     generator = Generator(chance)
     query = generator.query() if shape is None else shape(generator)
+    if form:
+        while not re.search(r"\bc\b", query.flink):
+            query = generator.query()
+        tables = tuple(keyed(t, form, chance) if t.changes else t for t in tables)
     database = duckdb.connect()
     database.execute("SET TimeZone = 'UTC'")
     for table in tables:
@@ -105,7 +117,8 @@ def ask(seed: int, folder: Path, shape: Shape | None = None) -> Asked:
     output = folder / "out"
     sink = f"'connector'='filesystem', 'path'='{output}', 'format'='{'json' if query.append else 'debezium-json'}'"
     pipeline = folder / "query.sql"
-    pipeline.write_text(script(query, "\n".join(t.ddl(folder) for t in tables), sink))
+    setting = "SET 'table.exec.source.cdc-events-duplicate' = 'true';\n" if form == "duplicates" else ""
+    pipeline.write_text(setting + script(query, "\n".join(t.ddl(folder) for t in tables), sink))
     wanted = Counter(tuple(map(plain, row)) for row in database.execute(query.duck).fetchall())
     return Asked(query, pipeline, output, wanted, chance)
 

@@ -4,6 +4,7 @@ adds up to what DuckDB answers over the finished tables."""
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,19 +22,23 @@ from flowrun.plan.nodes import PlanNode, WindowAggregate, walk_plan
 from flowrun.plan.relational import WindowTableFunction
 from flowrun.runners.compile import compile_pipeline
 from tests.sql.random_queries import Generator, Query, Shape, script
-from tests.sql.random_tables import RandomTable, random_tables
+from tests.sql.random_tables import RandomTable, keyed, random_tables
 from tests.sql.recovery_queries import ADDED, SHAPES
 from tests.sql.recovery_runs import Job, gated_tables
 from tests.sql.test_random_queries import folded, plain
 
 SEEDS = (*range(36), 44, 50, 51, 52, 60, 85, 122, 230, 232)
 UNALIGNED = 16
+KEYED = 30_000  # seeds from this one on read upserts, or changes that come twice
+KEYED_SEEDS = range(KEYED, KEYED + 10)
 LATER = 20_000  # seeds from this one on have the kinds of queries that came later
 ADDED_SEEDS = (*range(LATER, LATER + len(ADDED)), 20_011, 20_018)
 SOAK_SEEDS = 1500
 LEAST_ROWS = 120
+FORMS = ("upserts", "duplicates")
 OPERATORS = """
-Deduplicate / Expand / GroupAggregate / GroupAggregate of changes / IntervalJoin full / IntervalJoin inner / IntervalJoin left /
+ChangelogNormalize of changes / Deduplicate / Expand / GroupAggregate / GroupAggregate of changes / IntervalJoin full /
+IntervalJoin inner / IntervalJoin left /
 Join anti / Join full / Join inner / Join left / Join of changes / Join right / Join semi / MatchRecognize / OverAggregate /
 OverAggregate of changes / Rank / Rank of changes / TemporalJoin inner / TemporalJoin left / TemporalSort / Union / Union of changes /
 Values / WindowAggregate CumulativeWindow / WindowAggregate SessionWindow / WindowAggregate SlidingWindow /
@@ -42,12 +47,12 @@ WindowTableFunction SessionWindow / WindowTableFunction TumblingWindow
 """
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *ADDED_SEEDS])
+@pytest.mark.parametrize("seed", [*SEEDS, *ADDED_SEEDS, *KEYED_SEEDS])
 def test_goes_on_as_if_nothing_had_happened(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path, unaligned=False)
 
 
-@pytest.mark.parametrize("seed", range(10_000, 10_000 + UNALIGNED))
+@pytest.mark.parametrize("seed", [*range(10_000, 10_000 + UNALIGNED), *range(KEYED + 10, KEYED + 14)])
 def test_goes_on_with_rows_that_were_in_flight(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path, unaligned=True)
 
@@ -60,7 +65,7 @@ def test_more_of_them(seed: int, tmp_path: Path) -> None:
 
 def test_every_operator_is_among_them(tmp_path: Path) -> None:
     seen: set[str] = set()
-    for seed in SEEDS:
+    for seed in (*SEEDS, *KEYED_SEEDS):
         query, tables, _ = _case(seed, tmp_path)
         plan = compile_pipeline(_write(query, tables, tmp_path, unaligned=False), {}, {}).optimised
         modes = changelog_modes(plan)
@@ -75,7 +80,7 @@ def test_every_operator_is_among_them(tmp_path: Path) -> None:
 
 def test_what_operators_remember_is_explained(tmp_path: Path) -> None:
     unexplained = set()
-    for seed in (*SEEDS, *ADDED_SEEDS):
+    for seed in (*SEEDS, *ADDED_SEEDS, *KEYED_SEEDS):
         query, tables, _ = _case(seed, tmp_path)
         graph = compile_pipeline(_write(query, tables, tmp_path, unaligned=False), {}, {}).job_graph
         for factory in (o.factory for v in graph.vertices for o in v.operators):
@@ -97,8 +102,13 @@ def _variant(node: PlanNode) -> str:
 def _case(seed: int, folder: Path, shape: Shape | None = None) -> tuple[Query, Sequence[RandomTable], random.Random]:
     chance = random.Random(seed)
     tables = random_tables(chance, LEAST_ROWS)
-    shapes = SHAPES if seed < LATER else ADDED
-    query = (shape or shapes[seed % len(shapes)])(Generator(chance))
+    shapes = ADDED if LATER <= seed < KEYED else SHAPES
+    generator = Generator(chance)
+    query = (shape or shapes[seed % len(shapes)])(generator)
+    if seed >= KEYED:
+        while not re.search(r"\bc\b", query.flink):
+            query = generator.query()
+        tables = tuple(keyed(t, FORMS[seed % 2], chance) if t.changes else t for t in tables)
     for table in tables:
         table.write(folder)
     return query, tables, chance
@@ -125,6 +135,8 @@ def _write(query: Query, tables: Sequence[RandomTable], folder: Path, unaligned:
     text = script(
         query, gated_tables(tables, folder), f"'connector'='filesystem', 'path'='{folder}/out', 'format'='{form}'"
     )
+    if any(t.keyed == "duplicates" for t in tables):
+        text = "SET 'table.exec.source.cdc-events-duplicate' = 'true';\n" + text
     if unaligned:
         first = query.columns[0].name
         text = text.replace("INSERT INTO result_sink\n", "CREATE VIEW results AS ")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.fs as pafs
 
+from flowrun.api.changelog import ChangelogMode
 from flowrun.api.format import RecordDecoder, RecordFormat
 from flowrun.connectors.filesystem.file_metadata import file_values
 from flowrun.connectors.filesystem.partitions import partition_values, with_partition_columns
@@ -98,5 +99,12 @@ class SplitOpener:
                 self._decoder = HeaderWatch(self._decoder, schema, source.location.text)
         framer = used.create_framer(source.options)
         return RecordSplitReader(
-            self.filesystem, position, framer, self._decoder, schema, self._batch_rows, self._on_bad
+            self.filesystem,
+            position,
+            framer,
+            self._decoder,
+            schema,
+            self._batch_rows,
+            self._on_bad,
+            upserts=source.changelog_mode is ChangelogMode.UPSERT,
         )

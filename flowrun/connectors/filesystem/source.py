@@ -79,8 +79,7 @@ class FileSource:
     def changelog_mode(self) -> ChangelogMode:
         """What the format's records may be."""
         used = self.format
-        carries = isinstance(used, RecordFormat) and used.changelog
-        return ChangelogMode.RETRACT if carries else ChangelogMode.APPEND
+        return used.changelog_mode(self.options) if isinstance(used, RecordFormat) else ChangelogMode.APPEND
 
     @property
     def monitor_interval_ms(self) -> int | None:

@@ -62,6 +62,7 @@ class RecordSplitReader:
         batch_rows: most rows that `next_rows` returns; a record that gives several rows is not cut.
         on_bad: what to do with bad records.
         block_bytes: how much to decode at a time.
+        upserts: rows that delete may have NULL in NOT NULL columns.
     """
 
     def __init__(
@@ -74,6 +75,8 @@ class RecordSplitReader:
         batch_rows: int,
         on_bad: OnBad,
         block_bytes: int = BLOCK_BYTES,
+        *,
+        upserts: bool = False,
     ) -> None:
         self._filesystem = filesystem
         self._path = cast(str, position["path"])
@@ -85,6 +88,7 @@ class RecordSplitReader:
         self._schema = schema
         self._batch_rows = batch_rows
         self._on_bad = on_bad
+        self._upserts = upserts
         self._block_bytes = block_bytes
         self._carry = b""
         self._buffer = bytearray()
@@ -131,7 +135,7 @@ class RecordSplitReader:
         return rows.slice(begin, end - begin)
 
     def _decode(self, chunk: RecordChunk) -> None:
-        decoded = reject_nulls(self._decoder.decode(chunk), self._schema)
+        decoded = reject_nulls(self._decoder.decode(chunk), self._schema, upserts=self._upserts)
         first = self._chunk_base
         self._rows, self._row = RecordBatch(decoded.columns, row_kinds=decoded.kinds), 0
         self._offsets = chunk.starts[decoded.records] + first

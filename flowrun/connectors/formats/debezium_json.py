@@ -27,7 +27,10 @@ from flowrun.errors import OptionError
 _NAME = "debezium-json"
 _OPERATIONS = pa.array(["c", "r", "u", "d"])
 _UPDATE, _DELETE = 2, 3
-_REPLICA_HINT = "PostgreSQL sends it only for tables with REPLICA IDENTITY FULL"
+_REPLICA_HINT = (
+    "PostgreSQL sends it only for tables with REPLICA IDENTITY FULL; "
+    "with a primary key, 'debezium-json.changelog-mode' = 'upsert' does without"
+)
 
 _OPTIONS = (
     *SHARED_OPTIONS,
@@ -37,22 +40,40 @@ _OPTIONS = (
         "Records hold a schema beside the payload: Kafka Connect's `value.converter.schemas.enable`. For reading only.",
         default=False,
     ),
+    Option(
+        "changelog-mode",
+        OptionType.ENUM,
+        "`all`: updates and deletes come with the row before, `before`. `upsert`: they need not; updates are read from "
+        "`after` alone, and of the row before a delete only the primary key counts, as PostgreSQL sends it without REPLICA IDENTITY FULL. "
+        "For reading only.",
+        default="all",
+        choices=("all", "upsert"),
+    ),
 )
 
 
 class DebeziumDecoder:
-    """Decodes one Debezium event a record: c and r insert, u updates (two rows), d deletes.
+    """Decodes one Debezium event a record: c and r insert, u updates (two rows; of upserts one), d deletes.
 
     Args:
         schema: columns of the rows.
         schema_include: events are in the field `payload`.
         ignore_parse_errors: a field that cannot be read becomes NULL.
+        upserts: rows before updates are not read.
     """
 
     has_header = False
 
-    def __init__(self, schema: Schema, *, schema_include: bool = False, ignore_parse_errors: bool = False) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        schema_include: bool = False,
+        ignore_parse_errors: bool = False,
+        upserts: bool = False,
+    ) -> None:
         self._schema = schema
+        self._upserts = upserts
         self._payload = schema_include
         image = row_type(schema)
         event = [("before", image), ("after", image), ("op", STRING)]
@@ -69,7 +90,8 @@ class DebeziumDecoder:
         columns = decoded.columns.columns
         before, after, op = columns[0].flatten() if self._payload else columns
         codes = pc.fill_null(pc.index_in(op, _OPERATIONS), -1).to_numpy(zero_copy_only=False)
-        no_before = before.is_null().to_numpy(zero_copy_only=False) & (codes >= _UPDATE)
+        needs_before = codes == _DELETE if self._upserts else codes >= _UPDATE
+        no_before = before.is_null().to_numpy(zero_copy_only=False) & needs_before
         no_after = after.is_null().to_numpy(zero_copy_only=False) & (codes <= _UPDATE)
         wrong = no_before | no_after | (codes < 0)
         bad = list(decoded.bad)
@@ -79,6 +101,10 @@ class DebeziumDecoder:
         )
         good = np.flatnonzero(~wrong)
         codes = codes[good]
+        if self._upserts:
+            kinds = np.array([RowKind.INSERT, RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE], np.int8)[codes]
+            changes = Changes(before, after, codes < _DELETE, good, kinds, decoded.records[good])
+            return changes.rows(self._schema, (), bad)
         places = np.repeat(good, np.where(codes == _UPDATE, 2, 1))
         second = np.zeros(len(places), np.bool_)
         second[1:] = places[1:] == places[:-1]
@@ -112,7 +138,12 @@ def _decoder(request: ReadRequest) -> DebeziumDecoder:
         request.schema,
         schema_include=request.options.flag(f"{_NAME}.schema-include"),
         ignore_parse_errors=request.options.flag(f"{_NAME}.ignore-parse-errors"),
+        upserts=_upserts(request.options),
     )
+
+
+def _upserts(options: Options) -> bool:
+    return options.text(f"{_NAME}.changelog-mode") == "upsert"
 
 
 def _encoder(schema: Schema, options: Options) -> EnvelopeEncoder:
@@ -120,6 +151,12 @@ def _encoder(schema: Schema, options: Options) -> EnvelopeEncoder:
         raise OptionError(
             f"{_NAME}.schema-include",
             "debezium-json is written without schemas: debezium-json.schema-include is for reading only",
+            hint="leave the option out",
+        )
+    if _upserts(options):
+        raise OptionError(
+            f"{_NAME}.changelog-mode",
+            "debezium-json.changelog-mode is for reading only: what is written is whole",
             hint="leave the option out",
         )
     if options.flag(f"{_NAME}.encode.ignore-null-fields"):
@@ -140,4 +177,5 @@ FORMAT = RecordFormat(
     create_framer=framer_for_lines,
     splittable=at_any_line,
     changelog=True,
+    upserts=_upserts,
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ParsedColumn
+from flowrun.core.elements import RowKind
 from flowrun.core.schema import Schema
 
 
@@ -45,15 +46,18 @@ def assemble(
     return DecodedRecords(batch.filter(pa.array(good)), records[good], tuple(found))
 
 
-def reject_nulls(decoded: DecodedRecords, schema: Schema) -> DecodedRecords:
-    """The same rows without those that hold NULL in a NOT NULL column, which become bad records."""
+def reject_nulls(decoded: DecodedRecords, schema: Schema, *, upserts: bool = False) -> DecodedRecords:
+    """The same rows without those that hold NULL in a NOT NULL column, which become bad records; of `upserts` those that delete may."""
     required = [(i, f.name) for i, f in enumerate(schema) if not f.nullable]
     if not any(decoded.columns.column(i).null_count for i, _ in required):
         return decoded
     found = {b.index: b for b in decoded.bad}
+    adds = np.ones(len(decoded.records), np.bool_)
+    if upserts and decoded.kinds is not None:
+        adds = decoded.kinds.to_numpy() != RowKind.DELETE
     for i, name in required:
         missing = decoded.columns.column(i).is_null().to_numpy(zero_copy_only=False)
-        for record in decoded.records[missing]:
+        for record in decoded.records[missing & adds]:
             found.setdefault(
                 int(record), BadRecord(int(record), f"column '{name}' is NOT NULL, but the value is missing")
             )

@@ -14,7 +14,7 @@ from flowrun.frontend.sql.query_relations import Relation, Source, unique_names
 from flowrun.frontend.sql.query_table_arguments import TableArguments, assigned, descriptor_column, partition_columns
 from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument
-from flowrun.plan.changelog_nodes import Codes, FromChangelog, ToChangelog
+from flowrun.plan.changelog_nodes import ChangelogNormalize, Codes, FromChangelog, ToChangelog
 from flowrun.plan.expressions import Call, ColumnRef, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import PlanNode
@@ -108,11 +108,14 @@ class _Call:
         if place in keys:
             raise fail(f"PARTITION BY names the column of the operation, '{operation}'", span, "leave it out there")
         codes = self._codes(by_kind=False)
+        upsert = self._upserts({kind for _, kind in codes}, keys)
         schema = Schema(tuple(f for i, f in enumerate(node.schema) if i != place))
         hints = self._nodes.hints("from-changelog", self._table.span)
-        made = FromChangelog(schema, hints, node, place, codes, self._skips(), keys)
+        made: PlanNode = FromChangelog(schema, hints, node, place, codes, self._skips(), keys, upsert)
         kept = [n for i, n in enumerate(names) if i != place]
         moved = [k - (k > place) for k in keys]
+        if upsert:
+            made = ChangelogNormalize(schema, self._nodes.hints("normalize", self._table.span), made, tuple(moved))
         return self._ordered(made, kept, [*moved, *(i for i in range(len(kept)) if i not in moved)])
 
     def _ordered(self, node: PlanNode, names: Sequence[str], order: Sequence[int]) -> Relation:
@@ -150,14 +153,23 @@ class _Call:
                 if once in found:
                     raise fail(f"op_mapping names '{part}' twice", argument.span, "name it once")
                 found[once] = (code, kind)
-        kinds = {kind for _, kind in found.values()}
-        if not by_kind and (RowKind.UPDATE_AFTER in kinds) != (RowKind.UPDATE_BEFORE in kinds):
-            raise fail(
-                "FROM_CHANGELOG needs both UPDATE_BEFORE and UPDATE_AFTER, or neither of them",
-                argument.span,
-                "rows before an update cannot be made up: map both codes, or read upserts with ROW_NUMBER() … = 1",
-            )
         return tuple(found.values())
+
+    def _upserts(self, kinds: set[int], keys: tuple[int, ...]) -> bool:
+        """Whether rows after updates come without those before them: then they count by the keys."""
+        after, before = RowKind.UPDATE_AFTER in kinds, RowKind.UPDATE_BEFORE in kinds
+        span = self._arguments.span("OP_MAPPING", self._table.span)
+        if before and not after:
+            raise fail(
+                "op_mapping has UPDATE_BEFORE but no UPDATE_AFTER", span, "map both, or UPDATE_AFTER alone by key"
+            )
+        if after and not before and not keys:
+            raise fail(
+                "FROM_CHANGELOG with UPDATE_AFTER but no UPDATE_BEFORE needs PARTITION BY: such rows are upserts by a key",
+                span,
+                "write input => TABLE t PARTITION BY key, or map UPDATE_BEFORE, too",
+            )
+        return after and not before
 
     def _pairs(self, argument: FunctionArgument) -> list[tuple[str, str]]:
         usage = f"usage: {CHANGELOG_USAGE[self._table.name.text.upper()]}"

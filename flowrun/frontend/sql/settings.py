@@ -77,6 +77,7 @@ KEYS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "table.exec.sink.not-null-enforcer": ("not_null_enforcer", _lower),
     "table.exec.sink.nested-constraint-enforcer": ("nested_constraint_enforcer", _lower),
     "table.exec.sink.type-length-enforcer": ("type_length_enforcer", _lower),
+    "table.exec.source.cdc-events-duplicate": ("cdc_events_duplicate", _lower),
     "table.optimizer.distinct-agg.split.enabled": ("split_distinct", _lower),
     "table.optimizer.distinct-agg.split.bucket-num": ("split_distinct_buckets", _same),
     "metrics.latency.interval": ("latency_interval", _duration),

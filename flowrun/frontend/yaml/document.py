@@ -120,6 +120,12 @@ SETTINGS = RecordSpec(
             default="UTC",
         ),
         KeySpec(
+            "cdc_events_duplicate",
+            BooleanValue(),
+            "Sources of changes may give a change twice: repeated ones are left out, by the source's primary key.",
+            default="false",
+        ),
+        KeySpec(
             "not_null_enforcer",
             ChoiceValue(("error", "drop")),
             "What a sink does with a row that has NULL in a NOT NULL column: the job fails, or the row is dropped and counted.",

@@ -30,6 +30,7 @@ _NEEDS = {
 _SQL_WORDS = (
     ("'format' = 'debezium-json' or 'canal-json'", "format: debezium-json or canal-json"),
     ("a PRIMARY KEY (…) NOT ENFORCED on the sink", "primary_key: […] on the sink"),
+    ("PRIMARY KEY (…) NOT ENFORCED on the source", "primary_key: […] on the source"),
     ("a window (TUMBLE, HOP, CUMULATE, SESSION)", "a step with window and aggregate"),
     (
         "give the table a PRIMARY KEY (…) NOT ENFORCED and a WATERMARK",

@@ -41,6 +41,7 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         latency_interval_ms=section.integer("latency_interval"),
         local_aggregation=_or(section.flag("local_aggregation"), default.local_aggregation),
         state_ttl_ms=section.integer("state_ttl") or 0,
+        cdc_events_duplicate=_or(section.flag("cdc_events_duplicate"), default.cdc_events_duplicate),
         split_distinct=_or(section.flag("split_distinct"), default.split_distinct),
         split_distinct_buckets=section.integer("split_distinct_buckets") or default.split_distinct_buckets,
         constraints=_constraints(section),

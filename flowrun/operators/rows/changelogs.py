@@ -70,6 +70,7 @@ class FromChangelogFactory:
         codes: the kind that each text stands for.
         skip: whether rows with another text, or NULL, are left out; else they fail the job.
         name: of the step, for messages.
+        upsert: rows after updates come without those before.
     """
 
     schema: Schema
@@ -77,6 +78,7 @@ class FromChangelogFactory:
     codes: tuple[tuple[str, int], ...]
     skip: bool
     name: str
+    upsert: bool = False
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -103,7 +105,9 @@ class _FromChangelog(AbstractOperator):
             if not factory.skip:
                 self._fail(batch.columns, int(pc.index(found.is_null(), True).as_py()))
             batch, found = batch.take(pc.indices_nonzero(found.is_valid())), found.drop_null()
-        kinds = _paired(self._kinds[found.to_numpy()])
+        kinds = self._kinds[found.to_numpy()]
+        if not factory.upsert:
+            kinds = _paired(kinds)
         columns = batch.columns.columns
         del columns[factory.operation]
         changed = None if not kinds.any() else pa.array(kinds)

@@ -13,6 +13,7 @@ from flowrun.plan.recognition.filters import factor_conditions, push_into_joins
 from flowrun.plan.recognition.join_order import order_joins
 from flowrun.plan.recognition.joins import recognise_join
 from flowrun.plan.recognition.nodes_made import written_name
+from flowrun.plan.recognition.normalizing import normalize_sources
 from flowrun.plan.recognition.over import recognise_over
 from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.recognition.ranking import over_below, recognise_ranking
@@ -30,11 +31,12 @@ def recognise(plan: Plan) -> Plan:
     Raises:
         PipelineError: all nodes that no operator can do, each with its place, what was expected and the nearest thing that works.
     """
-    plan = in_session_zone(plan)
+    plan, problems = normalize_sources(in_session_zone(plan))
     plan = order_joins(push_into_joins(factor_conditions(plan)))
     recognition = _Recognition(
         plan.text, Context(plan.settings.is_batch, plan.settings.time_zone, plan.settings.state_ttl_ms)
     )
+    recognition.problems += [p.diagnostic(plan.text) for p in problems]
     for node in walk_plan(plan):
         recognition.add(node)
     if recognition.problems:

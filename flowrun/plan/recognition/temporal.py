@@ -8,6 +8,7 @@ from dataclasses import replace
 from flowrun.connectors.registry import connector_named
 from flowrun.core.record import record
 from flowrun.errors import OptionError
+from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import (
     Cast,
@@ -125,6 +126,11 @@ def _versions(node: TemporalJoin, right: _Below, context: Context) -> _Versions:
         ):
             # the last rows of a table that changes: which of them a top-N would show depends on how rows come in batches
             return _Versions(base.input, right.columns, right.filters, base.partition, order.column, judged=True)
+        case ChangelogNormalize(input=Scan() as scan, keys=key) if (
+            scan.watermark is not None and scan.watermark.column is not None
+        ):
+            time = base.schema.index(scan.watermark.column)
+            return _Versions(base, right.columns, right.filters, key, time, judged=bool(right.filters))
         case Scan() if base.table.primary_key and base.watermark is not None and base.watermark.column is not None:
             if set(base.table.primary_key) <= set(base.schema.names):
                 key = tuple(base.schema.index(k) for k in base.table.primary_key)

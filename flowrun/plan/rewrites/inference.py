@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.conditions import conjuncts, may_move
 from flowrun.plan.disjunctions import implied
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
@@ -37,7 +38,8 @@ Facts = tuple[Expression, ...]
 """Conditions over a node's columns that hold of every row."""
 
 _PASSING = (
-    AssignTime, Rank, Deduplicate, WindowRank, TemporalSort, OverAggregate, WindowTableFunction, LookupJoin, TemporalJoin,
+    AssignTime, Rank, Deduplicate, ChangelogNormalize, WindowRank, TemporalSort, OverAggregate, WindowTableFunction, LookupJoin,
+    TemporalJoin,
 )  # fmt: skip
 """Nodes whose output begins with the columns of their first input, each as it was."""
 _MOST = 64

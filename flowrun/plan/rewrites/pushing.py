@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.conditions import conjunction, conjuncts, may_move
 from flowrun.plan.disjunctions import implied
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
@@ -137,7 +138,7 @@ def passed_columns(node: PlanNode) -> dict[int, int]:
             return _same(node.partition)
         case WindowRank():
             return _same((*node.partition, *node.window))
-        case Deduplicate() | OverAggregate():
+        case Deduplicate() | OverAggregate() | ChangelogNormalize():
             return _same(node.keys)
         case MatchRecognize():
             return dict(enumerate(node.partition))

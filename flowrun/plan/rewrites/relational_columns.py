@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, columns_used, remap_columns, transform, walk
 from flowrun.plan.matching import MatchRecognize, PatternAggregate, PatternColumn
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
@@ -41,6 +42,7 @@ _PASSING = (
     WindowTableFunction,
     Unnest,
     LookupJoin,
+    ChangelogNormalize,
 )
 """Nodes whose output begins with all columns of their input."""
 
@@ -174,6 +176,8 @@ def _used_by_passing(node: PlanNode, own: set[int]) -> set[int]:
             return set(node.partition) | _order_columns(node.order) | set(node.window)
         case Deduplicate():
             return {*node.keys, node.time}
+        case ChangelogNormalize():
+            return set(node.keys)
         case TemporalSort():
             return _order_columns(node.order)
         case WindowTableFunction():
@@ -200,7 +204,7 @@ def _kept_calls(node: OverAggregate, own: set[int]) -> list[int]:
 def _pruned_passing(node: PlanNode, own: set[int], child: Pruned) -> Pruned:
     assert isinstance(node, _PASSING)
     width = len(node.input.schema)
-    if isinstance(node, Rank | Deduplicate | WindowRank | TemporalSort | OverAggregate):
+    if isinstance(node, Rank | Deduplicate | WindowRank | TemporalSort | OverAggregate | ChangelogNormalize):
         child = narrowed(child, {i for i in own if i < width} | _used_by_passing(node, own), node.hints)
     moved, new_width = child.positions, len(child.node.schema)
     kept_calls_list = list(range(len(node.schema) - width))
@@ -230,6 +234,8 @@ def _remapped(
             changes["window"] = _all(node.window, moved)
         case Deduplicate() | WindowTableFunction():
             changes |= {"keys": _all(node.keys, moved), "time": moved[node.time]}
+        case ChangelogNormalize():
+            changes["keys"] = _all(node.keys, moved)
         case TemporalSort():
             changes["order"] = _moved_order(node.order, moved)
         case Unnest():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flowrun.errors import InternalError
-from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
+from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
@@ -47,7 +47,7 @@ from flowrun.plan.relational import (
 _ONE_INPUT = (
     Calc, Split, SideOutput, PythonMap, Process, WindowAggregate, Sink, AssignTime, Expand, Unnest, TableFunctionCall,
     WindowTableFunction, GroupAggregate, Over, OverAggregate, Rank, Deduplicate, WindowRank, TemporalSort, LookupJoin, MatchRecognize,
-    ToChangelog, FromChangelog,
+    ToChangelog, FromChangelog, ChangelogNormalize,
 )  # fmt: skip
 _TWO_INPUTS = (Join, WindowJoin, IntervalJoin, TemporalJoin)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted
+from flowrun.spark.frame import KIND as CHANGE
 from flowrun.spark.hosted.task import Stage, stage_function
 from flowrun.spark.hosted.wire import (
     EDGE,
@@ -78,12 +79,13 @@ def flow_of(frame: SparkFrame) -> Flow:
     columns = ", ".join(f"'{n}', {c}" for n, c in zip(field_names(frame.schema), frame.columns, strict=True))
     time = quoted(EVENT_TIME) if frame.event_time else "CAST(NULL AS BIGINT)"
     arrival = frame.arrival_array if frame.arrival else "CAST(NULL AS BIGINT)"
+    kind = quoted(CHANGE) if CHANGE in frame.data.columns else "CAST(NULL AS TINYINT)"
     data = frame.data.selectExpr(
         f"CAST(NULL AS INT) AS {TARGET}",
         f"{time} AS {ORDER}",
         f"{arrival} AS {SEQUENCE}",
         f"{time} AS {TIME}",
-        f"CAST(NULL AS TINYINT) AS {KIND}",
+        f"{kind} AS {KIND}",
         f"named_struct({columns}) AS {ROW}",
     )
     return Flow(data, frame.schema, frame.arrival, frame.event_time, frame.arrival)
@@ -159,6 +161,14 @@ def frame_of(flow: Flow, *, event_time: bool, arrival: bool) -> SparkFrame:
     if arrival:
         hidden.append(f"{SEQUENCE} AS {quoted(ARRIVAL)}")
     return SparkFrame(flow.data.selectExpr(*named, *hidden), flow.schema, event_time, arrival)
+
+
+def changes_of_flow(flow: Flow, *, event_time: bool) -> SparkFrame:
+    """Rows as the changes that they are (`CHANGE`), in the order in which they were sent."""
+    named = [f"{ROW}.{c} AS {quoted(n)}" for c, n in zip(field_names(flow.schema), flow.schema.names, strict=True)]
+    hidden = [f"{TIME} AS {quoted(EVENT_TIME)}"] if event_time else []
+    hidden += [f"{SEQUENCE} AS {quoted(ARRIVAL)}", f"coalesce({KIND}, CAST(0 AS TINYINT)) AS {quoted(CHANGE)}"]
+    return SparkFrame(flow.data.selectExpr(*named, *hidden), flow.schema, event_time, arrival=True)
 
 
 def in_order_of_arrival(flow: Flow, partitions: int) -> Flow:

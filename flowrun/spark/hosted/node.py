@@ -36,6 +36,7 @@ from flowrun.spark.frame import SparkFrame
 from flowrun.spark.hosted.flows import (
     Flow,
     Sorting,
+    changes_of_flow,
     flow_of,
     frame_of,
     in_order_of_arrival,
@@ -80,8 +81,17 @@ def host_node(node: PlanNode, frames: tuple[SparkFrame, ...], context: Context, 
     return _HostedNode(node, frames, context).run(reason)
 
 
+def host_changes(node: Scan, context: Context) -> SparkFrame:
+    """The changes of a source that is read by the stream's operators, in the order in which they come: a frame with `ARRIVAL` and `KIND`.
+
+    Raises as `host_node`.
+    """
+    return _HostedNode(node, (), context, folds=False).changes()
+
+
 class _HostedNode:
-    def __init__(self, node: PlanNode, frames: tuple[SparkFrame, ...], context: Context) -> None:
+    def __init__(self, node: PlanNode, frames: tuple[SparkFrame, ...], context: Context, *, folds: bool = True) -> None:
+        self._folds_changes = folds
         self._node = node
         self._frames = frames
         self._context = context
@@ -94,6 +104,15 @@ class _HostedNode:
         plain = self._plain()
         if plain is not None:
             return Translated(plain, {}, reason)
+        return self._translated(self._taken(), reason)
+
+    def changes(self) -> SparkFrame:
+        """What the node sends, as it is."""
+        frame = changes_of_flow(self._taken()[_MAIN], event_time=self._node.event_time)
+        return within(frame, self._context.range_of(self._node))
+
+    def _taken(self) -> dict[str, Flow]:
+        """Run it: what its sinks get, by their names."""
         flows: dict[str, Flow] = {}
         taken: dict[str, Flow] = {}
         for vertex in self._graph.vertices:
@@ -110,7 +129,7 @@ class _HostedNode:
             else:
                 stage = self._run(opened, input_flows(vertex, flows))
             self._collect(opened, stage, flows, taken)
-        return self._translated(taken, reason)
+        return taken
 
     def _lowered(self) -> tuple[JobGraph, bool, dict[str, Schema]]:
         """(the job graph, whether the node's rows change, columns of its side outputs by tag)."""
@@ -201,7 +220,7 @@ class _HostedNode:
         return run_plainly(frame, replace(stage, plain=True, timed=self._node.event_time))
 
     def _folds(self, opened: OpenVertex, result: int) -> bool:
-        return self._changing and any(s.result == result for s in opened.sinks)
+        return self._changing and self._folds_changes and any(s.result == result for s in opened.sinks)
 
     def _collect(self, opened: OpenVertex, stage: DataFrame, flows: dict[str, Flow], taken: dict[str, Flow]) -> None:
         vertex: JobVertex = opened.vertex

@@ -119,10 +119,10 @@ def _arrow_schema(source: Source, changes: bool) -> pa.Schema:
 
 
 def _rows(source: Source, splits: Sequence[Split], place: str, changes: bool) -> Iterator[pa.RecordBatch]:
-    check = NotNullCheck(source.schema, place)
+    check = NotNullCheck(source.schema, place, upserts=mode_of_source(source) is ChangelogMode.UPSERT)
     schema = _arrow_schema(source, changes)
     for batch in read_splits(source, splits, place):
-        check.check(batch.columns)
+        check.check_rows(batch)
         columns = list(unfit(batch.columns, source.schema).columns)
         if changes:
             columns.append(_kinds(batch))

@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from flowrun.api.changelog import ChangelogMode
 from flowrun.api.connector import Comparison, PushedFilter
 from flowrun.api.source import Source
 from flowrun.connectors.filesystem.source import FileSource
+from flowrun.core.elements import RowKind
 from flowrun.core.record import record
 from flowrun.core.schema import Field
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.errors import Diagnostic, OptionError, PipelineError
+from flowrun.errors import Diagnostic, OptionError, PipelineError, UnsupportedPlanError
 from flowrun.functions.spark_text import is_counted, quote_text, quoted
+from flowrun.plan.changelog import node_mode
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Scan, TableReference
 from flowrun.plan.tables import create_source
-from flowrun.spark.context import Context, TimeRange
+from flowrun.spark.context import ALL_TIME, Context, TimeRange
 from flowrun.spark.expressions import spark_text
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, KIND, SparkFrame
 from flowrun.spark.input.changes import final_table
@@ -63,8 +66,13 @@ def read_scan(node: Scan, _inputs: Inputs, context: Context) -> SparkFrame:
 def read_changes(node: Scan, context: Context) -> SparkFrame:
     """The changes of a scan, in the order in which they come: a frame with `ARRIVAL` and, behind all other columns, `KIND`.
 
-    Rows of a table that is only added to are inserts. Raises as `read_scan`.
+    Rows of a table that is only added to are inserts. Raises as `read_scan`, and UnsupportedPlanError for a range of upserts.
     """
+    if _upserts(node) and context.range_of(node) != ALL_TIME:
+        raise UnsupportedPlanError(
+            f"{place(node.table)} gives upserts, whose deletions may have no event time: nothing says which belong to a range of time",
+            hint="run the whole table with --mode batch, or give it changes with the rows before them",
+        )
     frame = _rows(node, _read(node, context, ordered=True), context, ordered=True)
     if KIND in frame.data.columns:
         return frame
@@ -135,7 +143,7 @@ def _projected(node: Scan, data: DataFrame, columns: list[str], *, ordered: bool
         f"{spark_text(p, columns)} AS {quoted(n)}" for p, n in zip(node.projections, node.schema.names, strict=True)
     ]
     if node.watermark is not None:
-        texts.append(f"{_event_time(node, columns)} AS {quoted(EVENT_TIME)}")
+        texts.append(f"{_event_time(node, columns, upserts=changes and _upserts(node))} AS {quoted(EVENT_TIME)}")
     if ordered:
         texts.append(f"monotonically_increasing_id() AS {quoted(ARRIVAL)}")
     if changes:
@@ -143,7 +151,11 @@ def _projected(node: Scan, data: DataFrame, columns: list[str], *, ordered: bool
     return SparkFrame(data.selectExpr(*texts), node.schema, node.event_time, ordered)
 
 
-def _event_time(node: Scan, columns: list[str]) -> str:
+def _upserts(node: Scan) -> bool:
+    return node_mode(node, ()) is ChangelogMode.UPSERT
+
+
+def _event_time(node: Scan, columns: list[str], *, upserts: bool) -> str:
     assert node.watermark is not None
     time = node.watermark.time
     name = node.watermark.column or str(time)
@@ -151,7 +163,10 @@ def _event_time(node: Scan, columns: list[str]) -> str:
         f"{place(node.table)}: event time '{name}' must not be NULL; drop such rows before event time is read, compute a column "
         f"that is never NULL (COALESCE({name}, …)) and use it for the watermark, or declare no watermark"
     )
-    return f"coalesce({millis_of(spark_text(time, columns), time.type)}, raise_error({quote_text(message)}))"
+    otherwise = f"raise_error({quote_text(message)})"
+    if upserts:  # what deletes by key may have no more than the key
+        otherwise = f"CASE WHEN {quoted(KIND)} = {int(RowKind.DELETE)} THEN 0L ELSE {otherwise} END"
+    return f"coalesce({millis_of(spark_text(time, columns), time.type)}, {otherwise})"
 
 
 def _checked(node: Scan, field: Field, text: str, physical: Physical) -> str:

@@ -40,9 +40,14 @@ def translate_to_changelog(node: PlanNode, inputs: Inputs, context: Context) -> 
 
 
 def translate_from_changelog(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """What the changes come to."""
+    """What the changes come to. (Upserts are read as they are, by what normalises them.)"""
     assert isinstance(node, FromChangelog)
     frame = inputs.only
+    return final_table(changes_said(node, frame), keep_arrival=ARRIVAL in frame.data.columns)
+
+
+def changes_said(node: FromChangelog, frame: SparkFrame) -> SparkFrame:
+    """The changes that rows say they are: a frame with `KIND`, and with `ARRIVAL` if `frame` has it."""
     operation = frame.columns[node.operation]
     whens = " ".join(f"WHEN {quote_text(text)} THEN {kind}" for text, kind in node.codes)
     failure = "NULL"
@@ -52,5 +57,4 @@ def translate_from_changelog(node: PlanNode, inputs: Inputs, context: Context) -
     kind = f"CAST(CASE {operation} {whens} ELSE {failure} END AS TINYINT)"
     kept = [c for i, c in enumerate(frame.columns) if i != node.operation]
     data = frame.data.selectExpr(*kept, *frame.hidden, f"{kind} AS {quoted(KIND)}")
-    changes = replace(frame, data=data.where(f"{quoted(KIND)} IS NOT NULL"), schema=node.schema)
-    return final_table(changes, keep_arrival=ARRIVAL in data.columns)
+    return replace(frame, data=data.where(f"{quoted(KIND)} IS NOT NULL"), schema=node.schema)

@@ -52,6 +52,21 @@ def text(format: str, *changed: tuple[int, int, str | None], **options: str) -> 
 # ---- debezium-json
 
 
+def test_debezium_upserts_need_no_rows_before_and_delete_by_key() -> None:
+    used = decoder("debezium-json", SCHEMA, debezium_json__changelog_mode="upsert")
+    assert read(
+        used,
+        '{"before": null, "after": {"id": 1, "name": "a"}, "op": "r"}',
+        '{"before": null, "after": {"id": 1, "name": "b"}, "op": "u"}',
+        '{"before": {"id": 1, "name": "a"}, "after": {"id": 1, "name": "c"}, "op": "u"}',
+        '{"before": {"id": 1}, "after": null, "op": "d"}',
+    ) == [("+I", 1, "a"), ("+U", 1, "b"), ("+U", 1, "c"), ("-D", 1, None)]
+    (bad,) = used.decode(lines_chunk([b'{"before": null, "after": null, "op": "d"}'])).bad
+    assert 'the field "before" of a delete is null' in bad.reason
+    with pytest.raises(OptionError, match="changelog-mode is for reading only"):
+        encoder("debezium-json", SCHEMA, debezium_json__changelog_mode="upsert")
+
+
 def test_debezium_writes_adds_as_c_and_removals_as_d() -> None:
     assert text("debezium-json", (ADD, 1, "a"), (UB, 1, "a"), (UA, 1, 'b"'), (D, 1, None)) == [
         '{"before":null,"after":{"id":1,"name":"a"},"op":"c"}',
