@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from flowrun.api.changelog import ChangelogMode
 from flowrun.core.local_time import UTC_ZONE, WallClock
 from flowrun.core.record import record
-from flowrun.errors import InternalError
+from flowrun.errors import InternalError, UnsupportedPlanError
 from flowrun.plan.changelog import node_mode
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.matching import MatchRecognize
@@ -109,7 +109,11 @@ READ_ALL = Reading({}, {}, {}, ())
 
 
 def reading_for(plan: Plan, emitted: TimeRange) -> Reading:
-    """What the scans of a plan must give for the rows of a range of event times."""
+    """What the scans of a plan must give for the rows of a range of event times.
+
+    Raises:
+        UnsupportedPlanError: a scan gives upserts, of which not every one has an event time.
+    """
     nodes = list(walk_plan(plan))
     traits = TraitIndex()
     states = _states(nodes)
@@ -126,6 +130,12 @@ def reading_for(plan: Plan, emitted: TimeRange) -> Reading:
     for node in nodes:
         if isinstance(node, Scan) and node.event_time:
             period = wanted.get(id(node), ALL_TIME)
+            if node_mode(node, ()) is ChangelogMode.UPSERT and period != ALL_TIME:
+                raise UnsupportedPlanError(
+                    f"source '{node.table.name}' gives upserts, whose deletions may have no event time: "
+                    "nothing says which of them belong to a range of time",
+                    hint="run the whole table with --mode batch, or give it changes with the rows before them",
+                )
             bounds[id(node)] = TimeRange(None, period.stop) if id(node) in states else period
     written = {id(s): emitted for s in plan.sinks if id(s) not in states}
     remembering = () if emitted.start is None else tuple(n for n in nodes if _remembers(n, states, traits))

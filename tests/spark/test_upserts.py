@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flowrun.errors import UnsupportedPlanError
-from flowrun.plan.nodes import walk_plan
 from flowrun.runners.compile import compile_pipeline
 from flowrun.spark.arrival import arrival_needs
 from flowrun.spark.context import Context, TimeRange
+from flowrun.spark.ranges import reading_for
 from flowrun.spark.savepoint import leave_savepoint
 from flowrun.spark.translation import translate
 from tests.spark.plans import NOW_MS, assert_same_plan, collected, sql_plan, stream_results
@@ -87,11 +87,10 @@ def test_changes_that_come_twice_count_once(spark: SparkSession, tmp_path: Path)
 def test_a_range_of_time_and_a_hand_over_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     table = TABLE.format(name="given", path=write(tmp_path), more=UPSERT)
     plan = sql_plan([], table + "SELECT id, v FROM given;")
-    bounds = {id(n): TimeRange(None, 5) for n in walk_plan(plan) if not n.inputs}
     with pytest.raises(
         UnsupportedPlanError, match="source 'given' gives upserts, whose deletions may have no event time"
     ):
-        translate(plan, Context(spark, plan.settings, NOW_MS, bounds=bounds))
+        reading_for(plan, TimeRange(0, 5))
     script = tmp_path / "script.sql"
     script.write_text(
         table + "CREATE TABLE out (id BIGINT) WITH ('connector'='print'); INSERT INTO out SELECT id FROM given;"

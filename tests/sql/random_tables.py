@@ -52,7 +52,9 @@ class RandomTable:
 
     def ddl(self, folder: Path) -> str:
         """CREATE TABLE over the written file."""
-        columns = [f"{c.name} {c.type}" for c in self.columns]
+        # of upserts even what must not be NULL is so where they delete
+        needed = " NOT NULL" if self.keyed == "upserts" else ""
+        columns = [f"{c.name} {c.type}" + (needed if c.name == "w" else "") for c in self.columns]
         if any(c.kind == "time" for c in self.columns):
             columns.append("WATERMARK FOR ts AS ts - INTERVAL '5' SECOND")
         form = "debezium-json" if self.changes else "json" if self.group_rows is None else "parquet"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Sequence
+
+import orjson
 
 from flowrun.api.source import JsonValue, LooksAgain, Source, Split, SplitEnumerator
 from flowrun.core.clock import Clock
@@ -33,7 +36,9 @@ class SourceCoordinator:
         self._clock = clock
         self._enumerator: SplitEnumerator | None = None
         self._waiting: deque[SplitRequest] = deque()
-        self._began: JsonValue = None
+        self._began: bytes | None = (
+            None  # JSON, compressed: of many files it is large, and it is kept for the whole run
+        )
         self._left: JsonValue = None
 
     def start(self, restored: JsonValue = None) -> None:
@@ -59,11 +64,11 @@ class SourceCoordinator:
         if isinstance(enumerator, LooksAgain):
             if resumed:
                 enumerator.look_again()
-            self._began = self.snapshot()
+            self._began = zlib.compress(orjson.dumps(self.snapshot()), 1)
 
     def begin_again(self, restored: JsonValue = None) -> None:
         """Start where the run began: with what there was then, if the source may find other things now."""
-        self.start(restored if self._began is None else self._began)
+        self.start(restored if self._began is None else orjson.loads(zlib.decompress(self._began)))
 
     def end(self, left: JsonValue) -> None:
         """The source has been read to its end; `left` is its enumerator's snapshot then, which stays as it is."""

@@ -19,13 +19,13 @@ from flowrun.core.elements import RowKind
 from flowrun.core.record import record
 from flowrun.core.schema import Field
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.errors import Diagnostic, OptionError, PipelineError, UnsupportedPlanError
+from flowrun.errors import Diagnostic, OptionError, PipelineError
 from flowrun.functions.spark_text import is_counted, quote_text, quoted
 from flowrun.plan.changelog import node_mode
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Scan, TableReference
 from flowrun.plan.tables import create_source
-from flowrun.spark.context import ALL_TIME, Context, TimeRange
+from flowrun.spark.context import Context, TimeRange
 from flowrun.spark.expressions import spark_text
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, KIND, SparkFrame
 from flowrun.spark.input.changes import final_table
@@ -66,13 +66,8 @@ def read_scan(node: Scan, _inputs: Inputs, context: Context) -> SparkFrame:
 def read_changes(node: Scan, context: Context) -> SparkFrame:
     """The changes of a scan, in the order in which they come: a frame with `ARRIVAL` and, behind all other columns, `KIND`.
 
-    Rows of a table that is only added to are inserts. Raises as `read_scan`, and UnsupportedPlanError for a range of upserts.
+    Rows of a table that is only added to are inserts. Raises as `read_scan`.
     """
-    if _upserts(node) and context.range_of(node) != ALL_TIME:
-        raise UnsupportedPlanError(
-            f"{place(node.table)} gives upserts, whose deletions may have no event time: nothing says which belong to a range of time",
-            hint="run the whole table with --mode batch, or give it changes with the rows before them",
-        )
     frame = _rows(node, _read(node, context, ordered=True), context, ordered=True)
     if KIND in frame.data.columns:
         return frame
