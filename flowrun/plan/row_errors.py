@@ -79,6 +79,11 @@ def decoding_of(node: Scan) -> RowErrors:
     return FAIL if mode is OnError.FAIL else RowErrors(mode, f"source '{node.hints.name or node.table.name}'")
 
 
+def is_letter_sink(sink: Sink) -> bool:
+    """Whether a sink is the one of dead letters in its folder."""
+    return sink.table.name == _SINK and sink.schema == DEAD_LETTER_SCHEMA
+
+
 def rows_may_fail(node: PlanNode) -> bool:
     """Whether a node may meet rows that it cannot process, and can leave them out; scans aside."""
     match node:

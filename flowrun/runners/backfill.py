@@ -23,6 +23,7 @@ from flowrun.plan.nodes import (
     walk_plan,
 )
 from flowrun.plan.relational import WindowTableFunction
+from flowrun.plan.row_errors import is_letter_sink
 from flowrun.runners.compile import CompiledPipeline
 from flowrun.runners.spark import BatchListener, endless, watching
 from flowrun.spark.context import TimeRange
@@ -211,8 +212,11 @@ def _moment_text(ms: int) -> str:
 
 
 def output_job(plan: Plan, wanted: Backfill, sink: Sink, reading: Reading, run_id: str) -> OutputJob:
-    """Under what name a sink is written: one that tells how things stand replaces what any backfill wrote."""
-    return OutputJob(plan.name, period_text(wanted.period) if id(sink) in reading.written else STATE, run_id)
+    """Under what name a sink is written: one that tells how things stand replaces what any backfill wrote. Dead letters have no event
+    time, and are yet those of the range for which their rows were read.
+    """
+    of_range = id(sink) in reading.written or is_letter_sink(sink)
+    return OutputJob(plan.name, period_text(wanted.period) if of_range else STATE, run_id)
 
 
 def _staging(plan: Plan, wanted: Backfill, reading: Reading) -> Staging:

@@ -288,3 +288,40 @@ def test_parts_begin_where_windows_begin() -> None:
     assert parts(windowed, 3) == [(150, 420), (420, 620), (620, 1000)]
     assert parts(windowed, 20)[:2] == [(150, 220), (220, 320)]
     assert parts(plan(rows), 2) == [(150, 575), (575, 1000)]
+
+
+def test_a_repeated_backfill_replaces_the_dead_letters_of_its_range(flowrun: Command, shop: Path) -> None:
+    path = shop / "shop.yaml"
+    text = path.read_text().replace(
+        "name: shop\n", 'name: shop\nsettings: {on_error: dead-letter, dead_letters: "${OUT}/dead"}\n'
+    )
+    text = text.replace(
+        'sql: "SELECT id, ts FROM orders WHERE amount > 6"',
+        'sql: "SELECT id, ts FROM orders WHERE 100 / (amount - 5) > 20"',
+    )
+    path.write_text(text)
+    orders = [
+        json.loads(line) for file in sorted((shop / "orders").iterdir()) for line in file.read_text().splitlines()
+    ]
+    failing = {int(o["id"]): str(o["ts"]) for o in orders if o["amount"] == 5}
+    assert len(failing) > 4
+    for file in sorted((shop / "orders").iterdir()):
+        file.write_text(file.read_text() + "broken\n")
+    middle = "2024-01-01T00:05"
+    told = []
+    ranges = (["--to", middle], ["--from", middle, "--to", "2024-01-01T00:20"])
+    for given in (*ranges, *ranges):
+        done = flowrun("backfill", *arguments(shop), *given)
+        assert done.code == 0, done.err
+        told.append(letters(shop / "out" / "dead"))
+    assert told[1] == told[2] == told[3], "a repeated range replaces its own dead letters, and no others"
+    assert set(told[3]) == {*(f"expression {i}" for i in failing), "decoding broken"}
+    second_alone = told[1] - told[0]
+    assert all(count == 1 for name, count in (told[0] + second_alone).items() if name not in second_alone)
+
+
+def letters(folder: Path) -> Counter[str]:
+    found = [json.loads(line) for file in folder.rglob("part-*") for line in file.read_text().splitlines()]
+    return Counter(
+        f"{row['kind']} {row['text'] if row['kind'] == 'decoding' else json.loads(row['text'])['id']}" for row in found
+    )
