@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +18,9 @@ import pytest
 import flowrun
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
-from flowrun.runtime.messages import JobResult, JobState
+from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.messages import JobResult, JobState, VertexStatus
+from tests.end_to_end.conftest import Command
 from tests.end_to_end.running import json_rows
 from tests.sql.recovery_gates import FUNCTIONS, GATES
 
@@ -162,3 +168,85 @@ def test_a_source_that_was_read_to_its_end_stays_so_and_says_what_it_leaves_out(
         assert "1 that came since are not read" in caplog.text
         assert "a.json" not in caplog.text
     assert copied() == Counter(range(50))
+
+
+def test_a_finished_source_beside_one_that_goes_on_stays_finished(here: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(here / "in/a.json", list(range(50)))
+    write(here / "others/a.json", list(range(100, 200)))
+    others = TABLES.splitlines()[1].replace("rows_in", "others").replace("'in'", "'others'")
+    script = f"{FUNCTIONS}{TABLES}{others}\nINSERT INTO rows_out SELECT id FROM rows_in UNION ALL SELECT id FROM others WHERE gate_b(id);"
+    restored, gate = None, GATES["b"]
+    for number in range(2):
+        gate.close_after(20)
+        with caplog.at_level(logging.WARNING), start(script, 1, restored) as job:
+            assert gate.reached.wait(30)
+            while not any(v.name.startswith("Source: rows_in") and _ended(v) for v in job.status().vertices):
+                assert job.wait(5) is None
+            ticket = job.take_snapshot("savepoints", savepoint=True, stop=True)
+            gate.drip()
+            restored = ticket.wait(TIMEOUT_MS)
+            gate.open()
+            finished(job)
+        write(here / f"in/b{number}.json", [1000 + number])
+        write(here / f"others/b{number}.json", [200 + number])
+    with caplog.at_level(logging.WARNING), start(script, 3, restored) as job:
+        finished(job)
+    assert "2 that came since are not read" in caplog.text
+    assert copied() == Counter([*range(50), *range(100, 202)])
+
+
+def _ended(vertex: VertexStatus) -> bool:
+    return set(vertex.states) == {ExecutionState.FINISHED}
+
+
+WINDOWS = f"""{FUNCTIONS}
+CREATE TABLE events (id BIGINT, ts AS TO_TIMESTAMP_LTZ(id * 1000, 3), WATERMARK FOR ts AS ts - INTERVAL '0' SECOND)
+  WITH ('connector'='filesystem', 'path'='in', 'format'='json');
+CREATE TABLE counts (window_end TIMESTAMP_LTZ(3), n BIGINT) WITH ('connector'='filesystem', 'path'='out', 'format'='json');
+INSERT INTO counts SELECT window_end, COUNT(*)
+  FROM TABLE(TUMBLE((SELECT * FROM events WHERE gate_a(id)), DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end;
+"""
+
+
+def test_rows_of_new_files_are_late_where_event_time_has_passed_them(here: Path) -> None:
+    write(here / "in/m.json", list(range(100)))
+    gate = GATES["a"]
+    gate.close_after(50)
+    with start(WINDOWS, 1) as job:
+        assert gate.reached.wait(30)
+        ticket = job.take_snapshot("savepoints", savepoint=True, stop=True)
+        gate.drip()
+        restored = ticket.wait(TIMEOUT_MS)
+        gate.open()
+        finished(job)
+    write(here / "in/z.json", list(range(100, 140)))
+    write(here / "in/a.json", [0, 1, 2])
+    with start(WINDOWS, 1, restored) as job:
+        result = finished(job)
+    assert Counter(row["n"] for row in json_rows(here / "out")) == {10: 14}, "every window once, from both runs"
+    assert sum(v for a in result.accumulators.values() for n, v in a.items() if n == "numLateRecordsDropped") == 3
+
+
+def test_killed_in_a_process_of_its_own_and_resumed_after_files_came(here: Path, flowrun: Command) -> None:
+    rows = 0
+    for name in "mno":
+        write(here / f"in/{name}.json", list(range(rows, rows + 200)))
+        rows += 200
+    script = f"{TABLES}INSERT INTO rows_out SELECT id FROM rows_in;"
+    Path("pipeline.sql").write_text(script)
+    settings = [
+        f"settings.{n}={v}"
+        for n, v in {"batch_rows": 5, "checkpoint.interval": "50ms", "checkpoint.dir": "state"}.items()
+    ]
+    words = ["pipeline.sql", "--quiet", *(w for s in settings for w in ("--set", s))]
+    command = [sys.executable, "-m", "tests.sql.die_midway", "10", "2", "run", *words, "--parallelism", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    killed = subprocess.run(command, env=environment, check=False, capture_output=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (here / "out").exists() or len(copied()) < rows
+    for name in "az":
+        write(here / f"in/{name}.json", list(range(rows, rows + 30)))
+        rows += 30
+    done = flowrun("resume", "--from-savepoint", "state", *words, "--parallelism", "3")
+    assert done.code == 0, done.err
+    assert copied() == Counter(range(rows))
