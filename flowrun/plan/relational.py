@@ -34,7 +34,8 @@ class Values(PlanNode):
 class AssignTime(PlanNode):
     """The same rows with the TIMESTAMP or TIMESTAMP_LTZ column `column` as their event time; watermarks pass as they are.
 
-    Only over columns that are time attributes (see `flowrun.plan.traits`): no row may be later than the watermarks already say.
+    Only over columns that are time attributes (see `flowrun.plan.traits`): no row may be later than the watermarks already say. In a
+    batch, which has no watermarks, over any.
     """
 
     input: PlanNode
@@ -43,6 +44,10 @@ class AssignTime(PlanNode):
     @property
     def inputs(self) -> tuple[PlanNode, ...]:
         return (self.input,)
+
+    @property
+    def event_time(self) -> bool:
+        return True
 
 
 @record(eq=False, slots=False)
@@ -254,6 +259,10 @@ class RankFunction(Enum):
     ROW_NUMBER = "ROW_NUMBER"
     RANK = "RANK"
     DENSE_RANK = "DENSE_RANK"
+
+
+LAST_RANK = 1 << 60
+"""The last rank of a top-N without a limit (OFFSET alone), which only a batch can answer."""
 
 
 @record(eq=False, slots=False)

@@ -108,7 +108,7 @@ def test_a_select_prints_its_final_rows(folder: Path) -> None:
 
 
 def test_a_batch_may_do_what_a_stream_cannot(folder: Path) -> None:
-    """As in Flink's batch mode: any order, and one row for an aggregate over nothing."""
+    """As in Flink's batch mode: any order, windows by any time, and one row for an aggregate over nothing."""
     query = "SELECT id FROM orders WHERE id < 4 ORDER BY id DESC;"
     nothing = (
         "SELECT COUNT(*) AS n, SUM(id) AS s FROM orders WHERE id > 100; SELECT COUNT(*) AS n FROM orders WHERE 1 = 2;"
@@ -124,6 +124,27 @@ def test_a_batch_may_do_what_a_stream_cannot(folder: Path) -> None:
     assert "+I[0]" in said
     (folder / "s.sql").write_text(ORDERS + ahead)
     assert sorted(flowrun(*batch).stdout.splitlines()) == ["+I[19, 20, 1, 20]", "+I[20, NULL, 2, NULL]"]
+    (folder / "s.sql").write_text(ORDERS + "SELECT id FROM orders ORDER BY id DESC OFFSET 18;")
+    assert sorted(flowrun(*batch).stdout.splitlines()) == ["+I[1]", "+I[2]"]
+
+
+def test_a_batch_cuts_windows_by_any_time(folder: Path) -> None:
+    days = "VALUES (1, TIMESTAMP '2024-01-02 10:00:00'), (2, TIMESTAMP '2024-01-01 10:00:00'), (3, TIMESTAMP '2024-01-01 10:30:00')"
+    (folder / "s.sql").write_text(f"""
+    CREATE VIEW t AS SELECT * FROM ({days}) AS v (id, ts);
+    CREATE VIEW w AS SELECT * FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY));
+    SELECT 'tumble', DATE_FORMAT(window_start, 'dd'), COUNT(*), DATE_FORMAT(MAX(window_time), 'HH:mm') FROM w
+      GROUP BY window_start, window_end;
+    SELECT 'session', DATE_FORMAT(SESSION_END(ts, INTERVAL '1' HOUR), 'HH:mm'), COUNT(*) FROM t GROUP BY SESSION(ts, INTERVAL '1' HOUR);
+    SELECT 'hop', id, DATE_FORMAT(window_end, 'dd') FROM TABLE(
+      HOP(TABLE (SELECT id, MAX(ts) AS ts FROM t WHERE id < 2 GROUP BY id), DESCRIPTOR(ts), INTERVAL '1' DAY, INTERVAL '2' DAY));
+    SELECT 'top', id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY id DESC) AS n FROM w) WHERE n = 1;
+    SELECT 'join', a.id, b.id FROM w a JOIN w b ON a.window_start = b.window_start AND a.window_end = b.window_end WHERE a.id < b.id;
+    """)
+    assert sorted(flowrun("run", "s.sql", "--mode", "batch", "-q").stdout.splitlines()) == [
+        "+I[hop, 1, 03]", "+I[hop, 1, 04]", "+I[join, 2, 3]", "+I[session, 11:00, 1]", "+I[session, 11:30, 2]",
+        "+I[top, 1]", "+I[top, 3]", "+I[tumble, 01, 2, 23:59]", "+I[tumble, 02, 1, 23:59]",
+    ]  # fmt: skip
 
 
 def test_sources_without_end_are_refused_with_what_bounds_them(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from flowrun.frontend.sql.syntax import Ordered, OrderItem
 from flowrun.plan.expressions import ColumnRef, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import Calc, PlanNode, TimeDomain
-from flowrun.plan.relational import Rank, RankFunction, SortKey, TemporalSort
+from flowrun.plan.relational import LAST_RANK, Rank, RankFunction, SortKey, TemporalSort
 
 if TYPE_CHECKING:
     from flowrun.frontend.sql.query_binder import Environment
@@ -34,16 +34,17 @@ def ordered(
     The bounds hold for each value of the first `partition` columns by itself.
 
     Raises:
-        ExpressionError: a bound is no number, or OFFSET stands without LIMIT.
+        ExpressionError: a bound is no number.
     """
     node = planned.node
     offset = 0 if query.offset is None else _count(query.offset, "OFFSET", environment)
     width = len(planned.names)
-    if query.limit is not None:
-        limit = _count(query.limit, "LIMIT", environment)
+    if query.limit is not None or offset:
+        limit = None if query.limit is None else _count(query.limit, "LIMIT", environment)
         if limit == 0:
             return nodes.filter(node, [Literal(BOOLEAN, False)], query.span, width)
-        hints = nodes.hints("limit", query.span)
+        bound = query.limit if query.limit is not None else query.offset
+        hints = nodes.hints("limit", query.span if query.limit is not None or bound is None else span_of(bound))
         order = planned.order
         node = Rank(
             node.schema,
@@ -53,12 +54,9 @@ def ordered(
             order,
             RankFunction.ROW_NUMBER,
             offset + 1,
-            offset + limit,
+            LAST_RANK if limit is None else offset + limit,
             False,
         )
-    elif offset:
-        assert query.offset is not None
-        raise fail("OFFSET without LIMIT keeps a stream's rows for ever", span_of(query.offset), "add LIMIT count")
     elif planned.order:
         span = (query.order[0].span[0], query.order[-1].span[1])
         node = TemporalSort(node.schema, nodes.hints("sort", span), node, planned.order, TimeDomain.EVENT)

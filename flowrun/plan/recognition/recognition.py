@@ -21,7 +21,16 @@ from flowrun.plan.recognition.session_zone import in_session_zone
 from flowrun.plan.recognition.temporal import recognise_temporal_join
 from flowrun.plan.recognition.unused_columns import drop_unused_columns
 from flowrun.plan.recognition.windows import at_time, recognise_window_aggregate, resolve_window_function, time_domain
-from flowrun.plan.relational import GroupAggregate, Join, Over, TemporalJoin, TemporalSort, WindowTableFunction
+from flowrun.plan.relational import (
+    LAST_RANK,
+    GroupAggregate,
+    Join,
+    Over,
+    Rank,
+    TemporalJoin,
+    TemporalSort,
+    WindowTableFunction,
+)
 from flowrun.plan.rewrites.traversal import map_plan, with_inputs, with_sinks
 
 
@@ -96,6 +105,9 @@ class _Recognition:
                 return _timed_match(rebuilt, context)
             case Process():
                 return _timed_process(rebuilt, context)
+            case Rank(last=last) if last >= LAST_RANK and not context.batch:
+                hint = "add LIMIT count, or run the pipeline with --mode batch"
+                raise RecognitionError(rebuilt, "OFFSET without LIMIT keeps a stream's rows for ever", hint)
             case _:
                 return rebuilt
 

@@ -60,7 +60,10 @@ def resolve_window_function(node: WindowTableFunction, context: Context) -> Wind
         RecognitionError: that is no time attribute.
     """
     name = _NAMES.get(type(node.window), "a window")
-    domain = time_domain(node, node.input, node.time, name, context)
+    if context.batch and context.traits(node.input).attribute(node.time) is None:
+        domain = TimeDomain.EVENT  # nothing is late there, whatever the column
+    else:
+        domain = time_domain(node, node.input, node.time, name, context)
     input = node.input
     if isinstance(node.window, SessionWindow) and domain is TimeDomain.EVENT:
         input = at_time(input, node.time, context, node)

@@ -71,7 +71,6 @@ CASES = [
     ("SELECT id FROM sales UNION SELECT shop FROM shops", "1:28", "BIGINT on the left and STRING on the right", "CAST"),
     ("SELECT id, shop FROM sales UNION SELECT shop FROM shops", "1:34", "2 on the left, 1 on the right", None),
     ("SELECT shop FROM sales MINUS SELECT shop FROM shops", "1:24", "MINUS is not part of Flink SQL", "write EXCEPT"),
-    ("SELECT id FROM sales OFFSET 2", "1:29", "OFFSET without LIMIT", "LIMIT"),
     ("SELECT DISTINCT shop FROM sales ORDER BY id LIMIT 1", "1:42", "takes only output columns", "select list"),
     ("SELECT id FROM sales ORDER BY 2 LIMIT 1", "1:31", "only 1 output columns", None),
     ("SELECT s.id FROM sales s JOIN shops s ON TRUE", "1:31", "two tables in FROM are called 's'", "AS another_name"),

@@ -221,3 +221,15 @@ def test_order_by_time_sorts_and_limit_ranks() -> None:
 )
 def test_orders_that_a_stream_cannot_have(query: str, message: str) -> None:
     assert problems(query) == [message]
+
+
+def test_offset_without_limit_is_for_batches() -> None:
+    query = "SELECT id FROM orders ORDER BY amount OFFSET 2"
+    assert problems(query) == ["OFFSET without LIMIT keeps a stream's rows for ever"]
+    assert problems("SET 'execution.runtime-mode' = 'batch'; " + query) == []
+
+
+def test_batches_cut_windows_by_any_time() -> None:
+    query = "SELECT * FROM TABLE(TUMBLE(TABLE (SELECT id, MAX(ts) AS ts FROM orders GROUP BY id), DESCRIPTOR(ts), INTERVAL '1' DAY))"
+    assert problems(query) == ["TUMBLE needs a time attribute, but 'ts' is an ordinary TIMESTAMP(3) column"]
+    assert problems("SET 'execution.runtime-mode' = 'batch'; " + query) == []
