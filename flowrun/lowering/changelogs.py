@@ -12,7 +12,8 @@ from flowrun.lowering.settings import state_ttl_ms
 from flowrun.operators.rows.changelogs import FromChangelogFactory, ToChangelogFactory
 from flowrun.operators.updating.normalize_factory import ChangelogNormalizeFactory
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
-from flowrun.plan.nodes import PlanNode, Settings
+from flowrun.plan.nodes import PlanNode, Settings, TimeDomain
+from flowrun.plan.traits import TraitIndex
 
 
 def lower_to_changelog(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
@@ -33,7 +34,9 @@ def lower_normalize(node: PlanNode, inputs: Inputs, settings: Settings) -> Trans
     """Whole changes behind a shuffle by key."""
     assert isinstance(node, ChangelogNormalize)
     ttl_ms = state_ttl_ms(node.hints, settings)
-    factory = ChangelogNormalizeFactory(node.schema, node.keys, ttl_ms)
+    traits = enumerate(TraitIndex()[node].columns)
+    clocks = tuple(i for i, t in traits if t is not None and t.domain is TimeDomain.PROCESSING)
+    factory = ChangelogNormalizeFactory(node.schema, node.keys, ttl_ms, clocks)
     return keyed(node, factory, inputs.only, node.keys, "normalize")
 
 

@@ -11,6 +11,7 @@ import pytest
 from flowrun.connectors import memory
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.errors import JobFailedError, PipelineError
+from flowrun.operators.updating.normalize_factory import ChangelogNormalizeFactory
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.nodes import walk_plan
 from flowrun.runners.compile import CompiledPipeline, compile_pipeline
@@ -192,3 +193,19 @@ def test_rows_of_a_memory_table_are_upserts_if_they_have_no_rows_before() -> Non
     write("prices.json")
     run_embedded(compiled(text).job_graph)
     assert result() == [(2, 3, 1)]
+
+
+def test_when_a_change_was_read_does_not_tell_it_from_the_one_before() -> None:
+    write("prices.json", ("c", None, price(1, 10, 1)), ("c", None, price(1, 10, 1)))
+    text = DUPLICATES + PRICES.format(more="").replace("WATERMARK", "read_at AS PROCTIME(), WATERMARK")
+    text += "INSERT INTO result SELECT item, price, CAST(COUNT(*) AS BIGINT) FROM prices WHERE read_at IS NOT NULL GROUP BY item, price;"
+    plan = compiled(text, batch_rows=1)
+    (normalize,) = (
+        o.factory
+        for v in plan.job_graph.vertices
+        for o in v.operators
+        if isinstance(o.factory, ChangelogNormalizeFactory)
+    )
+    assert [normalize.schema.names[i] for i in normalize.clocks] == ["read_at"]
+    run_embedded(plan.job_graph)
+    assert len(json_rows(Path("out"))) == 1

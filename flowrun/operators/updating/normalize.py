@@ -143,7 +143,8 @@ class ChangelogNormalizeOperator(AbstractOperator):
         updates = np.flatnonzero(adds & (before != _NOWHERE))
         if len(updates) and not self._factory.ttl_ms:
             old, new = both.take(pa.array(before[updates])), both.take(pa.array(updates + held))
-            sends[updates] = ~rows_equal(old.columns, new.columns, len(updates))
+            said = [i for i in range(both.num_columns) if i not in self._factory.clocks]
+            sends[updates] = ~rows_equal(old.select(said).columns, new.select(said).columns, len(updates))
         return np.asarray(sends, np.bool_)
 
     def _remember(

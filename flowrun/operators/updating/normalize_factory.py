@@ -18,12 +18,14 @@ class ChangelogNormalizeFactory:
     Attributes:
         schema: of the rows that are sent; those that come may have NULL in all columns but the keys where they delete.
         keys: positions of the key columns. NULL is a key like any other.
+        clocks: positions of columns that hold the time at which a row was read: rows that differ in them alone are equal.
         ttl_ms: how long a key is kept that gets no rows, ms of processing time; 0: for ever.
     """
 
     schema: Schema
     keys: tuple[int, ...]
     ttl_ms: int = 0
+    clocks: tuple[int, ...] = ()
 
     @property
     def chaining(self) -> ChainingStrategy:

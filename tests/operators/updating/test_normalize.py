@@ -108,6 +108,14 @@ def test_a_key_that_expired_is_new_and_its_deletion_is_dropped() -> None:
         ]
 
 
+def test_when_a_row_was_read_does_not_tell_it_from_the_one_before() -> None:
+    harness = OperatorHarness(ChangelogNormalizeFactory(PRICES, (0,), clocks=(2,)), schema=PRICES)
+    assert push(harness, [("+I", ("a", 1, 5)), ("+I", ("a", 1, 6)), ("-D", ("a", 1, None))]) == [
+        ("+I", ("a", 1, 5)),
+        ("-D", ("a", 1, 5)),
+    ]
+
+
 def test_what_is_said_again_is_no_part_of_the_next_checkpoint() -> None:
     harness = OperatorHarness(factory(), schema=PRICES)
     push(harness, [("+I", ("a", 1, 5)), ("+I", ("b", 1, 5))])
