@@ -136,7 +136,7 @@ Place = tuple[int, int]
 
 
 def _dull_places(tree: ast.Module) -> list[tuple[Place, Place]]:
-    """From where to where nothing runs, or only for people: annotations, decorators, calls of loggers and invariants."""
+    """From where to where nothing runs, or only for people: annotations, decorators, calls of loggers, invariants, zip's `strict`."""
     nodes: list[ast.AST] = []
     for node in ast.walk(tree):
         match node:
@@ -150,6 +150,8 @@ def _dull_places(tree: ast.Module) -> list[tuple[Place, Place]]:
                 nodes += node.decorator_list
             case ast.AnnAssign():
                 nodes.append(node.annotation)
+            case ast.keyword(arg="strict"):
+                nodes.append(node.value)
             case ast.Call(func=ast.Attribute(value=ast.Name(id="_log"))):
                 nodes.append(node)
     return [_span(node) for node in nodes]

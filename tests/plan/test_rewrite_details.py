@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
 from flowrun.plan.explain import plan_text
-from flowrun.plan.nodes import Calc, NodeHints, Scan, SessionWindow, Union, walk_plan
+from flowrun.plan.nodes import (
+    Calc,
+    CountWindow,
+    EvictorSpec,
+    GlobalWindow,
+    NodeHints,
+    Scan,
+    SessionWindow,
+    TriggerSpec,
+    Union,
+    WindowAggregate,
+    walk_plan,
+)
 from flowrun.plan.relational import Rank, Unnest, WindowTableFunction, window_columns
 from flowrun.plan.rewrites import optimise
 from flowrun.plan.rewrites.pushing import passed_columns, push_filters
@@ -31,6 +48,31 @@ def test_a_session_without_keys_needs_all_its_rows() -> None:
     for keys, passed in (((), set()), ((1,), {1})):
         node = WindowTableFunction(schema, NodeHints(), source, SessionWindow(1000), time, keys=keys)
         assert set(passed_columns(node)) == passed
+
+
+@pytest.mark.parametrize(
+    ("change", "passed"),
+    [
+        ({}, True),
+        ({"window": SessionWindow(1000)}, True),
+        ({"window": CountWindow(3, 3)}, False),  # which rows are counted together depends on all of them
+        ({"window": GlobalWindow()}, False),
+        ({"trigger": TriggerSpec(count=3)}, False),
+        ({"evictor": EvictorSpec(count=3)}, False),
+        ({"late_tag": "late"}, False),  # the side output has other rows, and no condition
+        ({"late_tag": "late", "evictor": EvictorSpec(count=3), "trigger": TriggerSpec(count=3)}, False),
+    ],
+)
+def test_keys_are_asked_below_a_window_whose_firings_depend_on_its_own_rows_only(
+    change: dict[str, Any], passed: bool
+) -> None:
+    text = (
+        "SELECT user_id, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) "
+        "GROUP BY user_id, window_start, window_end"
+    )
+    (window,) = (n for n in walk_plan(planned(text)) if isinstance(n, WindowAggregate))
+    (key,) = window.keys
+    assert passed_columns(replace(window, **change)) == ({0: key} if passed else {})
 
 
 def test_a_collection_that_does_not_come_out_cannot_be_asked_below() -> None:

@@ -115,3 +115,11 @@ def test_groups_spread_evenly() -> None:
     counts = np.bincount(key_groups([pa.array(np.arange(128_000))], 128), minlength=128)
     assert counts.min() > 850
     assert counts.max() < 1150
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "groups"),
+    [(1, 128), (85, 128), (86, 256), (171, 256), (172, 512), (21_845, 32_768), (32_768, 32_768)],
+)
+def test_by_default_there_are_half_as_many_groups_again_as_subtasks_rounded_up(parallelism: int, groups: int) -> None:
+    assert default_max_parallelism(parallelism) == groups

@@ -358,6 +358,17 @@ def test_in_processing_time_rows_meet_if_they_arrive_within_the_interval():
         assert results(join)[1:] == [("b", 1, 2, None, None, None)]
 
 
+@pytest.mark.parametrize(("bound", "due"), [(1, 3), (100, 201)])
+def test_in_processing_time_a_row_without_match_comes_out_as_soon_as_the_clock_has_left_it_behind(bound, due):
+    recipe = factory(-bound, bound, OuterSides.LEFT, domain=WindowTime.PROCESSING)
+    with harness(recipe) as join:
+        push(join, 0, ("a", 1, 1))
+        join.advance_processing_time(due - 1)
+        assert results(join) == []
+        join.advance_processing_time(1)
+        assert results(join) == [("a", 1, 1, None, None, None)]
+
+
 def test_in_processing_time_rows_are_forgotten_without_any_further_row():
     recipe = factory(-100, 100, OuterSides.LEFT, domain=WindowTime.PROCESSING)
     with harness(recipe) as join:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from flowrun.operators.joins.temporal_versions import NONE, PassedVersions
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT
+from flowrun.operators.joins.temporal_versions import NONE, PassedVersions, Versions
 
 
 @pytest.mark.parametrize("far", [1, 2**40])
@@ -19,3 +24,22 @@ def test_the_newest_version_not_after_a_time_is_found_however_far_apart_times_an
     at, touched = passed.find(keys, np.array([t * far for _, t in asked]))
     assert at.tolist() == [NONE, 0, 0, 2, 2, NONE, NONE, 3, 4, NONE, NONE]
     assert touched.tolist() == [k in (0, 2) for k, _ in asked]
+
+
+@pytest.mark.parametrize("far", [1, 2**59])
+@pytest.mark.parametrize("seed", range(20))
+def test_versions_of_neighbouring_keys_are_not_taken_for_each_other(far: int, seed: int) -> None:
+    dice = random.Random(seed)
+    versions = sorted({(dice.randrange(4), dice.randrange(-3, 4)) for _ in range(dice.randrange(1, 14))})
+    slots, times = (np.array(column) for column in zip(*versions, strict=True))
+    passed = PassedVersions(slots, times * far, np.arange(len(slots)), np.zeros(len(slots), np.bool_))
+    asked = [(key, time) for key in range(5) for time in range(-4, 5)]
+    at, _ = passed.find(np.array([k for k, _ in asked]), np.array([t * far for _, t in asked]))
+    for (key, time), found in zip(asked, at.tolist(), strict=True):
+        before = [i for i, (k, t) in enumerate(versions) if k == key and t <= time]
+        assert found == (before[-1] if before else NONE), (key, time)
+
+
+def test_no_keys_have_no_slots() -> None:
+    versions = Versions(Schema.of(k=BIGINT, v=BIGINT), (0,), 128)
+    assert versions.slots_of([pa.array([], pa.int64())], 0).tolist() == []

@@ -5,6 +5,8 @@ import random
 from collections import Counter
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +15,12 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import InternalError
 from flowrun.operators.keyed import row_store
+from flowrun.operators.ranking import top_n as top_n_operator
 from flowrun.operators.ranking import top_n_state
 from flowrun.operators.ranking.factories import RankFactory
 from flowrun.operators.ranking.order import OrderKey
 from flowrun.operators.ranking.ranks import Ranking
+from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.ranking.oracles import SCHEMA, Row, columns, distance, fold, some_order, some_row, top
@@ -51,10 +55,12 @@ class Stream:
         self._retracting = retracting
         self._partitioned = partitioned
         self._live: list[Row] = []
+        self._leaving = 0.45
         self._span = dice.choice([3, 30, 1000])
 
     def batch(self) -> tuple[list[Row], list[int]]:
         rows, kinds = [], []
+        self._leaving = self._dice.choice([0.2, 0.45, 0.9])
         for _ in range(self._dice.choice([1, 3, 20, 60])):
             row, kind = self._next()
             rows.append(row)
@@ -63,7 +69,7 @@ class Stream:
 
     def _next(self) -> tuple[Row, int]:
         dice = self._dice
-        if self._retracting and self._live and dice.random() < 0.45:
+        if self._retracting and self._live and dice.random() < self._leaving:
             row = self._live.pop(dice.randrange(len(self._live)))
             self.rows_of(row).remove(row)
             return row, dice.choice([1, 3])
@@ -100,10 +106,36 @@ def any_top_n(dice: random.Random) -> RankFactory:
 def test_after_each_batch_a_reader_holds_the_top_rows_and_got_no_change_too_many(seed: int) -> None:
     dice = random.Random(seed)
     factory = any_top_n(dice)
+    with pytest.MonkeyPatch.context() as patch:
+        if dice.random() < 0.5:
+            make_room_at_once(patch)
+        check_every_batch(dice, factory, seed)
+
+
+def make_room_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(row_store, "_SPARE", 1)
+    patch.setattr(top_n_state, "_SPARE_SLOTS", 1)
+
+
+@FEW
+@given(SEEDS)
+def test_partitions_that_grow_and_shrink_are_ranked_as_before(seed: int) -> None:
+    """Rows get new numbers where others made room; heads are filled up from tails."""
+    dice = random.Random(seed)
+    last = dice.choice([1, 1, 2, 3])
+    ranking = dice.choice(list(Ranking))
+    factory = top_n(SCHEMA, partition=(0,), order=some_order(dice), ranking=ranking, last=last, retracting=True)
+    with pytest.MonkeyPatch.context() as patch:
+        make_room_at_once(patch)
+        patch.setattr(top_n_operator, "_SPARE", 0)  # heads hardly longer than what is shown
+        check_every_batch(dice, factory, seed)
+
+
+def check_every_batch(dice: random.Random, factory: RankFactory, seed: int) -> None:
     stream = Stream(dice, retracting=factory.retracting, partitioned=bool(factory.partition))
     harness = OperatorHarness(factory, schema=SCHEMA)
     held: Counter[Row] = Counter()
-    for _ in range(dice.choice([4, 12])):
+    for _ in range(dice.choice([4, 12, 30])):
         rows, kinds = stream.batch()
         harness.clear()
         harness.push(columns(rows), row_kinds=kinds if factory.retracting else None)
@@ -231,6 +263,20 @@ def test_rows_and_partitions_that_are_gone_make_room(monkeypatch: pytest.MonkeyP
         held = fold(held, harness.changes())
     assert held == Counter((*row, 1) for row in alive)
     assert harness.snapshot().keyed["rows"].num_rows == len(alive)
+
+
+def test_partitions_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_n_state, "_SPARE_SLOTS", 4)
+    state = TopNState(BIDS, (0,), (OrderKey(2),), 128, retracting=True, ttl_ms=1000)
+    for step in range(50):
+        rows = pa.record_batch(bids(*((10 * step + i, "ann", i) for i in range(10))), schema=BIDS.arrow)
+        located = state.locate(rows, now=1000 * step)
+        numbers = state.add(rows, state.order.codes(rows.columns[2:], 10), 1000 * step)
+        state.heads.put(located.slots, np.ones(10, np.int64), numbers)
+        state.written(located.slots, 1000 * step)
+        state.compact()
+    assert len(state.tail_sizes) < 100, "of 500 partitions the last ten live"
+    assert len(state.store) <= 20
 
 
 def test_a_partition_that_got_no_rows_for_its_time_to_live_is_as_if_it_were_new() -> None:

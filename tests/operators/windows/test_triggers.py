@@ -79,6 +79,8 @@ def test_processing_time_waits_for_the_end_but_not_for_the_end_of_time() -> None
     trigger.on_element(1, None, Window(MIN_TIMESTAMP, MAX_TIMESTAMP), timers.context())
     assert timers.waiting == {(True, 9)}
     assert trigger.on_processing_time(9, WINDOW, timers.context()) is FIRE
+    trigger.clear(WINDOW, timers.context())
+    assert timers.waiting == set()
 
 
 def test_a_count_starts_again_after_it_fired_and_adds_up_over_merged_windows() -> None:

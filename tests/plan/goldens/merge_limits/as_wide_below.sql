@@ -1,0 +1,2 @@
+-- one column for one
+SELECT CHAR_LENGTH(url) AS n FROM clicks LIMIT 5

@@ -1,0 +1,2 @@
+-- stays: nothing is saved
+SELECT url AS u, id AS i FROM clicks LIMIT 5
