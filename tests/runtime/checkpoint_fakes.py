@@ -206,9 +206,11 @@ class NumbersEnumerator:
         self.source = source
         self.restored = restored
         self.left = list(range(source.splits)) if restored is None else list(restored)
+        self.started = False
         self.closed = False
 
     def start(self) -> None:
+        self.started = True
         self.source.before_start()
 
     def next_split(self, subtask: int) -> Split | None:
