@@ -37,6 +37,7 @@ _DEEP = 3_000
         ("SELECT INTERVAL '9223372036854775807' SECOND", "is longer than intervals can be"),
         ("SELECT INTERVAL '-178956971' YEAR", "is longer than intervals can be"),
         ("SELECT ORDER(k, 'x') WITHIN GROUP (ORDER BY ts) FROM a", "ORDER"),
+        ("SELECT LISTAGG(GROUP (ORDER BY id)) FROM a", "function 'GROUP' does not exist"),
         (f"SELECT {'(' * _DEEP}1{')' * _DEEP}", "nested too deeply"),
         (f"SELECT * FROM {'(SELECT * FROM ' * _DEEP}a{')' * _DEEP}", "nested too deeply"),
     ],

@@ -259,8 +259,10 @@ class ExpressionGrammar(FlinkParser):
 
     def _call_order(self, node: exp.Expression) -> None:
         """The order of a call's rows, from inside its parentheses or from WITHIN GROUP, into its `meta`."""
-        if node.expressions and isinstance(node.expressions[-1], exp.Order):
-            node.meta["order"] = node.expressions[-1].meta["order"]
+        last = node.expressions[-1] if node.expressions else None
+        # calls that sqlglot reads by itself may hold an order of its own making, which the binder refuses with its place
+        if isinstance(last, exp.Order) and "order" in last.meta:
+            node.meta["order"] = last.meta["order"]
             node.set("expressions", node.expressions[:-1])
         if not self.at("WITHIN") or not self.phrase("WITHIN", "GROUP"):
             return
