@@ -1,9 +1,9 @@
 # `make check` runs what CI runs.
 PYTHON ?= python
 
-.PHONY: check lint types imports test soak fuzz mutants bench docs
+.PHONY: check lint types imports test exhaustive soak fuzz mutants bench docs
 
-check: lint types imports test
+check: lint types imports test exhaustive
 
 lint:
 	$(PYTHON) -m ruff check .
@@ -17,6 +17,9 @@ imports:
 
 test:
 	$(PYTHON) -m pytest
+
+exhaustive:  # what `test` leaves out: every case, on Spark too
+	$(PYTHON) -m pytest -m 'exhaustive and not soak'
 
 soak:
 	HYPOTHESIS_PROFILE=soak $(PYTHON) -m pytest -m 'soak or not soak'

@@ -11,11 +11,12 @@ import pytest
 
 from tests.recovery.pipelines import CASES, write_pipeline, write_rows
 from tests.recovery.runs import run_and_kill, run_to_end, written
+from tests.slices import everyday
 
 
-@pytest.mark.parametrize("alignment", ["aligned", "unaligned"])
-@pytest.mark.parametrize("restored_at", [1, 2, 3])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("alignment", everyday(["unaligned", "aligned"], 2))
+@pytest.mark.parametrize("restored_at", everyday([3, 2, 1], 3))
+@pytest.mark.parametrize("case", everyday(CASES, 2))
 def test_a_killed_job_goes_on_as_if_nothing_had_happened(
     tmp_path: Path, case: str, restored_at: int, alignment: str
 ) -> None:

@@ -86,6 +86,7 @@ def minutes(start: float | None, stop: float) -> list[str]:
     return [*given, "--to", (START + dt.timedelta(minutes=stop)).isoformat()]
 
 
+@pytest.mark.everyday
 @pytest.mark.usefixtures("spark")
 def test_ranges_tile_and_a_repeated_one_replaces(flowrun: Command, shop: Path) -> None:
     assert flowrun("run", *arguments(shop, "stream"), "-q").code == 0
@@ -177,6 +178,7 @@ def test_a_killed_backfill_leaves_nothing_to_see_and_is_replaced_by_the_next(flo
 # ---- hand-over
 
 
+@pytest.mark.everyday
 @pytest.mark.usefixtures("spark")
 def test_a_savepoint_is_resumed_and_both_together_are_one_stream(flowrun: Command, shop: Path) -> None:
     assert flowrun("run", *arguments(shop, "stream"), "-q").code == 0

@@ -156,6 +156,7 @@ def differences(spark: SparkSession, plan: Plan) -> dict[str, object]:
     return found
 
 
+@pytest.mark.everyday
 @pytest.mark.usefixtures("all_hosted")
 def test_every_kind_of_node_gives_what_the_stream_gives(quick: SparkSession, tmp_path: Path) -> None:
     known = [{"k": "a", "name": "A"}, {"k": "a", "name": "AA"}, {"k": "b", "name": "B"}]

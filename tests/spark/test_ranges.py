@@ -39,6 +39,8 @@ from flowrun.spark.ranges import Reading, reading_for
 from tests.plan.plans import calc, scan, sink, window
 from tests.spark.plans import Table, sql_plan
 
+pytestmark = pytest.mark.everyday
+
 HOUR = 3_600_000
 RANGE = TimeRange(10 * HOUR, 11 * HOUR)
 

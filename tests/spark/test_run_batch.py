@@ -66,6 +66,7 @@ def rows_in(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
+@pytest.mark.everyday
 def test_all_sinks_of_a_script_get_their_final_tables(folder: Path, spark: SparkSession) -> None:
     (folder / "s.sql").write_text(ORDERS + TOTALS)
     before = spark.sparkContext._jsc.getPersistentRDDs().size()  # other tests share the session
@@ -85,6 +86,7 @@ def test_all_sinks_of_a_script_get_their_final_tables(folder: Path, spark: Spark
     assert sorted(rows_in(folder / "totals"), key=str) == totals, "the second run replaced the first"
 
 
+@pytest.mark.everyday
 def test_a_run_that_fails_changes_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "s.sql").write_text(ORDERS + TOTALS)
     assert flowrun("run", "s.sql", "-q").exit_code == 0

@@ -13,6 +13,8 @@ from flowrun.plan.nodes import PlanNode, SideOutput, Sink
 from flowrun.plan.relational import Over
 from flowrun.spark.translation import HOSTED, NATIVE
 
+pytestmark = pytest.mark.everyday
+
 ELSEWHERE = {
     Sink: "written by flowrun.spark.output",
     SideOutput: "what the node that it belongs to gave beside its rows",

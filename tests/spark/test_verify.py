@@ -193,6 +193,7 @@ def counts(tmp_path: Path, shop: Path) -> list[str]:
     return [str(file), "--var", f"SHOP={shop}", "--var", f"OUT={tmp_path / 'out'}"]
 
 
+@pytest.mark.everyday
 @pytest.mark.usefixtures("spark")
 def test_equal_rows_end_with_zero_and_nothing_is_written(
     flowrun: Command,

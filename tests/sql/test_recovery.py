@@ -21,6 +21,7 @@ from flowrun.plan.changelog import changelog_modes
 from flowrun.plan.nodes import PlanNode, WindowAggregate, walk_plan
 from flowrun.plan.relational import WindowTableFunction
 from flowrun.runners.compile import compile_pipeline
+from tests.slices import everyday
 from tests.sql.random_queries import Generator, Query, Shape, script
 from tests.sql.random_tables import RandomTable, keyed, random_tables
 from tests.sql.recovery_queries import ADDED, SHAPES
@@ -47,12 +48,12 @@ WindowTableFunction SessionWindow / WindowTableFunction TumblingWindow
 """
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *ADDED_SEEDS, *KEYED_SEEDS])
+@pytest.mark.parametrize("seed", everyday([*SEEDS, *ADDED_SEEDS, *KEYED_SEEDS], 4))
 def test_goes_on_as_if_nothing_had_happened(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path, unaligned=False)
 
 
-@pytest.mark.parametrize("seed", [*range(10_000, 10_000 + UNALIGNED), *range(KEYED + 10, KEYED + 14)])
+@pytest.mark.parametrize("seed", everyday([*range(10_000, 10_000 + UNALIGNED), *range(KEYED + 10, KEYED + 14)], 4))
 def test_goes_on_with_rows_that_were_in_flight(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path, unaligned=True)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.shared_suites import needs_shared
+from tests.slices import everyday
 from tests.sql.test_flink_cases import CASES, ROOT, SHARED, fold_text
 
 IN_CI = (
@@ -24,7 +25,7 @@ BATCH_ROWS = 5
 pytestmark = needs_shared(CASES)
 
 
-@pytest.mark.parametrize("name", IN_CI)
+@pytest.mark.parametrize("name", everyday(IN_CI, 4))
 def test_killed_half_way_and_resumed(name: str, tmp_path: Path) -> None:
     _check(SHARED / "sqlsuite" / "cases" / f"{name}.sql", tmp_path, 0)
 

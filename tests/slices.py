@@ -1,0 +1,23 @@
+"""Which cases of many run every day: a slice that is spread over all of them. The others are marked `exhaustive`, and run in CI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import pytest
+from _pytest.mark import ParameterSet
+
+T = TypeVar("T")
+
+
+def everyday(cases: Iterable[T], every: int) -> list[T | ParameterSet]:
+    """The cases as parameters: the first, and each `every`-th after it, as they are; the others marked.
+
+    A case that is a tuple stands for several parameters.
+    """
+    return [case if place % every == 0 else _marked(case) for place, case in enumerate(cases)]
+
+
+def _marked(case: object) -> ParameterSet:
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.exhaustive)
