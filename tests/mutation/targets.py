@@ -40,7 +40,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "flowrun/operators/windows/triggers.py": ("tests/operators/windows/test_triggers.py",),
     "flowrun/operators/ranking/top_n_state.py": ("tests/operators/ranking/test_top_n.py",),
     "flowrun/operators/updating/group_state.py": ("tests/operators/updating/test_group_aggregate.py",),
-    "flowrun/plan/rewrites/limits.py": ("tests/plan/test_golden_rules.py", "tests/plan/test_rule_properties.py"),
+    "flowrun/plan/rewrites/limits.py": (
+        "tests/plan/test_golden_rules.py",
+        "tests/plan/test_rewrite_details.py",
+        "tests/plan/test_rule_properties.py",
+    ),
     "flowrun/plan/rewrites/filters.py": ("tests/plan/test_golden_rules.py", "tests/plan/test_rewrites.py"),
     "flowrun/plan/rewrites/pushing.py": (
         "tests/plan/test_golden_rules.py",
@@ -55,11 +59,15 @@ _FROM_ZERO = "numbers of checkpoints begin with 1"
 _GROWS = "`extended` makes it as long as it has to be before anything is read"
 _FASTER = "which of two ways to the same result is taken"
 _UNREAD = "nothing reads what is masked, or given up"
+_TUNING = "how much room, or how often, and not what comes of it"
 _PACING = "flowrun/runtime/checkpoint/pacing.py"
+_VERSIONS = "flowrun/operators/joins/temporal_versions.py"
 _TOP_N = "flowrun/operators/ranking/top_n_state.py"
 _KEY_GROUPS = "flowrun/state/key_groups.py"
 
 EQUIVALENT: dict[tuple[str, str], str] = {
+    (_PACING, "self._pause_end = 1"): "long past when the first checkpoint is due",
+    (_PACING, "self._pause_end = -1"): "long past when the first checkpoint is due",
     (_PACING, "self._min_pause_ms = -1 if settings is None else settings.min_pause_ms"): "without settings none is due",
     (
         _PACING,
@@ -73,9 +81,27 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         _KEY_GROUPS,
         "hashed = splitmix64(pc.fill_null(array, True).cast(pa.int64()).to_numpy().view(np.uint64))",
     ): _UNREAD,
+    (_KEY_GROUPS, "array = pc.fill_null(array, -1)"): _UNREAD,
+    (_KEY_GROUPS, "for step in range(-(~longest // width)):"): "a step that no run is long enough for does nothing",
+    ("flowrun/runtime/network/barrier_alignment.py", "self._last = - 2"): _FROM_ZERO,
+    ("flowrun/state/storage/lock.py", 'self._owner = _Owner("", -1, 0, "")'): _UNREAD,
+    ("flowrun/state/storage/inventory.py", "left += 2"): "it is asked whether anything is left",
+    ("flowrun/operators/joins/interval.py", "_TIMER_SLACK_MS = 999"): _TUNING,
+    (_VERSIONS, "_SPARE = 64 * 1023"): _TUNING,
+    (
+        _VERSIONS,
+        "width = last - first + 1",
+    ): "the code before a key's first version may be that of the last of the key before",
+    (_VERSIONS, "if (int(self.slots[-1]) + 0) * width < _MAX_CODE:"): _FASTER,
+    (_TOP_N, "_SPARE_SLOTS = 65 * 1024"): _TUNING,
+    ("flowrun/plan/rewrites/filters.py", "column = _physical_column(conjunct.arguments[ -1], scan)"): "there is one",
+    (
+        "flowrun/plan/rewrites/limits.py",
+        "merges = not rank.order and _computes(below) and 0 <= len(needed) <= len(below.projections)",
+    ): "what computes something of columns needs one",
     ("flowrun/state/storage/lock.py", 'self._owner = _Owner("", 0, 1, "")'): _UNREAD,
     ("flowrun/state/storage/inventory.py", "self._unreadable = -1"): _FROM_ZERO,
-    ("flowrun/operators/joins/temporal_versions.py", "_MAX_CODE = 0 << 62"): _FASTER,
+    (_VERSIONS, "_MAX_CODE = 0 << 62"): _FASTER,
     (_TOP_N, "size = int(numbers[-1]) + 1 if len(numbers) else -1"): _GROWS,
     (_TOP_N, "self.tail_sizes: Integers = np.zeros( 1, np.int64)"): _GROWS,
     (_TOP_N, "self._next_sweep = 1"): "the clock is beyond 1 ms",

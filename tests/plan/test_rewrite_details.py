@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flowrun.plan.explain import plan_text
+from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import (
     Calc,
     CountWindow,
@@ -118,3 +119,16 @@ def test_a_limit_stays_above_what_is_random() -> None:
     plan_ = optimise(planned("SELECT RAND() AS r, id + 1 AS next FROM orders LIMIT 5"))
     (rank,) = [n for n in walk_plan(plan_) if isinstance(n, Rank)]
     assert isinstance(rank.input, Calc)
+
+
+def test_a_rank_below_a_projection_is_read_from_where_it_is() -> None:
+    text = """
+    SELECT i, amt, rn FROM (
+      SELECT *, ROW_NUMBER() OVER (ORDER BY amt) AS rn
+      FROM (SELECT amount AS amt, id AS i FROM (SELECT id, amount FROM orders ORDER BY amount LIMIT 10))
+    ) WHERE rn <= 3"""
+    reading = [n for n in walk_plan(optimise(planned(text))) if isinstance(n, Calc) and "rn" in n.schema.names]
+    assert reading
+    for each in reading:
+        (rank,) = (p for p in each.projections if isinstance(p, ColumnRef) and p.name == "rn")
+        assert each.input.schema.names[rank.index] == "rn"

@@ -375,6 +375,19 @@ def test_a_group_that_gets_no_rows_for_so_long_begins_anew() -> None:
     assert harness.changes() == [("-U", ("a", 2, 1)), ("+U", ("a", 3, 1)), ("+I", ("b", 1, 1))]
 
 
+def test_a_group_that_ends_with_its_time_to_live_leaves_the_others_as_they_are() -> None:
+    harness = small(bound("SUM", SMALL, "n"), ttl_ms=1000)
+    harness.push({"k": ["a"], "n": [1]})
+    harness.advance_processing_time(99)  # groups are looked through now and then from the first row on, and not at 1099
+    harness.push({"k": ["b"], "n": [1]})
+    harness.advance_processing_time(301)
+    harness.push({"k": ["a"], "n": [1]})
+    harness.advance_processing_time(699)
+    harness.clear()
+    harness.push({"k": ["b", "a"], "n": [1, 1]})
+    assert sorted(harness.changes()) == [("+I", ("b", 1)), ("+U", ("a", 3)), ("-U", ("a", 2))]
+
+
 @pytest.mark.parametrize(("waited_ms", "known"), [(999, True), (1000, False)])
 def test_a_group_lives_until_its_time_to_live_has_passed(waited_ms: int, known: bool) -> None:
     calls = (bound("SUM", SMALL, "n"),)

@@ -216,6 +216,15 @@ def test_a_delta_compares_with_the_last_firing_and_overlooks_nulls() -> None:
     assert elements(DeltaTrigger(0, 2.5), Timers(), rows) == [CONTINUE, CONTINUE, CONTINUE, FIRE, CONTINUE, FIRE]
 
 
+def test_a_delta_compares_with_the_newest_number_once_another_trigger_has_fired() -> None:
+    timers, trigger = Timers(), DeltaTrigger(0, 2.5)
+    trigger.on_fired(WINDOW, timers.context())
+    assert timers.state == {}, "nothing was seen yet"
+    elements(trigger, timers, [(0, 10), (0, 12)])
+    trigger.on_fired(WINDOW, timers.context())
+    assert elements(trigger, timers, [(0, 13), (0, 14.5), (0, 14.6)]) == [CONTINUE, CONTINUE, FIRE]
+
+
 def test_purging_forgets_whenever_the_other_fires() -> None:
     timers, trigger = Timers(), PurgingTrigger(EventTimeTrigger())
     assert trigger.on_element(1, None, WINDOW, timers.context()) is CONTINUE

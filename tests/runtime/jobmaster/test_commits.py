@@ -15,6 +15,7 @@ from flowrun.api.sink import Committable
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.runtime.messages import CommittablesReport
+from flowrun.state.commit_log import LoggedCommit
 
 
 class World:
@@ -22,15 +23,19 @@ class World:
 
     def __init__(self, *, checkpoints: bool = True) -> None:
         self.table = Table()
+        self.noted: list[LoggedCommit] = []
         source = vertex("source", Count)
         sink = vertex("sink", Count, parallelism=2, sink=self.table).read(source)
-        self.commits = CommitCoordinator(job(source, sink), checkpoints=checkpoints)
+        self.commits = CommitCoordinator(job(source, sink), checkpoints=checkpoints, log=self.noted.extend)
 
-    def submit(self, *names: str, at_end: bool = False, subtask: int = 0, running: bool = True) -> None:
+    def submit(
+        self, *names: str, at_end: bool = False, subtask: int = 0, running: bool = True, after_snapshot: int = 0
+    ) -> None:
         self.table.staged.update({n: [1] for n in names if n not in self.table.visible})
         entries = tuple(Committable(n, {}) for n in names)
         self.commits.report(
-            CommittablesReport(ExecutionVertexId("sink-0", subtask), "a", "sink-0", entries, at_end), running=running
+            CommittablesReport(ExecutionVertexId("sink-0", subtask), "a", "sink-0", entries, at_end, after_snapshot),
+            running=running,
         )
 
     def complete(self, *names: str) -> None:
@@ -57,6 +62,16 @@ def test_without_checkpoints_only_a_running_job_shows_what_it_rolled() -> None:
     assert world.visible == ["a"]
     assert world.commits.settle() == []
     assert world.table.aborted == {"b"}
+
+
+@pytest.mark.parametrize(("checkpoints", "noted"), [(False, [(5, ["a"])]), (True, [])])
+def test_what_no_checkpoint_will_hold_is_noted_for_those_who_go_back_behind_it(
+    checkpoints: bool, noted: list[tuple[int, list[str]]]
+) -> None:
+    world = World(checkpoints=checkpoints)
+    world.submit("a", after_snapshot=4)
+    world.submit("b")
+    assert [(n.checkpoint_id, [c.commit_id for c in n.committables]) for n in world.noted] == noted
 
 
 def test_what_a_finished_subtask_left_waits_for_a_checkpoint_that_holds_it() -> None:

@@ -9,7 +9,12 @@ from jobmaster_fakes import Edge, Vertex, job_graph
 from flowrun.graph.job_graph import ResultType
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner, RescalePartitioner
 from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId, build_execution_graph
-from flowrun.runtime.jobmaster.regions import regions, regions_to_restart
+from flowrun.runtime.jobmaster.regions import (
+    _strong_components,
+    regions,
+    regions_to_restart,
+    restart_together,
+)
 
 PIPELINED, BLOCKING = ResultType.PIPELINED, ResultType.BLOCKING
 
@@ -83,6 +88,27 @@ def test_a_failure_restarts_its_region_and_all_readers_below() -> None:
     found = regions(graph)
     failed = ExecutionVertexId("b", 0)
     assert regions_to_restart(graph, found, failed, lambda _partition: True) == found[1:]
+
+
+def test_a_failure_restarts_the_subtasks_of_its_sources_and_all_that_reads_them() -> None:
+    graph = build([Vertex("a", 3), Vertex("b", 3), Vertex("c")], [Edge("a", "b", ForwardPartitioner())])
+    restarted = restart_together(graph, regions(graph), ExecutionVertexId("b", 0), lambda _: True)
+    assert sorted(map(str, restarted)) == ["a_0", "a_1", "a_2", "b_0", "b_1", "b_2"]
+
+
+@given(
+    st.integers(1, 7).flatmap(lambda n: st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=14))
+)
+def test_what_can_be_reached_from_each_other_is_one_component(edges: list[tuple[int, int]]) -> None:
+    nodes = {i: ExecutionVertexId("v", i) for i in range(7)}
+    reached = {i: {i} | {b for a, b in edges if a == i} for i in nodes}
+    for k in nodes:
+        for i in nodes:
+            if k in reached[i]:
+                reached[i] |= reached[k]
+    inputs = {nodes[i]: [nodes[b] for a, b in edges if a == i] for i in nodes}
+    found = {frozenset(v.subtask for v in component) for component in _strong_components(inputs)}
+    assert found == {frozenset(j for j in nodes if j in reached[i] and i in reached[j]) for i in nodes}
 
 
 def test_a_lost_partition_restarts_its_producer_too() -> None:

@@ -45,6 +45,16 @@ def test_a_resumed_channel_counts_again_only_once_it_has_caught_up() -> None:
     assert valve.watermark(1, 14) == (Watermark(14),)
 
 
+def test_a_resumed_channel_that_stands_where_the_others_are_counts_at_once() -> None:
+    valve = StatusWatermarkValve(2)
+    valve.watermark(0, 10)
+    valve.watermark(1, 10)
+    valve.status(1, idle=True)
+    assert valve.status(1, idle=False) == ()
+    assert valve.watermark(0, 12) == ()
+    assert valve.watermark(1, 11) == (Watermark(11),)
+
+
 def test_when_the_last_channel_goes_idle_the_highest_watermark_is_flushed() -> None:
     valve = StatusWatermarkValve(2)
     valve.watermark(0, 10)

@@ -1,0 +1,1 @@
+SELECT k FROM side WHERE active
