@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, INT, STRING, DataType, array
 from flowrun.functions import string_texts as texts
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
-from flowrun.functions.regex_re2 import Re2Pattern, to_re2
+from flowrun.functions.regex_re2 import Re2Pattern, guarded, to_re2
 from flowrun.functions.regex_syntax import compile_java, regex_problem, try_compile
 from flowrun.functions.rules import INTEGER, TEXT, Parameter, Rule
 from flowrun.functions.vectors import gather, is_constant, map_distinct
@@ -52,27 +51,14 @@ class _WithPattern:
                 values = self.quick(encoded.dictionary, simple, *(o.as_py() for o in others)) if self.quick else None
                 if values is not None:
                     return gather(values, encoded.indices)
-            safe = _guarded(pattern.as_py(), compiled)
+            safe = guarded(pattern.as_py(), compiled)
             return map_distinct(lambda s, *rest: matcher(s, safe(s), *rest), [text, *others], rows, result.arrow)
 
         def from_data(s: str, p: str, *rest: Any) -> Any:
             regex = try_compile(p)
-            return None if regex is None else matcher(s, _guarded(p, regex)(s), *rest)
+            return None if regex is None else matcher(s, guarded(p, regex)(s), *rest)
 
         return map_distinct(from_data, arguments, rows, result.arrow)
-
-
-@lru_cache(maxsize=512)
-def _guarded(pattern: str, compiled: re.Pattern[str]) -> Callable[[str], re.Pattern[str]]:
-    """Which compiled pattern to search a text with: one that matches nothing if RE2, in linear time, finds no match of this one.
-
-    Patterns such as `^(a+)+$` make backtracking try exponentially many ways through a text before it says that there is none.
-    """
-    simple = to_re2(pattern, compiled)
-    if simple is None or not simple.repeats_groups:
-        return lambda _: compiled
-    never = re.compile("(?!)" + "()" * compiled.groups)
-    return lambda text: compiled if simple.may_match(text) else never
 
 
 def _extract(text: str, pattern: re.Pattern[str], group: int = 0) -> str | None:

@@ -17,6 +17,7 @@ from flowrun.errors import DataError
 from flowrun.functions import string_texts as texts
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
 from flowrun.functions.java_format import java_format
+from flowrun.functions.regex_re2 import guarded
 from flowrun.functions.regex_syntax import compile_java
 from flowrun.functions.rules import ANYTHING, BYTES_OR_TEXT, INTEGER, LONG, TEXT, Rule
 from flowrun.functions.spark_text import Function, Template
@@ -195,10 +196,12 @@ def str_to_map(text: str, pairs: str = ",", entry: str = "=") -> list[tuple[str,
     if not text:
         return []
     pieces = _java_split(text, pairs)
+    between = guarded(entry, compile_java(entry))
     found: dict[str, str | None] = {}
     for piece in pieces:
-        key, *value = compile_java(entry).split(piece, maxsplit=1)
-        found[key] = value[0] if value else None
+        # Java gives no empty key for a match of no width
+        match = next((m for m in between(piece).finditer(piece) if m.end()), None)
+        found[piece if match is None else piece[: match.start()]] = None if match is None else piece[match.end() :]
     return list(found.items())
 
 
@@ -211,7 +214,7 @@ def _java_split(text: str, regex: str) -> list[str]:
 
 def _gaps(text: str, regex: str) -> list[tuple[int, int]]:
     start, gaps = 0, []
-    for match in compile_java(regex).finditer(text):
+    for match in guarded(regex, compile_java(regex))(text).finditer(text):
         if match.end() == 0 or match.start() == match.end() == len(text):
             continue  # Java gives no empty first part for a match of no width, and never splits at the end for one
         gaps.append((start, match.start()))

@@ -189,6 +189,15 @@ def test_a_pattern_with_exponentially_many_ways_to_fail_fails_at_once(name, more
     assert time.process_time() - started < 5, "backtracking takes hours"
 
 
+@pytest.mark.parametrize("from_data", [False, True])
+def test_so_do_delimiters_of_maps(from_data):
+    text, pattern = "a" * 40 + "!", "^(a+)+$"
+    given = Column([pattern, pattern]) if from_data else Constant(pattern, STRING)
+    started = time.process_time()
+    assert call("STR_TO_MAP", Column([text, text]), given, given) == [[(text, None)]] * 2
+    assert time.process_time() - started < 5, "backtracking takes hours"
+
+
 def test_groups_that_may_take_no_part_are_not_read_from_re2():
     pattern = to_re2("(a)|(b(c|d))", compile_java("(a)|(b(c|d))"))
     assert pattern is not None
