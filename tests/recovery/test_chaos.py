@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.recovery.chaos import check, kill_rounds, run_to_end, write_pipeline
+from tests.slices import everyday
 
 
-@pytest.mark.parametrize("unaligned", [False, True])
+@pytest.mark.parametrize("unaligned", everyday([True, False], 2))
 def test_five_kills_at_random_times(tmp_path: Path, unaligned: bool) -> None:
     rows = 120_000
     file = write_pipeline(tmp_path, rows=rows, rate=40_000, unaligned=unaligned)

@@ -13,6 +13,7 @@ from flowrun.runtime.messages import JobState
 from tests.end_to_end.running import bag, json_rows
 from tests.recovery.gates import SOURCE
 from tests.recovery.kept import HERE, PIPELINE
+from tests.slices import everyday
 
 SINKS = ("tumbling", "sliding", "session", "counted", "triggered", "noted")
 VERSIONS = sorted(folder.name for folder in HERE.iterdir() if folder.is_dir())
@@ -31,7 +32,7 @@ def run(folder: Path, parallelism: int, savepoint: Path | None) -> dict[str, obj
     return {sink: bag(json_rows(folder / "out" / sink)) for sink in SINKS}
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize("parallelism", everyday([3, 2, 1], 3))
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_kept_savepoint_is_restored(tmp_path: Path, version: str, parallelism: int) -> None:
     copy = tmp_path / "copy"

@@ -83,10 +83,6 @@ def test_interrupting_a_run_leaves_nothing_behind() -> None:
     before = threading.enumerate()
     reached = threading.Event()
 
-    class Reach(Count):
-        def open(self) -> None:
-            reached.set()
-
     def interrupt() -> None:
         reached.wait()
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
@@ -94,7 +90,7 @@ def test_interrupting_a_run_leaves_nothing_behind() -> None:
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        run_embedded(endless(Reach))  # type: ignore[arg-type]
+        run_embedded(endless(), listener=lambda _: reached.set(), listen_every_ms=1)  # type: ignore[arg-type]
     thread.join()
     assert [t for t in threading.enumerate() if t not in before] == []
 

@@ -20,6 +20,7 @@ import pytest
 
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
+from tests.slices import everyday
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "cases").glob("*.sql"))
@@ -27,7 +28,7 @@ _EXACT, _SIX_DIGITS = Context(prec=400), Decimal("0.000001")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d+)?Z?")
 
 
-@pytest.mark.parametrize(("parallelism", "batch_rows"), [(1, None), (3, 7)])
+@pytest.mark.parametrize(("parallelism", "batch_rows"), everyday([(3, 7), (1, None)], 2))
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.stem)
 def test_ends_with_the_expected_rows(case: Path, parallelism: int, batch_rows: int | None, tmp_path: Path) -> None:
     overrides = {"settings.parallelism": str(parallelism)}
