@@ -1,10 +1,13 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first ends a job with a last checkpoint, or gracefully if it takes none; the second cancels it."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first ends a job with a last checkpoint, or gracefully if it takes none; the second cancels it.
+
+A job that does not end all the same is ended by the watchdog (`runtime/watchdog`).
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -22,11 +25,13 @@ class Interruption:
     Args:
         quiet: say nothing but what went wrong.
         checkpoints: whether the job takes checkpoints.
+        answer: called for every signal that is handled.
     """
 
-    def __init__(self, quiet: bool, *, checkpoints: bool) -> None:
+    def __init__(self, quiet: bool, *, checkpoints: bool, answer: Callable[[], None] = lambda: None) -> None:
         self._quiet = quiet
         self._checkpoints = checkpoints
+        self._answer = answer
         self._job: ControllableJob | None = None
         self._ticket: Ticket | None = None
         self._restarts: int | None = None
@@ -42,6 +47,7 @@ class Interruption:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """First signal: stop; second: cancel."""
+        self._answer()
         if number == signal.SIGHUP:
             _leave_terminal()
         if self.requested:
@@ -101,9 +107,11 @@ def _leave_terminal() -> None:
 
 
 @contextmanager
-def stop_on_signals(quiet: bool, *, checkpoints: bool) -> Iterator[Interruption]:
+def stop_on_signals(
+    quiet: bool, *, checkpoints: bool, answer: Callable[[], None] = lambda: None
+) -> Iterator[Interruption]:
     """Handles signals in here; puts back the handlers of before."""
-    interruption = Interruption(quiet, checkpoints=checkpoints)
+    interruption = Interruption(quiet, checkpoints=checkpoints, answer=answer)
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the job outlives its terminal
         numbers.append(signal.SIGHUP)

@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,6 +38,8 @@ from flowrun.runners.pipeline_text import functions_folder
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
 from flowrun.runtime.messages import JobResult, JobState, JobStatus
+from flowrun.runtime.watchdog.job_board import JobBoard
+from flowrun.runtime.watchdog.watchdog import watched
 
 if TYPE_CHECKING:
     from flowrun.runners.compile import CompiledPipeline
@@ -132,9 +135,13 @@ def run_job(run: JobRun, *, show_traceback: bool) -> int:
     if not view.quiet:
         show_diagnostics(run.compiled.warnings)
         _announce(run)
-    with stop_on_signals(view.quiet, checkpoints=run.takes_checkpoints) as interruption:
+    with (
+        closing(JobBoard(run.compiled.job_graph)) as board,
+        stop_on_signals(view.quiet, checkpoints=run.takes_checkpoints, answer=board.answer) as interruption,
+        watched(board, cancel_timeout_ms=run.compiled.job_graph.settings.cancellation_timeout_ms, hint=_after(run)),
+    ):
         try:
-            job = start_embedded(run.compiled.job_graph, state=run.state_options())
+            job = start_embedded(run.compiled.job_graph, state=run.state_options(), board=board)
         except (StateError, SetupError) as error:  # nothing has run
             report_failure(error, show_traceback=show_traceback)
             return EXIT_BAD_INPUT
@@ -276,6 +283,13 @@ def _say_how_to_resume(run: JobRun, path: str | None) -> None:
         say(f"resume with:\n  {resume_command(path, run.compiled.text.withheld, functions_folder(run.compiled.text))}")
     elif run.takes_checkpoints:
         say("no checkpoint was completed: running it again starts from the beginning")
+
+
+def _after(run: JobRun) -> str:
+    """How to go on if the process is ended from outside."""
+    if run.takes_checkpoints:
+        return f"what was committed stays; `flowrun state list {shlex.quote(run.directory)}` shows the checkpoints to go on from"
+    return "no checkpoints were taken: running it again starts from the beginning"
 
 
 def _check_report(path: Path) -> None:

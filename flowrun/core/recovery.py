@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from flowrun.core.record import record
 
+DEFAULT_CANCELLATION_TIMEOUT_MS = 20_000
+"""How long subtasks may take to end after they were cancelled: shorter than the 30 s that Kubernetes leaves to a process after SIGTERM."""
+
 
 @record
 class CheckpointSettings:

@@ -9,7 +9,7 @@ from flowrun.api.operator import OperatorFactory, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.record import record
-from flowrun.core.recovery import CheckpointSettings, RestartSettings
+from flowrun.core.recovery import DEFAULT_CANCELLATION_TIMEOUT_MS, CheckpointSettings, RestartSettings
 from flowrun.core.schema import Schema
 from flowrun.graph.partitioner import Partitioner
 from flowrun.graph.transformation import ResourceSpec
@@ -105,12 +105,13 @@ class JobVertex:
 
 @record
 class JobSettings:
-    """What the runtime needs to know of the pipeline's settings. Durations in ms."""
+    """What the runtime needs to know of the pipeline's settings. Durations in ms; a cancellation time-out of 0 lasts for ever."""
 
     buffer_timeout_ms: int = 100
     object_reuse: bool = True
     batch_rows: int = 131_072
     latency_interval_ms: int | None = None
+    cancellation_timeout_ms: int = DEFAULT_CANCELLATION_TIMEOUT_MS
     unbounded: bool = False
     checkpoint: CheckpointSettings | None = None
     restart: RestartSettings | None = None

@@ -18,6 +18,7 @@ def graph_settings(settings: Settings) -> GraphSettings:
             object_reuse=settings.object_reuse,
             batch_rows=settings.batch_rows,
             latency_interval_ms=settings.latency_interval_ms,
+            cancellation_timeout_ms=settings.cancellation_timeout_ms,
             checkpoint=settings.checkpoint,
             restart=settings.restart,
         ),

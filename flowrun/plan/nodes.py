@@ -14,7 +14,7 @@ from flowrun.api.connector import Distribution, PushedFilter
 from flowrun.core.constraints import SinkConstraints
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
-from flowrun.core.recovery import CheckpointSettings, RestartSettings
+from flowrun.core.recovery import DEFAULT_CANCELLATION_TIMEOUT_MS, CheckpointSettings, RestartSettings
 from flowrun.core.row_errors import DEAD_LETTER_TAG, OnError, RowFault
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, timestamp
@@ -472,6 +472,7 @@ class Settings:
     mode: str = "streaming"
     batch_rows: int = 131_072
     latency_interval_ms: int | None = None
+    cancellation_timeout_ms: int = DEFAULT_CANCELLATION_TIMEOUT_MS
     local_aggregation: bool = True
     checkpoint: CheckpointSettings | None = None
     restart: RestartSettings | None = None

@@ -18,12 +18,13 @@ from flowrun.errors import InternalError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.masking import mask_exception
 from flowrun.runtime.jobmaster.hooks import MasterHook
-from flowrun.runtime.jobmaster.job_master import DEFAULT_CANCEL_TIMEOUT_MS, JobMaster
+from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import JobStateOptions
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.local_cluster import LocalCluster
 from flowrun.runtime.messages import JobResult, JobStatus
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS
+from flowrun.runtime.watchdog.job_board import JobBoard
 
 __all__ = ["JobStateOptions", "LocalJob", "SnapshotTicket", "StatusListener", "run_embedded", "start_embedded"]
 
@@ -129,9 +130,9 @@ def start_embedded(
     clock: Clock | None = None,
     network_slots: int = DEFAULT_TOTAL_SLOTS,
     task_slots: int | None = None,
-    cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
     state: JobStateOptions | None = None,
     hooks: Sequence[MasterHook] = (),
+    board: JobBoard | None = None,
 ) -> LocalJob:
     """Start a job and give a handle to it at once.
 
@@ -140,10 +141,10 @@ def start_embedded(
         clock: processing time; the system's if None.
         network_slots: buffer slots of 32 KiB that all exchanges share.
         task_slots: refuse jobs that need more slots; None: no limit.
-        cancel_timeout_ms: how long subtasks may take to end once cancelled; then the job fails and names them.
         state: where its state goes and what it goes on from; None: checkpoints, if its settings ask for any, go to
             `settings.checkpoint.directory` or `.flowrun/state`, and it starts afresh.
         hooks: take part in checkpoints beside the job's subtasks.
+        board: where subtasks note what they are doing; None: nobody looks.
 
     Raises:
         StateError: the state to go on from is missing, damaged or does not fit, or the folder of checkpoints cannot be used.
@@ -151,7 +152,7 @@ def start_embedded(
     cluster = LocalCluster(SystemClock() if clock is None else clock, total_slots=network_slots, task_slots=task_slots)
     _ARROW_THREADS.acquire()
     try:
-        job_master = cluster.submit(job_graph, cancel_timeout_ms=cancel_timeout_ms, state=state, hooks=hooks)
+        job_master = cluster.submit(job_graph, state=state, hooks=hooks, board=board)
         return LocalJob(job_master, cluster)
     except BaseException as error:
         _ARROW_THREADS.release()
@@ -168,7 +169,6 @@ def run_embedded(
     listen_every_ms: int = 500,
     network_slots: int = DEFAULT_TOTAL_SLOTS,
     task_slots: int | None = None,
-    cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
     state: JobStateOptions | None = None,
 ) -> JobResult:
     """Run a job to its end.
@@ -180,7 +180,6 @@ def run_embedded(
         listen_every_ms: as said.
         network_slots: see `start_embedded`.
         task_slots: see `start_embedded`.
-        cancel_timeout_ms: see `start_embedded`.
         state: see `start_embedded`.
 
     Raises:
@@ -193,7 +192,6 @@ def run_embedded(
         clock=clock,
         network_slots=network_slots,
         task_slots=task_slots,
-        cancel_timeout_ms=cancel_timeout_ms,
         state=state,
     ) as job:
         while True:

@@ -22,7 +22,7 @@ from flowrun.errors import InternalError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.runtime.jobmaster.hooks import MasterHook
-from flowrun.runtime.jobmaster.job_master import DEFAULT_CANCEL_TIMEOUT_MS, JobMaster
+from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import JobStateOptions, OpenedState, open_job_state
 from flowrun.runtime.messages import JobMasterGateway, TaskDeployment
 from flowrun.runtime.metrics import MetricRegistry
@@ -30,6 +30,7 @@ from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBuffe
 from flowrun.runtime.network.environment import NetworkEnvironment
 from flowrun.runtime.task.stream_task import StreamTask
 from flowrun.runtime.task.timers import TimerThread
+from flowrun.runtime.watchdog.job_board import JobBoard
 from flowrun.state.storage.contract import SnapshotStorage
 
 UPLOAD_THREADS = 4
@@ -52,8 +53,10 @@ class LocalTaskExecutor:
         clock: Clock,
         metrics: MetricRegistry,
         storage: SnapshotStorage,
+        board: JobBoard | None,
     ) -> None:
         self._network = network
+        self._board = board
         self._timers = timers
         self._clock = clock
         self._metrics = metrics
@@ -74,7 +77,8 @@ class LocalTaskExecutor:
             ClusterError: no buffer slots are left.
         """
         assert self._job_master is not None
-        self._forget_earlier(deployment.vertex.id)
+        vertex = deployment.vertex.id
+        self._forget_earlier(vertex)
         partitions = [self._network.create_partition(p) for p in deployment.vertex.partitions]
         gates = self._network.create_gates(deployment.vertex, deployment.settings.batch_rows)
         task = StreamTask(
@@ -87,6 +91,7 @@ class LocalTaskExecutor:
             metrics=self._metrics,
             storage=self._storage,
             uploads=self._uploads,
+            activity=None if self._board is None else self._board.slot_of(vertex.vertex_id, vertex.subtask),
         )
         with self._lock:
             self._tasks[deployment.attempt_id] = task
@@ -145,7 +150,10 @@ class LocalTaskExecutor:
             frame = frames.get(task.thread.ident or 0)
             stack = traceback.extract_stack(frame)[-STACK_DEPTH:] if frame is not None else []
             where = " < ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in reversed(stack))
-            described.append(f"{task.vertex.name} is at {where}")
+            operator = task.present_operator
+            at_work = "" if operator is None else f" in operator '{operator}',"
+            described.append(f"{task.vertex.name} is{at_work} at {where}")
+            task.give_up()
         return tuple(described)
 
     def end(self, stuck: Sequence[str]) -> None:
@@ -200,30 +208,30 @@ class LocalCluster:
         self,
         job_graph: JobGraph,
         *,
-        cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
         state: JobStateOptions | None = None,
         hooks: Sequence[MasterHook] = (),
+        board: JobBoard | None = None,
     ) -> JobMaster:
         """Start a job; gives the job master that runs it. Blocks on I/O: the state to go on from is read here.
 
         Args:
             job_graph: the job.
-            cancel_timeout_ms: how long subtasks may take to end once cancelled.
             state: where its state goes and what it goes on from; see `open_job_state`.
             hooks: take part in its checkpoints.
+            board: where its subtasks note what they are doing; None: nobody looks.
 
         Raises:
             StateError: the state to go on from, or the folder of checkpoints, cannot be used.
         """
         opened = open_job_state(job_graph, state, self.clock)
-        return self.run(opened, cancel_timeout_ms=cancel_timeout_ms, hooks=hooks)
+        return self.run(opened, hooks=hooks, board=board)
 
     def run(
         self,
         opened: OpenedState,
         *,
-        cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
         hooks: Sequence[MasterHook] = (),
+        board: JobBoard | None = None,
     ) -> JobMaster:
         """Start the job of an opened state, which is closed at its end; see `submit`."""
         if opened.restored is not None:
@@ -236,7 +244,7 @@ class LocalCluster:
         try:
             metrics = MetricRegistry()
             network = NetworkEnvironment(self.pool, self.timers, self.clock, self._spill_dir)
-            executor = LocalTaskExecutor(network, self.timers, self.clock, metrics, opened.storage)
+            executor = LocalTaskExecutor(network, self.timers, self.clock, metrics, opened.storage, board)
             job_master = JobMaster(
                 opened,
                 job_id=uuid.uuid4().hex,
@@ -244,7 +252,6 @@ class LocalCluster:
                 timers=self.timers,
                 metrics=metrics,
                 slots=self._task_slots,
-                cancel_timeout_ms=cancel_timeout_ms,
                 on_end=executor.end,
                 describe_stuck=executor.describe_stuck,
                 hooks=hooks,

@@ -121,9 +121,9 @@ class MetricRegistry:
         """The metrics of a scope, such as `(vertex_id, subtask, operator_id)`."""
         return self._groups.setdefault(scope, ScopedMetrics(scope))
 
-    def account_time(self, clock: Clock, *scope: str) -> TimeAccount:
-        """A new account of how the subtask with this scope spends its time."""
-        account = TimeAccount(clock)
+    def account_time(self, clock: Clock, *scope: str, waits: Callable[[bool], None] = lambda _: None) -> TimeAccount:
+        """A new account of how the subtask with this scope spends its time; `waits` is told of each wait, and of its end."""
+        account = TimeAccount(clock, waits)
         self._times[scope] = RecentTimeUse(account, clock)
         return account
 
@@ -142,10 +142,11 @@ class TimeAccount:
     The subtask's thread calls `begin` and `end` around each wait; any thread reads. A wait that still goes on counts up to now.
     """
 
-    __slots__ = ("_clock", "_idle_ns", "_pressured_ns", "_started_ns", "_stopped_ns", "_wait")
+    __slots__ = ("_clock", "_idle_ns", "_pressured_ns", "_started_ns", "_stopped_ns", "_wait", "_waits")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, waits: Callable[[bool], None] = lambda _: None) -> None:
         self._clock = clock
+        self._waits = waits
         self._started_ns = clock.monotonic_ns()
         self._stopped_ns: int | None = None
         self._idle_ns = 0
@@ -155,6 +156,7 @@ class TimeAccount:
     def begin(self, *, back_pressured: bool) -> None:
         """A wait starts: for room downstream, or for input."""
         self._wait = (self._clock.monotonic_ns(), back_pressured)
+        self._waits(True)
 
     def end(self) -> None:
         """The wait that `begin` announced is over."""
@@ -162,6 +164,7 @@ class TimeAccount:
             return
         since, back_pressured = self._wait
         self._wait = None
+        self._waits(False)
         waited = self._clock.monotonic_ns() - since
         if back_pressured:
             self._pressured_ns += waited

@@ -38,6 +38,7 @@ _DEEP = 3_000
         ("SELECT INTERVAL '-178956971' YEAR", "is longer than intervals can be"),
         ("SELECT ORDER(k, 'x') WITHIN GROUP (ORDER BY ts) FROM a", "ORDER"),
         ("SELECT LISTAGG(GROUP (ORDER BY id)) FROM a", "function 'GROUP' does not exist"),
+        ("SELECT (TABLE (FROM TABLE TUMBLE(GROUP window_time", "expected )"),
         (f"SELECT {'(' * _DEEP}1{')' * _DEEP}", "nested too deeply"),
         (f"SELECT * FROM {'(SELECT * FROM ' * _DEEP}a{')' * _DEEP}", "nested too deeply"),
     ],

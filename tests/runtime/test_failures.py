@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -255,13 +256,15 @@ def test_a_subtask_that_does_not_end_is_named_with_the_place_where_it_is() -> No
     gate, clock = Gate(), ManualClock()
     source = vertex("source", lambda: ListSource(lambda _: [rows([1])], endless=True))
     sink = vertex("stubborn", lambda: gate).read(source)
-    running = start_embedded(job(source, sink), clock=clock, cancel_timeout_ms=500)
+    graph = job(source, sink)
+    graph = replace(graph, settings=replace(graph.settings, cancellation_timeout_ms=500))
+    running = start_embedded(graph, clock=clock)
     gate.reached.wait()
     running.cancel()
     until(lambda: not (running.status().state is not JobState.CANCELLING))
     while not running.status().state.is_terminal:
         clock.advance(500)
-    with pytest.raises(JobFailedError, match=r"stubborn \(1/1\) is at .*process_batch"):
+    with pytest.raises(JobFailedError, match=r"stubborn \(1/1\) is in operator 'stubborn', at .*process_batch"):
         running.wait()
     gate.go_on.set()
     for thread in threading.enumerate():

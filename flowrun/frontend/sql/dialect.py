@@ -145,6 +145,10 @@ class FlinkParser(Parser):
     def _parse_bracket_key_value(self, is_map: bool = False) -> Any:
         return self.operand()
 
+    def _parse_function_parameter(self) -> Any:
+        """A column's name behind the alias of a table: Flink has no types there."""
+        return self._parse_id_var()
+
     def _parse_bitwise(self) -> Any:
         return self._spanned(super()._parse_bitwise)
 

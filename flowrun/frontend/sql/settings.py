@@ -80,6 +80,7 @@ KEYS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "table.exec.source.cdc-events-duplicate": ("cdc_events_duplicate", _lower),
     "table.optimizer.distinct-agg.split.enabled": ("split_distinct", _lower),
     "table.optimizer.distinct-agg.split.bucket-num": ("split_distinct_buckets", _same),
+    "task.cancellation.timeout": ("cancellation_timeout", _duration),
     "metrics.latency.interval": ("latency_interval", _duration),
     "execution.checkpointing.interval": ("checkpoint.interval", _duration),
     "execution.checkpointing.mode": ("checkpoint.mode", _lower),
@@ -118,7 +119,7 @@ HELD_ANYWAY = (
 )  # fmt: skip
 """Keys whose meaning holds here whatever they say, or that only matter to Flink's own client."""
 _FLINK_PREFIXES = (
-    "table.", "execution.", "pipeline.", "state.", "restart-strategy", "parallelism.", "taskmanager.", "jobmanager.", "metrics.",
+    "table.", "execution.", "pipeline.", "state.", "restart-strategy", "parallelism.", "task.", "taskmanager.", "jobmanager.", "metrics.",
     "python.", "rest.", "security.", "cluster.", "high-availability", "fs.", "env.", "web.", "client.", "classloader.", "akka.", "pekko.",
     "io.", "job.", "yarn.", "kubernetes.", "heartbeat.", "slot.", "blob.", "s3.", "scheduler", "jobstore.",
     "historyserver.",

@@ -89,6 +89,13 @@ SETTINGS = RecordSpec(
         KeySpec("batch_rows", IntegerValue(1, 1 << 24), "Rows that sources aim for in one batch.", default="131072"),
         KeySpec("latency_interval", DurationValue(), "Time between latency markers.", default="off"),
         KeySpec(
+            "cancellation_timeout",
+            DurationValue(zero=True),
+            "How long subtasks may take to end after they were cancelled, and to answer SIGTERM; then the process ends and says which "
+            "operator hung. 0: for ever.",
+            default="20s",
+        ),
+        KeySpec(
             "local_aggregation",
             BooleanValue(),
             "Aggregate before rows are sent to their key's subtask.",

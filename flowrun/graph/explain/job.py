@@ -41,6 +41,7 @@ def draw_job_graph(graph: JobGraph) -> Drawing:
             "object_reuse": graph.settings.object_reuse,
             "batch_rows": graph.settings.batch_rows,
             "latency_interval_ms": graph.settings.latency_interval_ms,
+            "cancellation_timeout_ms": graph.settings.cancellation_timeout_ms,
             "unbounded": graph.settings.unbounded,
         },
         "vertices": [_json(vertex, vertices) for vertex in graph.vertices],

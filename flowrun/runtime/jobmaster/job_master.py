@@ -76,9 +76,6 @@ from flowrun.runtime.task.timers import TimerThread
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_CANCEL_TIMEOUT_MS = 30_000
-"""How long subtasks may take to end after they were cancelled."""
-
 
 class JobMaster:
     """Runs one job. The public methods are thread-safe; `cancel`, `stop` and `take_snapshot` may be called in a signal handler.
@@ -90,7 +87,6 @@ class JobMaster:
         timers: for periodic work.
         metrics: of the job.
         slots: the number of slots there are; None: as many as needed.
-        cancel_timeout_ms: how long subtasks may take to end once cancelled.
         on_end: called on the job master's thread with all subtasks ended: frees what they shared.
         describe_stuck: attempt ids → what those subtasks are doing, for the error.
         hooks: take part in checkpoints.
@@ -105,7 +101,6 @@ class JobMaster:
         timers: TimerThread,
         metrics: MetricRegistry,
         slots: int | None = None,
-        cancel_timeout_ms: int = DEFAULT_CANCEL_TIMEOUT_MS,
         on_end: Callable[[Sequence[str]], None],
         describe_stuck: Callable[[Sequence[str]], tuple[str, ...]],
         hooks: Sequence[MasterHook] = (),
@@ -118,7 +113,6 @@ class JobMaster:
         self._timers = timers
         self._started_ms = clock.now_ms()
         self._started_ns = clock.monotonic_ns()
-        self._cancel_timeout_ms = cancel_timeout_ms
         self._on_end = on_end
         self._describe_stuck = describe_stuck
         self._mailbox = Mailbox()
@@ -330,7 +324,9 @@ class JobMaster:
             case StopSource(attempt_id=attempt, drain=drain):
                 executor.stop(attempt, drain)
             case WatchCancellation(attempts=attempts):
-                self._timers.after(self._cancel_timeout_ms, lambda: self._put(lambda: self._cancel_timed_out(attempts)))
+                timeout_ms = self.job_graph.settings.cancellation_timeout_ms
+                if timeout_ms:
+                    self._timers.after(timeout_ms, lambda: self._put(lambda: self._cancel_timed_out(attempts)))
             case InterruptJob(reason=reason):
                 self._interrupt(reason)
             case RestartAt(time_ms=time_ms, round=number):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import field
 
 from flowrun.api.coordination import CoordinatedSource
 from flowrun.api.operator import OperatorContext, ProcessingTimeService, StreamOperator, TimerHandle
@@ -22,6 +23,7 @@ from flowrun.runtime.task.outputs import (
     Target,
     WriterTarget,
 )
+from flowrun.runtime.watchdog.board import SubtaskActivity, private_activity
 from flowrun.state.key_groups import key_group_range
 
 
@@ -38,6 +40,7 @@ class ChainEnvironment:
     job_id: str
     settings: JobSettings
     lineage: str = ""
+    activity: SubtaskActivity = field(default_factory=private_activity)
 
 
 @record
@@ -94,6 +97,7 @@ class OperatorChain:
         self._vertex = vertex
         self._writers = tuple(writers)
         self._environment = environment
+        self.activity = environment.activity
         self._links: list[_Link] = []
         self._closed = False
         self.failure: OperatorFailure | None = None
@@ -151,6 +155,7 @@ class OperatorChain:
         """Rows for the head."""
         head = self._links[0]
         head.metrics.counter("numRecordsIn").inc(batch.num_rows)
+        self.activity.enter(0)
         try:
             head.operator.process_batch(batch, input_index)
         except BaseException as error:
@@ -248,7 +253,8 @@ class OperatorChain:
             return []
         self._closed = True
         failures = []
-        for link in self._links:
+        for position, link in enumerate(self._links):
+            self.activity.call(position)
             try:
                 link.operator.close()
             except Exception as error:
@@ -287,7 +293,15 @@ class OperatorChain:
                     )
                 kind = ChainTarget if self._environment.settings.object_reuse else CopyingChainTarget
                 link = self._links[edge.target]
-                target = kind(link.operator, edge.target, self._output(edge.target), link.metrics, self.note_failure)
+                target = kind(
+                    link.operator,
+                    edge.target,
+                    position,
+                    self._output(edge.target),
+                    link.metrics,
+                    self.note_failure,
+                    self.activity,
+                )
                 (main if edge.tag is None else side.setdefault(edge.tag.name, [])).append(target)
         for output in self._vertex.output_edges:
             if output.source == position:
@@ -319,7 +333,7 @@ class OperatorChain:
 
 
 class _Noting:
-    """Notes which operator raised, around one call."""
+    """Notes which operator is at work, and which one raised, around one call."""
 
     __slots__ = ("_chain", "_position")
 
@@ -328,9 +342,10 @@ class _Noting:
         self._position = position
 
     def __enter__(self) -> None:
-        return None
+        self._chain.activity.call(self._position)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._chain.activity.rest()
         if error is not None:
             self._chain.note_failure(self._position, error)
 

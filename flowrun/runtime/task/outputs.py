@@ -13,6 +13,7 @@ from flowrun.api.operator import OutputTag, StreamOperator
 from flowrun.core.clock import Clock
 from flowrun.core.elements import MIN_TIMESTAMP, LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.runtime.metrics import ScopedMetrics
+from flowrun.runtime.watchdog.board import SubtaskActivity
 
 NoteFailure = Callable[[int, BaseException], None]
 
@@ -32,38 +33,56 @@ class Target(Protocol):
 
 
 class ChainTarget:
-    """The next operator of the chain, called directly. `note_failure` learns which operator raised."""
+    """The next operator of the chain, called directly.
+
+    Args:
+        operator: to be called.
+        position: of it in the chain.
+        emitter: the position of the operator that emits.
+        output: of the operator.
+        metrics: of the operator.
+        note_failure: learns which operator raised.
+        activity: learns which operator is at work.
+    """
 
     def __init__(
         self,
         operator: StreamOperator,
         position: int,
+        emitter: int,
         output: OperatorOutput,
         metrics: ScopedMetrics,
         note_failure: NoteFailure,
+        activity: SubtaskActivity,
     ) -> None:
         self._operator = operator
         self._output = output
         self._position = position
+        self._emitter = emitter
+        self._activity = activity
         self._records_in = metrics.counter("numRecordsIn")
         self._note_failure = note_failure
 
     def emit(self, batch: RecordBatch) -> None:
         """Have the operator process rows."""
         self._records_in.inc(batch.num_rows)
+        self._activity.enter(self._position)
         try:
             self._operator.process_batch(batch)
         except BaseException as error:
             self._note_failure(self._position, error)
             raise
+        self._activity.enter(self._emitter)
 
     def emit_watermark(self, watermark: Watermark) -> None:
         """Advance the operator's event time."""
+        self._activity.enter(self._position)
         try:
             self._operator.process_watermark(watermark)
         except BaseException as error:
             self._note_failure(self._position, error)
             raise
+        self._activity.enter(self._emitter)
 
     def emit_status(self, status: WatermarkStatus) -> None:
         """Tell the operator that its input is idle or active."""

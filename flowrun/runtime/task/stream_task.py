@@ -47,6 +47,7 @@ from flowrun.runtime.task.replay import replay_in_flight
 from flowrun.runtime.task.restore import read_operator
 from flowrun.runtime.task.snapshots import SnapshotEnvironment, SubtaskSnapshots
 from flowrun.runtime.task.timers import MailboxTimeService, TimerThread
+from flowrun.runtime.watchdog.board import SubtaskActivity, private_activity
 from flowrun.state.key_groups import key_group_range
 from flowrun.state.storage.contract import SnapshotStorage
 
@@ -64,6 +65,7 @@ class StreamTask:
         metrics: of the job.
         storage: where snapshots are written and read; None if the job takes and restores none.
         uploads: threads that write snapshots, shared by all subtasks; the task waits for what it submitted before it ends.
+        activity: where it notes what it is doing; None: nobody looks.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class StreamTask:
         metrics: MetricRegistry,
         storage: SnapshotStorage | None = None,
         uploads: Executor | None = None,
+        activity: SubtaskActivity | None = None,
     ) -> None:
         self.deployment = deployment
         self.vertex = deployment.vertex
@@ -91,7 +94,9 @@ class StreamTask:
         self._ended = False
         self._cancel_condition = threading.Condition()
         self._metrics = metrics.group(self.vertex.id.vertex_id, str(self.vertex.subtask))
-        self.time = metrics.account_time(clock, self.vertex.id.vertex_id, str(self.vertex.subtask))
+        self._activity = private_activity() if activity is None else activity
+        scope = (self.vertex.id.vertex_id, str(self.vertex.subtask))
+        self.time = metrics.account_time(clock, *scope, waits=self._activity.wait)
         self._time_service = MailboxTimeService(timers, self._mailbox)
         records_out, bytes_out = self._metrics.counter("numRecordsOut"), self._metrics.counter("numBytesOut")
         writers = []
@@ -111,6 +116,7 @@ class StreamTask:
             job_id=deployment.job_id,
             settings=deployment.settings,
             lineage=deployment.lineage,
+            activity=self._activity,
         )
         self._chain = OperatorChain(self.vertex.job_vertex, writers, environment)
         self._storage = storage
@@ -137,6 +143,7 @@ class StreamTask:
     def run(self) -> None:
         """Live from beginning to end on the calling thread; tells the job master of every state, the last one after all is closed."""
         failure: BaseException | None = None
+        self._activity.begin()
         try:
             self._tell(ExecutionState.INITIALIZING)
             self._start()
@@ -149,11 +156,14 @@ class StreamTask:
             if not isinstance(error, JobCancelledError):
                 # At once, so that the other subtasks end while this one closes.
                 self._tell(ExecutionState.CANCELING, self._task_failure(error))
-        self._tell_end(failure, self._clean_up(release_partitions=failure is not None))
+        problems = self._clean_up(release_partitions=failure is not None)
+        self._activity.end()
+        self._tell_end(failure, problems)
 
     def cancel(self) -> None:
         """End as soon as possible. Any thread; idempotent."""
         self._cancelled = True
+        self._activity.cancel()
         self._mailbox.resume()
         for partition in self._partitions:
             partition.cancel()
@@ -257,6 +267,7 @@ class StreamTask:
     def _loop(self) -> None:
         """Letters first, then the default action; wait when that has nothing to do or nowhere to write."""
         mailbox, time, task_input, checkpoints = self._mailbox, self.time, self._input, self._checkpoints
+        activity = self._activity
         assert task_input is not None
         while True:
             self._run_letters()
@@ -272,7 +283,9 @@ class StreamTask:
                     mailbox.wait()
                     time.end()
                 continue
+            activity.call()
             status = task_input.process_next()
+            activity.rest()
             if status is InputStatus.NOTHING_AVAILABLE:
                 self._wait()
             elif status is InputStatus.END_OF_INPUT:
@@ -357,6 +370,16 @@ class StreamTask:
         if noted is not None and noted.error is error:
             return TaskFailure(error, noted.operator, noted.phase)
         return TaskFailure(error)
+
+    @property
+    def present_operator(self) -> str | None:
+        """The operator that is at work, for messages; None: none. Any thread."""
+        position = self._activity.position
+        return None if position is None else self._chain.name_of(position)
+
+    def give_up(self) -> None:
+        """It has not ended in the time allowed, and that is known. Any thread."""
+        self._activity.give_up()
 
     @property
     def _attempt(self) -> str:
