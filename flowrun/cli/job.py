@@ -39,6 +39,7 @@ from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
 from flowrun.runtime.messages import JobResult, JobState, JobStatus
 from flowrun.runtime.watchdog.job_board import JobBoard
+from flowrun.runtime.watchdog.memory_guard import memory_problem
 from flowrun.runtime.watchdog.watchdog import watched
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def _supervise(run: JobRun, job: LocalJob, interruption: Interruption) -> JobRes
     with job, _controlled(run, job):
         interruption.attach(job)
         released = run.restored is None
+        watches_memory = run.compiled.job_graph.settings.memory_watch
         with _view(run.view) if run.results is None else run.results as view:
             interruption.is_shown = view is not None and view.shows_stopping
             while True:
@@ -182,6 +184,8 @@ def _supervise(run: JobRun, job: LocalJob, interruption: Interruption) -> JobRes
                 if result is not None:
                     return result
                 interruption.check()
+                if watches_memory and (problem := memory_problem()) is not None:
+                    job.fail(problem)
 
 
 def _is_independent(run: JobRun, status: JobStatus) -> bool:

@@ -112,6 +112,7 @@ class JobSettings:
     batch_rows: int = 131_072
     latency_interval_ms: int | None = None
     cancellation_timeout_ms: int = DEFAULT_CANCELLATION_TIMEOUT_MS
+    memory_watch: bool = True
     unbounded: bool = False
     checkpoint: CheckpointSettings | None = None
     restart: RestartSettings | None = None

@@ -19,6 +19,7 @@ def graph_settings(settings: Settings) -> GraphSettings:
             batch_rows=settings.batch_rows,
             latency_interval_ms=settings.latency_interval_ms,
             cancellation_timeout_ms=settings.cancellation_timeout_ms,
+            memory_watch=settings.memory_watch,
             checkpoint=settings.checkpoint,
             restart=settings.restart,
         ),

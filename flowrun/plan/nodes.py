@@ -473,6 +473,8 @@ class Settings:
     batch_rows: int = 131_072
     latency_interval_ms: int | None = None
     cancellation_timeout_ms: int = DEFAULT_CANCELLATION_TIMEOUT_MS
+    memory_watch: bool = True
+    """Whether the job ends with a clear message before the system would end its process for want of memory."""
     local_aggregation: bool = True
     checkpoint: CheckpointSettings | None = None
     restart: RestartSettings | None = None

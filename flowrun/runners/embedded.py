@@ -81,6 +81,10 @@ class LocalJob:
         """End the job as soon as possible, without results."""
         self._job_master.cancel()
 
+    def fail(self, error: Exception) -> None:
+        """Something around the job is wrong: end it, or restart it, as after any failure."""
+        self._job_master.fail(error)
+
     def wait(self, timeout_ms: float | None = None) -> JobResult | None:
         """The result once the job is over and all its threads have ended; None if it still runs after `timeout_ms`.
 

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 FUNCTIONS = """
 import re, time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 def holding(rows):  # the interpreter's lock, for hours
@@ -64,11 +66,16 @@ def start(folder: Path, function: str, *, timeout: str = "20s", other: str | Non
         cwd=folder,
         env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
     )
+    wait_until((folder / "here").exists)
+    time.sleep(0.5)  # the call that holds the interpreter comes right after
+    return process
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not (folder / "here").exists():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return process
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, float]:
@@ -152,3 +159,70 @@ def test_one_that_ends_by_itself_is_left_alone(tmp_path: Path, number: signal.Si
     code, errors, _ = end(process)
     assert code == 130, errors
     assert "SIGKILL" not in errors
+
+
+GREEDY = """
+name: greedy
+settings: {checkpoint: {interval: 1s, dir: state}, memory_watch: WATCH}
+sources: {a: SOURCE}
+steps:
+  keep: {from: a, map: {function: "functions:keeping", schema: {id: BIGINT}}}
+sinks: {out: {from: keep, connector: blackhole}}
+"""
+KEEPING = """
+import time
+kept = []
+
+def keeping(rows):
+    kept.append(b"x" * BYTES)
+    time.sleep(0.01)
+    return rows
+"""
+
+
+@pytest.fixture
+def limited_group(tmp_path: Path) -> Iterator[Path]:
+    """The `tasks` file of a control group that leaves its processes 400 MiB."""
+    group = Path("/sys/fs/cgroup/memory") / f"flowrun-{os.getpid()}-{tmp_path.name}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group (version 1) can be made here: {error}")
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(400 << 20))
+        yield group / "tasks"
+    finally:
+        wait_until(lambda: not (group / "tasks").read_text())  # the watchdog ends soon after its job
+        group.rmdir()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("size", "code", "said"),
+    [
+        (400_000, 1, r"memory is running out: .* of 419\.4 MB \(the control group's limit\) are left"),
+        (
+            4_000_000,
+            -signal.SIGKILL,
+            r"the system ended the process because memory ran out \(the control group's limit: 400 MiB\)",
+        ),
+    ],
+)
+def test_a_process_that_needs_more_memory_than_there_is_says_so(
+    tmp_path: Path, limited_group: Path, size: int, code: int, said: str
+) -> None:
+    (tmp_path / "greedy.yaml").write_text(
+        GREEDY.replace("SOURCE", SOURCE).replace("WATCH", "true" if code == 1 else "false")
+    )
+    (tmp_path / "functions.py").write_text(KEEPING.replace("BYTES", str(size)))
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f'echo $$ > "{limited_group}"; exec "$0" -m flowrun run greedy.yaml', sys.executable],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    returned, errors, _ = end(process)
+    assert returned == code, errors
+    assert re.search(said, errors), errors

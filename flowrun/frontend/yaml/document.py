@@ -96,6 +96,13 @@ SETTINGS = RecordSpec(
             default="20s",
         ),
         KeySpec(
+            "memory_watch",
+            BooleanValue(),
+            "Whether the job ends, and says so, when less than a sixteenth (at most 256 MiB) of the machine's memory or of a control "
+            "group's limit is left. The system would soon end the process without a word.",
+            default="true",
+        ),
+        KeySpec(
             "local_aggregation",
             BooleanValue(),
             "Aggregate before rows are sent to their key's subtask.",

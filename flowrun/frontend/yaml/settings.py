@@ -40,6 +40,7 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         batch_rows=section.integer("batch_rows") or default.batch_rows,
         latency_interval_ms=section.integer("latency_interval"),
         cancellation_timeout_ms=_or(section.integer("cancellation_timeout"), default.cancellation_timeout_ms),
+        memory_watch=_or(section.flag("memory_watch"), default.memory_watch),
         local_aggregation=_or(section.flag("local_aggregation"), default.local_aggregation),
         state_ttl_ms=section.integer("state_ttl") or 0,
         cdc_events_duplicate=_or(section.flag("cdc_events_duplicate"), default.cdc_events_duplicate),

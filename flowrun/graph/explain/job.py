@@ -42,6 +42,7 @@ def draw_job_graph(graph: JobGraph) -> Drawing:
             "batch_rows": graph.settings.batch_rows,
             "latency_interval_ms": graph.settings.latency_interval_ms,
             "cancellation_timeout_ms": graph.settings.cancellation_timeout_ms,
+            "memory_watch": graph.settings.memory_watch,
             "unbounded": graph.settings.unbounded,
         },
         "vertices": [_json(vertex, vertices) for vertex in graph.vertices],

@@ -185,6 +185,10 @@ class JobMaster:
         """Have the sources end; everything that they emitted is processed and committed. With `drain` event time ends, too."""
         self._mailbox.put(lambda: self._handle(StopJob(drain)), Priority.URGENT)
 
+    def fail(self, error: Exception) -> None:
+        """Something around the job is wrong: end it, or restart it, as after any failure."""
+        self._mailbox.put(lambda: self._fail(error), Priority.URGENT)
+
     def take_snapshot(self, directory: str | None, *, savepoint: bool, stop: bool, drain: bool) -> SnapshotTicket:
         """Ask for a savepoint or a checkpoint; see `LocalJob.take_snapshot`."""
         ticket = self._requests.ask(directory, savepoint=savepoint, stop=stop, drain=drain)
