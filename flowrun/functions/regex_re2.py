@@ -9,7 +9,7 @@ Everything else stays with `regex_syntax`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import field
 from functools import lru_cache
 from itertools import pairwise
@@ -93,19 +93,6 @@ def to_re2(pattern: str, compiled: re.Pattern[str]) -> Re2Pattern | None:
     except pa.ArrowInvalid:
         return None  # too large for RE2
     return translated
-
-
-@lru_cache(maxsize=512)
-def guarded(pattern: str, compiled: re.Pattern[str]) -> Callable[[str], re.Pattern[str]]:
-    """Which compiled pattern to search a text with: one that matches nothing if RE2, in linear time, finds no match of this one.
-
-    Patterns such as `^(a+)+$` make backtracking try exponentially many ways through a text before it says that there is none.
-    """
-    simple = to_re2(pattern, compiled)
-    if simple is None or not simple.repeats_groups:
-        return lambda _: compiled
-    never = re.compile("(?!)" + "()" * compiled.groups)
-    return lambda text: compiled if simple.may_match(text) else never
 
 
 def _tokens(pattern: str) -> tuple[tuple[str | int, ...], frozenset[int], bool] | None:

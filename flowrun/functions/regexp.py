@@ -5,8 +5,8 @@ A constant pattern that is wrong is an error when the pipeline is validated; one
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +16,9 @@ from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, INT, STRING, DataType, array
 from flowrun.functions import string_texts as texts
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
-from flowrun.functions.regex_re2 import Re2Pattern, guarded, to_re2
+from flowrun.functions.regex_re2 import Re2Pattern, to_re2
 from flowrun.functions.regex_syntax import compile_java, regex_problem, try_compile
+from flowrun.functions.regex_timed import Matching, guarded
 from flowrun.functions.rules import INTEGER, TEXT, Parameter, Rule
 from flowrun.functions.vectors import gather, is_constant, map_distinct
 
@@ -61,36 +62,36 @@ class _WithPattern:
         return map_distinct(from_data, arguments, rows, result.arrow)
 
 
-def _extract(text: str, pattern: re.Pattern[str], group: int = 0) -> str | None:
+def _extract(text: str, pattern: Matching, group: int = 0) -> str | None:
     match = pattern.search(text)
     return match[group] if match is not None and 0 <= group <= pattern.groups else None
 
 
-def _extract_all(text: str, pattern: re.Pattern[str], group: int = 1) -> list[str | None] | None:
+def _extract_all(text: str, pattern: Matching, group: int = 1) -> list[str | None] | None:
     if not 0 <= group <= pattern.groups:
         return None
     return [match[group] for match in pattern.finditer(text)]
 
 
-def _replace(text: str, pattern: re.Pattern[str], replacement: str) -> str:
+def _replace(text: str, pattern: Matching, replacement: str) -> str:
     return pattern.sub(lambda _: replacement, text)
 
 
-def _count(text: str, pattern: re.Pattern[str]) -> int:
+def _count(text: str, pattern: Matching) -> int:
     return sum(1 for _ in pattern.finditer(text))
 
 
-def _instr(text: str, pattern: re.Pattern[str]) -> int:
+def _instr(text: str, pattern: Matching) -> int:
     match = pattern.search(text)
     return 0 if match is None else match.start() + 1
 
 
-def _substr(text: str, pattern: re.Pattern[str]) -> str | None:
+def _substr(text: str, pattern: Matching) -> str | None:
     match = pattern.search(text)
     return None if match is None else match[0]
 
 
-def _matches(text: str, pattern: re.Pattern[str]) -> bool:
+def _matches(text: str, pattern: Matching) -> bool:
     return bool(pattern.pattern) and pattern.search(text) is not None
 
 
@@ -137,7 +138,7 @@ _EXTRACT = "REGEXP_EXTRACT(string, regex[, group])"
 _EXTRACT_ALL = "REGEXP_EXTRACT_ALL(string, regex[, group])"
 _TWO = (TEXT, REGEX)
 
-REGEXPS = (
+_FUNCTIONS = (
     ScalarFunction(
         "REGEXP", Rule("REGEXP(string, regex)", BOOLEAN, _TWO), _Matches(), "REGEXP(string, regex)",
         "Whether some part of the string matches a Java regular expression; false for an empty one.", texts.regexp_text,
@@ -169,4 +170,8 @@ REGEXPS = (
         "REGEXP_SUBSTR(string, regex)", "The first match; NULL if there is none.", texts.extract_text,
     ),
 )  # fmt: skip
+
+REGEXPS = tuple(replace(function, fallible=True) for function in _FUNCTIONS)
 """The regular expression functions."""
+REGEX_FUNCTIONS = frozenset(function.name for function in REGEXPS)
+"""Their names. Their second argument is the pattern; they fail where it takes too long, see `regex_timed.may_exceed_limit`."""

@@ -17,8 +17,8 @@ from flowrun.errors import DataError
 from flowrun.functions import string_texts as texts
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
 from flowrun.functions.java_format import java_format
-from flowrun.functions.regex_re2 import guarded
 from flowrun.functions.regex_syntax import compile_java
+from flowrun.functions.regex_timed import guarded
 from flowrun.functions.rules import ANYTHING, BYTES_OR_TEXT, INTEGER, LONG, TEXT, Rule
 from flowrun.functions.spark_text import Function, Template
 from flowrun.functions.vectors import (

@@ -224,13 +224,13 @@ def find_zone(name: str) -> tzinfo:
     Raises:
         DataError: there is no such zone.
     """
-    match = _OFFSET.fullmatch(name)
-    if match is not None:
-        offset = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
-        return timezone(-offset if match[1] == "-" else offset)
     if name in ("UTC", "GMT", "Z", "UT"):
         return UTC
+    match = _OFFSET.fullmatch(name)
     try:
+        if match is not None:
+            offset = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
+            return timezone(-offset if match[1] == "-" else offset)
         return ZoneInfo({"PST": "America/Los_Angeles", "CST": "America/Chicago"}.get(name, name))
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise DataError(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from flowrun.core.types import TypeRoot
 from flowrun.functions.casts import is_fallible as cast_is_fallible
 from flowrun.functions.coercion import MIN_DECIMAL_SCALE
+from flowrun.functions.regex_syntax import try_compile
+from flowrun.functions.regex_timed import may_exceed_limit
+from flowrun.functions.regexp import REGEX_FUNCTIONS
 from flowrun.functions.registry import scalar
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal, PythonCall, walk
 
@@ -30,6 +33,12 @@ def _node_may_fail(node: Expression) -> bool:
         return False
     if node.function in ("/", "%") and _harmless_divisor(node.arguments[1]):
         return not (node.type.is_approximate or node.type.is_integer or _always_fits(node))
+    if node.function in REGEX_FUNCTIONS:
+        pattern = node.arguments[1]
+        compiled = (
+            try_compile(pattern.value) if isinstance(pattern, Literal) and isinstance(pattern.value, str) else None
+        )
+        return not isinstance(pattern, Literal) or (compiled is not None and may_exceed_limit(pattern.value, compiled))
     if node.function in ("LIKE", "SIMILAR TO"):
         return len(node.arguments) > 2 or node.function == "SIMILAR TO"
     return True

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from flowrun.core.types import STRING
-from flowrun.errors import ExpressionError
+from flowrun.errors import DataError, ExpressionError
+from flowrun.functions import regex_timed
 from flowrun.functions.regex_re2 import to_re2
-from flowrun.functions.regex_syntax import RegexSyntaxError, compile_java
+from flowrun.functions.regex_syntax import RegexSyntaxError, compile_java, try_compile
+from flowrun.functions.regex_timed import may_exceed_limit
 from tests.examples import examples
 from tests.functions.kernel_calls import Column, Constant, call, check, signature
 
@@ -205,3 +207,86 @@ def test_groups_that_may_take_no_part_are_not_read_from_re2():
     pattern = to_re2("(x|(y))z(w)", compile_java("(x|(y))z(w)"))
     assert pattern is not None
     assert pattern.always == {1, 3}
+
+
+EXPONENTIAL = "(?=x*)^(a|aa)+$"
+"""RE2 knows no look-ahead, so that this is left to backtracking."""
+
+
+@pytest.mark.parametrize("name", ["REGEXP", "REGEXP_EXTRACT_ALL", "REGEXP_REPLACE", "REGEXP_COUNT", "STR_TO_MAP"])
+@pytest.mark.parametrize("from_data", [False, True])
+def test_a_search_that_takes_too_long_is_an_error_of_its_row(name, from_data, monkeypatch):
+    monkeypatch.setattr(regex_timed, "LIMIT_S", 0.2)
+    text = "a" * 60 + "!"
+    given = Column([EXPONENTIAL]) if from_data else Constant(EXPONENTIAL, STRING)
+    more = ("x",) if name == "REGEXP_REPLACE" else ()
+    with pytest.raises(
+        DataError,
+        match=r"the regular expression '\(\?=x\*\)\^\(a\|aa\)\+\$' takes more than 0 s on a text of 61 characters, 'aaa",
+    ):
+        call(name, Column([text]), given, *more)
+
+
+def test_a_text_that_took_too_long_is_not_searched_again(monkeypatch):
+    monkeypatch.setattr(regex_timed, "LIMIT_S", 0.5)
+    pattern, text = "(?=y*)^(a|aa)+$", "a" * 60 + "!"
+    started = time.process_time()
+    for _ in range(20):
+        with pytest.raises(DataError, match="takes more than"):
+            call("REGEXP", Column([text]), Constant(pattern, STRING))
+    assert time.process_time() - started < 5
+
+
+def test_what_may_take_too_long_may_fail():
+    def fails(pattern):
+        return may_exceed_limit(pattern, compile_java(pattern))
+
+    assert fails(EXPONENTIAL)
+    assert fails("^(a+)+$")
+    assert not fails(r"(\w+)@(\w+)")
+    assert not fails(r"(?i)a+")
+
+
+PIECES = st.sampled_from(
+    [
+        "a",
+        "b",
+        "ab",
+        ".",
+        "[ab]",
+        "[^a]",
+        r"\w",
+        r"\b",
+        "^",
+        "$",
+        "(a)",
+        "(?:b)",
+        "(a|b)",
+        "(a|ab)",
+        "(?=a)",
+        "(?!b)",
+        "(?<=a)",
+        "(?>a+)",
+        r"\1",
+        "(?i)A",
+        "é",
+    ]
+)
+QUANTIFIERS = st.sampled_from(["", "", "", "*", "+", "?", "*?", "+?", "??", "{1,2}", "{2}", "*+", "++"])
+
+
+@examples(400)
+@given(st.lists(st.tuples(PIECES, QUANTIFIERS), min_size=1, max_size=5), st.text("abA é\n", max_size=12))
+def test_timed_patterns_match_as_others_do(parts, text):
+    pattern = "".join(piece + quantifier for piece, quantifier in parts)
+    compiled = try_compile(pattern)
+    assume(compiled is not None)
+    try:
+        timed = regex_timed.TimedPattern(pattern, compiled)
+    except ValueError:
+        return  # then it is not used
+    expected = [(m.span(), m.groups()) for m in compiled.finditer(text)]
+    assert [(m.span(), m.groups()) for m in timed.finditer(text)] == expected
+    assert timed.sub(lambda _: "<>", text) == compiled.sub(lambda _: "<>", text)
+    first = timed.search(text)
+    assert (None if first is None else first.span()) == (expected[0][0] if expected else None)

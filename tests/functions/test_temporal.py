@@ -177,6 +177,7 @@ def test_day_that_a_month_lacks_reads_as_its_last_one_as_in_java():
         ("DATE_FORMAT", (5, "yyyy"), "must be a DATE, TIMESTAMP or character string, INT given"),
         ("TO_TIMESTAMP", ("x", "bogus"), "letter 'b' is not supported"),
         ("CONVERT_TZ", ("x", "Mars/Base", "UTC"), "'Mars/Base' is not a time zone"),
+        ("CONVERT_TZ", ("x", "UTC", "GMT+99:00"), "'GMT+99:00' is not a time zone"),
         ("TO_TIMESTAMP_LTZ", (1, 6), "precision: 0 (seconds) or 3"),
     ],
 )
