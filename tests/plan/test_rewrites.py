@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from flowrun.api.connector import Comparison, PushedFilter
 from flowrun.core.schema import Schema
-from flowrun.core.types import BIGINT, DOUBLE, STRING, row
+from flowrun.core.types import BIGINT, DATE, DOUBLE, INT, STRING, decimal, row, timestamp
 from flowrun.errors import InternalError
 from flowrun.plan.compiled import Predicate, Projection
 from flowrun.plan.explain import plan_text
@@ -220,7 +220,15 @@ def test_members_of_a_union_are_brought_to_the_same_columns() -> None:
 
 
 def hints_of(where: str, *, event_time: bool = False) -> tuple[PushedFilter, ...]:
-    schema = Schema.of(**{f.name: f.type for f in ORDERS}, ratio=DOUBLE)
+    more = {
+        "ratio": DOUBLE,
+        "whole": decimal(10, 0),
+        "tenths": decimal(10, 1),
+        "early": timestamp(1),
+        "day": DATE,
+        "small": INT,
+    }
+    schema = Schema.of(**{f.name: f.type for f in ORDERS}, **more)
     (read, *_) = walk_plan(
         push_filter_hints(fold_plan_constants(plan(calc(scan(schema, event_time=event_time), where=where))))
     )
@@ -254,6 +262,31 @@ def test_comparisons_of_a_column_with_a_constant_are_hints_for_the_source(
     where: str, hints: list[PushedFilter]
 ) -> None:
     assert list(hints_of(where)) == hints
+
+
+@pytest.mark.parametrize(
+    ("where", "pushed"),
+    [
+        ("CAST(amount AS DECIMAL(20, 2)) = 3", True),
+        ("CAST(amount AS DECIMAL(11, 3)) = 3.125", True),
+        ("CAST(amount AS DECIMAL(10, 3)) = 3.125", False),  # 10000000.00 would fail
+        ("CAST(amount AS DECIMAL(20, 1)) = 3.1", False),  # of 3.06 and 3.14, too
+        ("CAST(whole AS DECIMAL(11, 0)) = CAST(3 AS DECIMAL(11, 0))", True),
+        ("CAST(whole AS DECIMAL(9, 0)) = CAST(3 AS DECIMAL(9, 0))", False),
+        ("CAST(whole AS DECIMAL(11, 1)) = 3.5", True),
+        ("CAST(tenths AS DECIMAL(20, 0)) = CAST(3 AS DECIMAL(20, 0))", False),
+        ("CAST(ts AS TIMESTAMP(6)) = TIMESTAMP '1970-01-01 00:00:01'", True),
+        ("CAST(ts AS TIMESTAMP(0)) = TIMESTAMP '1970-01-01 00:00:01'", False),
+        ("CAST(early AS TIMESTAMP(0)) = TIMESTAMP '1970-01-01 00:00:01'", False),
+        ("CAST(day AS TIMESTAMP(3)) = TIMESTAMP '1970-01-01 00:00:00'", False),
+        ("CAST(small AS BIGINT) = 3", True),
+        ("CAST(id AS INT) = 3", False),  # 4294967299 would fail
+        ("CAST(small AS DECIMAL(20, 0)) = 3", False),
+        ("CAST(id AS STRING) = '3'", False),
+    ],
+)
+def test_a_column_is_compared_below_a_cast_that_keeps_its_values_apart(where: str, pushed: bool) -> None:
+    assert bool(hints_of(where)) is pushed
 
 
 def test_decimals_are_pushed_as_text() -> None:

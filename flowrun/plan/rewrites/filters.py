@@ -111,12 +111,18 @@ def _without_widening(expression: Expression) -> Expression:
     """The column below a cast that the comparison needed and that changes no value: to more digits of the same kind."""
     if not isinstance(expression, Cast) or not isinstance(expression.operand, ColumnRef):
         return expression
-    narrow, wide = expression.operand.type, expression.type
-    same_kind = narrow.root is wide.root and narrow.root in _WIDENED
-    exact = (wide.scale or 0) >= (narrow.scale or 0) and (wide.precision or 0) >= (narrow.precision or 0)
-    if (same_kind and exact) or (narrow.is_integer and wide.is_integer):
-        return expression.operand
-    return expression
+    return expression.operand if _holds(expression.type, expression.operand.type) else expression
+
+
+def _holds(wide: DataType, narrow: DataType) -> bool:
+    """Whether every value of one type is one of the other: a source must not skip rows whose cast would fail or round."""
+    if narrow.is_integer and wide.is_integer:
+        return bool(wide.arrow.bit_width >= narrow.arrow.bit_width)
+    if narrow.root is not wide.root or narrow.root not in _WIDENED:
+        return False
+    scales = wide.scale or 0, narrow.scale or 0
+    digits = (wide.precision or 0) - scales[0], (narrow.precision or 0) - scales[1]
+    return scales[0] >= scales[1] and digits[0] >= digits[1]
 
 
 def _fits(constant: Literal, column: DataType) -> bool:
