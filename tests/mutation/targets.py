@@ -60,8 +60,10 @@ _GROWS = "`extended` makes it as long as it has to be before anything is read"
 _FASTER = "which of two ways to the same result is taken"
 _UNREAD = "nothing reads what is masked, or given up"
 _TUNING = "how much room, or how often, and not what comes of it"
+_ALIGNMENT = "flowrun/runtime/network/barrier_alignment.py"
 _PACING = "flowrun/runtime/checkpoint/pacing.py"
 _VERSIONS = "flowrun/operators/joins/temporal_versions.py"
+_TRIGGERS = "flowrun/operators/windows/triggers.py"
 _TOP_N = "flowrun/operators/ranking/top_n_state.py"
 _KEY_GROUPS = "flowrun/state/key_groups.py"
 
@@ -83,7 +85,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): _UNREAD,
     (_KEY_GROUPS, "array = pc.fill_null(array, -1)"): _UNREAD,
     (_KEY_GROUPS, "for step in range(-(~longest // width)):"): "a step that no run is long enough for does nothing",
-    ("flowrun/runtime/network/barrier_alignment.py", "self._last = - 2"): _FROM_ZERO,
+    (_ALIGNMENT, "self._last = - 2"): _FROM_ZERO,
     ("flowrun/state/storage/lock.py", 'self._owner = _Owner("", -1, 0, "")'): _UNREAD,
     ("flowrun/state/storage/inventory.py", "left += 2"): "it is asked whether anything is left",
     ("flowrun/operators/joins/interval.py", "_TIMER_SLACK_MS = 999"): _TUNING,
@@ -105,5 +107,16 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     (_TOP_N, "size = int(numbers[-1]) + 1 if len(numbers) else -1"): _GROWS,
     (_TOP_N, "self.tail_sizes: Integers = np.zeros( 1, np.int64)"): _GROWS,
     (_TOP_N, "self._next_sweep = 1"): "the clock is beyond 1 ms",
+    (_TOP_N, "if 1 * np.count_nonzero(used) < len(used):"): _TUNING,
+    (_TOP_N, "if len(self._slots) > 2 * self._checked_slots - _SPARE_SLOTS:"): _TUNING,
+    (_TOP_N, "self._checked_slots = -1"): _TUNING,
+    (_TOP_N, "marks = np.zeros(max(size, 1 * len(self.in_head)), np.bool_)"): _TUNING,
+    (_TRIGGERS, "context.put(_CHANGED, 2)"): "it is asked whether it is 0",
+    (
+        _TRIGGERS,
+        "context.put(_CHANGED, max(m.get(_CHANGED, -1) for m in merged))",
+    ): "a window with a next firing says whether it has changed",
+    (_ALIGNMENT, "self._last = - 0"): _FROM_ZERO,
+    (_ALIGNMENT, "self._last = not 1"): _FROM_ZERO,
 }
 """(module, changed line as it becomes) → why the change means the same, so that no test can notice it."""

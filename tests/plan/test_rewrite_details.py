@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT, DOUBLE, timestamp
+from flowrun.frontend.sql.binding import bind_predicate
 from flowrun.plan.explain import plan_text
-from flowrun.plan.expressions import ColumnRef
+from flowrun.plan.expressions import ColumnRef, columns_used
 from flowrun.plan.nodes import (
     Calc,
     CountWindow,
@@ -22,9 +25,20 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     walk_plan,
 )
-from flowrun.plan.relational import Rank, Unnest, WindowTableFunction, window_columns
+from flowrun.plan.relational import (
+    IntervalJoin,
+    Join,
+    JoinKind,
+    Rank,
+    TemporalJoin,
+    Unnest,
+    WindowJoin,
+    WindowTableFunction,
+    window_columns,
+)
 from flowrun.plan.rewrites import optimise
-from flowrun.plan.rewrites.pushing import passed_columns, push_filters
+from flowrun.plan.rewrites.conditions import TwoInputs
+from flowrun.plan.rewrites.pushing import implied_on_sides, passed_columns, places_below, push_filters
 from flowrun.plan.rewrites.sharing import share_equal_nodes
 from tests.plan.plans import calc, plan, scan
 from tests.plan.recognition.queries import planned
@@ -106,6 +120,96 @@ def test_a_condition_goes_to_both_sides_of_a_join_on_its_keys() -> None:
         )
     )
     assert text.count("pushed: user_id = 'a'") == 2
+
+
+WINDOW = {"s": timestamp(3), "e": timestamp(3)}
+LEFT = Schema.of(k=BIGINT, a=BIGINT, f=DOUBLE, **WINDOW)
+RIGHT = Schema.of(b=BIGINT, k2=BIGINT, f2=DOUBLE, **{f"{n}2": t for n, t in WINDOW.items()})
+
+
+def joined(kind: JoinKind, of: type[TwoInputs] = Join) -> TwoInputs:
+    """`left JOIN right ON k = k2 AND f = f2`; a join of windows on `s = s2 AND e = e2`, too."""
+    left, right = scan(LEFT, name="left"), scan(RIGHT, name="right")
+    schema = LEFT if kind.left_only else Schema((*LEFT.fields, *RIGHT.fields))
+    common: Any = (schema, NodeHints(), left, right, kind, (0, 2), (1, 2))
+    if of is Join:
+        return Join(*common)
+    if of is WindowJoin:
+        return WindowJoin(*common, left_window=(3, 4), right_window=(3, 4))
+    if of is IntervalJoin:
+        return IntervalJoin(*common, left_time=3, right_time=3, lower_ms=0, upper_ms=0)
+    return TemporalJoin(*common, left_time=3, right_time=3)
+
+
+def places(node: TwoInputs, where: str) -> str:
+    """The columns that a condition is tested on before the join."""
+    found = places_below(node, bind_predicate(where, node.schema))
+    return ", ".join(node.inputs[i].schema.names[c] for i, over in found for c in sorted(columns_used(over)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_left", "of_right"),
+    [
+        (JoinKind.INNER, ("a", "k, k2"), ("b", "k2, k")),
+        (JoinKind.LEFT, ("a", "k, k2"), ("", "")),
+        (JoinKind.RIGHT, ("", ""), ("b", "k2, k")),
+        (JoinKind.FULL, ("", ""), ("", "")),
+        (JoinKind.SEMI, ("a", "k, k2"), None),
+        (JoinKind.ANTI, ("a", "k, k2"), None),
+    ],
+)
+@pytest.mark.parametrize("of", [Join, WindowJoin, IntervalJoin])
+def test_a_condition_goes_to_its_side_of_a_join_and_one_on_keys_to_both_unless_rows_come_out_without_a_match(
+    kind: JoinKind, of_left: tuple[str, str], of_right: tuple[str, str] | None, of: type[TwoInputs]
+) -> None:
+    node = joined(kind, of)
+    assert (places(node, "a > 5"), places(node, "k > 5")) == of_left
+    if of_right is not None:
+        assert (places(node, "b > 5"), places(node, "k2 > 5")) == of_right
+        assert places(node, "a > b") == ""
+
+
+@pytest.mark.parametrize(
+    ("of", "where", "tested"),
+    [
+        (Join, "f > 5", "f"),  # 0.0 = -0.0, of which some conditions are not true of both
+        (Join, "f2 > 5", "f2"),
+        (Join, "k = a", "k, a"),
+        (Join, "s = e", "s, e"),
+        (WindowJoin, "s = e", "s, e, s2, e2"),
+        (WindowJoin, "s2 = e2", "s2, e2, s, e"),
+        (IntervalJoin, "s = e", "s, e"),
+        (TemporalJoin, "a > 5", "a"),
+        (TemporalJoin, "k > 5", "k"),
+        (TemporalJoin, "b > 5", ""),
+        (TemporalJoin, "k2 > 5", ""),
+    ],
+)
+def test_the_other_side_of_a_join_is_asked_for_what_is_equal_to_the_bit_and_never_for_versions(
+    of: type[TwoInputs], where: str, tested: str
+) -> None:
+    assert places(joined(JoinKind.INNER, of), where) == tested
+
+
+@pytest.mark.parametrize(
+    ("kind", "of", "where", "tested"),
+    [
+        (JoinKind.INNER, Join, "(a = 1 AND b = 2) OR (a = 3 AND b = 4)", "a, b"),
+        (JoinKind.INNER, Join, "(a = 1 AND b = 2) OR a = 3", "a"),
+        (JoinKind.INNER, Join, "(a = 1 AND b = 2) OR b = 3", "b"),
+        (JoinKind.INNER, Join, "(k = 1 AND b = 2) OR (k = 3 AND b = 4)", "k, k2, b"),
+        (JoinKind.INNER, Join, "a = 1 OR b = 3", ""),
+        (JoinKind.LEFT, Join, "(a = 1 AND b = 2) OR (a = 3 AND b = 4)", "a"),
+        (JoinKind.RIGHT, Join, "(a = 1 AND b = 2) OR (a = 3 AND b = 4)", "b"),
+        (JoinKind.INNER, TemporalJoin, "(a = 1 AND b = 2) OR (a = 3 AND b = 4)", "a"),
+    ],
+)
+def test_each_side_of_a_join_is_asked_for_what_a_disjunction_implies_of_it(
+    kind: JoinKind, of: type[TwoInputs], where: str, tested: str
+) -> None:
+    node = joined(kind, of)
+    found = implied_on_sides(node, bind_predicate(where, node.schema))
+    assert ", ".join(node.inputs[i].schema.names[c] for i, o in found for c in sorted(columns_used(o))) == tested
 
 
 def test_filters_pass_a_calc_that_must_stay() -> None:

@@ -78,6 +78,31 @@ def test_every_key_type_hashes_rows_independently(column: pa.Array) -> None:
     assert len(set(whole)) == len(column)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.StringArray.from_buffers(0, None, pa.py_buffer(b"")),  # as other systems make them: without a single offset
+        pa.array([], pa.string()),
+        pa.array(["a", "b"]).slice(1, 0),
+        pa.array([], pa.binary()),
+        pa.array([], pa.dictionary(pa.int32(), pa.string())),
+        pa.array([], pa.int64()),
+        pa.array([], pa.float64()),
+        pa.array([], pa.decimal128(10, 2)),
+        pa.array([], pa.list_(pa.int64())),
+        pa.array([], pa.struct({"a": pa.string()})),
+    ],
+    ids=lambda c: str(c.type),
+)
+def test_no_rows_have_no_hashes(column: pa.Array) -> None:
+    assert hash_columns([column]).tolist() == []
+
+
+def test_a_dictionary_without_values_has_keys_that_are_null() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int32()), pa.array([], pa.string()))
+    assert hash_columns([column]).tolist() == hash_columns([pa.nulls(2, pa.string())]).tolist()
+
+
 def test_maps_cannot_be_keys() -> None:
     with pytest.raises(DataError, match="cannot be a key"):
         hash_columns([pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))])

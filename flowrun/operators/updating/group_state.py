@@ -233,7 +233,6 @@ class GroupState:
 
     def _result(self, use: GroupUse, keys: Sequence[pa.Array], words: Words) -> pa.Array:
         kernel = use.aggregate.kernel
-        target = kernel.result.arrow
         if use.user is not None:
             at = len(self._layout.columns) + use.user
             return self._foldings[use.user].results(
@@ -241,13 +240,13 @@ class GroupState:
             )
         if use.list is not None:
             assert kernel.collect is not None
-            return _as_type(kernel.collect(self._lists[use.list].lists(keys, len(words)), kernel.result), target)
+            return kernel.collect(self._lists[use.list].lists(keys, len(words)), kernel.result)
         assert kernel.finish is not None
         if use.end is not None:
             columns = [self._end_values(use.end, words[:, self._ends_at + use.end])]
         else:
             columns = [self._accumulators[c].result(words[:, self._places[c]]) for c in use.columns]
-        return _as_type(kernel.finish(columns, kernel.result), target)
+        return kernel.finish(columns, kernel.result)
 
     def _end_values(self, end: int, pointer: Integers) -> pa.Array:
         """The values that pointers point to; NULL for none."""
@@ -383,7 +382,3 @@ def _state_rows(
     touched = pa.array(np.ascontiguousarray(words[:, _TOUCHED])) if timed else pa.nulls(len(slots), pa.int64())
     partials = [p for a, place in zip(accumulators, places, strict=True) for p in a.partials(words[:, place])]
     return [pa.array(numbers), *columns, pa.array(np.ascontiguousarray(words[:, _ROWS])), touched, *partials]
-
-
-def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else pc.cast(column, kind)

@@ -270,14 +270,17 @@ class ContinuousProcessingTimeTrigger(Trigger):
 
     def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
         """Wait for the next interval."""
-        now = context.current_processing_time
-        self._interval.row(now, now, context)
+        self._wait(context)
         return TriggerResult.CONTINUE
 
     def on_elements(self, rows: TriggerRows, window: Window, context: TriggerContext) -> list[Decision]:
-        """The first row says it all."""
-        self.on_element(int(rows.times[0]), None, window, context)
+        """Wait for the next interval."""
+        self._wait(context)
         return []
+
+    def _wait(self, context: TriggerContext) -> None:
+        now = context.current_processing_time
+        self._interval.row(now, now, context)
 
     def on_processing_time(self, time: int, window: Window, context: TriggerContext) -> TriggerResult:
         """Fire if there are new rows."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
-from flowrun.core.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, decimal
+from flowrun.core.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, DataType, decimal
 from flowrun.errors import DataError
 from flowrun.operators.updating.group_aggregate import UNKNOWN_ROWS_DROPPED
 from flowrun.operators.updating.group_factories import GroupAggregateFactory, LocalGroupAggregateFactory
@@ -311,6 +314,26 @@ def test_sums_of_decimals_fail_beyond_38_digits() -> None:
     for key, more in (("a", 5), ("b", -5)):
         with pytest.raises(DataError, match=r"the sum does not fit DECIMAL\(38, 0\)"):
             harness.push({"k": [key], "n": [Decimal(more)]})
+
+
+def narrow(accumulators: Sequence[pa.Array], result: DataType) -> pa.Array:
+    return accumulators[0].cast(pa.int32())
+
+
+def narrow_length(values: pa.ListArray, result: DataType) -> pa.Array:
+    return pc.list_value_length(values)
+
+
+@pytest.mark.parametrize(
+    ("function", "change"), [("COUNT", {"finish": narrow}), ("ARRAY_AGG", {"collect": narrow_length})]
+)
+def test_a_result_has_its_declared_type_whatever_the_kernel_gives(function: str, change: dict[str, Any]) -> None:
+    call = bound(function, SMALL, "n")
+    harness = small(replace(call, kernel=replace(call.kernel, result=BIGINT, **change)), retracting=True)
+    harness.push({"k": ["a", "a"], "n": [5, 6]})
+    assert harness.changes() == [("+I", ("a", 2))]
+    (sent,) = (e for e in harness.elements if isinstance(e, RecordBatch))
+    assert sent.columns.schema.types == [pa.string(), pa.int64()]
 
 
 def test_floating_point_sums_lose_what_was_taken_back() -> None:

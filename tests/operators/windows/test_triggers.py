@@ -29,6 +29,7 @@ from flowrun.operators.windows.triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
+from tests.examples import examples
 
 CONTINUE, FIRE, PURGE, BOTH = (
     TriggerResult.CONTINUE,
@@ -94,9 +95,25 @@ def test_a_count_starts_again_after_it_fired_and_adds_up_over_merged_windows() -
 @pytest.mark.parametrize(("trigger", "state"), [(CountTrigger(6), "count"), (EarlyLateTrigger(late_count=6), "late")])
 def test_rows_of_merged_windows_are_counted_together(trigger: Trigger, state: str) -> None:
     timers = Timers()
-    merged = [Timers(state={state: n}).context(9) for n in (2, 2)]
+    merged = [Timers(state=s).context(9) for s in ({state: 2}, {}, {state: 2})]
     trigger.on_merge(WINDOW, merged, timers.context(9))
     assert elements(trigger, timers, [(0, None)] * 3, watermark=9) == [CONTINUE, FIRE, CONTINUE]
+
+
+@pytest.mark.parametrize("trigger", [EventTimeTrigger(), EarlyLateTrigger()])
+@pytest.mark.parametrize(("watermark", "waiting"), [(8, {(False, 9)}), (9, set()), (10, set())])
+def test_a_merged_window_waits_for_its_end_unless_it_is_over(
+    trigger: Trigger, watermark: int, waiting: set[tuple[bool, int]]
+) -> None:
+    timers = Timers()
+    trigger.on_merge(WINDOW, [Timers().context(watermark)], timers.context(watermark))
+    assert timers.waiting == waiting
+
+
+def test_a_merged_window_of_processing_time_waits_for_its_end() -> None:
+    timers = Timers()
+    ProcessingTimeTrigger().on_merge(WINDOW, [Timers().context()], timers.context())
+    assert timers.waiting == {(True, 9)}
 
 
 def test_late_rows_are_counted_anew_once_the_window_has_fired() -> None:
@@ -116,24 +133,26 @@ def test_a_window_that_is_over_leaves_no_count_behind() -> None:
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(-9, 9))), min_size=1, max_size=30)
-BUILT = st.sampled_from(
-    [
-        EventTimeTrigger(),
-        CountTrigger(1),
-        CountTrigger(4),
-        EarlyLateTrigger(3, 2),
-        EarlyLateTrigger(None, 3),
-        EarlyLateTrigger(4),
-        ContinuousProcessingTimeTrigger(4),
-        DeltaTrigger(0, 2.5),
-        PurgingTrigger(CountTrigger(2)),
-        AnyTrigger((EventTimeTrigger(), CountTrigger(3), DeltaTrigger(0, 4))),
-    ]
-)
+BUILT = [
+    EventTimeTrigger(),
+    ProcessingTimeTrigger(),
+    CountTrigger(1),
+    CountTrigger(4),
+    EarlyLateTrigger(3, 2),
+    EarlyLateTrigger(None, 3),
+    EarlyLateTrigger(4),
+    ContinuousProcessingTimeTrigger(4),
+    DeltaTrigger(0, 2.5),
+    PurgingTrigger(CountTrigger(2)),
+    AnyTrigger((EventTimeTrigger(), CountTrigger(3), DeltaTrigger(0, 4))),
+]
 
 
-@given(BUILT, ROWS, st.integers(0, 30), st.sampled_from([MIN_TIMESTAMP, 4, 9]))
-def test_asking_once_for_many_rows_is_asking_for_each(trigger: Trigger, rows: Any, cut: int, watermark: int) -> None:
+@pytest.mark.parametrize("trigger", BUILT, ids=str)
+@pytest.mark.parametrize("watermark", [MIN_TIMESTAMP, 4, 9, 10])
+@examples(15)
+@given(ROWS, st.integers(0, 30))
+def test_asking_once_for_many_rows_is_asking_for_each(trigger: Trigger, watermark: int, rows: Any, cut: int) -> None:
     one, many = Timers(), Timers()
     expected = [(i, r) for i, r in enumerate(elements(trigger, one, rows, watermark)) if r is not CONTINUE]
     found: list[Any] = []
@@ -143,6 +162,14 @@ def test_asking_once_for_many_rows_is_asking_for_each(trigger: Trigger, rows: An
             found += [(start + i, r) for i, r in trigger.on_elements(asked, WINDOW, many.context(watermark))]
     assert found == expected
     assert one == many
+
+
+def test_merged_windows_that_saw_more_rows_than_are_counted_fire_with_the_next_one() -> None:
+    timers, trigger = Timers(), CountTrigger(3)
+    trigger.on_merge(WINDOW, [Timers(state={"count": 2}).context()] * 2, timers.context())
+    rows = TriggerRows(np.zeros(5, np.int64))
+    assert trigger.on_elements(rows, WINDOW, timers.context()) == [(0, FIRE), (3, FIRE)]
+    assert trigger.on_elements(rows, WINDOW, timers.context()) == [(1, FIRE), (4, FIRE)]
 
 
 def test_continuous_firing_waits_for_intervals_with_new_rows() -> None:
@@ -166,6 +193,32 @@ def test_early_and_late_firings_surround_the_one_on_time() -> None:
     assert timers.state == {}
 
 
+def test_without_an_interval_a_window_fires_at_its_end_and_then_late() -> None:
+    timers, trigger = Timers(), EarlyLateTrigger(late_count=2)
+    elements(trigger, timers, [(1, None)])
+    assert timers.waiting == {(False, 9)}
+    assert trigger.on_event_time(8, WINDOW, timers.context(8)) is CONTINUE
+    assert trigger.on_event_time(9, WINDOW, timers.context(9)) is FIRE
+    trigger.clear(WINDOW, timers.context())
+    assert timers == Timers()
+
+
+def test_a_window_that_fires_on_time_has_nothing_new_at_an_interval_that_ends_later() -> None:
+    timers, trigger = Timers(), EarlyLateTrigger(4)
+    elements(trigger, timers, [(9, None)])
+    assert timers.waiting == {(False, 9), (False, 12)}
+    assert trigger.on_event_time(9, WINDOW, timers.context(9)) is FIRE
+    assert trigger.on_event_time(12, WINDOW, timers.context(12)) is CONTINUE
+
+
+def test_the_global_window_fires_at_intervals_and_not_on_time() -> None:
+    timers, trigger, window = Timers(), EarlyLateTrigger(4), Window(MIN_TIMESTAMP, MAX_TIMESTAMP)
+    trigger.on_element(1, None, window, timers.context())
+    assert timers.waiting == {(False, 4)}
+    assert trigger.on_event_time(4, window, timers.context(4)) is FIRE
+    assert trigger.on_event_time(MAX_TIMESTAMP, window, timers.context(MAX_TIMESTAMP)) is CONTINUE
+
+
 def test_merged_windows_fire_at_the_earliest_of_their_intervals_if_any_of_them_has_new_rows() -> None:
     timers, trigger = Timers(), EarlyLateTrigger(4)
     merged = [
@@ -177,10 +230,20 @@ def test_merged_windows_fire_at_the_earliest_of_their_intervals_if_any_of_them_h
     assert trigger.on_event_time(4, WINDOW, timers.context(4)) is FIRE
 
 
-def test_a_window_that_is_over_when_it_is_merged_does_not_wait_for_its_end() -> None:
-    timers = Timers()
-    EarlyLateTrigger().on_merge(WINDOW, [Timers().context(9)], timers.context(9))
-    assert timers.waiting == set()
+def test_merged_windows_have_nothing_new_at_an_interval_if_none_of_them_has() -> None:
+    timers, trigger = Timers(), EarlyLateTrigger(4)
+    merged = [Timers(state=s).context() for s in ({"next_firing": 8, "changed": 0}, {})]
+    trigger.on_merge(WINDOW, merged, timers.context(5))
+    assert trigger.on_event_time(8, WINDOW, timers.context(8)) is CONTINUE
+
+
+def test_a_window_that_has_fired_early_does_not_make_one_that_it_is_merged_with_fire_earlier() -> None:
+    trigger, fired, other, merged = EarlyLateTrigger(4), Timers(), Timers(), Timers()
+    elements(trigger, fired, [(1, None)])
+    assert trigger.on_event_time(4, WINDOW, fired.context(4)) is FIRE
+    elements(trigger, other, [(5, None)], watermark=4)
+    trigger.on_merge(WINDOW, [fired.context(4), other.context(4)], merged.context(4))
+    assert merged.waiting == {(False, 8), (False, 9)}
 
 
 def test_what_fired_for_another_reason_has_nothing_new_at_its_interval() -> None:
@@ -192,13 +255,31 @@ def test_what_fired_for_another_reason_has_nothing_new_at_its_interval() -> None
         assert at(4, WINDOW, timers.context(4, now=4)) is CONTINUE
 
 
-def test_an_interval_that_was_missed_is_made_up_for_at_the_next_one() -> None:
+@pytest.mark.parametrize(("watermark", "following"), [(7, 8), (8, 12), (15, 16), (16, 20), (17, 20)])
+def test_an_interval_that_was_missed_is_made_up_for_at_the_next_one(watermark: int, following: int) -> None:
     timers, trigger = Timers(), EarlyLateTrigger(4)
     elements(trigger, timers, [(1, None)])
     assert trigger.on_event_time(4, Window(0, 100), timers.context(4)) is FIRE
     timers.waiting.clear()
-    trigger.on_element(5, None, Window(0, 100), timers.context(17))
-    assert (False, 20) in timers.waiting, "intervals end at 8, 12 and 16, which the watermark has passed, and at 20"
+    trigger.on_element(5, None, Window(0, 100), timers.context(watermark))
+    assert timers.waiting == {(False, following), (False, 99)}
+
+
+def test_rows_that_come_before_a_timer_that_is_due_has_run_do_not_put_it_off() -> None:
+    timers, trigger = Timers(), ContinuousProcessingTimeTrigger(10)
+    trigger.on_element(0, None, WINDOW, timers.context(now=104))
+    trigger.on_element(0, None, WINDOW, timers.context(now=112))
+    assert timers.waiting == {(True, 110)}
+    assert trigger.on_processing_time(110, WINDOW, timers.context(now=112)) is FIRE
+
+
+def test_an_interval_that_is_over_is_not_waited_for_once_the_window_is() -> None:
+    for trigger in (EarlyLateTrigger(4), ContinuousProcessingTimeTrigger(4)):
+        timers = Timers()
+        elements(trigger, timers, [(1, None)])
+        assert timers != Timers()
+        trigger.clear(WINDOW, timers.context())
+        assert timers == Timers()
 
 
 def test_continuous_processing_time_follows_the_clock() -> None:
@@ -238,6 +319,23 @@ def test_combined_triggers_count_from_any_firing() -> None:
     assert results == [CONTINUE, FIRE, CONTINUE, CONTINUE, FIRE, CONTINUE]
     assert not trigger.can_merge
     assert trigger.column == 0
+
+
+def test_combined_triggers_are_all_told_of_merges_firings_and_the_end() -> None:
+    timers, trigger = Timers(), AnyTrigger((CountTrigger(6), EarlyLateTrigger(late_count=6)))
+    merged = [Timers(state={"0.count": 2, "1.late": 1}).context(9) for _ in range(2)]
+    trigger.on_merge(WINDOW, merged, timers.context(9))
+    assert timers.state == {"0.count": 4, "1.late": 2}
+    trigger.on_fired(WINDOW, timers.context(9))
+    assert timers.state == {"0.count": 0, "1.late": 0}
+    trigger.clear(WINDOW, timers.context(9))
+    assert timers.state == {}
+
+
+def test_what_purges_can_merge_and_reads_what_the_other_does() -> None:
+    count, delta = PurgingTrigger(CountTrigger(2)), PurgingTrigger(DeltaTrigger(3, 2.5))
+    assert (count.can_merge, count.column) == (True, None)
+    assert (delta.can_merge, delta.column) == (False, 3)
 
 
 def test_results_say_what_happens() -> None:
@@ -286,6 +384,12 @@ def test_rules_become_triggers(rule: TriggerRule | None, assigner: Any, domain: 
 def test_numbers_must_be_positive(make: Any) -> None:
     with pytest.raises(ValueError, match="of a trigger must be positive, not"):
         make()
+
+
+def test_a_delta_cannot_be_told_to_merge() -> None:
+    make: Any = DeltaTrigger
+    with pytest.raises(TypeError, match="can_merge"):
+        make(0, 2.5, can_merge=True)
 
 
 def test_a_delta_needs_its_threshold() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,3 +209,26 @@ def test_what_a_savepoint_of_the_user_holds_is_never_deleted() -> None:
     world.commits.discard_orphans("lineage", {"x"})
     assert world.table.orphans == [("lineage", frozenset({"a", "x"}))]
     assert list(world.table.staged) == ["a"]
+
+
+class PlainCommitter:
+    """Cannot tell what earlier attempts have left."""
+
+    def commit(self, committables: Sequence[Committable]) -> None:
+        raise AssertionError("nothing was handed over")
+
+    abort = commit
+
+
+class PlainTable(Table):
+    def create_committer(self) -> Any:
+        return PlainCommitter()
+
+
+def test_a_sink_that_cannot_delete_what_was_left_does_not_keep_others_from_it() -> None:
+    table = Table({"left": [1]})
+    source = vertex("source", Count)
+    sinks = [vertex(name, Count, sink=s).read(source) for name, s in (("a", PlainTable()), ("b", table))]
+    CommitCoordinator(job(source, *sinks), checkpoints=True).discard_orphans("lineage", ())
+    assert table.orphans == [("lineage", frozenset())]
+    assert table.staged == {}

@@ -41,6 +41,12 @@ def test_failure_rate_forgets_failures_that_are_long_ago() -> None:
     assert delays(settings, 0, 50, 101, 160, 161) == [5, 5, 5, 5, None]
 
 
+@pytest.mark.parametrize(("third_ms", "delay"), [(99, None), (100, None), (101, 5)])
+def test_failure_rate_counts_a_failure_until_its_interval_has_passed(third_ms: int, delay: int | None) -> None:
+    settings = RestartSettings("failure_rate", max_failures=2, interval_ms=100, delay_ms=5)
+    assert delays(settings, 0, 50, third_ms) == [5, 5, delay]
+
+
 def test_failure_rate_survives_a_clock_that_goes_back() -> None:
     settings = RestartSettings("failure_rate", max_failures=2, interval_ms=100, delay_ms=5)
     assert delays(settings, 1_000_000, 0, 101, 202) == [5, 5, 5, 5]

@@ -32,6 +32,7 @@ from flowrun.state.checkpoints import OperatorSubtaskState
 from flowrun.state.storage.documents import document_at, named_paths
 from flowrun.state.storage.folder import JobFolder, open_job_folder
 from flowrun.state.storage.location import Location, resolve
+from flowrun.state.storage.lock import FolderLock
 from flowrun.state.storage.metadata_file import read_metadata
 from flowrun.state.storage.parquet_storage import ParquetStorage
 from flowrun.state.storage.writer import KeyedWriter
@@ -121,6 +122,15 @@ def test_elsewhere_a_file_says_who_owns_the_folder(tmp_path: Path) -> None:
     assert "if that process is gone, delete fake://store/state/my-job/.lock" in (error.value.hint or "")
     folder.close()
     elsewhere_opened(elsewhere(tmp_path)).close()
+
+
+def test_where_no_number_was_noted_the_highest_is_0(tmp_path: Path) -> None:
+    for folder in (resolve(str(tmp_path)), elsewhere(tmp_path)):
+        folder.make_folder()
+        lock = FolderLock(folder, ManualClock())
+        assert lock.highest == 0
+        assert json.loads((folder / ".lock").read_bytes())["highest"] == 0
+        lock.release()
 
 
 @pytest.mark.parametrize(("host", "refused"), [("another-host", True), (None, False)])

@@ -251,6 +251,15 @@ def test_a_whole_table_is_referred_to_while_it_is_the_same_memory(folder: JobFol
     assert read(folder, four, "t") == [(1, 1)]
 
 
+def test_a_table_over_the_same_memory_is_written_again_if_other_columns_are_its_keys(folder: JobFolder) -> None:
+    writer = new_writer(folder)
+    table = pa.Table.from_pylist([{"__key_group": 2, "k": 2, "v": 1}], schema=BAG)
+    take(folder, writer, 1, OperatorSnapshot({"t": table}))
+    keyed_by_both = table.replace_schema_metadata(keyed_schema([BAG.field("k"), BAG.field("v")], []).metadata)
+    _, two = take(folder, writer, 2, OperatorSnapshot({"t": keyed_by_both}))
+    assert paths(two, "t")[0].startswith("chk-2/")
+
+
 def test_tables_without_rows_have_no_file_but_their_columns(folder: JobFolder) -> None:
     writer = new_writer(folder)
     snapshot = OperatorSnapshot(
