@@ -107,6 +107,7 @@ def test_a_second_signal_ends_a_process_whose_interpreter_is_held(tmp_path: Path
     assert "hint: no checkpoints were taken" in errors
 
 
+@pytest.mark.exhaustive
 def test_sigterm_ends_it_after_the_time_out(tmp_path: Path) -> None:
     process = start(tmp_path, "holding", timeout="1s")
     process.send_signal(signal.SIGTERM)
@@ -124,6 +125,7 @@ def test_sigterm_ends_one_with_an_operator_that_does_not_return(tmp_path: Path) 
     assert "operator 'first' of subtask" in errors
 
 
+@pytest.mark.exhaustive
 def test_the_job_itself_names_who_did_not_end_after_the_second_signal(tmp_path: Path) -> None:
     process = start(tmp_path, "sleeping", timeout="1s")
     process.send_signal(signal.SIGINT)
@@ -135,6 +137,7 @@ def test_the_job_itself_names_who_did_not_end_after_the_second_signal(tmp_path: 
     assert seconds < 5
 
 
+@pytest.mark.exhaustive
 def test_a_failed_job_does_not_wait_for_one_that_holds_the_interpreter_after_it_was_cancelled(tmp_path: Path) -> None:
     process = start(tmp_path, "holding_later", timeout="1s", other="failing")
     code, errors, _ = end(process)
@@ -142,6 +145,7 @@ def test_a_failed_job_does_not_wait_for_one_that_holds_the_interpreter_after_it_
     assert re.search(r"did not end within \d+ s after it was cancelled; operator 'first' of subtask", errors), errors
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_that_ends_by_itself_is_left_alone(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "fine.yaml").write_text(f"sources: {{a: {SOURCE}}}\nsinks: {{o: {{from: a, connector: print}}}}\n")
