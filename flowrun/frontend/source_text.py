@@ -24,6 +24,10 @@ class SourceText:
     def _line_starts(self) -> list[int]:
         return [0, *(m.end() for m in _LINE_BREAK.finditer(self.text))]
 
+    @cached_property
+    def _line_ends(self) -> list[int]:
+        return [*(m.start() for m in _LINE_BREAK.finditer(self.text)), len(self.text)]
+
     def line(self, number: int) -> str:
         r"""Line `number` (1-based) without its break; empty past the end.
 
@@ -32,9 +36,7 @@ class SourceText:
         """
         if not 1 <= number <= len(self._line_starts):
             return ""
-        start = self._line_starts[number - 1]
-        end = _LINE_BREAK.search(self.text, start)
-        return self.text[start : end.start() if end else len(self.text)]
+        return self.text[self._line_starts[number - 1] : self._line_ends[number - 1]]
 
     def locate(self, start: int, end: int | None = None) -> Location:
         r"""The place of the code points `start` ≤ i < `end`; the marked range stops at the end of its first line.
@@ -45,6 +47,6 @@ class SourceText:
         start = min(max(start, 0), len(self.text))
         line = bisect_right(self._line_starts, start)
         column = start - self._line_starts[line - 1]
-        room = len(self.line(line)) - column
+        room = self._line_ends[line - 1] - start
         length = 1 if end is None else max(1, min(end - start, room))
         return Location(self.file, line, column + 1, length)
