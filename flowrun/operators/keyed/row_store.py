@@ -412,10 +412,8 @@ class RowStore:
             self._ids = extended(self._ids, size, 0)
         self._values = {name: extended(v, size, 0) for name, v in self._values.items()}
         for name in ("_alive", "_dirty"):
-            old: Bools = getattr(self, name)
-            grown = np.zeros(max(size, 2 * len(old), 64), np.bool_)
-            grown[: len(old)] = old
-            setattr(self, name, grown)
+            marks: Bools = getattr(self, name)
+            setattr(self, name, extended(marks, size, 0))
 
 
 class _Capture:

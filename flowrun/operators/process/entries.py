@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from flowrun.api.state import TimeToLive, TtlUpdate
 from flowrun.core.record import record
-from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.integers import Integers, extended
 from flowrun.operators.keyed.row_log import RowLog
 
 Booleans = npt.NDArray[np.bool_]
@@ -75,9 +75,9 @@ class NumericValues:
 
     def reserve(self, size: int) -> None:
         """Grow by doubling."""
-        self._values = grown(self._values, size)
+        self._values = extended(self._values, size, 0)
         if self._nulls is not None:
-            self._nulls = grown(self._nulls, size)
+            self._nulls = extended(self._nulls, size, 0)
 
     def put(self, numbers: Integers, values: pa.Array) -> None:
         """Set values."""
@@ -134,7 +134,7 @@ class LoggedValues:
 
     def reserve(self, size: int) -> None:
         """Grow by doubling."""
-        self._positions = grown(self._positions, size)
+        self._positions = extended(self._positions, size, 0)
 
     def put(self, numbers: Integers, values: pa.Array) -> None:
         """Append the values."""
@@ -225,11 +225,11 @@ class Entries:
     def reserve(self, size: int) -> None:
         """Make room for entries 0 … size − 1."""
         self._size = size
-        self._present = grown(self._present, size)
-        self._dirty = grown(self._dirty, size)
-        self._logged = grown(self._logged, size)
+        self._present = extended(self._present, size, 0)
+        self._dirty = extended(self._dirty, size, 0)
+        self._logged = extended(self._logged, size, 0)
         if self._ttl is not None:
-            self._written = grown(self._written, size)
+            self._written = extended(self._written, size, 0)
         if self.values is not None:
             self.values.reserve(size)
 
@@ -372,19 +372,6 @@ def _changed(
     if written is not None:
         columns.append(pa.array(written[numbers], mask=deleted))
     return Changed(numbers, deleted, columns)
-
-
-def grown(values: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """The array with room for at least `size` entries, new ones being 0; grows by doubling.
-
-    >>> len(grown(np.zeros(0), 3))
-    64
-    """
-    if len(values) >= size:
-        return values
-    bigger = np.zeros(max(size, 2 * len(values), 64), values.dtype)
-    bigger[: len(values)] = values
-    return bigger
 
 
 def to_numpy(column: pa.Array) -> npt.NDArray[Any]:

@@ -9,9 +9,9 @@ import pyarrow as pa
 from flowrun.api.state import TimeToLive
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DataType
-from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.integers import Integers, extended
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
-from flowrun.operators.process.entries import Capture, Entries, entry_values, grown
+from flowrun.operators.process.entries import Capture, Entries, entry_values
 
 _SLACK = 1 << 16
 
@@ -45,7 +45,7 @@ class IndexedEntries:
         if add:
             size = len(self._index)
             self.entries.reserve(size)
-            self._owners = grown(self._owners, size)
+            self._owners = extended(self._owners, size, 0)
             self._owners[numbers] = slots
         return numbers
 

@@ -122,9 +122,7 @@ class TopNState:
             self._codes[i] = extended(self._codes[i], size, 0)
             self._codes[i][numbers] = values
         if self._retracting and len(self.in_head) < size:
-            marks = np.zeros(max(size, 2 * len(self.in_head)), np.bool_)
-            marks[: len(self.in_head)] = self.in_head
-            self.in_head = marks
+            self.in_head = extended(self.in_head, size, 0)
 
     def sort_values(
         self, numbers: Integers, rows: pa.RecordBatch, chosen: Integers, codes: Sequence[Integers]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import DELETED_COLUMN, SegmentedTable
-from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.integers import Integers, extended
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.updating.slot_words import Bools, CapturedWords, SlotWords, Words
 from flowrun.state.backend.upsert_log import UpsertLog
@@ -53,8 +53,8 @@ class SlotTable:
         count = len(self.keys)
         self.words.make_room(count)
         if len(self._alive) < count:
-            self._alive = _longer(self._alive, count)
-            self._written = _longer(self._written, count)
+            self._alive = extended(self._alive, count, 0)
+            self._written = extended(self._written, count, 0)
         return located
 
     def is_alive(self, slots: Integers) -> Bools:
@@ -133,9 +133,3 @@ def _changed_rows(
 def _tombstones(schema: pa.Schema, rows_of: RowsOf, keys: KeyList, slots: Integers, words: Words) -> pa.Table:
     columns = rows_of(keys, slots, words)
     return pa.Table.from_arrays([*columns, pa.array(np.ones(len(slots), np.bool_))], schema=schema)
-
-
-def _longer(marks: Bools, count: int) -> Bools:
-    grown = np.zeros(max(count, 2 * len(marks), 64), np.bool_)
-    grown[: len(marks)] = marks
-    return grown

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.integers import Integers, room_for
 
 Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ class SlotWords:
         have = len(self._words)
         if have >= slots:
             return
-        size = max(slots, 2 * have, _MIN_ROWS)
+        size = max(room_for(slots, have, self._initial.itemsize * len(self._initial)), _MIN_ROWS)
         grown = np.empty((size, len(self._initial)), np.int64)
         grown[:have] = self._words
         grown[have:] = self._initial
