@@ -268,6 +268,7 @@ def test_a_job_without_checkpoints_gives_savepoints_when_asked(flowrun: Command,
     assert_exactly_once(project)
 
 
+@pytest.mark.exhaustive
 def test_readers_beside_a_job_that_takes_checkpoints_all_the_time(flowrun: Command, project: Path) -> None:
     often = ("--set", "settings.checkpoint={interval: 10ms, dir: state}")
     with started("run", "ids.yaml", *often, "--set", "sources.rows.rows-per-second=300", cwd=project) as process:

@@ -86,7 +86,6 @@ def minutes(start: float | None, stop: float) -> list[str]:
     return [*given, "--to", (START + dt.timedelta(minutes=stop)).isoformat()]
 
 
-@pytest.mark.everyday
 @pytest.mark.usefixtures("spark")
 def test_ranges_tile_and_a_repeated_one_replaces(flowrun: Command, shop: Path) -> None:
     assert flowrun("run", *arguments(shop, "stream"), "-q").code == 0

@@ -69,7 +69,7 @@ def test_rows_get_the_windows_that_aggregates_have(zone: str, tmp_path: Path) ->
     assert bag(results(tmp_path, zone, rows, query)) == bag(each)
 
 
-@pytest.mark.parametrize("zone", everyday(ZONES, 2))
+@pytest.mark.parametrize("zone", everyday(ZONES, 4))
 @pytest.mark.parametrize("parallelism", everyday([3, 1], 2))
 def test_sessions_go_by_local_times(zone: str, parallelism: int, tmp_path: Path) -> None:
     rows = events(zone, 3)
@@ -90,7 +90,7 @@ def test_group_windows_are_the_same(zone: str, tmp_path: Path) -> None:
     assert bag(results(tmp_path, zone, rows, query, batch_rows=7)) == bag(aligned(rows, zone, tumbling(DAY)))
 
 
-@pytest.mark.parametrize("zone", everyday(ZONES, 2))
+@pytest.mark.parametrize("zone", everyday(ZONES, 4))
 @pytest.mark.parametrize("parallelism", everyday([3, 1], 2))
 def test_days_of_hours_are_days(zone: str, parallelism: int, tmp_path: Path) -> None:
     """A window over `window_time`: what is sent in the hour that comes twice, or before a gap, is not late and in the right day."""
@@ -105,7 +105,7 @@ def test_days_of_hours_are_days(zone: str, parallelism: int, tmp_path: Path) -> 
     assert bag(found) == bag(aligned(rows, zone, tumbling(DAY)))
 
 
-@pytest.mark.parametrize("zone", everyday(ZONES, 2))
+@pytest.mark.parametrize("zone", everyday(ZONES, 4))
 @pytest.mark.parametrize("parallelism", everyday([3, 1], 2))
 def test_windows_grouped_again_keep_their_bounds(zone: str, parallelism: int, tmp_path: Path) -> None:
     """Three-hour windows end in gaps, too: their last instants do not tell their ends there."""
@@ -121,7 +121,7 @@ def test_windows_grouped_again_keep_their_bounds(zone: str, parallelism: int, tm
     assert bag(found) == bag(wanted)
 
 
-@pytest.mark.parametrize("zone", everyday(ZONES, 2))
+@pytest.mark.parametrize("zone", everyday(ZONES, 4))
 @pytest.mark.parametrize("parallelism", everyday([3, 1], 2))
 def test_windows_are_joined_and_ranked_when_they_are_over(zone: str, parallelism: int, tmp_path: Path) -> None:
     rows = events(zone, 7)

@@ -154,6 +154,7 @@ def test_all_orders_of_a_checkpoint_and_a_savepoint() -> None:
     assert explore(settings, {"save": SAVEPOINT}, last_id=2) > 500
 
 
+@pytest.mark.exhaustive
 def test_all_orders_of_a_checkpoint_and_a_stop() -> None:
     settings = CheckpointSettings(INTERVAL, timeout_ms=2 * INTERVAL, max_concurrent=2)
     assert explore(settings, {"stop": STOP}, last_id=2) > 500
