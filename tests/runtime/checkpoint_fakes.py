@@ -291,6 +291,7 @@ class Table:
     aborted: set[str] = field(default_factory=set)
     orphans: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     before_commit: Callable[[], None] = lambda: None
+    before_abort: Callable[[], None] = lambda: None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def rows(self) -> list[int]:
@@ -398,6 +399,7 @@ class TableCommitter:
                     self._table.visible[c.commit_id] = self._table.staged.pop(c.commit_id)
 
     def abort(self, committables: Sequence[Committable]) -> None:
+        self._table.before_abort()
         with self._table.lock:
             for c in committables:
                 assert c.commit_id not in self._table.visible, "committed data were aborted"

@@ -20,9 +20,9 @@ Emission = Sequence[Watermark | WatermarkStatus]
 class ChannelState:
     """What a valve knows of a channel. `aligned`: active, and caught up with the others since it was idle."""
 
-    watermark: int = MIN_TIMESTAMP
-    idle: bool = False
-    aligned: bool = True
+    watermark: int
+    idle: bool
+    aligned: bool
 
 
 _NOTHING: Emission = ()

@@ -18,7 +18,7 @@ from flowrun.operators.keyed import row_store
 from flowrun.operators.ranking import top_n as top_n_operator
 from flowrun.operators.ranking import top_n_state
 from flowrun.operators.ranking.factories import RankFactory
-from flowrun.operators.ranking.order import OrderKey
+from flowrun.operators.ranking.order import GREATEST_CODE, OrderKey
 from flowrun.operators.ranking.ranks import Ranking
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.testing.harness import OperatorHarness
@@ -267,16 +267,34 @@ def test_rows_and_partitions_that_are_gone_make_room(monkeypatch: pytest.MonkeyP
 
 def test_partitions_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(top_n_state, "_SPARE_SLOTS", 4)
+    every_ms = 1001  # each time a little later than a sweep is due
     state = TopNState(BIDS, (0,), (OrderKey(2),), 128, retracting=True, ttl_ms=1000)
     for step in range(50):
         rows = pa.record_batch(bids(*((10 * step + i, "ann", i) for i in range(10))), schema=BIDS.arrow)
-        located = state.locate(rows, now=1000 * step)
-        numbers = state.add(rows, state.order.codes(rows.columns[2:], 10), 1000 * step)
+        located = state.locate(rows, now=every_ms * step)
+        numbers = state.add(rows, state.order.codes(rows.columns[2:], 10), every_ms * step)
         state.heads.put(located.slots, np.ones(10, np.int64), numbers)
-        state.written(located.slots, 1000 * step)
+        state.written(located.slots, every_ms * step)
         state.compact()
     assert len(state.tail_sizes) < 100, "of 500 partitions the last ten live"
     assert len(state.store) <= 20
+
+
+def test_rows_beyond_the_last_of_a_head_are_of_no_interest_where_something_is_behind_it() -> None:
+    state = TopNState(BIDS, (0,), (OrderKey(2), OrderKey(0)), 128, retracting=True, ttl_ms=0)
+    rows = pa.record_batch(bids((1, "ann", 10), (1, "bob", 20), (2, "cyd", 5)), schema=BIDS.arrow)
+    slots = state.locate(rows, now=0).slots
+    codes = state.order.codes([rows.column(2), rows.column(0)], 3)
+    numbers = state.add(rows, codes, 0)
+    state.heads.put(slots, np.array([2, 1]), numbers)
+    assert state.first_codes(numbers).tolist() == codes[0].tolist()
+    for bounded, thresholds in (
+        ([False, False], [GREATEST_CODE, GREATEST_CODE]),
+        ([True, False], [codes[0][1], GREATEST_CODE]),
+        ([True, True], [codes[0][1], codes[0][2]]),
+    ):
+        state.set_thresholds(slots, np.array(bounded))
+        assert state.thresholds[slots].tolist() == thresholds
 
 
 def test_a_partition_that_got_no_rows_for_its_time_to_live_is_as_if_it_were_new() -> None:

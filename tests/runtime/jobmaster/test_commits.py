@@ -121,6 +121,20 @@ def test_a_commit_that_fails_at_the_end_stays_in_the_checkpoint() -> None:
     assert world.table.aborted == set()
 
 
+@pytest.mark.parametrize("going_back", [True, False])
+def test_what_cannot_be_discarded_is_said_and_ends_nothing(going_back: bool) -> None:
+    world = World()
+    world.submit("a", at_end=True)
+
+    def fail() -> None:
+        raise OSError("away")
+
+    world.table.before_abort = fail
+    problems = world.commits.abort_uncovered([ExecutionVertexId("sink-0", 0)]) if going_back else world.commits.settle()
+    assert problems == ["sink 'sink' could not discard what it had written: away"]
+    assert held(world) == []
+
+
 def held(world: World) -> list[str]:
     return [c.commit_id for entries in world.commits.held().values() for c in entries]
 
