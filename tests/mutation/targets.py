@@ -60,10 +60,12 @@ _GROWS = "`extended` makes it as long as it has to be before anything is read"
 _FASTER = "which of two ways to the same result is taken"
 _WRITTEN_FIRST = "nothing reads what was not written"
 _NOTHING_THERE = "what is empty is forgotten, or looked at, in vain"
+_ORDER = "of moments it counts only which was first"
 _UNREAD = "nothing reads what is masked, or given up"
 _ALIGNMENT = "flowrun/runtime/network/barrier_alignment.py"
 _PACING = "flowrun/runtime/checkpoint/pacing.py"
 _VERSIONS = "flowrun/operators/joins/temporal_versions.py"
+_INVENTORY = "flowrun/state/storage/inventory.py"
 _TRIGGERS = "flowrun/operators/windows/triggers.py"
 _TOP_N = "flowrun/operators/ranking/top_n_state.py"
 _KEY_GROUPS = "flowrun/state/key_groups.py"
@@ -87,8 +89,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     (_KEY_GROUPS, "array = pc.fill_null(array, -1)"): _UNREAD,
     (_KEY_GROUPS, "for step in range(-(~longest // width)):"): "a step that no run is long enough for does nothing",
     (_ALIGNMENT, "self._last = - 2"): _FROM_ZERO,
-    ("flowrun/state/storage/lock.py", 'self._owner = _Owner("", -1, 0, "")'): _UNREAD,
-    ("flowrun/state/storage/inventory.py", "left += 2"): "it is asked whether anything is left",
+    (_INVENTORY, "left += 2"): "it is asked whether anything is left",
     (
         _VERSIONS,
         "width = last - first + 1",
@@ -99,8 +100,11 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "flowrun/plan/rewrites/limits.py",
         "merges = not rank.order and _computes(below) and 0 <= len(needed) <= len(below.projections)",
     ): "what computes something of columns needs one",
-    ("flowrun/state/storage/lock.py", 'self._owner = _Owner("", 0, 1, "")'): _UNREAD,
-    ("flowrun/state/storage/inventory.py", "self._unreadable = -1"): _FROM_ZERO,
+    (_INVENTORY, "self._unreadable = -1"): _FROM_ZERO,
+    (_INVENTORY, "self._moment = 1"): _ORDER,
+    (_INVENTORY, "self._moment = -1"): _ORDER,
+    (_INVENTORY, "self._moment += 2"): _ORDER,
+    (_INVENTORY, "began = min(self._under_way.values(), default=self._moment + 2)"): _ORDER,
     (_VERSIONS, "_MAX_CODE = 0 << 62"): _FASTER,
     (_TOP_N, "size = int(numbers[-1]) + 1 if len(numbers) else -1"): _GROWS,
     (_TOP_N, "self.tail_sizes: Integers = np.zeros( 1, np.int64)"): _GROWS,

@@ -40,12 +40,13 @@ class FolderLock:
     def __init__(self, folder: Location, clock: Clock) -> None:
         self._location = folder / LOCK_FILE
         self._folder = folder
-        self._owner = _Owner(socket.gethostname(), os.getpid(), clock.now_ms(), uuid.uuid4().hex)
+        owner = _Owner(socket.gethostname(), os.getpid(), clock.now_ms(), uuid.uuid4().hex)
+        self._owner: _Owner | None = owner
         self._descriptor: int | None = None
         if folder.is_local:
             self._lock_file()
         else:
-            self._claim()
+            self._claim(owner)
 
     @property
     def highest(self) -> int:
@@ -59,11 +60,10 @@ class FolderLock:
 
     def release(self) -> None:
         """Give up the lock; idempotent."""
-        if self._owner.token == "":
+        if self._owner is None:
             return
-        highest = self.highest
-        self._write(highest, None)
-        self._owner = _Owner("", 0, 0, "")
+        self._write(self.highest, None)
+        self._owner = None
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -87,14 +87,14 @@ class FolderLock:
 
     # ---- elsewhere
 
-    def _claim(self) -> None:
+    def _claim(self, owner: _Owner) -> None:
         content = self._content()
-        owner = content.get("owner")
-        if owner and not _is_gone(owner):
+        known = content.get("owner")
+        if known and not _is_gone(known):
             raise self._refused(content)
-        self._write(int(content.get("highest", 0)), self._owner)
+        self._write(int(content.get("highest", 0)), owner)
         now = self._content().get("owner") or {}
-        if now.get("token") != self._owner.token:
+        if now.get("token") != owner.token:
             raise self._refused({"owner": now})
 
     def _refused(self, content: dict[str, Any]) -> StateError:
