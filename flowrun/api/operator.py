@@ -131,6 +131,8 @@ class OperatorContext:
     """Unique to this run of the job: the name under which operators of one job meet inside a process (iterations)."""
     owner: str = ""
     """The lineage of the job's checkpoints, which restarts and resumptions keep: see `WriterContext.owner`."""
+    first_checkpoint_id: int = 1
+    """The lowest number that a checkpoint or savepoint can have in which this operator takes part."""
     wall_clock: RowTimes | None = None
     """Of an operator that goes by local time: watermarks and processing time are local then, and rows' times are to be asked here."""
 

@@ -56,6 +56,9 @@ class WriterContext:
     """The key groups of this subtask: of the rows of a `KeyedSink`, whose key groups are these, it gets those."""
     identity: str = ""
     """Of a `KeyedSink`: names what it shows, stays the same for all that goes on from its state, and is that of no other sink or run."""
+    next_checkpoint_id: Callable[[], int] | None = None
+    """The lowest number that a checkpoint or savepoint can have which knows rows that come now; asked from the subtask's thread. None:
+    there never is one."""
     publishes_early: bool = False
     """Whether nothing ever asks for a commit but the end: no checkpoints, and unbounded. What is `rolled` is visible then."""
 
@@ -173,6 +176,46 @@ class CommitReverting(Protocol):
 
     def revert(self, committables: Sequence[Committable]) -> None:
         """Take them back, whether they are visible yet or not, as if they had never been committed; idempotent, durable."""
+        ...
+
+
+@record
+class ToldCommit:
+    """What an output itself tells of something in it.
+
+    Attributes:
+        owner: whose it is: what `WriterContext.owner` begins with.
+        checkpoint_id: `WriterContext.next_checkpoint_id` when its first row was written.
+        committables: for `CommitReverting.revert`: what made it visible, then what goes with that.
+    """
+
+    owner: str
+    checkpoint_id: int
+    committables: tuple[Committable, ...]
+
+
+@record
+class OutputNote:
+    """A note in an output; `place` is where it is, for messages."""
+
+    place: str
+    content: bytes
+
+
+@runtime_checkable
+class CommitTelling(CommitReverting, Protocol):
+    """A committer whose output tells what was committed when, also where the job's record of that is gone. All methods block on I/O."""
+
+    def told(self) -> Sequence[ToldCommit]:
+        """All that is there and would be there twice if it was written again."""
+        ...
+
+    def notes(self) -> Sequence[OutputNote]:
+        """What `leave_note` left."""
+        ...
+
+    def leave_note(self, content: bytes) -> None:
+        """Leave a note for those who go back later; durable, hidden from whoever reads the output."""
         ...
 
 

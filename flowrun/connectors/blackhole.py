@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import Connector, TableDefinition
-from flowrun.api.sink import Committable, CommittedPiece, Committer, SinkWriter, WriterContext
+from flowrun.api.sink import Committable, CommittedPiece, Committer, OutputNote, SinkWriter, ToldCommit, WriterContext
 from flowrun.api.source import Delivery
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.elements import RecordBatch
@@ -63,6 +63,17 @@ class _NothingToCommit:
 
     def revert(self, committables: Sequence[Committable]) -> None:
         """Nothing."""
+
+    def told(self) -> Sequence[ToldCommit]:
+        """Nothing."""
+        return ()
+
+    def notes(self) -> Sequence[OutputNote]:
+        """Nowhere."""
+        return ()
+
+    def leave_note(self, content: bytes) -> None:
+        """Nowhere."""
 
 
 class _BlackholeWriter(ImmediateWriter):

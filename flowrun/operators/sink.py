@@ -72,6 +72,7 @@ class _SinkOperator(AbstractOperator):
         self._kept_rows = kept_rows_of(factory.sink)
         self._restored_rows: pa.RecordBatch | None = None
         self._identity = ""
+        self._next_checkpoint_id = 1
 
     def connect(self, submit: Callable[[Sequence[Committable]], None]) -> None:
         """Receive the way to hand committables over."""
@@ -112,6 +113,7 @@ class _SinkOperator(AbstractOperator):
         if not self._identity:
             run = f"{context.owner or attempt}/{context.operator_id}"
             self._identity = hashlib.sha256(run.encode()).hexdigest()[:12]
+        self._next_checkpoint_id = context.first_checkpoint_id
         writer_context = WriterContext(
             subtask=context.subtask,
             parallelism=context.parallelism,
@@ -124,6 +126,7 @@ class _SinkOperator(AbstractOperator):
             operator_id=context.operator_id,
             key_groups=context.key_groups,
             identity=self._identity,
+            next_checkpoint_id=(lambda: self._next_checkpoint_id) if context.owner else None,
             publishes_early=self._asks_rolled,
         )
         with named(self._place):
@@ -159,6 +162,7 @@ class _SinkOperator(AbstractOperator):
         with named(self._place):
             self._open_writer.flush(end_of_input=False)
             committables = tuple(self._open_writer.prepare_commit())
+        self._next_checkpoint_id = max(self._next_checkpoint_id, checkpoint_id + 1)
         if committables:
             self._pending[checkpoint_id] = committables
 

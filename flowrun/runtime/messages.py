@@ -35,6 +35,7 @@ class TaskDeployment:
         settings: of the job.
         restored: what to go on from; None: a fresh start.
         lineage: of the job's checkpoints; temporary names of sinks begin with it. Empty if the job has no state.
+        first_checkpoint_id: the lowest number that a checkpoint or savepoint can have in which the subtask takes part.
     """
 
     job_id: str
@@ -44,6 +45,7 @@ class TaskDeployment:
     settings: JobSettings
     restored: RestoredTask | None = None
     lineage: str = ""
+    first_checkpoint_id: int = 1
 
 
 @record

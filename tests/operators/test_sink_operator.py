@@ -115,3 +115,16 @@ def test_wiring_mistakes_are_internal_errors():
     operator.setup(harness.context, harness.output)
     with pytest.raises(InternalError, match="was not connected"):
         operator.open()
+
+
+def test_writers_know_the_next_checkpoint_that_could_hold_what_comes():
+    harness = make(ListSink(SCHEMA), checkpointing=True, open=False)
+    object.__setattr__(harness.context, "owner", "lineage")
+    object.__setattr__(harness.context, "first_checkpoint_id", 6)
+    harness.start()
+    number = harness.operator._writer.context.next_checkpoint_id
+    assert number() == 6
+    harness.snapshot(6)
+    assert number() == 7
+    harness.snapshot(9)
+    assert number() == 10

@@ -20,8 +20,13 @@ class Gate:
         self._seen = 0
         self._after: int | None = None
         self._dripping = False
+        self._fails = False
         self.reached = threading.Event()
         self._moved = threading.Event()
+
+    def fail_once(self) -> None:
+        """Have the next rows fail; they are not counted."""
+        self._fails = True
 
     def close_after(self, rows: int | None) -> None:
         """Hold once so many more rows have come; None: never."""
@@ -45,6 +50,9 @@ class Gate:
     def passed(self, rows: int) -> None:
         """Rows come by."""
         with self._lock:
+            if self._fails:
+                self._fails = False
+                raise OSError("the gate broke")
             self._seen += rows
             holds = self._after is not None and self._seen >= self._after
             drips, reached, moved = self._dripping, self.reached, self._moved

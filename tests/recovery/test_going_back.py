@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from flowrun.cli.main import cli
 from flowrun.errors import StateError
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
@@ -46,6 +49,8 @@ class Job:
     checkpoints: bool = True
     unread: dict[str, int] = field(default_factory=dict)
     """Path of a snapshot → pieces of the input that it has not seen."""
+    state: str = "state"
+    """The folder of checkpoints, below that of the job."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -61,7 +66,7 @@ class Job:
         """Start it, afresh or from a snapshot."""
         given = {k.replace("__", "."): v for k, v in overrides.items()}
         compiled = compile_pipeline(self.folder / "pipeline.yaml", {}, given)
-        options = JobStateOptions(str(self.folder / "state"), restore_from=after, committed_after=choice)
+        options = JobStateOptions(str(self.folder / self.state), restore_from=after, committed_after=choice)
         return start_embedded(compiled.job_graph, state=options)
 
     def bring(self, up_to: int) -> None:
@@ -227,3 +232,82 @@ def test_a_damaged_log_is_named(job: Job) -> None:
     log.write_bytes(log.read_bytes().replace(b"committables", b"comittables", 1))
     with pytest.raises(StateError, match=f"'{resolve(str(log))}' is damaged"):
         job.start(first)
+
+
+@pytest.mark.parametrize("state", ["state", "elsewhere"])
+def test_the_files_of_a_sink_tell_what_was_committed_when_the_folder_of_checkpoints_is_gone(
+    job: Job, whole: dict[str, Counter[str]], state: str
+) -> None:
+    _, _, savepoint, _, later = job.run_in_steps()
+    before = job.written
+    shutil.rmtree(job.folder / "state")
+    job.state = state
+    with pytest.raises(StateError, match="would write rows again that were committed after it: ") as raised:
+        job.start(savepoint)
+    assert {"sink 'out': ", "sink 'raw': "} <= set(re.findall(r"sink '\w+': ", raised.value.message))
+    assert "sink 'kept'" not in raised.value.message, "its files are replaced: nothing is there twice"
+    arguments = ["resume", str(job.folder / "pipeline.yaml"), "--from-savepoint", savepoint, "--quiet"]
+    refused = CliRunner().invoke(cli, [*arguments, "--set", f"settings.checkpoint.dir={job.folder / state}"])
+    assert refused.exit_code == 2, refused.output
+    assert "would write rows again that were committed after it" in refused.output
+    assert job.written == before
+    assert job.finish(savepoint, AfterRestore.REMOVE) == whole
+    job.state = "another"
+    with pytest.raises(StateError, match="counts on rows that are there no more"):
+        job.start(later, AfterRestore.REMOVE)
+    assert job.finish(savepoint, AfterRestore.REMOVE) == whole
+
+
+def test_rows_are_there_twice_only_once_the_user_said_so(job: Job, whole: dict[str, Counter[str]]) -> None:
+    _, _, savepoint, *_ = job.run_in_steps()
+    shutil.rmtree(job.folder / "state")
+    newest = job.checkpoint_from(savepoint, AfterRestore.KEEP)
+    raw = bag(json_rows(job.folder / "raw"))
+    assert raw.total() == whole["raw"].total() + ROWS_OF_A_PIECE, "those of checkpoint 4"
+    with job.start(newest) as running:  # it is the newest of what goes on: nothing is to be chosen again
+        running.cancel()
+        running.wait(TIMEOUT_MS)
+    assert bag(json_rows(job.folder / "raw")) == raw
+
+
+def test_a_savepoint_may_have_been_gone_on_from_where_nobody_can_look(job: Job, whole: dict[str, Counter[str]]) -> None:
+    with job.start() as running:
+        job.read(2, up_to=2)
+        savepoint = job.snapshot(running, 2, savepoint=True, stop=True)
+        running.wait(TIMEOUT_MS)
+    job.state = "second"
+    assert job.finish(savepoint) == whole, "nothing was committed after it"
+    shutil.rmtree(job.folder / "second")
+    job.state = "third"
+    with pytest.raises(StateError, match="would write rows again"):
+        job.start(savepoint)
+    assert job.finish(savepoint, AfterRestore.REMOVE) == whole
+
+
+def test_a_later_savepoint_is_refused_when_an_earlier_one_was_gone_back_to_elsewhere(
+    job: Job, whole: dict[str, Counter[str]]
+) -> None:
+    *_, savepoint, _, later = job.run_in_steps()
+    job.state = "elsewhere"
+    assert job.finish(savepoint, AfterRestore.REMOVE) == whole
+    with pytest.raises(StateError, match="counts on rows that are there no more"):
+        job.start(later, AfterRestore.REMOVE)
+
+
+def test_what_a_job_commits_after_it_failed_behind_a_savepoint_is_told_apart(
+    job: Job, whole: dict[str, Counter[str]]
+) -> None:
+    with job.start() as running:
+        job.read(1, up_to=1)
+        job.snapshot(running, 1, savepoint=False)
+        job.read(1, up_to=2)
+        savepoint = job.snapshot(running, 2, savepoint=True)
+        SOURCE.fail_once()
+        job.read(2, up_to=3)  # the job goes back to the checkpoint, which is before the savepoint
+        job.snapshot(running, 3, savepoint=False)
+        running.cancel()
+        running.wait(TIMEOUT_MS)
+    shutil.rmtree(job.folder / "state")
+    with pytest.raises(StateError, match="would write rows again"):
+        job.start(savepoint)
+    assert job.finish(savepoint, AfterRestore.REMOVE) == whole

@@ -16,6 +16,7 @@ from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.errors import StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.embedded import JobStateOptions, LocalJob, SnapshotTicket, start_embedded
+from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.messages import JobResult, JobState
 from flowrun.state.checkpoints import PipelineText
 from flowrun.state.storage.metadata_file import read_metadata
@@ -131,6 +132,31 @@ def test_a_moved_savepoint_is_resumed_into_another_folder_with_a_lineage_of_its_
     assert image.orphans == []
     newest = next((tmp_path / "b" / "test").glob("chk-*"))
     assert read_metadata(str(newest)).lineage != read_metadata(str(moved)).lineage
+
+
+def test_a_sink_whose_output_tells_nothing_needs_the_record_of_commits_or_the_users_word(tmp_path: Path) -> None:
+    table = Table()
+    savepoint, _ = stopped(Numbers(TOTAL, released=10), table, tmp_path / "a")
+    (tmp_path / "a" / "test").rename(tmp_path / "a" / "hidden")
+    graph = pipeline(Numbers(TOTAL), table, checkpoint=BY_HAND)
+    lost = f"sink .* committed after savepoint 1 of 'test' is not known: the record of it was in '{tmp_path / 'a' / 'test'}'"
+    for choice in (AfterRestore.REFUSE, AfterRestore.REMOVE, AfterRestore.REMOVE_EXISTING, AfterRestore.REFUSE):
+        with pytest.raises(StateError, match=lost) as refused:
+            start(graph, tmp_path / "b", restore_from=savepoint, committed_after=choice)
+        assert "--committed-after keep" in (refused.value.hint or "")
+    end(start(graph, tmp_path / "b", restore_from=savepoint, committed_after=AfterRestore.KEEP))
+    assert table.rows() == list(range(TOTAL))
+
+
+def test_a_folder_of_checkpoints_that_was_moved_still_has_the_record_of_commits(tmp_path: Path) -> None:
+    table = Table()
+    savepoint, _ = stopped(Numbers(TOTAL, released=10), table, tmp_path / "a")
+    (tmp_path / "a" / "test").rename(tmp_path / "moved")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "moved").rename(tmp_path / "b" / "test")
+    graph = pipeline(Numbers(TOTAL), table, checkpoint=BY_HAND)
+    end(start(graph, tmp_path / "b", restore_from=savepoint))
+    assert table.rows() == list(range(TOTAL))
 
 
 def test_the_text_of_the_pipeline_is_in_every_snapshot(tmp_path: Path) -> None:

@@ -148,6 +148,11 @@ class OutputFolder:
             raise self._failed("cannot be committed", final, error) from error
         return True
 
+    def hidden_here(self, ending: str) -> list[str]:
+        """As `hidden_files`, but only right in this folder, sorted."""
+        found = (f for f in self._listed() if f.type == pafs.FileType.File)
+        return sorted(f.path for f in found if f.base_name.startswith(".") and f.base_name.endswith(ending))
+
     def hidden_files(self, ending: str) -> list[str]:
         """All files below the folder whose name begins with a dot and ends like this; none if there is no folder."""
         return [

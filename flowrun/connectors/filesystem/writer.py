@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -11,10 +12,11 @@ import pyarrow as pa
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.format import ChangeEncoder, FileFormat, FileWriter, RecordEncoder
 from flowrun.api.operator import TimerHandle
-from flowrun.api.sink import Committable, CommittedPiece, WriterContext
+from flowrun.api.sink import Committable, CommittedPiece, OutputNote, ToldCommit, WriterContext
 from flowrun.connectors.filesystem.earlier_output import EarlierOutput
 from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.output_files import OutputFolder
+from flowrun.connectors.filesystem.part_names import part_origin, part_stem
 from flowrun.connectors.filesystem.partition_commit import OpenPartitions
 from flowrun.connectors.filesystem.partitions import split_by_partition
 from flowrun.core.elements import RecordBatch
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 _KINDS = "\0row kinds"
 """Name of the column that row kinds travel in while rows are dealt out to partitions; no column of a table has it."""
+
+_NOTE = ".flowrun-note"
+"""The end of the hidden names of notes."""
 
 MAX_OPEN_PARTS = 256
 """More partitions at a time than this close the part that was written longest ago."""
@@ -198,7 +203,7 @@ class FileSinkWriter:
         if len(self._parts) >= MAX_OPEN_PARTS:
             self._close_part(next(iter(self._parts.values())))
         context, used = self._context, self._sink.format
-        name = f"part-{context.attempt}-{context.subtask}-{self._count}"
+        name = part_stem(context, self._count)
         self._count += 1
         temporary = self._folder.path(folder, f".{name}{temporary_ending(context.owner)}")
         final = self._folder.path(folder, f"{name}.{used.extension}")
@@ -359,6 +364,33 @@ class FileCommitter:
                 self._folder.discard_durably(path)
             elif isinstance(mark, str) and mark.rpartition("/")[2] == self._mark:
                 self._folder.discard_durably(self._checked(mark, mark))
+
+    def told(self) -> Sequence[ToldCommit]:
+        """Part files that streams wrote, and the marks of their partitions: who takes a part back has an incomplete partition."""
+        told = []
+        marks = set(self._folder.marks(self._mark)) if self._mark is not None else set()
+        for path in self._folder.visible_files():
+            folder, _, name = path.rpartition("/")
+            origin = part_origin(name)
+            if origin is None:
+                continue
+            hidden = f"{folder}/.{name.partition('.')[0]}{temporary_ending('')}"
+            found = [Committable(path, {"from": hidden, "to": path})]
+            mark = f"{folder}/{self._mark}"
+            if mark in marks:
+                found.append(Committable(f"{mark} of {name}", {"mark": mark}))
+            told.append(ToldCommit(origin.owner, origin.checkpoint_id, tuple(found)))
+        return told
+
+    def notes(self) -> Sequence[OutputNote]:
+        """Hidden files of the folder."""
+        found = [(path, self._folder.read(path)) for path in self._folder.hidden_here(_NOTE)]
+        return [OutputNote(path, content) for path, content in found if content is not None]
+
+    def leave_note(self, content: bytes) -> None:
+        """A hidden file of the folder."""
+        self._folder.prepare()
+        self._folder.write_whole(self._folder.path(f".{uuid.uuid4().hex}{_NOTE}"), content)
 
     def _part_of(self, committable: Committable) -> str | None:
         """The path of a part file of this folder. What replaces a file has a name of its own as id."""

@@ -97,6 +97,11 @@ class CheckpointCoordinator:
         return self._history.status(len(self._pending))
 
     @property
+    def next_id(self) -> int:
+        """The number of the next checkpoint or savepoint."""
+        return self._next_id
+
+    @property
     def latest(self) -> CompletedCheckpoint | None:
         """What a restart goes back to: the last completed checkpoint, or the savepoint with which the job was stopped.
 

@@ -9,19 +9,25 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from flowrun.api.sink import CommitReverting, Committable, CommittedPiece, Sink
+from flowrun.core.elements import CheckpointKind
 from flowrun.core.record import record
 from flowrun.errors import ConnectorError, StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.checkpoint.assembly import pending_commits
+from flowrun.runtime.checkpoint.told_commits import note_taken_back, silent_sinks, telling_outputs, with_told
 from flowrun.state.checkpoints import CheckpointMetadata
 from flowrun.state.commit_log import CommittedAfter, LineageLog, WentBack, committed_after
 from flowrun.state.storage.commit_log_files import note_return, read_commit_logs
+from flowrun.state.storage.locate import SnapshotPath
 from flowrun.state.storage.location import Location, resolve
+from flowrun.state.storage.lock import highest_number
 
 _log = logging.getLogger(__name__)
 
 _SHOWN = 3
+_FOR_EVER = 2**62
+"""Above all numbers of checkpoints."""
 
 
 @record
@@ -53,17 +59,23 @@ class GoingBack:
         metadata: of the snapshot.
         job_graph: that will run: only what its sinks would write once more matters.
         folders: job folders whose logs may know of commits after it.
+        is_record_gone: whether the log of the job that took it is in none of them: only outputs can tell then.
 
     Raises:
         StateError: a log is damaged; or the snapshot counts on rows that were taken back since.
     """
 
-    def __init__(self, metadata: CheckpointMetadata, job_graph: JobGraph, folders: Iterable[str]) -> None:
+    def __init__(
+        self, metadata: CheckpointMetadata, job_graph: JobGraph, folders: Iterable[str], *, is_record_gone: bool = False
+    ) -> None:
         self._metadata = metadata
+        self._outputs = telling_outputs(job_graph)
         logs: dict[str, LineageLog] = {}
         for folder in dict.fromkeys(folders):
             for lineage, log in read_commit_logs(resolve(folder)).items():
                 logs.setdefault(lineage, log)
+        self._silent = silent_sinks(job_graph) if is_record_gone else []
+        logs = with_told(metadata.lineage, logs, self._outputs)
         _check_not_taken_back(metadata, logs)
         held = [c.commit_id for cs in pending_commits(metadata).values() for c in cs]
         self._after = committed_after(metadata.lineage, metadata.checkpoint_id, held, logs.values())
@@ -72,7 +84,7 @@ class GoingBack:
     @property
     def is_needed(self) -> bool:
         """Whether something was committed after the snapshot, or may have been."""
-        return bool(self._sinks) or not all(a.is_complete for a in self._after)
+        return bool(self._sinks or self._silent) or not all(a.is_complete for a in self._after)
 
     def check(self, choice: AfterRestore) -> None:
         """Whether the job may start.
@@ -89,6 +101,13 @@ class GoingBack:
                 f"what sinks committed after {where} is not known any more: the log was shortened, as no checkpoint and no savepoint "
                 "that it knew of needed it; going on from here would write those rows again",
                 hint="go on from a newer checkpoint or savepoint; --committed-after keep goes on all the same: rows are then there twice",
+            )
+        if self._silent:
+            raise StateError(
+                f"what sink '{self._silent[0]}' committed after {where} is not known: the record of it was in "
+                f"'{about.job_folder}', which is not there",
+                hint="put that folder back; or, if nothing was committed after it or you have taken it back by hand, go on with "
+                "--committed-after keep: else rows are there twice",
             )
         if choice is AfterRestore.REFUSE:
             raise StateError(
@@ -114,19 +133,20 @@ class GoingBack:
     def _text(self) -> str:
         return "; ".join(s.text for s in self._sinks)
 
-    def take_back(self, next_checkpoint_id: int) -> None:
+    def take_back(self, next_checkpoint_id: int, continued: str, own: Location) -> None:
         """Take back what was committed after the snapshot; whoever is interrupted here does it again.
 
         Args:
-            next_checkpoint_id: all snapshots between the one that is gone back to and this one count on what is taken back.
+            next_checkpoint_id: the first number of the run that goes on.
+            continued: its lineage.
+            own: its job's folder.
 
         Raises:
             StateError: it cannot be done, or cannot be noted.
         """
         for after in self._after:
             if after.commits:
-                event = WentBack(self._metadata.checkpoint_id, next_checkpoint_id)
-                note_return(resolve(after.log.folder), after.log.lineage, event)
+                self._note(after.log, next_checkpoint_id if after.log.lineage == continued else None, own)
         for sink in self._sinks:
             if sink.committer is None:
                 continue
@@ -138,10 +158,27 @@ class GoingBack:
                 ) from error
             _log.info("took back what was committed after %d: %s", self._metadata.checkpoint_id, sink.text)
 
+    def _note(self, log: LineageLog, next_checkpoint_id: int | None, own: Location) -> None:
+        """Note that what a lineage committed is taken back, for all who go on from later snapshots of it.
 
-def log_folders(metadata: CheckpointMetadata, own: Location) -> list[str]:
+        `next_checkpoint_id`: snapshots from there on do not count on it; None: those that the lineage takes from now on do not.
+        """
+        event = WentBack(self._metadata.checkpoint_id, next_checkpoint_id or _FOR_EVER)
+        if log.folder:
+            folder = resolve(log.folder)
+            highest = highest_number(folder)
+            if next_checkpoint_id is None and highest is not None:
+                event = WentBack(event.to, highest + 1)
+            note_return(folder, log.lineage, event)
+        else:
+            note_taken_back(self._outputs, log.lineage, event)
+            note_return(own, log.lineage, event)
+
+
+def log_folders(found: SnapshotPath, own: Location) -> list[str]:
     """The job folders whose logs may know what was committed after a snapshot: of the job that took it, and of the one that goes on."""
-    return [f for f in (metadata.job_folder, own.uri) if f]
+    moved = found.root if found.metadata.kind is CheckpointKind.CHECKPOINT else ""
+    return [f for f in (moved, found.metadata.job_folder, own.uri) if f]
 
 
 def _check_not_taken_back(metadata: CheckpointMetadata, logs: dict[str, LineageLog]) -> None:

@@ -151,6 +151,11 @@ class CheckpointRunner:
         self.status: CheckpointsStatus = coordinator.status()
         """Of the last moment that something happened; may be read by any thread."""
 
+    @property
+    def next_id(self) -> int:
+        """The number of the next checkpoint or savepoint."""
+        return self._coordinator.next_id
+
     def handle(self, event: CheckpointEvent) -> None:
         """Give an event to the coordinator and carry out its commands."""
         self._pending.append(event)

@@ -352,7 +352,8 @@ class JobMaster:
         if self._out_of_memory or not self._scheduler.begin_deployment(command.vertex, self._clock.now_ms()):
             return
         try:
-            self._tasks.deploy(command.vertex, command.attempt_id, self._recovery.restored(command.vertex))
+            restored, first = self._recovery.restored(command.vertex), self._checkpoints.next_id
+            self._tasks.deploy(command.vertex, command.attempt_id, restored, first)
         except Exception as error:
             failure = TaskFailure(error, phase="deployment")
             self._out_of_memory = is_out_of_memory(error)  # which ends the job: nothing else is to be deployed

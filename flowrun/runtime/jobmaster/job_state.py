@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -116,12 +117,27 @@ def open_job_state(job_graph: JobGraph, options: JobStateOptions | None, clock: 
     found: SnapshotPath | None = None
     if options.restore_from is not None:
         job_graph, found = _find(options.restore_from, job_graph, options.allow_non_restored_state)
+    is_record_gone = found is not None and _is_record_gone(found, options, job_graph.name)
     if settings is None:
-        return _without_checkpoints(job_graph, options, found)
-    return _with_checkpoints(job_graph, options, found, clock)
+        return _without_checkpoints(job_graph, options, found, is_record_gone=is_record_gone)
+    return _with_checkpoints(job_graph, options, found, clock, is_record_gone=is_record_gone)
 
 
-def _going_back(found: SnapshotPath | None, job_graph: JobGraph, options: JobStateOptions) -> GoingBack | None:
+def _is_record_gone(found: SnapshotPath, options: JobStateOptions, job_name: str) -> bool:
+    """Whether the job that took a savepoint kept a log of its commits, and that is not there any more."""
+    from flowrun.state.storage.commit_log_files import has_commit_log
+    from flowrun.state.storage.location import resolve
+
+    metadata = found.metadata
+    if metadata.kind is not CheckpointKind.SAVEPOINT or not metadata.job_folder:
+        return False
+    folders = (resolve(metadata.job_folder), resolve(options.directory) / job_slug(job_name))
+    return not any(has_commit_log(folder, metadata.lineage) for folder in folders)
+
+
+def _going_back(
+    found: SnapshotPath | None, job_graph: JobGraph, options: JobStateOptions, *, is_record_gone: bool
+) -> GoingBack | None:
     """What is to be settled before the job goes on from `found`; None: nothing is. Raises StateError if the user has not accepted it."""
     if found is None:
         return None
@@ -129,7 +145,7 @@ def _going_back(found: SnapshotPath | None, job_graph: JobGraph, options: JobSta
     from flowrun.state.storage.location import resolve
 
     own = resolve(options.directory) / job_slug(job_graph.name)
-    going_back = GoingBack(found.metadata, job_graph, log_folders(found.metadata, own))
+    going_back = GoingBack(found.metadata, job_graph, log_folders(found, own), is_record_gone=is_record_gone)
     going_back.check(options.committed_after)
     takes_back = options.committed_after in (AfterRestore.REMOVE, AfterRestore.REMOVE_EXISTING)
     return going_back if going_back.is_needed and takes_back else None
@@ -163,15 +179,26 @@ def _find(path: str, job_graph: JobGraph, allow_non_restored_state: bool) -> tup
     return comparison.job_graph, found
 
 
-def _without_checkpoints(job_graph: JobGraph, options: JobStateOptions, found: SnapshotPath | None) -> OpenedState:
+def _note_beginning(job_graph: JobGraph, lineage: str, ancestors: Sequence[Fork]) -> None:
+    """A run begins at a snapshot of another one: its outputs keep a note of that. Raises StateError."""
+    from flowrun.runtime.checkpoint.told_commits import note_beginning
+
+    note_beginning(job_graph, lineage, ancestors)
+
+
+def _without_checkpoints(
+    job_graph: JobGraph, options: JobStateOptions, found: SnapshotPath | None, *, is_record_gone: bool
+) -> OpenedState:
     lineage, ancestors = uuid.uuid4().hex, _ancestors(found, continued=False)
     storage = Savepoints(options.directory, job_graph.name, lineage=lineage, ancestors=ancestors)
     first = 1 if found is None else found.metadata.checkpoint_id + 1
-    going_back = _going_back(found, job_graph, options)
+    going_back = _going_back(found, job_graph, options, is_record_gone=is_record_gone)
     if going_back is not None:
-        going_back.take_back(first)
+        going_back.take_back(first, lineage, storage.folder)
     if found is None:
         _begin_sinks(job_graph, lineage)
+    else:
+        _note_beginning(job_graph, lineage, ancestors)
     return OpenedState(
         job_graph=job_graph,
         storage=storage,
@@ -184,13 +211,14 @@ def _without_checkpoints(job_graph: JobGraph, options: JobStateOptions, found: S
 
 
 def _with_checkpoints(
-    job_graph: JobGraph, options: JobStateOptions, found: SnapshotPath | None, clock: Clock
+    job_graph: JobGraph, options: JobStateOptions, found: SnapshotPath | None, clock: Clock, *, is_record_gone: bool
 ) -> OpenedState:
     from flowrun.state.storage.folder import open_job_folder
     from flowrun.state.storage.location import resolve
 
     folder = resolve(options.directory) / job_slug(job_graph.name)
-    continued = found is not None and _is_of(found, folder.uri)
+    # In a new folder at the place of the old one numbers begin anew: that is another history.
+    continued = found is not None and _is_of(found, folder.uri) and not is_record_gone
     lineage = found.metadata.lineage if found is not None and continued else uuid.uuid4().hex
     ancestors = _ancestors(found, continued=continued)
     settings = job_graph.settings.checkpoint
@@ -202,12 +230,14 @@ def _with_checkpoints(
     try:
         if found is None:
             _begin_sinks(job_graph, lineage)
-        going_back = _going_back(found, job_graph, options)
+        going_back = _going_back(found, job_graph, options, is_record_gone=is_record_gone)
         if going_back is not None and found is not None:
-            going_back.take_back(first)
+            going_back.take_back(first, lineage, folder)
             if continued:  # those after it count on what is gone
                 newest = found.metadata.checkpoint_id
                 storage.retain([n for n, o in storage.existing().items() if o.lineage == lineage and n <= newest])
+        if found is not None and not continued:
+            _note_beginning(job_graph, lineage, ancestors)
     except BaseException:
         storage.close()
         raise

@@ -39,13 +39,20 @@ class JobTasks:
         assert self._executor is not None
         return self._executor
 
-    def deploy(self, vertex_id: ExecutionVertexId, attempt_id: str, restored: RestoredTask | None) -> None:
-        """Start a subtask, from `restored` if that is given; raises what the executor raises."""
+    def deploy(
+        self, vertex_id: ExecutionVertexId, attempt_id: str, restored: RestoredTask | None, first_checkpoint_id: int
+    ) -> None:
+        """Start a subtask, from `restored` if that is given, to take part in checkpoints with that number and higher ones.
+
+        Raises what the executor raises.
+        """
         vertex = self._graph.vertex(vertex_id)
         groups = tuple(self._graph.vertex(p.consumers[0].vertex).job_vertex.max_parallelism for p in vertex.partitions)
         settings = self._graph.job_graph.settings
         self.executor.deploy(
-            TaskDeployment(self._job_id, attempt_id, vertex, groups, settings, restored, self._lineage)
+            TaskDeployment(
+                self._job_id, attempt_id, vertex, groups, settings, restored, self._lineage, first_checkpoint_id
+            )
         )
 
     def send_split(self, answer: SplitAnswer) -> None:

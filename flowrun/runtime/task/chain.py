@@ -40,6 +40,7 @@ class ChainEnvironment:
     job_id: str
     settings: JobSettings
     lineage: str = ""
+    first_checkpoint_id: int = 1
     activity: SubtaskActivity = field(default_factory=private_activity)
 
 
@@ -329,6 +330,7 @@ class OperatorChain:
             job_id=environment.job_id,
             checkpointing=environment.settings.checkpoint is not None,
             owner=environment.lineage,
+            first_checkpoint_id=environment.first_checkpoint_id,
         )
 
 

@@ -116,6 +116,7 @@ class StreamTask:
             job_id=deployment.job_id,
             settings=deployment.settings,
             lineage=deployment.lineage,
+            first_checkpoint_id=deployment.first_checkpoint_id,
             activity=self._activity,
         )
         self._chain = OperatorChain(self.vertex.job_vertex, writers, environment)

@@ -28,6 +28,7 @@ MOST_LINES = 64
 """A file with so many lines is full."""
 
 _SUFFIX = ".jsonl"
+_BACK = "-back-"
 _SIGNED = b"log of commits\n"
 """Before what is signed: a signature says what it is of."""
 
@@ -128,10 +129,15 @@ def note_return(folder: Location, lineage: str, event: WentBack) -> None:
     """
     place = folder / COMMITS_FOLDER
     place.make_folder()
-    name = f"{lineage}-back-{uuid.uuid4().hex[:12]}{_SUFFIX}"
-    line = _line({"back": {"to": event.to, "before": event.before}})
-    (place / name).write_atomically(_written(_header(lineage, (), 0) + line))
+    name = f"{lineage}{_BACK}{uuid.uuid4().hex[:12]}{_SUFFIX}"
+    (place / name).write_atomically(encoded_note(lineage, event=event))
     place.sync_folder()
+
+
+def has_commit_log(folder: Location, lineage: str) -> bool:
+    """Whether the log that a lineage kept is in a job's folder; that it was gone back in it, others may have noted."""
+    names = [e.name for e in (folder / COMMITS_FOLDER).entries()]
+    return any(n.startswith(f"{lineage}-") and not n.startswith(f"{lineage}{_BACK}") for n in names)
 
 
 def read_commit_logs(folder: Location) -> dict[str, LineageLog]:
@@ -140,24 +146,41 @@ def read_commit_logs(folder: Location) -> dict[str, LineageLog]:
     Raises:
         StateError: a file is damaged or cannot be read, or there is a key and it is not signed by that.
     """
+    return merged_logs(replace(content.log, folder=folder.uri) for _, content in _files(folder / COMMITS_FOLDER))
+
+
+def merged_logs(parts: Iterable[LineageLog]) -> dict[str, LineageLog]:
+    """Logs by lineage, from parts of them. What is the same in two parts is there twice."""
     logs: dict[str, LineageLog] = {}
-    for _, content in _files(folder / COMMITS_FOLDER):
-        part = replace(content.log, folder=folder.uri)
-        known = logs.get(part.lineage)
-        if known is not None:
-            part = LineageLog(
-                part.lineage,
-                part.folder,
-                known.ancestors or part.ancestors,
-                max(known.complete_from, part.complete_from),
-                (*known.commits, *part.commits),
-                (*known.returns, *part.returns),
-            )
-        logs[part.lineage] = part
+    for part in parts:
+        known = logs.get(part.lineage, LineageLog(part.lineage, ""))
+        logs[part.lineage] = LineageLog(
+            part.lineage,
+            known.folder or part.folder,
+            known.ancestors or part.ancestors,
+            max(known.complete_from, part.complete_from),
+            (*known.commits, *part.commits),
+            (*known.returns, *part.returns),
+        )
     return {
         lineage: replace(log, commits=tuple(sorted(log.commits, key=lambda e: e.checkpoint_id)))
         for lineage, log in logs.items()
     }
+
+
+def encoded_note(lineage: str, ancestors: Sequence[Fork] = (), event: WentBack | None = None) -> bytes:
+    """A log that says where a lineage began, or that it was gone back in it, for places other than a job's folder."""
+    lines = _header(lineage, ancestors, 0)
+    return _written(lines if event is None else lines + _line({"back": {"to": event.to, "before": event.before}}))
+
+
+def decoded_note(place: str, content: bytes) -> LineageLog:
+    """What `encoded_note` gave, found at `place`.
+
+    Raises:
+        StateError: it is damaged, or there is a key and it is not signed by that.
+    """
+    return _content(place, content).log
 
 
 def _files(folder: Location) -> list[tuple[str, _Content]]:
@@ -177,7 +200,7 @@ def _written(lines: bytes) -> bytes:
     return lines if key is None else _line({"signature": signature(key, _SIGNED + lines)}) + lines
 
 
-def _unsigned(location: Location, content: bytes) -> bytes:
+def _unsigned(location: Location | str, content: bytes) -> bytes:
     """The lines of a file without its signature, which is checked if there is a key."""
     key = state_key()
     first, _, rest = content.partition(b"\n")
@@ -187,7 +210,7 @@ def _unsigned(location: Location, content: bytes) -> bytes:
     return content if given is None else rest
 
 
-def _content(location: Location, content: bytes) -> _Content:
+def _content(location: Location | str, content: bytes) -> _Content:
     try:
         content = _unsigned(location, content)
         lines = [_checked(line) for line in content.splitlines()]

@@ -122,6 +122,17 @@ class FolderLock:
             os.ftruncate(self._descriptor, len(text))
 
 
+def highest_number(folder: Location) -> int | None:
+    """The highest checkpoint number that was ever used in a job's folder; None: it was never locked. Needs no lock."""
+    content = (folder / LOCK_FILE).read_bytes()
+    if content is None:
+        return None
+    try:
+        return int(json.loads(content).get("highest", 0))
+    except (ValueError, AttributeError):  # cut off when its writer died
+        return None
+
+
 def _is_gone(owner: dict[str, Any]) -> bool:
     """Whether an owner was a process of this machine that does not exist any more."""
     if owner.get("host") != socket.gethostname():

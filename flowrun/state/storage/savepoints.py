@@ -43,7 +43,8 @@ class Savepoints:
         self._job_name = job_name
 
     @cached_property
-    def _folder(self) -> Location:
+    def folder(self) -> Location:
+        """That checkpoints would have; it need not exist."""
         from flowrun.state.storage.location import resolve
 
         return resolve(self._directory) / job_slug(self._job_name)
@@ -52,18 +53,18 @@ class Savepoints:
     def _storage(self) -> ParquetStorage:
         from flowrun.state.storage.parquet_storage import ParquetStorage
 
-        return ParquetStorage(self._folder)
+        return ParquetStorage(self.folder)
 
     @cached_property
     def _commits(self) -> CommitLogWriter:
         from flowrun.state.storage.commit_log_files import CommitLogWriter
 
-        return CommitLogWriter(self._folder, self._lineage, self._ancestors)
+        return CommitLogWriter(self.folder, self._lineage, self._ancestors)
 
     @property
     def job_folder(self) -> str:
         """URI or absolute path of the folder that checkpoints would have; it need not exist."""
-        return self._folder.uri
+        return self.folder.uri
 
     def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
         """The writer of one operator in one subtask and attempt."""
@@ -81,7 +82,7 @@ class Savepoints:
         """
         if kind is not CheckpointKind.SAVEPOINT:
             raise InternalError(f"checkpoint {checkpoint_id} of a job that takes none")
-        parent = self._folder.parent if directory is None else self._folder.located(directory)
+        parent = self.folder.parent if directory is None else self.folder.located(directory)
         parent.make_folder()
         name = f"savepoint-{job_slug(self._job_name)}-{checkpoint_id}"
         if any(e.name == name for e in parent.entries()):
@@ -94,7 +95,7 @@ class Savepoints:
         """Let a savepoint exist; see `CheckpointStorage.finish`."""
         from flowrun.state.storage.metadata_file import write_metadata
 
-        folder = self._folder.located(target)
+        folder = self.folder.located(target)
         write_metadata(folder, metadata)
         folder.parent.sync_folder()
         return folder.uri
@@ -103,7 +104,7 @@ class Savepoints:
         """Delete what an aborted savepoint wrote; a complete one is the user's."""
         from flowrun.state.storage.alternatives import has_metadata
 
-        folder = self._folder.located(target)
+        folder = self.folder.located(target)
         if not has_metadata(folder):
             folder.remove_folder()
 
@@ -122,7 +123,7 @@ class Savepoints:
         from flowrun.state.commit_log import WentBack
         from flowrun.state.storage.commit_log_files import note_return
 
-        note_return(self._folder, self._lineage, WentBack(checkpoint_id - 1, checkpoint_id + 1))
+        note_return(self.folder, self._lineage, WentBack(checkpoint_id - 1, checkpoint_id + 1))
 
     def existing(self) -> Mapping[int, CheckpointMetadata]:
         """There are no checkpoints."""

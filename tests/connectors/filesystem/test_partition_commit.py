@@ -98,3 +98,37 @@ def test_what_cannot_be_marked_is_refused(tmp_path: Path) -> None:
         table(tmp_path, **{"partition.time-extractor.timestamp-formatter": "dd.MM.yyyy"})
     with pytest.raises(OptionError, match="never complete"):
         sink(tmp_path, "csv", SCHEMA, BY_TIME, partition_keys=("dt", "hm"), primary_key=("id",), updating=True)
+
+
+def test_who_takes_back_a_part_by_its_name_takes_the_mark_of_its_partition_too(tmp_path: Path) -> None:
+    target = table(tmp_path)
+    harness = opened(target, open=False)
+    object.__setattr__(harness.context, "owner", "0123456789abcdef")
+    object.__setattr__(harness.context, "first_checkpoint_id", 4)
+    harness.start()
+    push(harness, "00:01")
+    harness.watermark(180_000)
+    checkpoint(target, harness, 5)
+    push(harness, "00:07")
+    harness.watermark(1_000_000)
+    checkpoint(target, harness, 6)
+    (tmp_path / "part-0123456789ab-9.csv").write_text("of the user")
+    committer = target.create_committer()
+    told = committer.told()
+    assert [(t.owner, t.checkpoint_id, len(t.committables)) for t in told] == [
+        ("0123456789ab", 4, 2),
+        ("0123456789ab", 6, 2),
+    ]
+    committer.revert(told[1].committables)
+    committer.revert(told[1].committables)
+    assert marked(tmp_path) == ["00:01"]
+    assert [p.parent.name for p in tmp_path.rglob("hm=*/part-*")] == ["hm=00%3A01"]
+
+
+def test_notes_are_hidden_from_readers_and_found_again(tmp_path: Path) -> None:
+    committer = table(tmp_path / "out").create_committer()
+    assert list(committer.notes()) == []
+    committer.leave_note(b"one")
+    committer.leave_note(b"two")
+    assert sorted(n.content for n in committer.notes()) == [b"one", b"two"]
+    assert all(p.name.startswith(".") for p in (tmp_path / "out").iterdir())

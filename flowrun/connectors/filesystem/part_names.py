@@ -1,0 +1,39 @@
+"""Names of part files: they tell which run wrote them, and before which checkpoint, for those who go back to an older one."""
+
+from __future__ import annotations
+
+import re
+
+from flowrun.api.sink import WriterContext
+from flowrun.core.record import record
+
+_OWNER_DIGITS = 12
+_TOLD = re.compile(r"part-([0-9a-f]{12})-(\d+)-[0-9a-f]{12}-\d+-\d+\.[^/]*")
+
+
+@record
+class PartOrigin:
+    """Which run wrote a part: the beginning of its owner (`WriterContext.owner`), and its next checkpoint at that time."""
+
+    owner: str
+    checkpoint_id: int
+
+
+def part_stem(context: WriterContext, count: int) -> str:
+    """The name of the part number `count` of a writer, without its extension."""
+    own = f"{context.attempt}-{context.subtask}-{count}"
+    if context.next_checkpoint_id is None:
+        return f"part-{own}"
+    return f"part-{context.owner[:_OWNER_DIGITS]}-{context.next_checkpoint_id()}-{own}"
+
+
+def part_origin(file_name: str) -> PartOrigin | None:
+    """What the name of a visible file tells; None: no stream wrote it.
+
+    >>> part_origin("part-0f3a5c7e9b1d-17-5d41402abc4b-0-2.json")
+    PartOrigin(owner='0f3a5c7e9b1d', checkpoint_id=17)
+    >>> part_origin("part-out-all-0e8e946088-r1-0-0.json") is None
+    True
+    """
+    found = _TOLD.fullmatch(file_name)
+    return None if found is None else PartOrigin(found[1], int(found[2]))
