@@ -7,7 +7,19 @@ import datetime
 import sys
 from pathlib import Path
 
-from benchmarks import back_pressure, checkpoints, files, joins, latency, nexmark, process, spark, start_up, windows
+from benchmarks import (
+    back_pressure,
+    checkpoints,
+    files,
+    join_order,
+    joins,
+    latency,
+    nexmark,
+    process,
+    spark,
+    start_up,
+    windows,
+)
 from benchmarks.measuring import Figure, machine, table
 
 BENCHMARKS = {
@@ -16,6 +28,7 @@ BENCHMARKS = {
     "checkpoints": checkpoints.run,
     "files": files.run,
     "joins": joins.run,
+    "join_order": join_order.run,
     "start_up": start_up.run,
     "latency": latency.run,
     "back_pressure": back_pressure.run,

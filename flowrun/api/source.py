@@ -44,6 +44,15 @@ class Split:
     position: Mapping[str, JsonValue]
 
 
+@runtime_checkable
+class KnowsRows(Protocol):
+    """A source that can say about how many rows it has without reading them, so that joins can be ordered by it."""
+
+    def estimated_rows(self) -> int | None:
+        """Rows in all, the same for the same input; None: not known. Called when a pipeline is planned: it must not take long."""
+        ...
+
+
 class SourceOutput(Protocol):
     """Where a reader puts what it read."""
 

@@ -82,7 +82,8 @@ def pipeline_and_state(
     """
     if file is not None:
         compiled = compile_pipeline(file, variables, overrides)
-        return compiled, locate_state(path, compiled.job_graph.name)
+        found = locate_state(path, compiled.job_graph.name)
+        return in_order_of(compiled, found, file, variables, overrides), found
     found = locate_state(path, None)
     kept = kept_text(found)
     if functions_from is None and runs and Path(kept.directory) == Path.cwd():
@@ -90,6 +91,21 @@ def pipeline_and_state(
     folder = None if functions_from is None else functions_from.absolute()
     go_to_working_directory(kept, quiet=quiet)
     return compile_kept(kept, variables, overrides, folder), found
+
+
+def in_order_of(
+    compiled: CompiledPipeline,
+    found: SnapshotPath,
+    file: Path,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+) -> CompiledPipeline:
+    """The pipeline of a file with its joins in the order in which the state was made, however many rows its tables have now."""
+    kept = found.metadata.pipeline
+    rows = {} if kept is None else kept.table_rows
+    if rows == compiled.text.table_rows:
+        return compiled
+    return compile_pipeline(file, variables, overrides, rows)
 
 
 def go_to_working_directory(kept: PipelineText, *, quiet: bool) -> None:

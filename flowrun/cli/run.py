@@ -76,7 +76,8 @@ def run(
     values = all_overrides(overrides, parallelism)
     if mode is not None:
         values["settings.mode"] = mode
-    compiled = compile_pipeline(file, parse_assignments(variables, "--var"), values)
+    given = parse_assignments(variables, "--var")
+    compiled = compile_pipeline(file, given, values)
     show_outputs(compiled.outputs)
     if not compiled.runs:
         show_diagnostics(() if view.quiet else compiled.warnings)
@@ -95,11 +96,12 @@ def run(
         raise click.UsageError("--spark-master, --spark-remote and --conf go with --mode batch")
     restored, leases = None, ctx.with_resource(ExitStack())
     if from_savepoint is not None:
-        from flowrun.cli.restoring import locate_state
+        from flowrun.cli.restoring import in_order_of, locate_state
         from flowrun.state.storage.leases import holding_leases
 
         leases.enter_context(holding_leases())
         restored = locate_state(from_savepoint, compiled.job_graph.name)
+        compiled = in_order_of(compiled, restored, file, given, values)
     results, printing = _results(compiled.optimised, form)
     job = JobRun(compiled, view, restored, allow_non_restored_state, results, committed_after, leases.close)
     with printing:

@@ -83,6 +83,10 @@ class GeneratedSource:
         """Rows are a function of their number, so a replay is exact."""
         return Delivery.EXACTLY_ONCE
 
+    def estimated_rows(self) -> int | None:
+        """Exactly so many."""
+        return self.total_rows
+
     @property
     def position_shape(self) -> Shape:
         """A range of row numbers, and when the job first started."""

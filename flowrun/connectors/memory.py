@@ -81,6 +81,10 @@ class MemorySource:
         """Positions are exact while the process lives."""
         return Delivery.EXACTLY_ONCE
 
+    def estimated_rows(self) -> int | None:
+        """The rows of all batches."""
+        return sum(b.num_rows for batches in _inputs.get(self.table, ()) for b in batches)
+
     @property
     def in_process(self) -> bool:
         """The tables are this process's own."""

@@ -35,19 +35,22 @@ def optimise_named(plan: Plan, rules: Sequence[Rule] = RULES) -> Optimised:
     return Optimised(route_row_errors(plan), tuple(changed))
 
 
-def explain_rewrites(written: Plan, form: str = "text", more: dict[str, Any] | None = None) -> str:
+def explain_rewrites(
+    written: Plan, form: str = "text", more: dict[str, Any] | None = None, rules: Sequence[Rule] = RULES
+) -> str:
     """The plan as written and optimised (`text`), or optimised only (`json`, `mermaid`).
 
     Args:
         written: before the rules.
         form: text, json or mermaid.
         more: further entries of the JSON form.
+        rules: in their order.
 
     Raises:
         OptionError: a source cannot be made from its options.
         ValueError: another form was asked for.
     """
-    optimised = optimise_named(written)
+    optimised = optimise_named(written, rules)
     modes = changelog_modes(optimised.plan)
     match form:
         case "text":

@@ -488,6 +488,8 @@ class Settings:
     """Whether aggregates over distinct values are computed in two levels, so that a key's values spread over subtasks."""
     split_distinct_buckets: int = 1024
     """Into how many parts by value a key's rows are split then."""
+    join_reorder: bool = True
+    """Whether inner joins are put in an order by the sizes of their tables, where the run ends and all are known."""
     constraints: SinkConstraints = SinkConstraints()
     """How the constraints of sinks' columns are enforced."""
     time_zone: str = UTC_ZONE

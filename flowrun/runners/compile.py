@@ -21,8 +21,9 @@ from flowrun.lowering.settings import graph_settings
 from flowrun.operators.function_scope import FunctionScopes, functions_beside, no_functions
 from flowrun.plan.changelog import check_changelogs
 from flowrun.plan.guarantees import SinkGuarantee, batch_guarantees, plan_guarantees
+from flowrun.plan.join_order import order_by_sizes, table_rows
 from flowrun.plan.nodes import Plan
-from flowrun.plan.rewrites import optimise
+from flowrun.plan.rewrites import optimise, rules_with
 from flowrun.plan.row_errors import route_row_errors
 from flowrun.plan.superseded import superseded_rows
 from flowrun.runners.pipeline_text import check_folders, check_withheld, text_to_keep
@@ -100,11 +101,15 @@ class CompiledPipeline:
     def _render_plan(self, output: str) -> str:
         from flowrun.plan.explain_rewrites import explain_rewrites  # as in `render`
 
-        return explain_rewrites(self.plan, output, {"delivery": [g.to_json() for g in self.guarantees]})
+        rules = rules_with(order_by_sizes(self.text.table_rows))
+        return explain_rewrites(self.plan, output, {"delivery": [g.to_json() for g in self.guarantees]}, rules)
 
 
 def compile_pipeline(
-    path: Path, variables: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
+    path: Path,
+    variables: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    rows: Mapping[str, int] | None = None,
 ) -> CompiledPipeline:
     """Everything up to the job graph; up to the optimised plan if its mode is batch.
 
@@ -112,13 +117,14 @@ def compile_pipeline(
         path: the pipeline file.
         variables: values for `${NAME}` in the file.
         overrides: values by path that replace those in the file.
+        rows: rows of tables by which joins are ordered, where state was made with these (`PipelineText.table_rows`); None: as there are.
 
     Raises:
         PipelineError: the pipeline has errors; carries all of them.
         UnsupportedPlanError: no operator can do what the pipeline asks for.
     """
     loaded = load_pipeline(path, variables, overrides)
-    return _compile(path, loaded, text_to_keep(path, loaded.plan, variables or {}, overrides or {}))
+    return _compile(path, loaded, text_to_keep(path, loaded.plan, variables or {}, overrides or {}), rows)
 
 
 def compile_kept(
@@ -152,7 +158,8 @@ def compile_kept(
     source = SourceText(kept.file_name, kept.text)
     loaded = load_text(source, folder, all_variables, as_stream, functions=functions)
     path = Path(kept.file_name)
-    return _compile(path, loaded, text_to_keep(path, loaded.plan, all_variables, all_overrides, folder))
+    text = text_to_keep(path, loaded.plan, all_variables, all_overrides, folder)
+    return _compile(path, loaded, text, kept.table_rows)
 
 
 def _no_kept_functions(kept: PipelineText) -> FunctionScopes:
@@ -163,14 +170,18 @@ def _no_kept_functions(kept: PipelineText) -> FunctionScopes:
     )
 
 
-def _compile(path: Path, loaded: LoadedPipeline, text: PipelineText) -> CompiledPipeline:
+def _compile(
+    path: Path, loaded: LoadedPipeline, text: PipelineText, rows: Mapping[str, int] | None
+) -> CompiledPipeline:
     with bounded_nesting(str(path)):
-        return _planned(path, loaded, text)
+        if rows is None or not loaded.plan.settings.join_reorder:
+            rows = table_rows(loaded.plan)
+        return _planned(path, loaded, replace(text, table_rows=rows))
 
 
 def _planned(path: Path, loaded: LoadedPipeline, text: PipelineText) -> CompiledPipeline:
     settings = loaded.plan.settings
-    optimised = route_row_errors(optimise(loaded.plan))
+    optimised = route_row_errors(optimise(loaded.plan, rules_with(order_by_sizes(text.table_rows))))
     sinks: tuple[Transformation, ...] = ()
     if settings.mode != BATCH:
         _check_changelogs(optimised, path)

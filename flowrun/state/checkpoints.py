@@ -183,6 +183,9 @@ class PipelineText:
     """Absolute folder in which the command was given: relative paths of connectors and of the checkpoint folder start there."""
     withheld: tuple[str, ...] = ()
     """Names of variables that were given but are not kept, as their values are secret; who resumes gives them again."""
+    table_rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows of tables by which the job's joins were ordered; empty: they run in the order that is written. Who resumes orders by them again,
+    however many rows there are by then."""
 
 
 @record

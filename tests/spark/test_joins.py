@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flowrun.errors import UnsupportedPlanError
+from flowrun.plan.nodes import walk_plan
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.verify import verify
 from flowrun.spark.session import SparkOptions
+from tests.end_to_end.running import json_rows
 from tests.spark.plans import Table, assert_same, spark_results, sql_plan, translate_shuffled
+from tests.spark.shuffled import BATCH, run_on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -350,3 +353,34 @@ def test_joins_by_the_clock_are_refused(spark: SparkSession) -> None:
     )
     with pytest.raises(UnsupportedPlanError, match=r"joins by processing time.*\n.*event-time column"):
         translate_shuffled(spark, plan)
+
+
+@pytest.mark.everyday
+def test_joins_in_the_order_of_sizes_give_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """The big table comes first and the smallest last, over aggregates, which give their last rows only in a batch."""
+    given = {
+        "sales": [{"id": i, "shop": i % 40, "part": i % 600} for i in range(3_000)],
+        "shops": [{"shop": s, "city": f"c{s % 7}"} for s in range(40)],
+        "parts": [{"part": p, "brand": p % 9} for p in range(600)],
+    }
+    tables = [
+        table("sales", "id BIGINT, shop BIGINT, part BIGINT", write_lines(tmp_path / "sales.json", given["sales"])),
+        table("shops", "shop BIGINT, city STRING", write_lines(tmp_path / "shops.json", given["shops"])),
+        table("parts", "part BIGINT, brand BIGINT", write_lines(tmp_path / "parts.json", given["parts"])),
+    ]
+    query = (
+        "SELECT s.id, h.city, p.n FROM sales AS s JOIN shops AS h ON s.shop = h.shop "
+        "JOIN (SELECT part, COUNT(*) AS n FROM parts WHERE brand = 4 GROUP BY part) AS p ON s.part = p.part"
+    )
+    plans, results = [], []
+    for reorder in ("true", "false"):
+        out = tmp_path / reorder
+        sink = table("o", "id BIGINT, city STRING, n BIGINT", out)
+        path = tmp_path / f"{reorder}.sql"
+        setting = f"SET 'table.optimizer.join-reorder-enabled' = '{reorder}';"
+        path.write_text("\n".join([setting, *tables, sink, f"INSERT INTO o {query};"]))
+        plans.append([n.schema.names for n in walk_plan(compile_pipeline(path, {}, BATCH).optimised)])
+        run_on_spark(spark, path, {})
+        results.append(sorted(tuple(row.values()) for row in json_rows(out)))
+    assert plans[0] != plans[1]
+    assert results[0] == results[1] == [(i, f"c{i % 40 % 7}", 1) for i in range(3_000) if i % 600 % 9 == 4]

@@ -22,6 +22,7 @@ from flowrun.connectors.filesystem.enumerator import FileEnumerator
 from flowrun.connectors.filesystem.file_metadata import FILE_METADATA
 from flowrun.connectors.filesystem.locations import Location, check_exists, check_pattern, location_of
 from flowrun.connectors.filesystem.reader import FileSourceReader
+from flowrun.connectors.filesystem.row_estimate import estimated_rows
 from flowrun.connectors.filesystem.seen_paths import paths
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.clock import Clock
@@ -103,6 +104,10 @@ class FileSource:
     def enumerator_shape(self) -> Shape:
         """Splits that are left, and the paths that are known (null in state of older versions, where files were not watched for)."""
         return members({"pending": split_list(self.position_shape), "seen": optional(paths)})
+
+    def estimated_rows(self) -> int | None:
+        """The bytes of all files by those that a row may take; only of files on the local disk."""
+        return estimated_rows(self)
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
         """Finds files and cuts them into splits."""

@@ -398,11 +398,12 @@ class _Script:
             return
         from flowrun.plan.changelog import changelog_modes
         from flowrun.plan.explain import explain_plan
-        from flowrun.plan.rewrites import optimise
+        from flowrun.plan.join_order import order_by_sizes, table_rows
+        from flowrun.plan.rewrites import optimise, rules_with
 
         plan = self._recognised(Plan(Path(self._script.file).stem, tuple(sinks), self._settings_of_job()))
         if plan is not None:
-            optimised = optimise(plan)
+            optimised = optimise(plan, rules_with(order_by_sizes(table_rows(plan))))
             self._outputs.append(explain_plan(optimised, modes=changelog_modes(optimised)).rstrip("\n"))
 
     # -- the rest ------------------------------------------------------------------------------------------------------------

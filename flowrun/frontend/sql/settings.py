@@ -80,6 +80,7 @@ KEYS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "table.exec.source.cdc-events-duplicate": ("cdc_events_duplicate", _lower),
     "table.optimizer.distinct-agg.split.enabled": ("split_distinct", _lower),
     "table.optimizer.distinct-agg.split.bucket-num": ("split_distinct_buckets", _same),
+    "table.optimizer.join-reorder-enabled": ("join_reorder", _lower),
     "task.cancellation.timeout": ("cancellation_timeout", _duration),
     "metrics.latency.interval": ("latency_interval", _duration),
     "execution.checkpointing.interval": ("checkpoint.interval", _duration),

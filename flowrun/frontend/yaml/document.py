@@ -121,6 +121,12 @@ SETTINGS = RecordSpec(
             default="1024",
         ),
         KeySpec(
+            "join_reorder",
+            BooleanValue(),
+            "`false`: inner joins run in the order that is written, also where all sources end and their sizes make another one cheap.",
+            default="true",
+        ),
+        KeySpec(
             "state_ttl",
             DurationValue(zero=True),
             "How long updating steps (aggregates without window, joins, top-N, …) keep the state of a key that gets no rows; 0: for ever.",

@@ -46,6 +46,7 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         cdc_events_duplicate=_or(section.flag("cdc_events_duplicate"), default.cdc_events_duplicate),
         split_distinct=_or(section.flag("split_distinct"), default.split_distinct),
         split_distinct_buckets=section.integer("split_distinct_buckets") or default.split_distinct_buckets,
+        join_reorder=_or(section.flag("join_reorder"), default.join_reorder),
         constraints=_constraints(section),
         time_zone=read_zone(section, diagnostics),
         on_error=OnError(section.text("on_error") or default.on_error.value),

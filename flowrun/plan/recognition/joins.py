@@ -36,7 +36,7 @@ def recognise_join(node: Join, context: Context) -> PlanNode:
                 bounds = _bounds(node, parts, domain, context)
                 if bounds is not None:
                     return _interval_join(node, pairs, bounds, domain)
-    return _regular_join(node, pairs, rest)
+    return _with_keys(node, pairs, rest)
 
 
 # -- both sides with columns for keys -----------------------------------------------------------------------------------------
@@ -95,10 +95,15 @@ class Sides:
         return renamed(joined, schema, positions, auxiliary(joined.hints, "columns"))
 
 
+def regular_join(node: Join) -> PlanNode:
+    """A join that is written by its condition alone as a regular one with keys, whatever else it could be."""
+    return _with_keys(node, *split_keys(conjuncts(node.condition), len(node.left.schema)))
+
+
 # -- the kinds ----------------------------------------------------------------------------------------------------------------
 
 
-def _regular_join(node: Join, pairs: Sequence[KeyPair], rest: Sequence[Expression]) -> PlanNode:
+def _with_keys(node: Join, pairs: Sequence[KeyPair], rest: Sequence[Expression]) -> PlanNode:
     sides = Sides.of(node, node.left, node.right)
     left_keys, right_keys = sides.keys(pairs)
     null_safe = tuple(p.null_safe for p in pairs)

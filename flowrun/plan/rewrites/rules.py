@@ -48,6 +48,12 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+def rules_with(join_order: Rule) -> tuple[Rule, ...]:
+    """The rules with one that orders joins: behind those that filter tables, ahead of those that drop columns."""
+    place = RULES.index(remove_needless_distinct)
+    return (*RULES[:place], join_order, *RULES[place:])
+
+
 def optimise(plan: Plan, rules: Sequence[Rule] = RULES) -> Plan:
     """The plan after every rule, each in turn. Rules are total: a plan that none applies to comes back as it is."""
     for rule in rules:

@@ -149,6 +149,7 @@ def _pipeline(pipeline: PipelineText) -> Document:
         "working_directory": pipeline.working_directory,
         "withheld": list(pipeline.withheld),
         "text": pipeline.text,
+        **({"table_rows": dict(pipeline.table_rows)} if pipeline.table_rows else {}),
     }
 
 

@@ -116,7 +116,8 @@ _pipeline = members(
         "working_directory": text,
         "withheld": listed(text),
         "text": text,
-    }
+    },
+    later={"table_rows": mapping(_count)},
 )
 _document = members(
     {

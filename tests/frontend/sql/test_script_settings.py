@@ -69,7 +69,7 @@ def test_what_holds_anyway_is_accepted_in_silence(key: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "message", "hint"),
     [
-        ("SET 'table.optimizer.join-reorder-enabled' = 'true'", "has no effect here", None),
+        ("SET 'table.optimizer.reuse-source-enabled' = 'true'", "has no effect here", None),
         ("SET 'execution.checkpointing.intervall' = '10s'", "has no effect here", "execution.checkpointing.interval"),
         ("SET 'paralelism' = '2'", "there is no setting 'paralelism'", "parallelism.default"),
     ],

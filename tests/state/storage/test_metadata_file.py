@@ -118,7 +118,8 @@ def in_flights(draw: st.DrawFn) -> list[InFlight]:
 def metadatas(draw: st.DrawFn) -> CheckpointMetadata:
     ops = draw(st.lists(operators(), max_size=2))
     variables = draw(st.dictionaries(TEXT, TEXT, max_size=2))
-    pipeline = PipelineText(draw(TEXT), draw(st.text()), "/a", variables, {"a.b": "c"}, "/w", withheld=("secret",))
+    rows = draw(st.dictionaries(TEXT, st.integers(0, 2**60), max_size=2))
+    pipeline = PipelineText(draw(TEXT), draw(st.text()), "/a", variables, {"a.b": "c"}, "/w", ("secret",), rows)
     return CheckpointMetadata(
         checkpoint_id=1,
         kind=draw(st.sampled_from(CheckpointKind)),
