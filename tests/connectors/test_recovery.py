@@ -121,6 +121,7 @@ def test_relative_times_are_the_same_before_and_after_a_restart() -> None:
     assert rows + second.run() == expected
 
 
+@pytest.mark.exhaustive
 def test_nexmark_keeps_the_contract() -> None:
     options, errors = parse_options(nexmark.CONNECTOR.source_options, {"events.num": 500}, "connector 'nexmark'")
     assert not errors

@@ -391,6 +391,7 @@ def test_the_document_that_is_mutated_is_valid(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.exhaustive
 @examples(300)
 @given(st.integers(0, 2**40))
 def test_any_mutation_gives_a_plan_or_problems_with_places(seed: int) -> None:

@@ -317,6 +317,7 @@ class Source:
         return changes
 
 
+@pytest.mark.exhaustive
 @examples(120)
 @given(
     seed=st.integers(0, 2**32),

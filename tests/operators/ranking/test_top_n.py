@@ -117,6 +117,7 @@ def make_room_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(top_n_state, "_SPARE_SLOTS", 1)
 
 
+@pytest.mark.exhaustive
 @FEW
 @given(SEEDS)
 def test_partitions_that_grow_and_shrink_are_ranked_as_before(seed: int) -> None:

@@ -149,6 +149,7 @@ def test_rows_that_are_never_retracted_need_less_state_for_the_same(
         assert folded.changes <= oracle.changes
 
 
+@pytest.mark.exhaustive
 @given(st.data(), changelogs(), CALL_LISTS, st.booleans(), st.integers(1, 3), st.integers(1, 3))
 @examples(80)
 def test_state_is_restored_at_any_parallelism(
@@ -184,6 +185,7 @@ def test_state_is_restored_at_any_parallelism(
 MERGEABLE = [c for c in CALLS if not c.kernel.order_sensitive and c.kernel.collect is None]
 
 
+@pytest.mark.exhaustive
 @given(
     st.data(),
     changelogs(),
@@ -355,6 +357,7 @@ def test_the_extreme_of_a_big_group_is_looked_up_when_it_leaves() -> None:
     assert harness.changes()[-1] == ("+U", ("a", 3, 996))
 
 
+@pytest.mark.exhaustive
 def test_values_that_come_and_go_for_ever_take_no_room() -> None:
     harness = small(
         bound("MAX", SMALL, "n"), bound("FIRST_VALUE", SMALL, "n"), bound("MIN", SMALL, "k"), retracting=True

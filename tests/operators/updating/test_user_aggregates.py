@@ -65,6 +65,7 @@ def expected(held: list[Value], texts: dict[str, list[str]]) -> dict[str, int]:
     return results
 
 
+@pytest.mark.exhaustive
 @given(st.data(), st.lists(VALUES, min_size=1, max_size=20), st.booleans())
 @examples(60)
 def test_rows_come_and_go_with_and_without_a_retract_method(

@@ -138,6 +138,7 @@ def drive(harness: OperatorHarness, oracle: ContinuousOracle, events: Sequence[A
     return [sorted(emitted(harness), key=repr), sorted(oracle.emitted, key=repr)]
 
 
+@pytest.mark.exhaustive
 @FEW
 @given(streams(), st.sampled_from(KEYS), st.sampled_from([3, 10]), st.booleans(), st.sampled_from([1, 2, 1024]))
 def test_an_interval_of_event_time_fires_keys_with_new_rows(
@@ -149,6 +150,7 @@ def test_an_interval_of_event_time_fires_keys_with_new_rows(
     assert found == expected
 
 
+@pytest.mark.exhaustive
 @FEW
 @given(streams(), st.sampled_from(KEYS[:3]), st.booleans(), st.sampled_from([(1, 2), (3, 2)]))
 def test_restored_intervals_go_on_at_any_parallelism(

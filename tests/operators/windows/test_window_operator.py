@@ -90,6 +90,7 @@ def test_with_the_default_trigger_it_equals_flink_row_by_row_and_the_fast_path(
     assert by_window(driven(fast, events, cuts).log, len(keys)) == by_window(found.log, len(keys))
 
 
+@pytest.mark.exhaustive
 @FEW
 @given(streams(), st.sampled_from(KEYS), st.sampled_from([0, 4, 12]), st.sampled_from([1, 2, 7, 1024]))
 def test_sessions_equal_the_fast_path(stream: Stream, keys: tuple[int, ...], lateness: int, cuts: int) -> None:
@@ -152,6 +153,7 @@ def test_sessions_with_rules_do_not_depend_on_batches(
     assert logs[0] == logs[1]
 
 
+@pytest.mark.exhaustive
 @FEW
 @given(
     streams(),
