@@ -29,6 +29,7 @@ from flowrun.runners.spark import BatchListener, endless, watching
 from flowrun.spark.context import TimeRange
 from flowrun.spark.execution import Staging, execute, write
 from flowrun.spark.failures import is_of_spark, job_failure
+from flowrun.spark.input.odd_data import warn_of_odd_data
 from flowrun.spark.input.scan import make_source
 from flowrun.spark.output.job import name_of
 from flowrun.spark.output.names import output_name
@@ -112,6 +113,7 @@ def run_backfill(
     with watching(listener, clock) as watch, spark_session(options, plan.name) as session:
         started = clock.monotonic_ns()
         watch.attach(session)
+        warn_of_odd_data(plan)
         job = OutputJob(plan.name, period_text(wanted.period), uuid.uuid4().hex)
         staging = _staging(plan, wanted, readings[0])
         written = None

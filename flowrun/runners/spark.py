@@ -18,6 +18,7 @@ from flowrun.runners.compile import CompiledPipeline
 from flowrun.spark.execution import execute, plan_on_spark
 from flowrun.spark.explain import explain_on_spark
 from flowrun.spark.hosted.tallies import LeftOut
+from flowrun.spark.input.odd_data import warn_of_odd_data
 from flowrun.spark.input.scan import make_source
 from flowrun.spark.interruption import run_interruptibly
 from flowrun.spark.output.job import ALL, OutputJob
@@ -116,6 +117,7 @@ def run_batch(
         started = clock.monotonic_ns()
         watch.attach(session)
         job = OutputJob(plan.name, ALL, uuid.uuid4().hex)
+        warn_of_odd_data(plan)
         result = execute(plan, session, job, clock.now_ms(), watcher=watch.now_doing)
         ended = clock.monotonic_ns()
         watch.close()

@@ -79,6 +79,11 @@ class SplitOpener:
             )
         return OpenSplit(self._source, self.filesystem, self._base, self._reader(position), path)
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether what was not read yet may give a reason for a warning."""
+        return isinstance(self._decoder, WatchedDecoder | HeaderWatch) and self._decoder.is_watching
+
     def report_unseen(self) -> None:
         """Warn about columns that no record had."""
         if isinstance(self._decoder, WatchedDecoder):

@@ -15,7 +15,8 @@ from flowrun.errors import near_matches
 
 _log = logging.getLogger(__name__)
 _EPOCH = re.compile(r"column '([^']+)': (\d{9,19}) is no (TIMESTAMP\S*)")
-_ENOUGH_ROWS = 10_000
+ENOUGH_ROWS = 10_000
+"""Columns that none of so many rows has are warned about."""
 GO_ON = "set on_error (in SQL: 'format.on-error') to skip or dead-letter to go on without such records"
 
 
@@ -72,6 +73,11 @@ class WatchedDecoder:
         self._first: Mapping[str, Any] = {}
 
     @property
+    def is_watching(self) -> bool:
+        """Whether there may still be something to warn about."""
+        return bool(self._unseen)
+
+    @property
     def has_header(self) -> bool:
         """As the decoder says."""
         return self._decoder.has_header
@@ -89,7 +95,7 @@ class WatchedDecoder:
                 self._first = _object(chunk.record(int(decoded.records[0])))
             self._rows += rows
             self._unseen = [n for n in self._unseen if decoded.columns.column(n).null_count == rows]
-            if self._rows >= _ENOUGH_ROWS:
+            if self._rows >= ENOUGH_ROWS:
                 self.report()
         return decoded
 
@@ -112,6 +118,11 @@ class HeaderWatch:
         self._place = place
         self._looked = False
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether it has yet to see a record."""
+        return not self._looked
+
     def read_header(self, record: bytes) -> None:
         """There is none."""
 
@@ -124,6 +135,11 @@ class HeaderWatch:
                 hint = "set 'csv.header' = 'true'"
                 _log.warning("%s: the first line names the columns and is read as a row; %s", self._place, hint)
         return decoded
+
+
+def leave_warnings_to_others() -> None:
+    """Warn about nothing in this process from now on: it reads a part of the data, and another process warns about the whole."""
+    _log.disabled = True
 
 
 def _object(record: bytes) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from flowrun.api.operator import InputStatus, SourceOperator
 from flowrun.api.source import JsonValue, Source, Split
+from flowrun.connectors.formats.record_hints import leave_warnings_to_others
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.core.row_errors import DEAD_LETTER_SCHEMA
@@ -114,6 +115,7 @@ def read_splits(session: SparkSession, run: SourceRun) -> DataFrame:
 def _split_function(run: SourceRun) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa.set_cpu_count(1)
+        leave_warnings_to_others()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from read_split(run, number)

@@ -20,6 +20,7 @@ from pyspark.sql.types import ByteType, StructField, StructType
 
 from flowrun.api.changelog import ChangelogMode, mode_of_source
 from flowrun.api.source import Source, Split
+from flowrun.connectors.formats.record_hints import leave_warnings_to_others
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.operators.data_errors import NotNullCheck
@@ -165,6 +166,7 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         return [InputPartition(group) for group in self._request.groups or ((),)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of the group's splits."""
+        """The rows of the group's splits, in a process of Spark's."""
+        leave_warnings_to_others()
         request = self._request
         return _rows(request.source, partition.value, request.place, request.changes)
