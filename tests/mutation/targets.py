@@ -108,6 +108,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     (_VERSIONS, "_MAX_CODE = 0 << 62"): _FASTER,
     (_TOP_N, "size = int(numbers[-1]) + 1 if len(numbers) else -1"): _GROWS,
     (_TOP_N, "self.tail_sizes: Integers = np.zeros( 1, np.int64)"): _GROWS,
+    (
+        _VERSIONS,
+        "same = (at >= -1) & (self.slots[at] == slots)",
+    ): "before the first version the position is −1, which is what is given where there is none",
     (_TOP_N, "self._next_sweep = 1"): "the clock is beyond 1 ms",
     (_TOP_N, "self._next_sweep = -1"): "the clock is beyond 1 ms",
     (_TOP_N, "if now > self._next_sweep:"): "a sweep is not due to the ms",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from flowrun.api.connector import Comparison, PushedFilter
 from flowrun.core.schema import Schema
-from flowrun.core.types import BIGINT, DATE, DOUBLE, INT, STRING, decimal, row, timestamp
+from flowrun.core.types import BIGINT, DATE, DOUBLE, INT, STRING, TINYINT, decimal, row, timestamp
 from flowrun.errors import InternalError
 from flowrun.plan.compiled import Predicate, Projection
 from flowrun.plan.explain import plan_text
@@ -227,6 +227,7 @@ def hints_of(where: str, *, event_time: bool = False) -> tuple[PushedFilter, ...
         "early": timestamp(1),
         "day": DATE,
         "small": INT,
+        "tiny": TINYINT,
     }
     schema = Schema.of(**{f.name: f.type for f in ORDERS}, **more)
     (read, *_) = walk_plan(
@@ -249,6 +250,9 @@ def hints_of(where: str, *, event_time: bool = False) -> tuple[PushedFilter, ...
         ("ts >= TIMESTAMP '1970-01-01 00:00:01.500'", [PushedFilter("ts", Comparison.GE, 1500)]),
         ("id IN (4, 9, 2)", [PushedFilter("id", Comparison.GE, 2), PushedFilter("id", Comparison.LE, 9)]),
         ("user IN ('ann')", [PushedFilter("user", Comparison.EQ, "ann")]),
+        ("user IN ('ann', NULL)", [PushedFilter("user", Comparison.EQ, "ann")]),
+        ("id IN (CAST(NULL AS BIGINT))", []),
+        ("UPPER(user) IN ('ANN', 'BOB')", []),
         ("id NOT IN (4, 9)", []),
         ("id > 1 OR id < 0", []),
         ("id + 1 > 5", []),
@@ -287,6 +291,13 @@ def test_comparisons_of_a_column_with_a_constant_are_hints_for_the_source(
 )
 def test_a_column_is_compared_below_a_cast_that_keeps_its_values_apart(where: str, pushed: bool) -> None:
     assert bool(hints_of(where)) is pushed
+
+
+@pytest.mark.parametrize(("value", "pushed"), [(127, True), (128, False), (64, True), (-128, True), (-129, False)])
+def test_a_constant_that_the_column_could_not_hold_is_no_hint(value: int, pushed: bool) -> None:
+    assert hints_of(f"tiny <= {value}") == ((PushedFilter("tiny", Comparison.LE, value),) if pushed else ())
+    among = PushedFilter("tiny", Comparison.GE, min(0, value)), PushedFilter("tiny", Comparison.LE, max(0, value))
+    assert hints_of(f"tiny IN (0, {value})") == (among if pushed else ())
 
 
 def test_decimals_are_pushed_as_text() -> None:

@@ -242,6 +242,25 @@ def test_the_result_carries_the_later_time_and_an_outer_row_its_own():
         assert join.timestamps() == [120]
 
 
+@pytest.mark.parametrize(
+    ("stamps", "watermark", "times"),
+    [
+        ([7, 8, 100], 5, [7, 8, 50]),
+        (None, 5, [5, 5, 50]),
+        (None, -5, [0, 0, 50]),
+    ],
+)
+def test_an_outer_row_without_a_time_has_that_of_its_event_or_else_of_the_watermark(stamps, watermark, times):
+    with harness(factory(0, 10, OuterSides.LEFT)) as join:
+        join.watermark(watermark, 0)
+        join.watermark(watermark, 1)
+        join.clear()
+        rows = [("a", None, 1), (None, None, 2), (None, 50, 3)]
+        join.push(rows_batch(LEFT, rows), stamps, 0)
+        assert results(join) == [(*row, None, None, None) for row in rows]
+        assert join.timestamps() == times
+
+
 def test_the_watermark_is_held_back_by_the_longest_wait():
     with harness(factory(-30, 10)) as join:
         join.watermark(100, 0)

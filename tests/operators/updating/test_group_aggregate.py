@@ -380,6 +380,21 @@ def test_values_that_come_and_go_for_ever_take_no_room() -> None:
     assert len(harness.operator._state._sets[0]._table) < 100_000
 
 
+@pytest.mark.parametrize("retracting", [True, False])
+def test_of_two_lists_of_the_same_distinct_values_only_the_one_that_keeps_nulls_has_them(retracting: bool) -> None:
+    lists = (bound("ARRAY_AGG", SMALL, "k", distinct=True), bound("LISTAGG", SMALL, "k", distinct=True))
+    harness = small(*lists, keys=(1,), retracting=retracting)
+    harness.push({"k": ["x", None, "y", "x", None], "n": [1] * 5})
+    assert harness.changes() == [("+I", (1, ["x", None, "y"], "x,y"))]
+    harness.clear()
+    if retracting:
+        harness.push({"k": ["z", None, "x", None, "x"], "n": [1] * 5}, row_kinds=[0, 3, 3, 3, 3])
+        assert harness.changes()[-1] == ("+U", (1, ["y", "z"], "y,z"))
+    else:
+        harness.push({"k": [None, "z"], "n": [1] * 2})
+        assert harness.changes()[-1] == ("+U", (1, ["x", None, "y", "z"], "x,y,z"))
+
+
 def test_a_distinct_value_that_leaves_and_comes_again_is_listed_last() -> None:
     harness = small(bound("LISTAGG", SMALL, "k", distinct=True), keys=(), retracting=True)
     harness.push({"k": ["x", "y", "y"], "n": [1, 1, 1]})
