@@ -35,7 +35,8 @@ INSISTING_S = 1.0
 GIVING_UP_S = 2.0
 """How much later than the job master, which names the place, this process ends a job whose cancelled subtasks do not end."""
 _ENDING = frozenset([signal.SIGINT, signal.SIGTERM])
-_BUSY_SHARE = 0.5
+_BUSY_SHARE = 0.04
+"""Of a machine that is busy with other things a thread may get little."""
 _SAMPLE_S = 0.25
 
 
@@ -102,8 +103,10 @@ def culprits(subtasks: list[SubtaskState], busy_shares: dict[int, float]) -> lis
         busy_shares: thread → share of the last moment in which it computed. A call that holds the lock computes; the others wait for it.
     """
     busy = [s for s in subtasks if s.is_busy]
-    computing = [s for s in busy if busy_shares.get(s.thread, 0) >= _BUSY_SHARE]
-    return computing or busy
+    most = max((busy_shares.get(s.thread, 0) for s in busy), default=0)
+    if most < _BUSY_SHARE:
+        return busy
+    return [s for s in busy if busy_shares.get(s.thread, 0) >= most / 2]
 
 
 def describe(hung: list[SubtaskState]) -> str:

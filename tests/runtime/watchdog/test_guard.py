@@ -106,6 +106,7 @@ def test_those_that_compute_hang_and_the_others_wait_for_them() -> None:
     one, two, idle, waiting = subtask(0), subtask(1), subtask(2, None), subtask(3, waiting=True)
     everybody = [one, two, idle, waiting]
     assert culprits(everybody, {100: 0.01, 101: 0.98}) == [two]
+    assert culprits(everybody, {100: 0.0, 101: 0.12}) == [two], "the machine is busy"
     assert culprits(everybody, {100: 0.01, 101: 0.02}) == [one, two], "both sleep"
     assert culprits(everybody, {}) == [one, two]
     assert describe([two]) == "operator 'f' of subtask v (2/9) hung"
