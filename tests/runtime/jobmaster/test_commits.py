@@ -246,3 +246,22 @@ def test_a_sink_that_cannot_delete_what_was_left_does_not_keep_others_from_it() 
     CommitCoordinator(job(source, *sinks), checkpoints=True).discard_orphans("lineage", ())
     assert table.orphans == [("lineage", frozenset())]
     assert table.staged == {}
+
+
+class FailingCommitter(PlainCommitter):
+    def discard_orphans(self, owner: str, keep: Any) -> int:
+        raise OSError("away")
+
+
+class FailingTable(Table):
+    def create_committer(self) -> Any:
+        return FailingCommitter()
+
+
+def test_a_sink_that_fails_to_delete_what_was_left_is_named() -> None:
+    source = vertex("source", Count)
+    commits = CommitCoordinator(job(source, vertex("a", Count, sink=FailingTable()).read(source)), checkpoints=True)
+    with pytest.raises(CommitError) as raised:
+        commits.discard_orphans("lineage", ())
+    assert raised.value.sink == "a"
+    assert str(raised.value.__cause__) == "away"
