@@ -21,6 +21,8 @@ LIMIT_S = 10.0
 _QUANTIFIER = re.compile(r"\\.|(?P<found>[*+}])", re.DOTALL)
 _SHOWN = 60
 _REMEMBERED = 256
+_FEW_STEPS = 10**8
+"""So many take a second: a search that needs no more has no limit, which costs more than most searches do."""
 
 
 class Found(Protocol):
@@ -132,7 +134,11 @@ def may_take_long(pattern: str) -> bool:
     >>> may_take_long("(a+)+$"), may_take_long(r"\bid=\d+"), may_take_long(r"a\+\*")
     (True, False, False)
     """
-    return sum(m["found"] is not None for m in _QUANTIFIER.finditer(pattern)) > 1
+    return _quantifiers(pattern) > 1
+
+
+def _quantifiers(pattern: str) -> int:
+    return sum(m["found"] is not None for m in _QUANTIFIER.finditer(pattern))
 
 
 def may_exceed_limit(pattern: str, compiled: re.Pattern[str]) -> bool:
@@ -143,7 +149,10 @@ def may_exceed_limit(pattern: str, compiled: re.Pattern[str]) -> bool:
 
 @lru_cache(maxsize=512)
 def guarded(pattern: str, compiled: re.Pattern[str]) -> Callable[[str], Matching]:
-    """Which compiled pattern to search a text with: one that matches nothing if RE2, in linear time, finds no match of this one."""
+    """Which compiled pattern to search a text with: one with a time limit where the search may take long.
+
+    Where groups are repeated, it is one that matches nothing if RE2, in linear time, finds no match.
+    """
     if not may_take_long(pattern):
         return lambda _: compiled
     try:
@@ -153,5 +162,8 @@ def guarded(pattern: str, compiled: re.Pattern[str]) -> Callable[[str], Matching
     simple = to_re2(pattern, compiled)
     if simple is None:
         return lambda _: timed
+    if not simple.repeats_groups:  # each quantifier multiplies the steps by the length of the text at most
+        short = int(_FEW_STEPS ** (1 / (_quantifiers(pattern) + 1)))
+        return lambda text: compiled if len(text) <= short else timed
     never = re.compile("(?!)" + "()" * compiled.groups)
     return lambda text: timed if simple.may_match(text) else never

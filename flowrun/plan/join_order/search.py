@@ -64,6 +64,7 @@ def cheapest(costs: JoinCosts) -> tuple[Tree, float] | None:
 
 def _of_all(costs: JoinCosts) -> tuple[Tree, float] | None:
     count = len(costs.rows)
+    results = [costs.result(tables) for tables in range(1 << count)]
     best: dict[int, tuple[Tree, float]] = {1 << place: (place, 0.0) for place in range(count)}
     for tables in range(1, 1 << count):
         lowest = tables & -tables
@@ -72,7 +73,8 @@ def _of_all(costs: JoinCosts) -> tuple[Tree, float] | None:
             other = tables ^ part
             # the side with the first table is the left one
             if part & lowest and part in best and other in best and costs.connected(part, other):
-                cost = best[part][1] + best[other][1] + costs.step(part, other)
+                step = results[part] + results[other] + results[tables]
+                cost = best[part][1] + best[other][1] + step
                 if tables not in best or cost < best[tables][1]:
                     best[tables] = (best[part][0], best[other][0]), cost
             part = (part - 1) & tables
