@@ -186,7 +186,7 @@ def _before_sink(sink: SinkTransformation, mode: OnError) -> PhysicalTransformat
         return None
     errors = RowErrors(mode, _place(sink))
     name = sink.name + _REQUIRED
-    factory = CalcFactory(name=name, errors=errors, required=required, writes=writes if refuses else None)
+    factory = CalcFactory(name=name, errors=errors, required=required, tests=(writes,) if refuses else ())
     return OneInputTransformation(
         name=name, schema=sink.input.schema, factory=factory, input=sink.input, parallelism=sink.parallelism
     )

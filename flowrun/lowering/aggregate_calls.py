@@ -29,7 +29,7 @@ def bound_aggregate(call: AggregateCall) -> BoundAggregate:
 def aggregate_kernel(call: AggregateCall) -> AggregateKernel:
     """The aggregate for these argument types, as the binder resolved it."""
     if call.reference is not None:
-        return user_kernel(_user_aggregate(call))
+        return user_kernel(user_aggregate(call))
     function = aggregate(call.function)
     if function is None:
         raise InternalError(f"the aggregate {call.function} is not registered")
@@ -38,7 +38,7 @@ def aggregate_kernel(call: AggregateCall) -> AggregateKernel:
     return kernel if kernel.result == call.type else replace(kernel, result=call.type)
 
 
-def _user_aggregate(call: AggregateCall) -> UserAggregate:
+def user_aggregate(call: AggregateCall) -> UserAggregate:
     """The user's aggregate of a prepared call: its only argument is a ROW of all, or a constant if it has none."""
     reference = call.reference
     assert reference is not None

@@ -18,6 +18,7 @@ from flowrun.graph.transformation import (
 )
 from flowrun.lowering.change_order import keep_changes_in_order
 from flowrun.lowering.inputs import Inputs
+from flowrun.lowering.row_tests import row_tests
 from flowrun.lowering.sinks import lower_sink
 from flowrun.lowering.watermarks import watermark_strategy
 from flowrun.operators.calc import CalcFactory
@@ -43,7 +44,7 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     walk_plan,
 )
-from flowrun.plan.row_errors import decoding_of, row_errors_of, sink_check
+from flowrun.plan.row_errors import decoding_of, row_errors_of
 from flowrun.plan.tables import create_source
 from flowrun.plan.window_inputs import prepare_window_inputs
 
@@ -145,15 +146,16 @@ class _Lowering:
 
     def _calc(self, node: Calc) -> Transformation:
         required = node.required
-        writes = None
-        if required is not None and required.writes is not None:
-            writes = sink_check(*required.writes, self._settings, required.place)
         factory = CalcFactory(
             predicate_of(node.condition),
             _projection(node, node.input.schema.names),
             _name(node),
             row_errors_of(node, self._settings),
-            *(() if required is None else (required.columns, required.fault, writes)),
+            *(
+                ()
+                if required is None
+                else (required.columns, required.fault, row_tests(node, required, self._settings))
+            ),
         )
         return self._one_input(node, factory_of=factory)
 

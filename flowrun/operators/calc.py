@@ -15,7 +15,7 @@ from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row, evaluate
 from flowrun.operators.row_failures import RowFailures, without_nulls
-from flowrun.operators.sink_check import SinkCheck
+from flowrun.operators.row_tests import RowTest
 
 
 @record
@@ -28,7 +28,7 @@ class CalcFactory:
         errors: what becomes of rows of which an expression fails.
         required: positions of columns that must not be NULL; rows where one is are treated as `errors` says.
         fault: what such rows are called.
-        writes: of rows that the sink behind cannot write, the same holds; None: it is not looked at.
+        tests: of rows that do not pass one of them, the same holds; they are looked at in this order.
     """
 
     condition: PredicateFunction | None = None
@@ -37,7 +37,7 @@ class CalcFactory:
     errors: RowErrors = FAIL
     required: tuple[int, ...] = ()
     fault: RowFault = RowFault.NULL_VALUE
-    writes: SinkCheck | None = None
+    tests: tuple[RowTest, ...] = ()
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -57,13 +57,14 @@ class _Calc(AbstractOperator):
         self._mask: MaskKernel | None = None
         self._project: ColumnsKernel | None = None
         self._failures: RowFailures | None = None
-        self._check: RowCheck | None = None
+        self._checks: list[tuple[RowFault, RowCheck]] = []
 
     def open(self) -> None:
         """Compile the expressions."""
         factory = self._factory
         self._failures = RowFailures(factory.errors, self.context, self.output)
-        self._check = None if factory.writes is None else factory.writes.create()
+        created = [(test.fault, test.create()) for test in factory.tests]
+        self._checks = [(fault, check) for fault, check in created if check is not None]
         self._mask = None if factory.condition is None else factory.condition.compile()
         self._project = None if factory.projection is None else factory.projection.compile()
 
@@ -74,15 +75,19 @@ class _Calc(AbstractOperator):
             batch = self._with_values(batch, self._failures)
             if batch.num_rows == 0:
                 return
-        if self._check is None:
-            self._compute(batch, self._failures)
-            return
-        for writable, _ in self._failures.survivors(batch, RowFault.ENCODING, self._look):
-            self._compute(writable, self._failures)
+        for passed in self._passed(batch, self._failures):
+            self._compute(passed, self._failures)
 
-    def _look(self, batch: RecordBatch) -> None:
-        assert self._check is not None
-        self._check(batch.columns)
+    def _passed(self, batch: RecordBatch, failures: RowFailures) -> list[RecordBatch]:
+        """The rows that pass all tests, in pieces."""
+        pieces = [batch]
+        for fault, check in self._checks:
+
+            def look(rows: RecordBatch, check: RowCheck = check) -> None:
+                check(rows.columns)
+
+            pieces = [rows for piece in pieces for rows, _ in failures.survivors(piece, fault, look)]
+        return pieces
 
     def _compute(self, batch: RecordBatch, failures: RowFailures) -> None:
         for _, computed in failures.survivors(batch, RowFault.EXPRESSION, self._computed):

@@ -8,13 +8,14 @@ from flowrun.api.sink import RefusingSink, RowCheck, Sink
 from flowrun.core.constraints import SinkConstraints
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
+from flowrun.core.row_errors import RowFault
 from flowrun.errors import DataError
 from flowrun.operators.sink_constraints import ConstraintEnforcer
 
 
 @record
 class SinkCheck:
-    """A picklable recipe for what looks at the rows of a sink.
+    """A picklable recipe for what looks at the rows of a sink; a `RowTest`.
 
     Attributes:
         sink: that will get them.
@@ -25,6 +26,11 @@ class SinkCheck:
     sink: Sink
     constraints: SinkConstraints
     place: str
+
+    @property
+    def fault(self) -> RowFault:
+        """The sink cannot write the row."""
+        return RowFault.ENCODING
 
     def create(self) -> RowCheck | None:
         """Raises DataError where the sink would; None: it writes whatever comes, but for NULL in NOT NULL columns."""

@@ -172,12 +172,16 @@ class Required:
 
     Attributes:
         writes: the table, with its columns, whose sink must be able to write the rows, where it may not be.
+        evaluates: what must not fail, over the columns of the input.
+        folds: calls of users' aggregates that must be able to take the rows, over the columns of the input.
     """
 
     columns: tuple[int, ...]
     place: str
     fault: RowFault
     writes: tuple[TableReference, Schema] | None = None
+    evaluates: tuple[Expression, ...] = ()
+    folds: tuple[AggregateCall, ...] = ()
 
 
 @record(eq=False, slots=False)

@@ -1,8 +1,8 @@
 """Rows that cannot be processed, in a plan: which nodes leave them out, and where the dead letters go.
 
 `route_row_errors` runs once a plan is optimised. Nodes whose rows may fail get a side output of dead letters, and all that belong to one
-folder are written there by one sink, so they are committed with checkpoints like any other rows. NULL in keys, event times and NOT NULL
-columns of sinks is found in a Calc of its own before the node that would fail.
+folder are written there by one sink, so they are committed with checkpoints like any other rows. What a node could not leave out by
+itself (see `flowrun.plan.row_requirements`) is found in a Calc of its own before it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, FAIL, OnError, RowErrors, RowFault
+from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, FAIL, OnError, RowErrors
 from flowrun.core.schema import Schema
-from flowrun.errors import Diagnostic, FlowrunError, PipelineError
-from flowrun.operators.sink_check import SinkCheck
+from flowrun.errors import Diagnostic, PipelineError
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.fallibility import may_fail
 from flowrun.plan.nodes import (
     Calc,
     NodeHints,
-    NullKeys,
     Plan,
     PlanNode,
     Process,
@@ -37,7 +35,6 @@ from flowrun.plan.nodes import (
     walk_plan,
 )
 from flowrun.plan.relational import (
-    AssignTime,
     GroupAggregate,
     IntervalJoin,
     Join,
@@ -48,7 +45,7 @@ from flowrun.plan.relational import (
     WindowJoin,
 )
 from flowrun.plan.rewrites.traversal import with_inputs
-from flowrun.plan.tables import create_sink
+from flowrun.plan.row_requirements import arguments_of, required_of
 from flowrun.plan.window_inputs import original_columns, with_argument_columns
 
 DECODING = "format.on-error"
@@ -123,8 +120,8 @@ def route_row_errors(plan: Plan) -> Plan:
             _collect(computed, settings, letters)
         elif isinstance(made, SideOutput) and isinstance(made.input, WindowAggregate):
             made = original_columns(replace(made, schema=node.schema), made.input)
-        required = _required(made, settings)
-        if required is not None and on_error_of(made, settings) is not OnError.FAIL:
+        required = None if on_error_of(made, settings) is OnError.FAIL else required_of(made, settings)
+        if required is not None:
             check = _check(made, required)
             made = with_inputs(made, (check,))
             _collect(check, settings, letters)
@@ -140,11 +137,11 @@ def route_row_errors(plan: Plan) -> Plan:
 
 
 def _arguments_may_fail(node: WindowAggregate | GroupAggregate | OverAggregate, settings: Settings) -> bool:
-    """Whether rows may fail in the arguments of aggregates, and are to be left out then. Those of users' aggregates are not looked at."""
+    """Whether rows may fail in the arguments of aggregates, and are to be left out then; for users' aggregates see `row_requirements`."""
     calls = node.calls if isinstance(node, OverAggregate) else node.aggregates
     if on_error_of(node, settings) is OnError.FAIL or any(c.reference is not None for c in calls):
         return False
-    return any(may_fail(e) for c in calls for e in (*c.arguments, *(() if c.filter is None else (c.filter,))))
+    return any(map(may_fail, arguments_of(calls)))
 
 
 def _collect(node: PlanNode, settings: Settings, letters: Mapping[str, list[PlanNode]]) -> None:
@@ -205,50 +202,6 @@ def _letter_paths(node: Scan, settings: Settings) -> set[str]:
             ]
         )
     return paths
-
-
-def _required(node: PlanNode, settings: Settings) -> Required | None:
-    """Which columns of its only input a node cannot take NULL in; of a sink also whether there are rows that it cannot write."""
-    name = node.hints.name or type(node).__name__
-    match node:
-        case WindowAggregate(keys=keys, null_keys=NullKeys.FAIL) | Process(keys=tuple(keys), null_keys=NullKeys.FAIL):
-            columns, place, fault = keys, f"step '{name}'", RowFault.NULL_KEY
-        case AssignTime(column=column):
-            columns, place, fault = (column,), f"step '{name}'", RowFault.NULL_TIME
-        case Sink():
-            columns = tuple(i for i, field in enumerate(node.schema) if not field.nullable)
-            place, fault = f"sink '{name}'", RowFault.NULL_VALUE
-        case _:
-            return None
-    columns = tuple(i for i in columns if not _never_null(node.inputs[0], i))
-    writes = (node.table, node.schema) if isinstance(node, Sink) and _may_refuse(node, settings) else None
-    return Required(columns, place, fault, writes) if columns or writes is not None else None
-
-
-def _may_refuse(node: Sink, settings: Settings) -> bool:
-    """Whether there are rows that a sink cannot write, for another reason than NULL."""
-    if on_error_of(node, settings) is OnError.FAIL:
-        return False
-    try:
-        check = sink_check(node.table, node.schema, settings, "")
-    except FlowrunError:
-        return False  # what is wrong with its options is said by whoever makes the sink
-    return check.create() is not None
-
-
-def sink_check(table: TableReference, schema: Schema, settings: Settings, place: str) -> SinkCheck:
-    """What looks at the rows of a sink before it. Raises OptionError as `create_sink`."""
-    return SinkCheck(create_sink(table, schema, unbounded=False), settings.constraints, place)
-
-
-def _never_null(node: PlanNode, column: int) -> bool:
-    """Whether a column has no NULL for sure; what a sink declares of its columns is no proof."""
-    while isinstance(node, Calc):
-        projection = node.projections[column]
-        if not isinstance(projection, ColumnRef):
-            return False
-        node, column = node.input, projection.index
-    return not node.schema.fields[column].nullable
 
 
 def _check(node: PlanNode, required: Required) -> Calc:

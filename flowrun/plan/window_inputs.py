@@ -155,7 +155,7 @@ def _over_columns(call: AggregateCall, columns: _Columns) -> AggregateCall:
 
     A user's aggregate gets one column: a ROW of all its arguments, or a constant if it has none.
     """
-    arguments = call.arguments if call.reference is None else (_packed(call.arguments),)
+    arguments = call.arguments if call.reference is None else (packed(call.arguments),)
     count = 0 if call.function == "NTILE" else 1  # NTILE has a number only
     first, rest = arguments[:count], arguments[count:]
     return replace(
@@ -170,7 +170,8 @@ def _over_columns(call: AggregateCall, columns: _Columns) -> AggregateCall:
     )
 
 
-def _packed(arguments: tuple[Expression, ...]) -> Expression:
+def packed(arguments: tuple[Expression, ...]) -> Expression:
+    """The one argument of a user's aggregate: a ROW of those that it was called with, or a constant if there are none."""
     if not arguments:
         return Literal(BOOLEAN, True)
     return Call(row(*((f"f{i}", a.type) for i, a in enumerate(arguments))), "ROW", arguments)

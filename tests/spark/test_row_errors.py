@@ -18,6 +18,8 @@ from flowrun.spark.session import SparkOptions
 from tests.end_to_end.conftest import Command
 from tests.end_to_end.running import bag, json_rows, run_text, written_files
 from tests.end_to_end.test_row_errors import FAULTS, FUNCTIONS, LINES, PIPELINE
+from tests.end_to_end.test_rows_that_aggregates_fail_on import FUNCTIONS as AGGREGATES
+from tests.end_to_end.test_rows_that_aggregates_fail_on import ROWS, SOURCE
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -68,6 +70,33 @@ def test_unreadable_records_before_a_keyed_step_and_a_filter_on_a_nested_field_a
     path.write_text(SKIPPED.format(folder=tmp_path))
     result = verify(compile_pipeline(path), SparkOptions())
     assert [(s.equal, s.stream_rows, s.spark_rows) for s in result.sinks] == [(True, 2, 2)]
+
+
+FOLDED = """
+SET 'flowrun.on_error' = 'dead-letter'; SET 'flowrun.dead_letters' = 'FOLDER/dead';
+CREATE TABLE out (k STRING, total BIGINT, c BIGINT) WITH ('connector' = 'filesystem', 'path' = 'FOLDER/out', 'format' = 'json');
+INSERT INTO out SELECT k, inverse(n), COUNT(*) FROM TABLE(TUMBLE(TABLE numbers, DESCRIPTOR(ts), INTERVAL '10' SECOND))
+GROUP BY k, window_start, window_end;
+INSERT INTO out SELECT k, a, b FROM numbers MATCH_RECOGNIZE (
+  PARTITION BY k ORDER BY ts MEASURES FIRST(A.id) AS a, B.id AS b PATTERN (A+ B)
+  DEFINE A AS 1000 / A.n >= 400, B AS 1000 / n < 400
+);
+"""
+
+
+def test_rows_that_users_aggregates_and_conditions_of_patterns_fail_on_are_those_of_the_stream(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (tmp_path / "failing_aggregates.py").write_text(AGGREGATES)
+    path = tmp_path / "script.sql"
+    path.write_text((SOURCE + FOLDED).replace("FOLDER", str(tmp_path)))
+    run_embedded(compile_pipeline(path).job_graph)
+    written, letters = json_rows(tmp_path / "out"), json_rows(tmp_path / "dead")
+    for folder in ("out", "dead"):
+        (tmp_path / folder).rename(tmp_path / f"{folder} of the stream")
+    run_batch(compile_pipeline(path, {}, {"settings.mode": "batch"}), SparkOptions())
+    assert bag(json_rows(tmp_path / "out")) == bag(written) != Counter()
+    assert bag(json_rows(tmp_path / "dead")) == bag(letters) != Counter()
 
 
 JOINED = """

@@ -106,6 +106,24 @@ class UserFolding:
         out[current] = self._stored(held)
         return out
 
+    def try_rows(self, values: pa.Array) -> None:
+        """Fold each row into a new accumulator, to see whether the aggregate can take it; vectorised: all into one.
+
+        Args:
+            values: the aggregate's argument column.
+
+        Raises:
+            DataError: the aggregate failed; names it, the method, and the user's line.
+        """
+        if not len(values):
+            return
+        columns = self._columns(values)
+        if self._user.vectorised:
+            self._called("accumulate", self._opened(None), columns)
+            return
+        for arguments in zip(*columns, strict=True) if columns else [()] * len(values):
+            self._called("accumulate", self._opened(None), arguments)
+
     def results(self, accumulators: Sequence[bytes | None]) -> pa.Array:
         """The value of each accumulator; of None, that of a new one.
 
