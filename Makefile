@@ -24,7 +24,7 @@ exhaustive:  # what `test` leaves out: every case, on Spark too
 soak:
 	HYPOTHESIS_PROFILE=soak $(PYTHON) -m pytest -m 'soak or not soak'
 
-fuzz:  # hours of damaged inputs; TARGET is one of script, query, pipeline, expression, type
+fuzz:  # hours of damaged inputs; TARGET is one of script, query, batch, spark, pipeline, expression, type
 	$(PYTHON) -m tests.fuzz.campaign $(or $(TARGET),query) --seconds $(or $(SECONDS),3600)
 # Which small changes of critical code no test notices; takes hours. SAMPLE: how many changes are tried of each module.
 SAMPLE ?= 40

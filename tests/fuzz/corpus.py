@@ -40,6 +40,8 @@ def few(name: str) -> tuple[str, ...]:
     return {
         "script": (TABLES,),
         "query": tuple(_QUERIES),
+        "batch": tuple(_QUERIES),
+        "spark": tuple(_QUERIES),
         "pipeline": tuple(p.read_text(encoding="utf-8") for p in sorted((ROOT / "pipelines").glob("*.yaml"))),
         "expression": items,
         "type": TYPES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
@@ -26,7 +27,15 @@ from flowrun.plan.changelog import check_changelogs
 from flowrun.plan.nodes import Plan, Settings
 from flowrun.plan.recognition import recognise
 from flowrun.plan.rewrites import optimise
+from flowrun.plan.row_errors import route_row_errors
+from flowrun.spark.execution import plan_on_spark
+from flowrun.spark.translation import SparkPlan
 from tests.fuzz import corpus
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BATCH = Settings(mode="batch")
 
 
 def compile_query(text: str) -> JobGraph:
@@ -35,15 +44,25 @@ def compile_query(text: str) -> JobGraph:
     Raises:
         ExpressionError, PipelineError, UnsupportedPlanError: it is wrong.
     """
-    script, diagnostics = _script("fuzz.sql", text)
-    catalog, tables = _prepared()
-    bound = bind_query(text, 0, catalog, QueryContext("fuzz", script, diagnostics, tables.scan))
-    sink = print_sink(bound.node, bound.names, (0, len(text)), script, "fuzz")
-    plan = optimise(recognise(Plan("fuzz", (sink,), Settings(), text)))
+    plan = plan_query(text, Settings())
     problems = check_changelogs(plan)
     if problems:
         raise PipelineError(problems)
     return build_job_graph(build_stream_graph("fuzz", lower(plan), graph_settings(plan.settings)))
+
+
+def plan_query(text: str, settings: Settings) -> Plan:
+    """The optimised plan of a query whose rows are printed. Raises as `compile_query`."""
+    script, diagnostics = _script("fuzz.sql", text)
+    catalog, tables = _prepared()
+    bound = bind_query(text, 0, catalog, QueryContext("fuzz", script, diagnostics, tables.scan))
+    sink = print_sink(bound.node, bound.names, (0, len(text)), script, "fuzz")
+    return route_row_errors(optimise(recognise(Plan("fuzz", (sink,), settings, text))))
+
+
+def translate_query(text: str, session: SparkSession) -> SparkPlan:
+    """What a query becomes on Spark, nothing of which is run. Raises as `compile_query`."""
+    return plan_on_spark(plan_query(text, BATCH), session, now_ms=1_700_000_000_000)
 
 
 @cache

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,10 +19,14 @@ from flowrun.frontend.sql.binding import bind_expression
 from flowrun.functions.registry import aggregate_names, scalar_names
 from flowrun.plan.compiler import compile_value
 from flowrun.runners.compile import compile_kept
+from flowrun.spark.session import SparkOptions, open_session
 from flowrun.state.checkpoints import PipelineText
 from tests.fuzz import corpus
 from tests.fuzz.mutation import Mutator
-from tests.fuzz.queries import compile_query
+from tests.fuzz.queries import BATCH, compile_query, plan_query, translate_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Target = Callable[[str], None]
 """Takes a text, and returns if it is right or is answered with a diagnostic."""
@@ -65,6 +70,24 @@ def query(text: str) -> None:
         compile_query(text)
 
 
+def batch(text: str) -> None:
+    """A query over the corpus's tables becomes a plan for Spark."""
+    with contextlib.suppress(ExpressionError, *DIAGNOSTICS):
+        plan_query(text, BATCH)
+
+
+def spark(text: str) -> None:
+    """A query over the corpus's tables becomes DataFrames, which Spark can analyse."""
+    with contextlib.suppress(ExpressionError, *DIAGNOSTICS):
+        translate_query(text, _session())
+
+
+@cache
+def _session() -> SparkSession:
+    """A session that lasts as long as the process."""
+    return open_session(SparkOptions(), "fuzz")
+
+
 def pipeline(text: str) -> None:
     """A YAML pipeline becomes a job graph."""
     _compiled("fuzz.yaml", text)
@@ -103,6 +126,8 @@ def _compiled(name: str, text: str) -> None:
 TEXT_TARGETS: dict[str, tuple[Target, Callable[[], tuple[str, ...]]]] = {
     "script": (script, corpus.scripts),
     "query": (query, corpus.queries),
+    "batch": (batch, corpus.queries),
+    "spark": (spark, corpus.queries),
     "pipeline": (pipeline, corpus.pipelines),
     "expression": (expression, corpus.expressions),
     "type": (type_text, lambda: corpus.TYPES),

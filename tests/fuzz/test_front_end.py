@@ -83,22 +83,26 @@ def test_nesting_without_end_is_told_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("script", 20), ("query", 60), ("pipeline", 30), ("expression", 300), ("type", 300)]
+    ("name", "count"),
+    [("script", 20), ("query", 60), ("batch", 60), ("pipeline", 30), ("expression", 300), ("type", 300)],
 )
 def test_damaged_texts_get_diagnostics(name: str, count: int) -> None:
-    _try_damaged(name, corpus.few(name), random.Random(f"slice of {name}"), count)
+    try_damaged(name, corpus.few(name), random.Random(f"slice of {name}"), count)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", targets.TEXT_TARGETS)
 def test_many_damaged_texts_get_diagnostics(name: str) -> None:
-    """A million in all."""
+    """More than a million in all."""
     _, seeds = targets.TEXT_TARGETS[name]
-    count = {"script": 50_000, "query": 250_000, "pipeline": 50_000}.get(name, 325_000)
-    _try_damaged(name, seeds(), random.Random(), count)
+    count = {"script": 50_000, "query": 250_000, "batch": 100_000, "spark": 5_000, "pipeline": 50_000}.get(
+        name, 325_000
+    )
+    try_damaged(name, seeds(), random.Random(), count)
 
 
-def _try_damaged(name: str, seeds: Sequence[str], chance: random.Random, count: int) -> None:
+def try_damaged(name: str, seeds: Sequence[str], chance: random.Random, count: int) -> None:
+    """Hand damaged texts to a target."""
     target, _ = targets.TEXT_TARGETS[name]
     mutator = targets.mutator(name, seeds)
     for _ in range(count):
