@@ -149,14 +149,14 @@ class CommitCoordinator:
             known.covered = {c.commit_id: c for c in covered.get(operator_id, ())}
             known.owed = dict(known.covered)
 
-    def commit_owed(self, vertices: Collection[str] | None = None) -> None:
-        """Commit what the last completed checkpoint holds and nobody has submitted yet, in sinks of these vertices (None: all).
+    def commit_owed(self, vertices: Collection[str]) -> None:
+        """Commit what the last completed checkpoint holds and nobody has submitted yet, in sinks of these vertices.
 
         Raises:
             CommitError: a committer failed.
         """
         for known in self._sinks.values():
-            if vertices is None or known.vertex_id in vertices:
+            if known.vertex_id in vertices:
                 self._commit(known, list(known.owed.values()))
 
     def commit_all(self) -> None:

@@ -293,6 +293,19 @@ def test_a_group_without_keys_appears_with_the_first_row() -> None:
     assert second.changes() == [("-U", (4,)), ("+U", (5,))]
 
 
+def test_tables_without_rows_need_not_be_in_what_is_restored() -> None:
+    calls = (bound("COUNT", SMALL), bound("COUNT", SMALL, "n", distinct=True))
+    harness = small(*calls)
+    harness.push({"k": ["a"], "n": [None]})
+    snapshot = stored(taken(harness))
+    kept = {name: table for name, table in snapshot.keyed.items() if table.num_rows}
+    assert len(kept) < len(snapshot.keyed)
+    factory = GroupAggregateFactory((0,), calls, SMALL, output_schema(SMALL, (0,), calls))
+    restored = OperatorHarness.restore(factory, [replace(snapshot, keyed=kept)], schema=SMALL)
+    restored.push({"k": ["a"], "n": [5]})
+    assert restored.changes() == [("-U", ("a", 1, 0)), ("+U", ("a", 2, 1))]
+
+
 def test_sums_of_bigints_fail_only_if_the_result_does_not_fit() -> None:
     big = 2**62
     harness = small(bound("SUM", SMALL, "n"), retracting=True)

@@ -210,6 +210,8 @@ def test_going_back_aborts_what_the_checkpoint_does_not_hold_of_these_subtasks()
     assert world.commits.abort_uncovered([ExecutionVertexId("sink-0", 0)]) == []
     assert world.table.aborted == {"new"}
     assert list(world.commits.held()) == [("sink-0", 1)]
+    world.commits.commit_owed({"another"})
+    assert world.visible == []
     world.commits.commit_owed({"sink-0"})
     assert world.visible == ["kept"]
 

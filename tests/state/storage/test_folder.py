@@ -32,7 +32,7 @@ from flowrun.state.checkpoints import OperatorSubtaskState
 from flowrun.state.storage.documents import document_at, named_paths
 from flowrun.state.storage.folder import JobFolder, open_job_folder
 from flowrun.state.storage.location import Location, resolve
-from flowrun.state.storage.lock import FolderLock
+from flowrun.state.storage.lock import FolderLock, highest_number
 from flowrun.state.storage.metadata_file import read_metadata
 from flowrun.state.storage.parquet_storage import ParquetStorage
 from flowrun.state.storage.writer import KeyedWriter
@@ -131,6 +131,17 @@ def test_where_no_number_was_noted_the_highest_is_0(tmp_path: Path) -> None:
         assert lock.highest == 0
         assert json.loads((folder / ".lock").read_bytes())["highest"] == 0
         lock.release()
+
+
+@pytest.mark.parametrize(
+    ("content", "highest"), [('{"highest": 7}', 7), ("{}", 0), ('{"highest": 7', None), (None, None)]
+)
+def test_the_highest_number_can_be_read_without_the_lock(
+    tmp_path: Path, content: str | None, highest: int | None
+) -> None:
+    if content is not None:
+        (tmp_path / ".lock").write_text(content)
+    assert highest_number(resolve(str(tmp_path))) == highest
 
 
 @pytest.mark.parametrize(("host", "refused"), [("another-host", True), (None, False)])
