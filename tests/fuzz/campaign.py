@@ -38,6 +38,8 @@ class Campaign:
         self.target, seeds = targets.TEXT_TARGETS[name]
         self.seeds = seeds()
         self.mutator = targets.mutator(name, self.seeds)
+        if name == "spark":
+            targets.session()  # starting Spark is not counted as an input's time
         self.count = 0
         self.found = 0
         self._findings = findings

@@ -79,12 +79,12 @@ def batch(text: str) -> None:
 def spark(text: str) -> None:
     """A query over the corpus's tables becomes DataFrames, which Spark can analyse."""
     with contextlib.suppress(ExpressionError, *DIAGNOSTICS):
-        translate_query(text, _session())
+        translate_query(text, session())
 
 
 @cache
-def _session() -> SparkSession:
-    """A session that lasts as long as the process."""
+def session() -> SparkSession:
+    """A session of Spark that lasts as long as the process."""
     return open_session(SparkOptions(), "fuzz")
 
 
