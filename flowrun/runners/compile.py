@@ -11,6 +11,7 @@ from flowrun.core.record import record
 from flowrun.errors import Diagnostic, PipelineError, UnsupportedPlanError
 from flowrun.frontend.pipeline import LoadedPipeline, bounded_nesting, load_pipeline, load_text
 from flowrun.frontend.source_text import SourceText
+from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph import StreamGraph
@@ -27,7 +28,6 @@ from flowrun.plan.rewrites import optimise, rules_with
 from flowrun.plan.row_errors import route_row_errors
 from flowrun.plan.superseded import superseded_rows
 from flowrun.runners.pipeline_text import check_folders, check_withheld, text_to_keep
-from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
 from flowrun.state.checkpoints import PipelineText
 
 BATCH = "batch"

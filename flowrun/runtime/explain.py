@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from flowrun.errors import InternalError
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId, InputGate
 from flowrun.graph.explain import (
     Drawing,
     Format,
@@ -20,7 +21,6 @@ from flowrun.graph.explain.drawing import Arrow, Box, boxes_as_mermaid, counted,
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.stream_graph import StreamGraph
 from flowrun.graph.transformation import Transformation
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId, InputGate
 from flowrun.runtime.jobmaster.regions import regions
 from flowrun.runtime.jobmaster.slots import share_slots, slot_of
 

@@ -19,8 +19,8 @@ from flowrun.api.source import Split
 from flowrun.core.clock import Clock, ForwardClock
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.errors import InternalError
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.graph.job_graph import JobGraph
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import JobStateOptions, OpenedState, open_job_state
@@ -29,7 +29,7 @@ from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
 from flowrun.runtime.network.environment import NetworkEnvironment
 from flowrun.runtime.task.stream_task import StreamTask
-from flowrun.runtime.task.timers import TimerThread
+from flowrun.runtime.timers import TimerThread
 from flowrun.runtime.watchdog.job_board import JobBoard
 from flowrun.state.storage.contract import SnapshotStorage
 

@@ -16,10 +16,10 @@ from flowrun.api.source import Split
 from flowrun.api.state import OperatorState
 from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch
 from flowrun.core.record import record
+from flowrun.graph.execution_graph import ExecutionVertex, ExecutionVertexId
 from flowrun.graph.job_graph import JobSettings
 from flowrun.runtime.checkpoint.events import CheckpointsStatus
 from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertex, ExecutionVertexId
 from flowrun.state.checkpoints import KeyedTableState, SubtaskSnapshot
 
 

@@ -18,6 +18,7 @@ from flowrun.core.clock import SystemClock
 from flowrun.core.elements import CheckpointKind, CheckpointOptions
 from flowrun.core.record import record
 from flowrun.errors import UnsupportedPlanError
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.graph.explain import Format, render_job_graph
 from flowrun.graph.job_graph import JobGraph, JobVertex
 from flowrun.graph.transformation import SinkTransformation, Transformation
@@ -27,7 +28,6 @@ from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.nodes import Plan, Sink, walk_plan
 from flowrun.runtime.checkpoint.assembly import JobIdentity, StartedCheckpoint, assemble
 from flowrun.runtime.checkpoint.events import StoreCheckpoint
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
 from flowrun.spark.frame import SparkFrame
 from flowrun.spark.hosted.flows import Exchange, Flow, Sorting, frame_of, input_schemas, place_flow, run_on, stage_input

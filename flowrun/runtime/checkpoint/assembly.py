@@ -10,9 +10,9 @@ from flowrun.api.sink import Committable
 from flowrun.api.source import JsonValue
 from flowrun.core.elements import CheckpointOptions
 from flowrun.core.record import record
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.graph.job_graph import ChainedOperator, JobGraph, JobVertex
 from flowrun.runtime.checkpoint.events import StoreCheckpoint
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.state.checkpoints import (
     CheckpointMetadata,
     OperatorMetadata,

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from flowrun.core.elements import Alignment, CheckpointKind, CheckpointOptions
 from flowrun.core.recovery import CheckpointSettings
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.runtime.checkpoint.events import (
     AbortCheckpoint,
     AnswerRequest,
@@ -43,7 +44,6 @@ from flowrun.runtime.checkpoint.events import (
 )
 from flowrun.runtime.checkpoint.pacing import Pacing
 from flowrun.runtime.checkpoint.pending import CheckpointHistory, CompletedCheckpoint, PendingCheckpoint, Phase
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 
 
 class CheckpointCoordinator:

@@ -7,7 +7,7 @@ from dataclasses import field
 
 from flowrun.core.elements import CheckpointKind, CheckpointOptions
 from flowrun.core.record import record
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.state.checkpoints import SubtaskSnapshot
 
 # ---- events

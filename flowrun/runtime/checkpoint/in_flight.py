@@ -14,7 +14,7 @@ import pyarrow as pa
 from flowrun.core.elements import MIN_TIMESTAMP, Event, RecordBatch
 from flowrun.core.record import record
 from flowrun.errors import StateError
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertex, InputGate
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex, InputGate
 from flowrun.runtime.messages import RestoredChannel
 from flowrun.runtime.network.barriers import may_be_overtaken
 from flowrun.state.checkpoints import ChannelProgress, CheckpointMetadata, InFlight

@@ -8,8 +8,8 @@ from enum import Enum
 
 from flowrun.core.elements import CheckpointKind, CheckpointOptions
 from flowrun.core.record import record
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.state.checkpoints import SubtaskSnapshot
 
 HISTORY = 10

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot
 from flowrun.errors import StateError
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.graph.job_graph import JobVertex
 from flowrun.runtime.checkpoint.in_flight import InFlightAssignment
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.messages import RestoredOperator, RestoredTask
 from flowrun.state.checkpoints import CheckpointMetadata, KeyedTableState, OperatorMetadata, OperatorSubtaskState
 from flowrun.state.key_groups import key_group_range

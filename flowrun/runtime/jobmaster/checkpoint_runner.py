@@ -43,7 +43,7 @@ from flowrun.runtime.jobmaster.hooks import MasterHooks
 from flowrun.runtime.jobmaster.io_thread import IoThread
 from flowrun.runtime.jobmaster.job_state import OpenedState
 from flowrun.runtime.jobmaster.sources import JobSources, SourceError
-from flowrun.runtime.task.timers import TimerThread
+from flowrun.runtime.timers import TimerThread
 from flowrun.state.checkpoints import CheckpointMetadata, StateFile, SubtaskSnapshot
 
 _log = logging.getLogger(__name__)

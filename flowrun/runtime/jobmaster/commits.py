@@ -15,8 +15,8 @@ from dataclasses import field
 from flowrun.api.sink import Committable, Committer, OrphanDiscarding, Replacing, Sink
 from flowrun.core.record import record
 from flowrun.errors import InternalError
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.graph.job_graph import JobGraph
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.runtime.messages import CommittablesReport
 from flowrun.state.commit_log import LoggedCommit
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 
 from flowrun.errors import InternalError
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 
 
 class ExecutionState(Enum):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from flowrun.errors import FlowrunError, JobFailedError
+from flowrun.graph.execution_graph import ExecutionGraph
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster.commits import CommitError
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph
 from flowrun.runtime.jobmaster.scheduler_events import JobBroke, LocatedFailure
 from flowrun.runtime.jobmaster.sources import SourceError
 

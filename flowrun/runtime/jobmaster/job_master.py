@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from flowrun.core.clock import Clock
 from flowrun.errors import FlowrunError, InternalError
+from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.runtime.checkpoint.coordinator import CheckpointCoordinator
 from flowrun.runtime.checkpoint.events import CheckpointsStatus, JobIsInterrupted, JobIsRunning, SubtaskFinished
 from flowrun.runtime.checkpoint.events import SubtaskAcknowledged as Acknowledged
@@ -21,7 +22,6 @@ from flowrun.runtime.checkpoint.events import SubtaskDeclined as Declined
 from flowrun.runtime.jobmaster.checkpoint_runner import CheckpointRunner
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
 from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
 from flowrun.runtime.jobmaster.failure import job_broke, job_failure, secondary_notes
 from flowrun.runtime.jobmaster.final_commit import FinalCommit
 from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
@@ -59,6 +59,7 @@ from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.jobmaster.sources import JobSources, SourceError
 from flowrun.runtime.jobmaster.status import StatusReader
+from flowrun.runtime.mailbox import Mailbox, Priority
 from flowrun.runtime.messages import (
     CheckpointAcknowledgement,
     CommittablesReport,
@@ -71,8 +72,7 @@ from flowrun.runtime.messages import (
     TaskUpdate,
 )
 from flowrun.runtime.metrics import MetricRegistry
-from flowrun.runtime.task.mailbox import Mailbox, Priority
-from flowrun.runtime.task.timers import TimerThread
+from flowrun.runtime.timers import TimerThread
 
 _log = logging.getLogger(__name__)
 

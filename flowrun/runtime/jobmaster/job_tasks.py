@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flowrun.core.elements import CheckpointBarrier
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.jobmaster.execution import Executions, ExecutionState
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.jobmaster.source_coordinator import SplitAnswer
 from flowrun.runtime.messages import RestoredTask, TaskDeployment, TaskExecutorGateway
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.checkpoint.assembly import logged_commits, pending_commits
 from flowrun.runtime.checkpoint.restore import finished_vertices, restored_tasks
 from flowrun.runtime.jobmaster.commits import CommitCoordinator
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.jobmaster.hooks import MasterHooks
 from flowrun.runtime.jobmaster.job_state import OpenedState, RestorePoint
 from flowrun.runtime.jobmaster.sources import JobSources

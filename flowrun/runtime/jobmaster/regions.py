@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from flowrun.core.record import record
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, PartitionId
 from flowrun.graph.job_graph import ResultType
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId, PartitionId
 
 
 @record

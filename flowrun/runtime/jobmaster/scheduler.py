@@ -20,9 +20,9 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from flowrun.errors import ClusterError, InternalError
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster.execution import Execution, Executions, ExecutionState
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.jobmaster.memory_failures import REFUSAL, is_out_of_memory
 from flowrun.runtime.jobmaster.regions import PipelinedRegion, regions, restart_together
 from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures

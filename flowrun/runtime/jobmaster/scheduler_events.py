@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowrun.core.record import record
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
 
 # ---- events

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Mapping
 
 from flowrun.core.record import record
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId
 from flowrun.graph.transformation import ResourceSpec
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId
 
 
 @record

@@ -9,7 +9,7 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointKind, CheckpointOptions
 from flowrun.runtime.checkpoint.events import SnapshotRequested
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
-from flowrun.runtime.task.mailbox import Mailbox, Priority
+from flowrun.runtime.mailbox import Mailbox, Priority
 
 
 class SnapshotRequests:

@@ -10,7 +10,7 @@ from flowrun.core.clock import Clock
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.jobmaster.source_coordinator import SourceCoordinator, SplitAnswer
 from flowrun.runtime.messages import SplitRequest
-from flowrun.runtime.task.timers import TimerThread
+from flowrun.runtime.timers import TimerThread
 from flowrun.state.checkpoints import CheckpointMetadata, OperatorMetadata
 
 _log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from flowrun.core.clock import Clock
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from flowrun.graph.execution_graph import ExecutionGraph
 from flowrun.graph.job_graph import JobVertex
 from flowrun.runtime.jobmaster.execution import Executions
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph
 from flowrun.runtime.messages import JobState, JobStatus, VertexStatus
 from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
 

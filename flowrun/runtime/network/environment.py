@@ -13,16 +13,16 @@ from pathlib import Path
 
 from flowrun.core.clock import Clock
 from flowrun.errors import InternalError
+from flowrun.graph.execution_graph import Channel, ExecutionVertex, IntermediateResultPartition, PartitionId
+from flowrun.graph.execution_graph import InputGate as GateDescription
 from flowrun.graph.job_graph import ResultType
-from flowrun.runtime.jobmaster.execution_graph import Channel, ExecutionVertex, IntermediateResultPartition, PartitionId
-from flowrun.runtime.jobmaster.execution_graph import InputGate as GateDescription
 from flowrun.runtime.network.blocking import BlockingSubpartition
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.channel import LocalInputChannel, OpenView
 from flowrun.runtime.network.gate import InputGate, SingleInputGate, UnionInputGate
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.subpartition import PipelinedSubpartition, Subpartition
-from flowrun.runtime.task.timers import TimerThread
+from flowrun.runtime.timers import TimerThread
 
 RESERVED_SLOTS_PER_SUBPARTITION = 2
 """Slots that a partition never has to share (Flink's exclusive buffers)."""

@@ -16,7 +16,7 @@ from flowrun.errors import JobCancelledError
 from flowrun.runtime.metrics import TimeAccount
 from flowrun.runtime.network.buffer_pool import BATCH_OVERHEAD_BYTES, LocalBufferPool, slots_for
 from flowrun.runtime.network.subpartition import InFlightElement, Subpartition, SubpartitionView
-from flowrun.runtime.task.timers import TimerThread
+from flowrun.runtime.timers import TimerThread
 
 WORTH_A_WAKE_UP_ROWS = 1024
 """Vectorised kernels lose below about a thousand rows (DESIGN §12.2): fewer rows linger for more, up to the buffer timeout."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flowrun.core.elements import Event, RecordBatch, concat_batches
 from flowrun.core.record import record
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertex
+from flowrun.graph.execution_graph import ExecutionVertex
 
 
 @record

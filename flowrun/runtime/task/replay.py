@@ -15,8 +15,8 @@ import pyarrow as pa
 from flowrun.api.state import KeyGroupRange
 from flowrun.core.elements import ACTIVE, IDLE, MIN_TIMESTAMP, Event, RecordBatch, Watermark, WatermarkStatus
 from flowrun.errors import InternalError
+from flowrun.graph.execution_graph import ExecutionVertex, InputGate
 from flowrun.graph.partitioner import KeyGroupPartitioner
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertex, InputGate
 from flowrun.runtime.messages import RestoredChannel
 from flowrun.runtime.network.valve import ChannelState, StatusWatermarkValve
 from flowrun.runtime.task.network_input import Head

@@ -9,7 +9,7 @@ from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.runtime.network.partition import Overtaken
 from flowrun.runtime.network.subpartition import InFlightElement
-from flowrun.runtime.task.timers import Timer
+from flowrun.runtime.timers import Timer
 from flowrun.state.checkpoints import ChannelProgress, OperatorSubtaskState
 
 

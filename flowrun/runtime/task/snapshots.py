@@ -20,8 +20,8 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import Alignment
 from flowrun.core.record import record
 from flowrun.errors import StateError
+from flowrun.graph.execution_graph import ExecutionVertex
 from flowrun.runtime.error_text import describe_error
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertex
 from flowrun.runtime.messages import CheckpointAcknowledgement, JobMasterGateway
 from flowrun.runtime.network.barriers import TakeSnapshot, barrier_to_send, may_be_overtaken, overtaking_time_ms
 from flowrun.runtime.network.partition import ResultPartition
@@ -30,8 +30,8 @@ from flowrun.runtime.network.valve import ChannelState
 from flowrun.runtime.task.chain import OperatorChain, SnapshotDeclined
 from flowrun.runtime.task.in_flight import channel_places, compact, in_flight_bytes
 from flowrun.runtime.task.snapshot_in_progress import SnapshotInProgress
-from flowrun.runtime.task.timers import TimerThread
 from flowrun.runtime.task.uploads import TaskUploads
+from flowrun.runtime.timers import TimerThread
 from flowrun.state.checkpoints import (
     ChannelProgress,
     InFlight,

@@ -23,6 +23,7 @@ from flowrun.errors import InternalError, JobCancelledError
 from flowrun.graph.job_graph import ChainedOperator
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.mailbox import Mailbox, Priority
 from flowrun.runtime.messages import (
     CommittablesReport,
     JobMasterGateway,
@@ -41,12 +42,11 @@ from flowrun.runtime.network.writer import RecordWriter
 from flowrun.runtime.task.chain import ChainEnvironment, OperatorChain, OperatorFailure
 from flowrun.runtime.task.checkpoints import TaskCheckpoints
 from flowrun.runtime.task.input import FinishedInput, SourceInput, TaskInput
-from flowrun.runtime.task.mailbox import Mailbox, Priority
 from flowrun.runtime.task.network_input import FinishedHead, NetworkInput
 from flowrun.runtime.task.replay import replay_in_flight
 from flowrun.runtime.task.restore import read_operator
 from flowrun.runtime.task.snapshots import SnapshotEnvironment, SubtaskSnapshots
-from flowrun.runtime.task.timers import MailboxTimeService, TimerThread
+from flowrun.runtime.timers import MailboxTimeService, TimerThread
 from flowrun.runtime.watchdog.board import SubtaskActivity, private_activity
 from flowrun.state.key_groups import key_group_range
 from flowrun.state.storage.contract import SnapshotStorage

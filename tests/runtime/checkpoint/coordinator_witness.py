@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from flowrun.core.elements import CheckpointKind, CheckpointOptions
 from flowrun.core.recovery import CheckpointSettings
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.runtime.checkpoint.coordinator import CheckpointCoordinator
 from flowrun.runtime.checkpoint.events import (
     AbortCheckpoint,
@@ -28,7 +29,6 @@ from flowrun.runtime.checkpoint.events import (
     TimePassed,
     WakeAt,
 )
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.state.checkpoints import OperatorSubtaskState, SubtaskSnapshot
 
 SAVEPOINT = CheckpointOptions(CheckpointKind.SAVEPOINT)

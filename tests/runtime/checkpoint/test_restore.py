@@ -17,9 +17,9 @@ from runtime_fakes import Count, Vertex, job, vertex
 from flowrun.api.state import KEY_GROUP_COLUMN, OperatorState, Redistribution
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import StateError
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.runtime.checkpoint.restore import finished_vertices, restored_operator, restored_tasks
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId, build_execution_graph
 from flowrun.state.checkpoints import (
     CheckpointMetadata,
     FileReference,

@@ -15,9 +15,9 @@ from runtime_fakes import Count, job, rows, vertex
 
 from flowrun.core.elements import MIN_TIMESTAMP, CheckpointKind, RecordBatch, Watermark
 from flowrun.errors import StateError
+from flowrun.graph.execution_graph import ExecutionGraph, build_execution_graph
 from flowrun.graph.partitioner import BroadcastPartitioner, KeyGroupPartitioner, Partitioner, RebalancePartitioner
 from flowrun.runtime.checkpoint.in_flight import InFlightAssignment
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, build_execution_graph
 from flowrun.runtime.messages import RestoredChannel
 from flowrun.state.checkpoints import ChannelProgress, CheckpointMetadata, InFlight, OperatorMetadata
 from flowrun.state.key_groups import key_group_range

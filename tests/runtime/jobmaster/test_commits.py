@@ -14,8 +14,8 @@ from checkpoint_fakes import Table
 from runtime_fakes import Count, job, vertex
 
 from flowrun.api.sink import Committable
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.runtime.messages import CommittablesReport
 from flowrun.state.commit_log import LoggedCommit
 

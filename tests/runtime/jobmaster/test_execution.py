@@ -7,9 +7,9 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobmaster_fakes import Edge, Vertex, job_graph
 
 from flowrun.errors import InternalError
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import RebalancePartitioner
 from flowrun.runtime.jobmaster.execution import (
     TRANSITIONS,
@@ -19,7 +19,7 @@ from flowrun.runtime.jobmaster.execution import (
     attempt_id,
     check_transition,
 )
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId, build_execution_graph
+from tests.job_graphs import Edge, Vertex, job_graph
 
 S = ExecutionState
 NORMAL = [S.SCHEDULED, S.DEPLOYING, S.INITIALIZING, S.RUNNING, S.FINISHED]

@@ -12,7 +12,7 @@ from flowrun.runtime.checkpoint.events import SnapshotRequested
 from flowrun.runtime.jobmaster.commits import CommitCoordinator
 from flowrun.runtime.jobmaster.final_commit import FinalCommit
 from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
-from flowrun.runtime.task.mailbox import Mailbox
+from flowrun.runtime.mailbox import Mailbox
 
 
 class Ending:

@@ -18,17 +18,17 @@ from flowrun.api.source import JsonValue
 from flowrun.core.clock import ManualClock, SystemClock
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import InternalError, StateError
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.runtime.checkpoint.events import SnapshotRequested
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId
 from flowrun.runtime.jobmaster.hooks import MasterHooks
 from flowrun.runtime.jobmaster.io_thread import IoThread
 from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.jobmaster.source_coordinator import SplitAnswer
 from flowrun.runtime.jobmaster.sources import JobSources, SourceError
+from flowrun.runtime.mailbox import Mailbox
 from flowrun.runtime.messages import SplitRequest
-from flowrun.runtime.task.mailbox import Mailbox
-from flowrun.runtime.task.timers import TimerThread
+from flowrun.runtime.timers import TimerThread
 from flowrun.state.checkpoints import CheckpointMetadata, OperatorMetadata
 
 EMPTY = CheckpointMetadata(4, CheckpointKind.CHECKPOINT, 0, 0, "test", "l", "/j", "0", None, None, {})

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from jobmaster_fakes import Edge, Vertex, job_graph
 
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, build_execution_graph
 from flowrun.graph.job_graph import ResultType
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner, RescalePartitioner
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, ExecutionVertexId, build_execution_graph
 from flowrun.runtime.jobmaster.regions import (
     _strong_components,
     regions,
     regions_to_restart,
     restart_together,
 )
+from tests.job_graphs import Edge, Vertex, job_graph
 
 PIPELINED, BLOCKING = ResultType.PIPELINED, ResultType.BLOCKING
 

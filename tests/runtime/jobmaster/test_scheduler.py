@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from jobmaster_fakes import Edge, Vertex, job_graph
-
 from flowrun.errors import ClusterError
+from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.partitioner import RebalancePartitioner
 from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.jobmaster.execution_graph import build_execution_graph
 from flowrun.runtime.jobmaster.scheduler import Scheduler
 from flowrun.runtime.jobmaster.scheduler_events import (
     AnnounceRunning,
@@ -27,6 +25,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     WatchCancellation,
 )
 from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
+from tests.job_graphs import Edge, Vertex, job_graph
 
 S = ExecutionState
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from jobmaster_fakes import Edge, Vertex, job_graph
 
 from flowrun.errors import DataError, OptionError, StateError
+from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner
 from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.runtime.jobmaster.restart import ExponentialDelay, FixedDelay, RestartStrategy
 from flowrun.runtime.jobmaster.scheduler import PAST_FAILURES, Scheduler
 from flowrun.runtime.jobmaster.scheduler_events import (
@@ -40,6 +39,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     WatchCancellation,
 )
 from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
+from tests.job_graphs import Edge, Vertex, job_graph
 
 S = ExecutionState
 ONE = (Vertex("source", 2), Vertex("sink", 1)), (Edge("source", "sink", RebalancePartitioner()),)

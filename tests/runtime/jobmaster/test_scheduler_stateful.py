@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from jobmaster_fakes import Edge, Vertex, job_graph
 
+from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner
 from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.runtime.jobmaster.restart import ExponentialDelay
 from flowrun.runtime.jobmaster.scheduler import Scheduler
 from flowrun.runtime.jobmaster.scheduler_events import (
@@ -34,6 +33,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
 )
 from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
 from tests.examples import examples
+from tests.job_graphs import Edge, Vertex, job_graph
 
 S = ExecutionState
 NEXT = {S.DEPLOYING: S.INITIALIZING, S.INITIALIZING: S.RUNNING, S.RUNNING: S.FINISHED}

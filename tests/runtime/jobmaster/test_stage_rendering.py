@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
-from jobmaster_fakes import Edge, Vertex, job_graph
 
 from flowrun.errors import InternalError
+from flowrun.graph.execution_graph import ExecutionGraph, build_execution_graph
 from flowrun.graph.explain import Format
 from flowrun.graph.job_graph import ResultType
 from flowrun.graph.partitioner import ForwardPartitioner, KeyGroupPartitioner, RebalancePartitioner
 from flowrun.runtime.explain import Stage, render, render_execution_graph
-from flowrun.runtime.jobmaster.execution_graph import ExecutionGraph, build_execution_graph
+from tests.job_graphs import Edge, Vertex, job_graph
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = {Format.TEXT: "txt", Format.JSON: "json", Format.MERMAID: "mmd"}

@@ -33,7 +33,7 @@ from flowrun.runtime.network.subpartition import (
     PipelinedSubpartition,
     SubpartitionView,
 )
-from flowrun.runtime.task.timers import TimerThread
+from flowrun.runtime.timers import TimerThread
 
 
 class Bench:

@@ -14,12 +14,12 @@ from runtime_fakes import until
 from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, KeyGroupRange, OperatorSnapshot
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.core.elements import CheckpointBarrier, CheckpointKind, CheckpointOptions
+from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.checkpoint.assembly import JobIdentity, StartedCheckpoint, assemble
 from flowrun.runtime.checkpoint.events import StoreCheckpoint
 from flowrun.runtime.checkpoint.restore import restored_tasks
 from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.runtime.messages import (
     CheckpointAcknowledgement,
     CommittablesReport,
@@ -32,7 +32,7 @@ from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.environment import NetworkEnvironment
 from flowrun.runtime.task.stream_task import StreamTask
-from flowrun.runtime.task.timers import TimerThread
+from flowrun.runtime.timers import TimerThread
 from flowrun.state.checkpoints import (
     CheckpointMetadata,
     FileReference,

@@ -21,9 +21,9 @@ from flowrun.core.elements import (
     WatermarkStatus,
 )
 from flowrun.errors import InternalError, JobCancelledError
+from flowrun.graph.execution_graph import ExecutionVertex, ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import KeyGroupPartitioner, Partitioner, RebalancePartitioner
 from flowrun.operators.base import CombinedWatermark
-from flowrun.runtime.jobmaster.execution_graph import ExecutionVertex, ExecutionVertexId, build_execution_graph
 from flowrun.runtime.messages import RestoredChannel
 from flowrun.runtime.network.valve import StatusWatermarkValve
 from flowrun.runtime.task.replay import replay_in_flight

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from flowrun.core.clock import Clock
-from flowrun.runtime.task.mailbox import Mailbox
+from flowrun.runtime.mailbox import Mailbox
 
 
 class Timer:

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from flowrun.core.clock import ManualClock
-from flowrun.runtime.task.mailbox import Mailbox, Priority
-from flowrun.runtime.task.timers import MailboxTimeService, TimerThread
+from flowrun.runtime.mailbox import Mailbox, Priority
+from flowrun.runtime.timers import MailboxTimeService, TimerThread
 
 
 def test_urgent_letters_go_first_and_equals_keep_their_order() -> None:

@@ -8,9 +8,14 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobmaster_fakes import Edge, Vertex, job_graph
 
 from flowrun.errors import InternalError
+from flowrun.graph.execution_graph import (
+    ExecutionGraph,
+    ExecutionVertexId,
+    PartitionId,
+    build_execution_graph,
+)
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.partitioner import (
     BroadcastPartitioner,
@@ -21,12 +26,7 @@ from flowrun.graph.partitioner import (
     RescalePartitioner,
     ShufflePartitioner,
 )
-from flowrun.runtime.jobmaster.execution_graph import (
-    ExecutionGraph,
-    ExecutionVertexId,
-    PartitionId,
-    build_execution_graph,
-)
+from tests.job_graphs import Edge, Vertex, job_graph
 
 ALL_TO_ALL = [
     RebalancePartitioner(),

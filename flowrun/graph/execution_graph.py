@@ -2,7 +2,7 @@
 
 Per job vertex there are `parallelism` execution vertices; per data set and producer subtask one result partition, cut into one
 subpartition a consumer; per job edge and consumer subtask one input gate with one channel a subpartition that it reads.
-Nothing here changes while a job runs: attempts and their states are in `flowrun.runtime.jobmaster.execution`.
+Nothing here changes while a job runs: the job master of `flowrun.runtime` keeps attempts and their states.
 """
 
 from __future__ import annotations
