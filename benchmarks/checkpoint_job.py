@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
-from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.messages import JobStatus
+from flowrun.runtime.job_status import JobStatus
+from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.process import tune_process
 
 KEYS = 25_000_000

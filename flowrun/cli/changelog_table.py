@@ -43,7 +43,7 @@ from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Sink
 from flowrun.plan.relational import NullOrder, Rank
 from flowrun.plan.unique_keys import unique_keys
-from flowrun.runtime.messages import JobStatus
+from flowrun.runtime.job_status import JobStatus
 
 _FINAL_ROWS = 1000
 """Of a longer result the last table shows so many rows, and says how many there are."""

@@ -36,8 +36,9 @@ from flowrun.runners.control_endpoint import open_endpoint
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
 from flowrun.runners.pipeline_text import functions_folder
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
+from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
-from flowrun.runtime.messages import JobResult, JobState, JobStatus
+from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.watchdog.job_board import JobBoard
 from flowrun.runtime.watchdog.memory_guard import memory_problem
 from flowrun.runtime.watchdog.watchdog import watched

@@ -16,8 +16,8 @@ from flowrun.cli.echoed_signals import EchoedSignals
 from flowrun.cli.figures import count_text, duration_text, state_text
 from flowrun.cli.rates import Rates, rows_handled
 from flowrun.core.printable import printable
-from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.messages import JobStatus, VertexStatus
+from flowrun.runtime.job_status import JobStatus, VertexStatus
+from flowrun.runtime.lifecycle import ExecutionState
 
 _RATE_EVERY_NS = 900_000_000
 _DAY_MS = 86_400_000

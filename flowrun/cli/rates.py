@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowrun.runtime.messages import JobStatus, VertexStatus
+from flowrun.runtime.job_status import JobStatus, VertexStatus
 
 
 def rows_handled(vertex: VertexStatus) -> int:

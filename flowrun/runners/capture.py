@@ -24,7 +24,7 @@ from flowrun.plan.nodes import Plan, PlanNode, Scan, Sink, TableReference
 from flowrun.plan.rewrites.traversal import map_plan, with_sinks
 from flowrun.runners.comparison import comparable, comparable_schema
 from flowrun.runners.embedded import run_embedded
-from flowrun.runtime.messages import JobResult
+from flowrun.runtime.job_status import JobResult
 from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.input.scan import as_it_is
 

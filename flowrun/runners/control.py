@@ -13,7 +13,7 @@ from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.runners.registry import JobEntry
-from flowrun.runtime.messages import JobStatus
+from flowrun.runtime.job_status import JobStatus
 
 MOST_REQUESTS = 256
 """Answers that are remembered for those who asked; the oldest that is answered makes room."""

@@ -17,12 +17,12 @@ from flowrun.core.clock import Clock, SystemClock
 from flowrun.errors import InternalError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.masking import mask_exception
+from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import JobStateOptions
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.local_cluster import LocalCluster
-from flowrun.runtime.messages import JobResult, JobStatus
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS
 from flowrun.runtime.watchdog.job_board import JobBoard
 

@@ -22,7 +22,7 @@ from flowrun.runners.comparison import SinkComparison, compare
 from flowrun.runners.compile import CompiledPipeline
 from flowrun.runners.range_end import stop_at_range_end
 from flowrun.runners.spark import STARTING, BatchListener, check_bounded, watching
-from flowrun.runtime.messages import JobResult
+from flowrun.runtime.job_status import JobResult
 from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.execution import execute
 from flowrun.spark.frame import SparkFrame, quoted

@@ -1,4 +1,4 @@
-"""Everything that a job master and the executors of its tasks say to each other, and what they tell their users.
+"""Everything that a job master and the executors of its tasks say to each other.
 
 All messages are frozen values. Gateways are thread-safe and never block: a call puts a message into the receiver's mailbox. In one
 process they are called directly; between processes the same calls travel as messages.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from enum import Enum
 from typing import Protocol
 
 from flowrun.api.sink import Committable
@@ -18,8 +17,7 @@ from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch
 from flowrun.core.record import record
 from flowrun.graph.execution_graph import ExecutionVertex, ExecutionVertexId
 from flowrun.graph.job_graph import JobSettings
-from flowrun.runtime.checkpoint.events import CheckpointsStatus
-from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.state.checkpoints import KeyedTableState, SubtaskSnapshot
 
 
@@ -209,107 +207,3 @@ class TaskExecutorGateway(Protocol):
     def abort_checkpoint(self, attempt_id: str, checkpoint_id: int) -> None:
         """The checkpoint will never exist; remembered if its barrier has not come. A subtask that stopped at its barrier goes on."""
         ...
-
-
-class JobState(Enum):
-    """Where a job is."""
-
-    CREATED = "created"
-    RUNNING = "running"
-    RESTARTING = "restarting"
-    FINISHED = "finished"
-    FAILING = "failing"
-    FAILED = "failed"
-    CANCELLING = "cancelling"
-    CANCELED = "canceled"
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether the job is over."""
-        return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELED)
-
-
-@record
-class VertexStatus:
-    """One job vertex at one moment; sums over its subtasks unless said otherwise.
-
-    Attributes:
-        vertex_id: as in the job graph.
-        name: the chain's name.
-        parallelism: number of subtasks.
-        states: execution state → number of subtasks.
-        records_in: rows that entered; for a source the rows that its head emitted.
-        records_out: rows that left to other vertices; for a vertex without outputs the rows that entered its last operator.
-        bytes_in: bytes received from other vertices.
-        bytes_out: bytes sent to other vertices.
-        watermark: event time of the slowest subtask, ms; None before the first watermark.
-        watermark_lag_ms: processing time − watermark; None without a watermark, and at the end of input.
-        busy_ms_per_s: mean over the subtasks in about the last second.
-        idle_ms_per_s: the same for waiting on input.
-        back_pressured_ms_per_s: the same for waiting on room downstream; `max_back_pressured_ms_per_s` is of the worst subtask.
-        latency_ms: source → (median, 99th percentile) of the latency markers that ended here, ms.
-        counters: operator name → counter → value, such as dropped late rows.
-    """
-
-    vertex_id: str
-    name: str
-    parallelism: int
-    states: Mapping[ExecutionState, int]
-    records_in: int = 0
-    records_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    watermark: int | None = None
-    watermark_lag_ms: int | None = None
-    busy_ms_per_s: float = 0.0
-    idle_ms_per_s: float = 0.0
-    back_pressured_ms_per_s: float = 0.0
-    max_back_pressured_ms_per_s: float = 0.0
-    latency_ms: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-
-
-@record
-class JobStatus:
-    """A job at one moment. `at_ns` is monotonic: two statuses give rates."""
-
-    job_id: str
-    name: str
-    state: JobState
-    at_ns: int
-    running_ms: int
-    vertices: tuple[VertexStatus, ...]
-    checkpoints: CheckpointsStatus | None = None
-    """None if the job takes none."""
-    restarts: int = 0
-    last_failure: str | None = None
-    """What the last restart is due to."""
-
-
-@record
-class JobResult:
-    """How a job ended: finished or cancelled (a failed one raises).
-
-    Attributes:
-        job_id: the run.
-        name: of the job.
-        state: FINISHED or CANCELED.
-        duration_ms: from deployment to the end.
-        vertices: the last status of every vertex.
-        accumulators: operator name → counter → sum over all subtasks.
-        problems: what went wrong while a cancelled job was taken down.
-        notes: operator name → what users are to hear of it, such as the first row that was left out.
-    """
-
-    job_id: str
-    name: str
-    state: JobState
-    duration_ms: float
-    vertices: tuple[VertexStatus, ...]
-    accumulators: Mapping[str, Mapping[str, int]]
-    problems: tuple[str, ...] = ()
-    checkpoints: CheckpointsStatus | None = None
-    restarts: int = 0
-    stopped_at: str | None = None
-    """Path of the checkpoint or savepoint with which the job was stopped."""
-    notes: Mapping[str, str] = field(default_factory=dict)

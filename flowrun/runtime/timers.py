@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 
 from flowrun.core.clock import Clock
-from flowrun.runtime.mailbox import Mailbox
 
 
 class Timer:
@@ -114,52 +113,3 @@ class TimerThread:
             self.failure = self.failure or error
         finally:
             self._condition.acquire()
-
-
-class MailboxTimeService:
-    """Processing time of one subtask: callbacks run as letters in its mailbox, never concurrently with its other work."""
-
-    def __init__(self, timers: TimerThread, mailbox: Mailbox) -> None:
-        self._timers = timers
-        self._mailbox = mailbox
-        self._closed = False
-        self._held: list[Callable[[], None]] | None = None
-        """What came due while suspended; None: not suspended."""
-
-    def now_ms(self) -> int:
-        """Current processing time, ms since the epoch."""
-        return self._timers.clock.now_ms()
-
-    def register(self, timestamp_ms: int, callback: Callable[[int], None]) -> Timer:
-        """Call `callback(timestamp_ms)` once processing time reaches `timestamp_ms`."""
-        timer = Timer(lambda: callback(timestamp_ms))
-
-        def fire() -> None:
-            if self._held is not None:
-                self._held.append(fire)
-                return
-            due, timer.callback = timer.callback, None
-            if due is not None and not self._closed:
-                due()
-
-        def put() -> None:
-            if timer.callback is not None:
-                self._mailbox.put(fire)
-
-        self._timers.at(timestamp_ms, put)
-        return timer
-
-    def suspend(self) -> None:
-        """Hold back what comes due until `resume`. The subtask's thread."""
-        if self._held is None:
-            self._held = []
-
-    def resume(self) -> None:
-        """Run what was held back, soon. The subtask's thread."""
-        held, self._held = self._held or (), None
-        for fire in held:
-            self._mailbox.put(fire)
-
-    def close(self) -> None:
-        """No callback runs any more."""
-        self._closed = True

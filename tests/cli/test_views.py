@@ -13,8 +13,8 @@ from flowrun.cli.progress import ProgressLines
 from flowrun.cli.summary import show_summary
 from flowrun.core.elements import CheckpointKind
 from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
-from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.messages import JobResult, JobState, JobStatus, VertexStatus
+from flowrun.runtime.job_status import JobResult, JobStatus, VertexStatus
+from flowrun.runtime.lifecycle import ExecutionState, JobState
 
 
 def status(at_s: float, rows: int, pressure: float = 0.0) -> JobStatus:

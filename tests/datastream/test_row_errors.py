@@ -26,7 +26,7 @@ from flowrun.operators.windows.assigners import TumblingSlices
 from flowrun.plan.nodes import TableReference
 from flowrun.plan.tables import create_sink, create_source
 from flowrun.runners.embedded import run_embedded
-from flowrun.runtime.messages import JobResult
+from flowrun.runtime.job_status import JobResult
 from tests.end_to_end.running import json_rows, written_files
 
 ROWS = Schema.of(n=BIGINT, k=STRING, ts=timestamp(3))

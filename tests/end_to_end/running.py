@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
-from flowrun.runtime.messages import JobResult
+from flowrun.runtime.job_status import JobResult
 
 ROOT = Path(__file__).parent.parent.parent
 PIPELINES = ROOT / "pipelines"

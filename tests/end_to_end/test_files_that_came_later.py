@@ -18,8 +18,8 @@ import pytest
 import flowrun
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
-from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.messages import JobResult, JobState, VertexStatus
+from flowrun.runtime.job_status import JobResult, VertexStatus
+from flowrun.runtime.lifecycle import ExecutionState, JobState
 from tests.end_to_end.conftest import Command
 from tests.end_to_end.running import json_rows
 from tests.sql.recovery_gates import FUNCTIONS, GATES

@@ -11,7 +11,7 @@ from flowrun.errors import StateError
 from flowrun.plan.explain import plan_text
 from flowrun.runners.compile import CompiledPipeline, compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, start_embedded
-from flowrun.runtime.messages import JobState
+from flowrun.runtime.lifecycle import JobState
 from tests.end_to_end.running import json_rows
 from tests.sql.recovery_gates import FUNCTIONS, GATES
 

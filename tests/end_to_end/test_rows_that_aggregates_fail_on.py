@@ -11,7 +11,7 @@ import pytest
 from flowrun.errors import JobFailedError
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
-from flowrun.runtime.messages import JobResult
+from flowrun.runtime.job_status import JobResult
 from tests.end_to_end.running import json_rows
 
 FUNCTIONS = """

@@ -12,7 +12,7 @@ import pytest
 from flowrun.errors import JobFailedError
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
-from flowrun.runtime.messages import JobResult
+from flowrun.runtime.job_status import JobResult
 from tests.end_to_end.running import json_rows, written_files
 
 LAYOUTS = [(1, 131_072), (2, 7), (1, 1)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
-from flowrun.runtime.messages import JobState
+from flowrun.runtime.lifecycle import JobState
 from tests.end_to_end.running import bag, json_rows
 from tests.recovery.gates import RESULTS, SOURCE
 from tests.recovery.pipelines import ROWS

@@ -17,7 +17,7 @@ from flowrun.errors import StateError
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
-from flowrun.runtime.messages import JobState
+from flowrun.runtime.lifecycle import JobState
 from flowrun.state.storage.location import resolve
 from tests.end_to_end.running import bag, json_rows
 from tests.recovery.gates import SOURCE

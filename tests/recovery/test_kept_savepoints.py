@@ -9,7 +9,7 @@ import pytest
 
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, start_embedded
-from flowrun.runtime.messages import JobState
+from flowrun.runtime.lifecycle import JobState
 from tests.end_to_end.running import bag, json_rows
 from tests.recovery.gates import SOURCE
 from tests.recovery.kept import HERE, PIPELINE

@@ -9,7 +9,7 @@ import pytest
 from flowrun.errors import StateError
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, start_embedded
-from flowrun.runtime.messages import JobState
+from flowrun.runtime.lifecycle import JobState
 from tests.recovery.gates import RESULTS, SOURCE
 from tests.recovery.pipelines import write_pipeline, write_rows
 from tests.recovery.runs import TIMEOUT_MS, run_to_end, start, written

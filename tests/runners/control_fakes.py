@@ -12,8 +12,8 @@ from flowrun.errors import StateError
 from flowrun.runners.control_endpoint import ControlEndpoint, open_endpoint
 from flowrun.runners.registry import JobRegistry
 from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
-from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.messages import JobState, JobStatus, VertexStatus
+from flowrun.runtime.job_status import JobStatus, VertexStatus
+from flowrun.runtime.lifecycle import ExecutionState, JobState
 
 
 class FakeTicket:

@@ -18,7 +18,7 @@ from flowrun.runners.control import LINGER_MS, JobControl, Order
 from flowrun.runners.control_client import JobClient
 from flowrun.runners.control_endpoint import MOST_CONNECTIONS, ControlEndpoint
 from flowrun.runners.registry import JobRegistry, new_entry
-from flowrun.runtime.messages import JobState
+from flowrun.runtime.lifecycle import JobState
 from tests.runners.control_fakes import FakeJob, controlled
 
 

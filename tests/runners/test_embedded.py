@@ -17,7 +17,8 @@ from runtime_fakes import Count, ListSource, RepeatSource, job, rows, until, ver
 from flowrun.core.clock import ManualClock
 from flowrun.errors import JobFailedError
 from flowrun.runners.embedded import run_embedded, start_embedded
-from flowrun.runtime.messages import JobState, JobStatus
+from flowrun.runtime.job_status import JobStatus
+from flowrun.runtime.lifecycle import JobState
 
 
 def endless(make: Callable[[], object] = Count) -> object:

@@ -17,7 +17,8 @@ from flowrun.errors import StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.embedded import JobStateOptions, LocalJob, SnapshotTicket, start_embedded
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
-from flowrun.runtime.messages import JobResult, JobState
+from flowrun.runtime.job_status import JobResult
+from flowrun.runtime.lifecycle import JobState
 from flowrun.state.checkpoints import PipelineText
 from flowrun.state.storage.metadata_file import read_metadata
 

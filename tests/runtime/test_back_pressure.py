@@ -10,8 +10,8 @@ from runtime_fakes import Count, RepeatSource, job, random_rows, until, vertex
 from flowrun.core.clock import ManualClock, SystemClock
 from flowrun.core.elements import RecordBatch
 from flowrun.graph.partitioner import KeyGroupPartitioner
+from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.local_cluster import LocalCluster
-from flowrun.runtime.messages import JobState
 from flowrun.runtime.network.buffer_pool import SLOT_BYTES
 from flowrun.runtime.network.environment import PARTITION_SLOTS
 

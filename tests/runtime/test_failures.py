@@ -16,7 +16,7 @@ from flowrun.errors import ClusterError, DataError, JobFailedError
 from flowrun.graph.partitioner import CustomPartitioner, KeyGroupPartitioner, RebalancePartitioner
 from flowrun.operators.base import AbstractOperator
 from flowrun.runners.embedded import run_embedded, start_embedded
-from flowrun.runtime.messages import JobState
+from flowrun.runtime.lifecycle import JobState
 
 
 class Ledger:

@@ -49,7 +49,7 @@ from flowrun.graph.partitioner import (
 )
 from flowrun.operators.base import AbstractOperator
 from flowrun.runners.embedded import run_embedded, start_embedded
-from flowrun.runtime.messages import JobState
+from flowrun.runtime.lifecycle import JobState
 from tests.examples import examples
 
 ANY_PARTITIONER = st.sampled_from(

@@ -8,7 +8,8 @@ import pytest
 
 from flowrun.core.clock import ManualClock
 from flowrun.runtime.mailbox import Mailbox, Priority
-from flowrun.runtime.timers import MailboxTimeService, TimerThread
+from flowrun.runtime.task.time_service import MailboxTimeService
+from flowrun.runtime.timers import TimerThread
 
 
 def test_urgent_letters_go_first_and_equals_keep_their_order() -> None:

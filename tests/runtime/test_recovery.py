@@ -25,11 +25,11 @@ from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.operators.source import SourceOperatorFactory
-from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.job_status import JobResult
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import RestorePoint
+from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.local_cluster import LocalCluster
-from flowrun.runtime.messages import JobResult, JobState
 
 TOTAL = 400
 BY_HAND = CheckpointSettings(interval_ms=3_600_000, retain=2)

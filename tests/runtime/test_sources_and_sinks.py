@@ -21,7 +21,7 @@ from flowrun.graph.job_graph import JobSettings
 from flowrun.graph.partitioner import RebalancePartitioner
 from flowrun.operators.base import AbstractOperator
 from flowrun.runners.embedded import run_embedded, start_embedded
-from flowrun.runtime.messages import JobState
+from flowrun.runtime.lifecycle import JobState
 
 
 @dataclass

@@ -10,8 +10,8 @@ from pathlib import Path
 from flowrun.core.clock import Clock
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, SnapshotTicket, start_embedded
-from flowrun.runtime.jobmaster.execution import ExecutionState
-from flowrun.runtime.messages import JobResult, JobState, VertexStatus
+from flowrun.runtime.job_status import JobResult, VertexStatus
+from flowrun.runtime.lifecycle import ExecutionState, JobState
 from tests.sql.random_tables import RandomTable
 from tests.sql.recovery_gates import FUNCTIONS, GATES, RESULTS
 

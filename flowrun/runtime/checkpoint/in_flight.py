@@ -16,7 +16,6 @@ from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex, InputGate
 from flowrun.runtime.messages import RestoredChannel
-from flowrun.runtime.network.barriers import may_be_overtaken
 from flowrun.state.checkpoints import ChannelProgress, CheckpointMetadata, InFlight
 from flowrun.state.key_groups import key_group_range
 
@@ -56,7 +55,7 @@ class InFlightAssignment:
             gate.data_set_id
             for vertex in graph.job_vertices
             for gate in vertex.vertices[0].gates
-            if may_be_overtaken(gate.partitioner)
+            if gate.partitioner.supports_unaligned_checkpoints
         }
 
     def channels_of(self, subtask: ExecutionVertex) -> tuple[RestoredChannel, ...]:
@@ -68,7 +67,7 @@ class InFlightAssignment:
         restored: list[RestoredChannel] = []
         for position, gate in enumerate(subtask.gates):
             channels = self._channels.get(gate.data_set_id, ())
-            if not channels or not may_be_overtaken(gate.partitioner):
+            if not channels or not gate.partitioner.supports_unaligned_checkpoints:
                 continue
             old = self._old_consumers(subtask, channels)
             same = old == subtask.job_vertex.parallelism

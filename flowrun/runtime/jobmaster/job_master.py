@@ -19,9 +19,9 @@ from flowrun.runtime.checkpoint.coordinator import CheckpointCoordinator
 from flowrun.runtime.checkpoint.events import CheckpointsStatus, JobIsInterrupted, JobIsRunning, SubtaskFinished
 from flowrun.runtime.checkpoint.events import SubtaskAcknowledged as Acknowledged
 from flowrun.runtime.checkpoint.events import SubtaskDeclined as Declined
+from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.checkpoint_runner import CheckpointRunner
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
-from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.jobmaster.failure import job_broke, job_failure, secondary_notes
 from flowrun.runtime.jobmaster.final_commit import FinalCommit
 from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
@@ -59,13 +59,11 @@ from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.jobmaster.sources import JobSources, SourceError
 from flowrun.runtime.jobmaster.status import StatusReader
+from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.mailbox import Mailbox, Priority
 from flowrun.runtime.messages import (
     CheckpointAcknowledgement,
     CommittablesReport,
-    JobResult,
-    JobState,
-    JobStatus,
     SplitRequest,
     TaskExecutorGateway,
     TaskFailure,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
-from flowrun.runtime.jobmaster.execution import Executions, ExecutionState
+from flowrun.runtime.jobmaster.execution import Executions
 from flowrun.runtime.jobmaster.source_coordinator import SplitAnswer
+from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.messages import RestoredTask, TaskDeployment, TaskExecutorGateway
 
 _TOLD = frozenset({ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING})

@@ -22,7 +22,7 @@ from enum import Enum
 from flowrun.errors import ClusterError, InternalError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.error_text import describe_error
-from flowrun.runtime.jobmaster.execution import Execution, Executions, ExecutionState
+from flowrun.runtime.jobmaster.execution import Execution, Executions
 from flowrun.runtime.jobmaster.memory_failures import REFUSAL, is_out_of_memory
 from flowrun.runtime.jobmaster.regions import PipelinedRegion, regions, restart_together
 from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures
@@ -54,7 +54,8 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     WatchCancellation,
 )
 from flowrun.runtime.jobmaster.slots import share_slots
-from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
+from flowrun.runtime.lifecycle import ExecutionState, JobState
+from flowrun.runtime.messages import TaskFailure, TaskUpdate
 
 
 class _Phase(Enum):

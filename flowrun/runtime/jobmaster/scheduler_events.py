@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from flowrun.core.record import record
 from flowrun.graph.execution_graph import ExecutionVertexId
-from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
+from flowrun.runtime.lifecycle import JobState
+from flowrun.runtime.messages import TaskFailure, TaskUpdate
 
 # ---- events
 

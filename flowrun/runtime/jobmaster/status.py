@@ -10,8 +10,9 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.graph.execution_graph import ExecutionGraph
 from flowrun.graph.job_graph import JobVertex
+from flowrun.runtime.job_status import JobStatus, VertexStatus
 from flowrun.runtime.jobmaster.execution import Executions
-from flowrun.runtime.messages import JobState, JobStatus, VertexStatus
+from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
 
 _LATENCY = "latency_ms."

@@ -12,7 +12,6 @@ from typing import Protocol
 from flowrun.core.clock import Clock
 from flowrun.core.elements import Alignment, CheckpointBarrier, CheckpointKind, CheckpointOptions
 from flowrun.core.record import record
-from flowrun.graph.partitioner import KeyGroupPartitioner, Partitioner
 
 
 @record
@@ -124,14 +123,6 @@ def overtakes(options: CheckpointOptions) -> bool:
     (True, False)
     """
     return options.alignment is Alignment.UNALIGNED and options.kind is CheckpointKind.CHECKPOINT and not options.stop
-
-
-def may_be_overtaken(partitioner: Partitioner) -> bool:
-    """Whether barriers may overtake rows on an exchange: only on keyed ones.
-
-    They alone are there at any parallelism, and their rows alone say to which subtask they belong (ADR 11).
-    """
-    return isinstance(partitioner, KeyGroupPartitioner)
 
 
 def overtaking_time_ms(barrier: CheckpointBarrier) -> int | None:

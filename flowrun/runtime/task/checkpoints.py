@@ -12,7 +12,7 @@ from flowrun.runtime.network.subpartition import InFlightElement
 from flowrun.runtime.task.input import TaskInput
 from flowrun.runtime.task.network_input import NetworkInput
 from flowrun.runtime.task.snapshots import SubtaskSnapshots
-from flowrun.runtime.timers import MailboxTimeService
+from flowrun.runtime.task.time_service import MailboxTimeService
 
 
 class TaskCheckpoints:

@@ -23,7 +23,7 @@ from flowrun.errors import StateError
 from flowrun.graph.execution_graph import ExecutionVertex
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.messages import CheckpointAcknowledgement, JobMasterGateway
-from flowrun.runtime.network.barriers import TakeSnapshot, barrier_to_send, may_be_overtaken, overtaking_time_ms
+from flowrun.runtime.network.barriers import TakeSnapshot, barrier_to_send, overtaking_time_ms
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.subpartition import InFlightElement
 from flowrun.runtime.network.valve import ChannelState
@@ -160,7 +160,9 @@ class SubtaskSnapshots:
         self._in_progress[barrier.checkpoint_id] = begun
         for position, (partition, planned) in enumerate(zip(partitions, self._vertex.partitions, strict=True)):
             partition.broadcast_barrier(
-                barrier, partial(begun.settle, position), in_order=not may_be_overtaken(planned.partitioner)
+                barrier,
+                partial(begun.settle, position),
+                in_order=not planned.partitioner.supports_unaligned_checkpoints,
             )
         return begun
 

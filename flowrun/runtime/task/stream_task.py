@@ -22,7 +22,7 @@ from flowrun.core.elements import MAX_WATERMARK, CheckpointBarrier, LatencyMarke
 from flowrun.errors import InternalError, JobCancelledError
 from flowrun.graph.job_graph import ChainedOperator
 from flowrun.runtime.error_text import describe_error
-from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.mailbox import Mailbox, Priority
 from flowrun.runtime.messages import (
     CommittablesReport,
@@ -34,7 +34,6 @@ from flowrun.runtime.messages import (
 )
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.barrier_handlers import MixedBarrierHandler
-from flowrun.runtime.network.barriers import may_be_overtaken
 from flowrun.runtime.network.gate import InputGate
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.selectors import create_selector
@@ -46,7 +45,8 @@ from flowrun.runtime.task.network_input import FinishedHead, NetworkInput
 from flowrun.runtime.task.replay import replay_in_flight
 from flowrun.runtime.task.restore import read_operator
 from flowrun.runtime.task.snapshots import SnapshotEnvironment, SubtaskSnapshots
-from flowrun.runtime.timers import MailboxTimeService, TimerThread
+from flowrun.runtime.task.time_service import MailboxTimeService
+from flowrun.runtime.timers import TimerThread
 from flowrun.runtime.watchdog.board import SubtaskActivity, private_activity
 from flowrun.state.key_groups import key_group_range
 from flowrun.state.storage.contract import SnapshotStorage
@@ -222,7 +222,7 @@ class StreamTask:
             handler = MixedBarrierHandler(
                 sum(gate.channels for gate in self._gates),
                 self._clock,
-                may_overtake=all(may_be_overtaken(gate.partitioner) for gate in self.vertex.gates),
+                may_overtake=all(gate.partitioner.supports_unaligned_checkpoints for gate in self.vertex.gates),
             )
             head = FinishedHead() if self._was_finished else chain
             network = NetworkInput(head, self._gates, handler, self._checkpoints, self._metrics)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
-from flowrun.runtime.messages import JobState
+from flowrun.runtime.lifecycle import JobState
 
 
 def write_json(folder: Path, name: str, rows: Sequence[Mapping[str, object]]) -> None:

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import RebalancePartitioner
-from flowrun.runtime.jobmaster.execution import (
-    TRANSITIONS,
-    Execution,
-    Executions,
-    ExecutionState,
-    attempt_id,
-    check_transition,
-)
+from flowrun.runtime.jobmaster.execution import Execution, Executions, attempt_id
+from flowrun.runtime.lifecycle import TRANSITIONS, ExecutionState, check_transition
 from tests.job_graphs import Edge, Vertex, job_graph
 
 S = ExecutionState

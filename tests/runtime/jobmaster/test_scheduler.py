@@ -5,7 +5,6 @@ from __future__ import annotations
 from flowrun.errors import ClusterError
 from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.partitioner import RebalancePartitioner
-from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.jobmaster.scheduler import Scheduler
 from flowrun.runtime.jobmaster.scheduler_events import (
     AnnounceRunning,
@@ -24,7 +23,8 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     StopSource,
     WatchCancellation,
 )
-from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
+from flowrun.runtime.lifecycle import ExecutionState, JobState
+from flowrun.runtime.messages import TaskFailure, TaskUpdate
 from tests.job_graphs import Edge, Vertex, job_graph
 
 S = ExecutionState

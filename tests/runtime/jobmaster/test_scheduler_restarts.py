@@ -10,7 +10,6 @@ import pytest
 from flowrun.errors import DataError, OptionError, StateError
 from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner
-from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.jobmaster.restart import ExponentialDelay, FixedDelay, RestartStrategy
 from flowrun.runtime.jobmaster.scheduler import PAST_FAILURES, Scheduler
 from flowrun.runtime.jobmaster.scheduler_events import (
@@ -38,7 +37,8 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     StopSource,
     WatchCancellation,
 )
-from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
+from flowrun.runtime.lifecycle import ExecutionState, JobState
+from flowrun.runtime.messages import TaskFailure, TaskUpdate
 from tests.job_graphs import Edge, Vertex, job_graph
 
 S = ExecutionState

@@ -7,7 +7,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner
-from flowrun.runtime.jobmaster.execution import ExecutionState
 from flowrun.runtime.jobmaster.restart import ExponentialDelay
 from flowrun.runtime.jobmaster.scheduler import Scheduler
 from flowrun.runtime.jobmaster.scheduler_events import (
@@ -31,7 +30,8 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     StopSource,
     WatchCancellation,
 )
-from flowrun.runtime.messages import JobState, TaskFailure, TaskUpdate
+from flowrun.runtime.lifecycle import ExecutionState, JobState
+from flowrun.runtime.messages import TaskFailure, TaskUpdate
 from tests.examples import examples
 from tests.job_graphs import Edge, Vertex, job_graph
 

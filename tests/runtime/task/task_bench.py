@@ -19,7 +19,7 @@ from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.checkpoint.assembly import JobIdentity, StartedCheckpoint, assemble
 from flowrun.runtime.checkpoint.events import StoreCheckpoint
 from flowrun.runtime.checkpoint.restore import restored_tasks
-from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.messages import (
     CheckpointAcknowledgement,
     CommittablesReport,

@@ -21,7 +21,7 @@ from flowrun.core.recovery import CheckpointSettings
 from flowrun.errors import JobCancelledError, StateError
 from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.graph.partitioner import KeyGroupPartitioner
-from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.messages import CheckpointAcknowledgement, TaskUpdate
 
 BY_KEY = KeyGroupPartitioner((0,))

@@ -29,7 +29,7 @@ from flowrun.core.elements import (
 from flowrun.core.recovery import CheckpointSettings
 from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.graph.partitioner import KeyGroupPartitioner, RebalancePartitioner
-from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.lifecycle import ExecutionState
 
 BY_KEY = KeyGroupPartitioner((0,))
 OPTIONS = {

@@ -13,7 +13,7 @@ from test_checkpoints import BY_KEY, SETTINGS, Noting, calls_of, endless
 from flowrun.api.operator import ChainingStrategy
 from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot
 from flowrun.graph.job_graph import JobGraph
-from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.lifecycle import ExecutionState
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from flowrun.core.elements import (
 )
 from flowrun.errors import StateError
 from flowrun.graph.job_graph import JobGraph
-from flowrun.runtime.jobmaster.execution import ExecutionState
+from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.messages import CommittablesReport
 
 STOP = CheckpointOptions(stop=True)
