@@ -21,6 +21,7 @@ from flowrun.core.elements import CheckpointBarrier
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.jobmaster.create_job_master import create_job_master
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import JobStateOptions, OpenedState, open_job_state
@@ -28,6 +29,7 @@ from flowrun.runtime.messages import JobMasterGateway, TaskDeployment
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
 from flowrun.runtime.network.environment import NetworkEnvironment
+from flowrun.runtime.task.create_task import create_task
 from flowrun.runtime.task.stream_task import StreamTask
 from flowrun.runtime.timers import TimerThread
 from flowrun.runtime.watchdog.job_board import JobBoard
@@ -81,7 +83,7 @@ class LocalTaskExecutor:
         self._forget_earlier(vertex)
         partitions = [self._network.create_partition(p) for p in deployment.vertex.partitions]
         gates = self._network.create_gates(deployment.vertex, deployment.settings.batch_rows)
-        task = StreamTask(
+        task = create_task(
             deployment,
             partitions,
             gates,
@@ -245,7 +247,7 @@ class LocalCluster:
             metrics = MetricRegistry()
             network = NetworkEnvironment(self.pool, self.timers, self.clock, self._spill_dir)
             executor = LocalTaskExecutor(network, self.timers, self.clock, metrics, opened.storage, board)
-            job_master = JobMaster(
+            job_master = create_job_master(
                 opened,
                 job_id=uuid.uuid4().hex,
                 clock=self.clock,

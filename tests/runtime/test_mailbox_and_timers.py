@@ -97,7 +97,7 @@ def test_processing_time_callbacks_run_in_the_mailbox() -> None:
     service.register(10, ran.append)
     service.register(20, ran.append).cancel()
     clock.advance(25)
-    mailbox.wait_for_letter()
+    mailbox.wait_for_mail()
     assert ran == []
     letter = mailbox.take_nowait()
     assert letter is not None
@@ -112,7 +112,7 @@ def test_a_closed_service_runs_nothing_any_more() -> None:
     timers = TimerThread(clock)
     service, ran = MailboxTimeService(timers, mailbox), list[int]()
     service.register(0, ran.append)
-    mailbox.wait_for_letter()
+    mailbox.wait_for_mail()
     service.close()
     letter = mailbox.take_nowait()
     assert letter is not None

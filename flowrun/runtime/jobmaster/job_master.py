@@ -8,50 +8,44 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from flowrun.core.clock import Clock
+from flowrun.core.record import record
 from flowrun.errors import FlowrunError, InternalError
-from flowrun.graph.execution_graph import build_execution_graph
-from flowrun.runtime.checkpoint.coordinator import CheckpointCoordinator
+from flowrun.graph.execution_graph import ExecutionGraph
 from flowrun.runtime.checkpoint.events import CheckpointsStatus, JobIsInterrupted, JobIsRunning, SubtaskFinished
 from flowrun.runtime.checkpoint.events import SubtaskAcknowledged as Acknowledged
 from flowrun.runtime.checkpoint.events import SubtaskDeclined as Declined
 from flowrun.runtime.job_status import JobResult, JobStatus
+from flowrun.runtime.jobmaster.checkpoint_outcomes import CheckpointOutcomes
 from flowrun.runtime.jobmaster.checkpoint_runner import CheckpointRunner
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
-from flowrun.runtime.jobmaster.failure import job_broke, job_failure, secondary_notes
+from flowrun.runtime.jobmaster.failure import job_failure, secondary_notes
 from flowrun.runtime.jobmaster.final_commit import FinalCommit
-from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
 from flowrun.runtime.jobmaster.job_state import OpenedState
 from flowrun.runtime.jobmaster.job_tasks import JobTasks
 from flowrun.runtime.jobmaster.memory_failures import is_out_of_memory
 from flowrun.runtime.jobmaster.recovery import Recovery
-from flowrun.runtime.jobmaster.restart import restart_strategy
-from flowrun.runtime.jobmaster.scheduler import Scheduler
+from flowrun.runtime.jobmaster.scheduler_driver import SchedulerDriver
 from flowrun.runtime.jobmaster.scheduler_events import (
     AnnounceRunning,
     CancelJob,
     CancelTask,
     CancelTimedOut,
-    CheckpointCompleted,
     Command,
     CommitResults,
     DeployTask,
     EndJob,
-    Event,
     InterruptJob,
     RestartAt,
     RestartDue,
     RestoreState,
-    ResultsCommitted,
     StartJob,
     StateRestored,
     StopAwaited,
     StopJob,
-    StopSnapshotCompleted,
     StopSource,
     WatchCancellation,
 )
@@ -69,10 +63,42 @@ from flowrun.runtime.messages import (
     TaskFailure,
     TaskUpdate,
 )
-from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.timers import TimerThread
 
 _log = logging.getLogger(__name__)
+
+
+@record
+class JobMasterParts:
+    """What a job master is made of; see `flowrun.runtime.jobmaster.create_job_master`.
+
+    Attributes:
+        graph: the parallel job.
+        mailbox: everything that the job master does comes through it.
+        driver: of the scheduler.
+        status: reads how the job stands.
+        tasks: the subtasks as the job master reaches them.
+        sources: the split enumerators.
+        commits: the committers of the sinks.
+        recovery: takes subtasks to a checkpoint.
+        checkpoints: carries out what the checkpoint coordinator decides.
+        outcomes: what follows from checkpoints.
+        requests: for savepoints and checkpoints.
+        final_commit: the end of a job that ends well.
+    """
+
+    graph: ExecutionGraph
+    mailbox: Mailbox
+    driver: SchedulerDriver
+    status: StatusReader
+    tasks: JobTasks
+    sources: JobSources
+    commits: CommitCoordinator
+    recovery: Recovery
+    checkpoints: CheckpointRunner
+    outcomes: CheckpointOutcomes
+    requests: SnapshotRequests
+    final_commit: FinalCommit
 
 
 class JobMaster:
@@ -80,32 +106,28 @@ class JobMaster:
 
     Args:
         state: the job, where its state goes and what it goes on from; closed at the end of the job.
+        parts: what it is made of.
         job_id: unique to this run.
         clock: processing time.
         timers: for periodic work.
-        metrics: of the job.
-        slots: the number of slots there are; None: as many as needed.
         on_end: called on the job master's thread with all subtasks ended: frees what they shared.
         describe_stuck: attempt ids → what those subtasks are doing, for the error.
-        hooks: take part in checkpoints.
     """
 
     def __init__(
         self,
         state: OpenedState,
+        parts: JobMasterParts,
         *,
         job_id: str,
         clock: Clock,
         timers: TimerThread,
-        metrics: MetricRegistry,
-        slots: int | None = None,
         on_end: Callable[[Sequence[str]], None],
         describe_stuck: Callable[[Sequence[str]], tuple[str, ...]],
-        hooks: Sequence[MasterHook] = (),
     ) -> None:
         self.job_graph = state.job_graph
         self.job_id = job_id
-        self.execution_graph = build_execution_graph(self.job_graph)
+        self.execution_graph = parts.graph
         self._state = state
         self._clock = clock
         self._timers = timers
@@ -113,59 +135,20 @@ class JobMaster:
         self._started_ns = clock.monotonic_ns()
         self._on_end = on_end
         self._describe_stuck = describe_stuck
-        self._mailbox = Mailbox()
-        self._pending: deque[Event] = deque()
-        self._handling = False
         self._out_of_memory = False
-        self._stopped_at: str | None = None
-        settings = self.job_graph.settings
-        strategy = restart_strategy(settings.restart, checkpoints=settings.checkpoint is not None)
-        self._scheduler = Scheduler(self.execution_graph, job_id, slots, self._started_ms, strategy)
-        self._status = StatusReader(self.execution_graph, self._scheduler.executions, metrics, clock)
-        self._commits = CommitCoordinator(
-            self.job_graph, checkpoints=state.takes_checkpoints, run=state.run, log=state.storage.note_commits
-        )
-        master_hooks = MasterHooks(hooks)
-        self._tasks = JobTasks(self.execution_graph, job_id, state.identity.lineage, self._scheduler.executions)
-        self._sources = JobSources(
-            self.job_graph,
-            clock=clock,
-            timers=timers,
-            post=self._put,
-            send=self._tasks.send_split,
-            failed=self._fail,
-        )
-        self._recovery = Recovery(self.execution_graph, state, self._sources, self._commits, master_hooks)
-        coordinator = CheckpointCoordinator(
-            settings.checkpoint,
-            frozenset(v.id for v in self.execution_graph.all_vertices()),
-            first_id=state.next_checkpoint_id,
-            retained=state.retained,
-            now_ms=self._started_ms,
-            name_of=lambda vertex: self.execution_graph.vertex(vertex).name,
-        )
-        self._checkpoints = CheckpointRunner(
-            state,
-            coordinator,
-            tasks=self._tasks,
-            sources=self._sources,
-            commits=self._commits,
-            hooks=master_hooks,
-            listener=self,
-            clock=clock,
-            timers=timers,
-            post=self._put,
-        )
-        self._requests = SnapshotRequests(self._mailbox, clock, state.takes_checkpoints, self._checkpoints.handle)
-        self._final_commit = FinalCommit(
-            self._requests,
-            self._commits,
-            takes_checkpoints=state.takes_checkpoints,
-            stopped=lambda: self._stopped_at is not None,
-            post=self._put,
-            committed=lambda: self._handle(ResultsCommitted()),
-            failed=self._fail,
-        )
+        self._mailbox = parts.mailbox
+        self._driver = parts.driver
+        self._scheduler = parts.driver.scheduler
+        self._status = parts.status
+        self._tasks = parts.tasks
+        self._sources = parts.sources
+        self._commits = parts.commits
+        self._recovery = parts.recovery
+        self._checkpoints = parts.checkpoints
+        self._outcomes = parts.outcomes
+        self._requests = parts.requests
+        self._final_commit = parts.final_commit
+        self._driver.connect(self._carry_out)
         self._done = threading.Condition()
         self._result: JobResult | FlowrunError | None = None
         self._thread = threading.Thread(target=self._run, name=f"flowrun-job-{self.job_graph.name}", daemon=True)
@@ -177,21 +160,21 @@ class JobMaster:
 
     def cancel(self) -> None:
         """Take the job down without results."""
-        self._mailbox.put(lambda: self._handle(CancelJob()), Priority.URGENT)
+        self._mailbox.put(lambda: self._driver.handle(CancelJob()), Priority.URGENT)
 
     def stop(self, *, drain: bool) -> None:
         """Have the sources end; everything that they emitted is processed and committed. With `drain` event time ends, too."""
-        self._mailbox.put(lambda: self._handle(StopJob(drain)), Priority.URGENT)
+        self._mailbox.put(lambda: self._driver.handle(StopJob(drain)), Priority.URGENT)
 
     def fail(self, error: Exception) -> None:
         """Something around the job is wrong: end it, or restart it, as after any failure."""
-        self._mailbox.put(lambda: self._fail(error), Priority.URGENT)
+        self._mailbox.put(lambda: self._driver.fail(error), Priority.URGENT)
 
     def take_snapshot(self, directory: str | None, *, savepoint: bool, stop: bool, drain: bool) -> SnapshotTicket:
         """Ask for a savepoint or a checkpoint; see `LocalJob.take_snapshot`."""
         ticket = self._requests.ask(directory, savepoint=savepoint, stop=stop, drain=drain)
         if stop:
-            self._mailbox.put(lambda: self._handle(StopAwaited()), Priority.URGENT)
+            self._mailbox.put(lambda: self._driver.handle(StopAwaited()), Priority.URGENT)
         return ticket
 
     @property
@@ -252,30 +235,12 @@ class JobMaster:
         """A subtask has written its snapshot, or declines."""
         self._mailbox.put(lambda: self._acknowledge(acknowledgement))
 
-    # What the checkpoint runner calls, on the job master's thread, as everything below.
-
-    def snapshot_answered(self, request_id: str, path: str | None, failure: str | None, hint: str | None) -> None:
-        """A request for a snapshot is answered."""
-        self._requests.answer(request_id, path, failure, hint)
-        self._final_commit.look()
-
-    def stopped_at(self, path: str) -> None:
-        """The job ends with this snapshot."""
-        self._stopped_at = path
-        self._handle(StopSnapshotCompleted())
-
-    def checkpoint_completed(self) -> None:
-        """There is a newer one to go back to."""
-        self._handle(CheckpointCompleted())
-
-    def broke(self, error: Exception) -> None:
-        """Too many checkpoints, a hook or a commit failed."""
-        self._fail(error)
+    # Everything below is called on the job master's thread.
 
     def _run(self) -> None:
         self._guard(self._begin)
         while self._result is None:
-            self._mailbox.wait_for_letter()
+            self._mailbox.wait_for_mail()
             letter = self._mailbox.take_nowait()
             if letter is not None:
                 self._guard(letter)
@@ -287,10 +252,8 @@ class JobMaster:
         try:
             letter()
         except Exception as error:
-            self._pending.clear()
-            self._handling = False
             try:
-                self._handle(job_broke(error))
+                self._driver.recover(error)
             except Exception as worse:
                 worse.add_note(f"while the job was being failed because of: {error!r}")
                 self._finish(JobState.FAILED, InternalError(f"the job master broke: {worse}"), worse)
@@ -299,20 +262,9 @@ class JobMaster:
         try:
             self._recovery.start()
         except Exception as error:
-            self._fail(error)
+            self._driver.fail(error)
             return
-        self._handle(StartJob())
-
-    def _handle(self, event: Event) -> None:
-        """Give an event to the scheduler and carry out its commands; events that these cause wait their turn."""
-        self._pending.append(event)
-        if self._handling:
-            return
-        self._handling = True
-        while self._pending:
-            for command in self._scheduler.handle(self._pending.popleft(), self._clock.now_ms()):
-                self._carry_out(command)
-        self._handling = False
+        self._driver.handle(StartJob())
 
     def _carry_out(self, command: Command) -> None:
         executor = self._tasks.executor
@@ -334,7 +286,7 @@ class JobMaster:
             case RestartAt(time_ms=time_ms, round=number):
                 _log.info("job '%s': restart %d follows", self.job_graph.name, self._scheduler.restarts)
                 delay_ms = max(time_ms - self._clock.now_ms(), 0)
-                self._timers.after(delay_ms, lambda: self._put(lambda: self._handle(RestartDue(number))))
+                self._timers.after(delay_ms, lambda: self._put(lambda: self._driver.handle(RestartDue(number))))
             case RestoreState():
                 # What is being stored or discarded comes first: it decides what there is to go back to.
                 self._checkpoints.after_io(lambda: self._restore(command))
@@ -355,14 +307,14 @@ class JobMaster:
         except Exception as error:
             failure = TaskFailure(error, phase="deployment")
             self._out_of_memory = is_out_of_memory(error)  # which ends the job: nothing else is to be deployed
-            self._handle(TaskUpdate(command.vertex, command.attempt_id, ExecutionState.FAILED, failure))
+            self._driver.handle(TaskUpdate(command.vertex, command.attempt_id, ExecutionState.FAILED, failure))
 
     def _update(self, update: TaskUpdate) -> None:
         execution = self._scheduler.executions.by_attempt(update.attempt_id)
         running = execution is not None and execution.state is ExecutionState.RUNNING
         if running and update.state is ExecutionState.FINISHED:
             self._checkpoints.handle(SubtaskFinished(update.vertex))
-        self._handle(update)
+        self._driver.handle(update)
 
     def _announce(self) -> None:
         executions = list(self._scheduler.executions)
@@ -383,9 +335,9 @@ class JobMaster:
         try:
             finished = self._recovery.go_back(point, command.vertices)
         except Exception as error:
-            self._fail(error)
+            self._driver.fail(error)
             return
-        self._handle(StateRestored(command.round, finished))
+        self._driver.handle(StateRestored(command.round, finished))
 
     def _acknowledge(self, message: CheckpointAcknowledgement) -> None:
         number, vertex, attempt = message.checkpoint_id, message.vertex, message.attempt_id
@@ -398,7 +350,7 @@ class JobMaster:
         try:
             self._commits.report(report, running=self._scheduler.state is JobState.RUNNING)
         except CommitError as error:
-            self._fail(error)
+            self._driver.fail(error)
 
     def _request_split(self, request: SplitRequest) -> None:
         if self._scheduler.executions.by_attempt(request.attempt_id) is None:
@@ -406,15 +358,11 @@ class JobMaster:
         try:
             self._sources.request(request)
         except SourceError as error:
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        """Something beside the subtasks failed."""
-        self._handle(job_broke(error))
+            self._driver.fail(error)
 
     def _cancel_timed_out(self, attempts: tuple[str, ...]) -> None:
         alive = [e.attempt_id for e in self._scheduler.alive if e.attempt_id in attempts]
-        self._handle(CancelTimedOut(self._describe_stuck(alive), attempts))
+        self._driver.handle(CancelTimedOut(self._describe_stuck(alive), attempts))
 
     def _end(self, state: JobState) -> None:
         """Clean up after the last subtask and publish the result."""
@@ -426,8 +374,8 @@ class JobMaster:
         self._checkpoints.close()
         if state is JobState.FAILED:
             failures = self._scheduler.failures
-            if self._stopped_at is not None:
-                problems.append(f"the snapshot with which the job was stopped is complete: {self._stopped_at}")
+            if self._outcomes.stop_path is not None:
+                problems.append(f"the snapshot with which the job was stopped is complete: {self._outcomes.stop_path}")
             failed = job_failure(
                 self.execution_graph,
                 failures,
@@ -450,7 +398,7 @@ class JobMaster:
                 tuple(notes),
                 status.checkpoints,
                 status.restarts,
-                self._stopped_at,
+                self._outcomes.stop_path,
                 self._status.notes(),
             )
         )

@@ -104,6 +104,8 @@ class OperatorChain:
         self.failure: OperatorFailure | None = None
         self.phase = "create"
         """The present part of the life, for messages."""
+        self.is_finishing = False
+        """Whether the operators are doing what they do last: sinks hand over what waits for the end of the whole job."""
 
     def build(self) -> None:
         """Create and set up all operators; the chain can be closed from now on, however far this comes."""
@@ -189,6 +191,7 @@ class OperatorChain:
 
     def finish(self) -> None:
         """All inputs ended: finish from head to tail; each operator learns that its input ended once the one before is finished."""
+        self.is_finishing = True
         for position, link in enumerate(self._links):
             with _Noting(self, position):
                 if position > 0:
@@ -196,6 +199,7 @@ class OperatorChain:
                     link.operator.end_input()
                 self.phase = "finish"
                 link.operator.finish()
+        self.is_finishing = False
 
     def prepare_snapshot(self, checkpoint_id: int) -> None:
         """Have every operator flush what must not be in the snapshot, head to tail; before the barrier goes downstream.

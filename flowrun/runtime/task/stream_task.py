@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 
 from flowrun.api.coordination import CommittingSink, CoordinatedSource
@@ -19,6 +18,7 @@ from flowrun.api.source import Split
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import Clock
 from flowrun.core.elements import MAX_WATERMARK, CheckpointBarrier, LatencyMarker
+from flowrun.core.record import record
 from flowrun.errors import InternalError, JobCancelledError
 from flowrun.graph.job_graph import ChainedOperator
 from flowrun.runtime.error_text import describe_error
@@ -32,24 +32,50 @@ from flowrun.runtime.messages import (
     TaskFailure,
     TaskUpdate,
 )
-from flowrun.runtime.metrics import MetricRegistry
+from flowrun.runtime.metrics import ScopedMetrics, TimeAccount
 from flowrun.runtime.network.barrier_handlers import MixedBarrierHandler
 from flowrun.runtime.network.gate import InputGate
 from flowrun.runtime.network.partition import ResultPartition
-from flowrun.runtime.network.selectors import create_selector
-from flowrun.runtime.network.writer import RecordWriter
-from flowrun.runtime.task.chain import ChainEnvironment, OperatorChain, OperatorFailure
+from flowrun.runtime.task.cancellation import Cancellation
+from flowrun.runtime.task.chain import OperatorChain, OperatorFailure
 from flowrun.runtime.task.checkpoints import TaskCheckpoints
 from flowrun.runtime.task.input import FinishedInput, SourceInput, TaskInput
 from flowrun.runtime.task.network_input import FinishedHead, NetworkInput
 from flowrun.runtime.task.replay import replay_in_flight
 from flowrun.runtime.task.restore import read_operator
-from flowrun.runtime.task.snapshots import SnapshotEnvironment, SubtaskSnapshots
 from flowrun.runtime.task.time_service import MailboxTimeService
-from flowrun.runtime.timers import TimerThread
-from flowrun.runtime.watchdog.board import SubtaskActivity, private_activity
+from flowrun.runtime.watchdog.board import SubtaskActivity
 from flowrun.state.key_groups import key_group_range
 from flowrun.state.storage.contract import SnapshotStorage
+
+
+@record
+class TaskParts:
+    """What a subtask is made of; see `flowrun.runtime.task.create_task`.
+
+    Attributes:
+        mailbox: everything that the subtask does beside processing input comes through it.
+        cancellation: ends its waits.
+        chain: its operators, not built yet.
+        checkpoints: its snapshots.
+        time_service: its processing time.
+        partitions: in the order of the vertex's partitions; the task finishes or releases them.
+        gates: one a logical input; the task releases them.
+        metrics: of the subtask.
+        time: the account of how it spends its time.
+        activity: where it notes what it is doing.
+    """
+
+    mailbox: Mailbox
+    cancellation: Cancellation
+    chain: OperatorChain
+    checkpoints: TaskCheckpoints
+    time_service: MailboxTimeService
+    partitions: tuple[ResultPartition, ...]
+    gates: tuple[InputGate, ...]
+    metrics: ScopedMetrics
+    time: TimeAccount
+    activity: SubtaskActivity
 
 
 class StreamTask:
@@ -57,87 +83,38 @@ class StreamTask:
 
     Args:
         deployment: what to run.
-        partitions: in the order of `deployment.vertex.partitions`; the task finishes or releases them.
-        gates: one a logical input; the task releases them.
+        parts: what it is made of.
         job_master: is told of states, split requests and committables.
-        timers: of the process.
         clock: of the process.
-        metrics: of the job.
-        storage: where snapshots are written and read; None if the job takes and restores none.
-        uploads: threads that write snapshots, shared by all subtasks; the task waits for what it submitted before it ends.
-        activity: where it notes what it is doing; None: nobody looks.
+        storage: where state is read that the subtask goes on from; None if the job restores none.
     """
 
     def __init__(
         self,
         deployment: TaskDeployment,
-        partitions: Sequence[ResultPartition],
-        gates: Sequence[InputGate],
+        parts: TaskParts,
         *,
         job_master: JobMasterGateway,
-        timers: TimerThread,
         clock: Clock,
-        metrics: MetricRegistry,
-        storage: SnapshotStorage | None = None,
-        uploads: Executor | None = None,
-        activity: SubtaskActivity | None = None,
+        storage: SnapshotStorage | None,
     ) -> None:
         self.deployment = deployment
         self.vertex = deployment.vertex
-        self._partitions = tuple(partitions)
-        self._gates = tuple(gates)
+        self.time = parts.time
+        self._mailbox = parts.mailbox
+        self._cancellation = parts.cancellation
+        self._chain = parts.chain
+        self._checkpoints = parts.checkpoints
+        self._time_service = parts.time_service
+        self._partitions = parts.partitions
+        self._gates = parts.gates
+        self._metrics = parts.metrics
+        self._activity = parts.activity
         self._job_master = job_master
         self._clock = clock
-        self._mailbox = Mailbox()
-        self._cancelled = False
-        self._finishing = False
-        self._ended = False
-        self._cancel_condition = threading.Condition()
-        self._metrics = metrics.group(self.vertex.id.vertex_id, str(self.vertex.subtask))
-        self._activity = private_activity() if activity is None else activity
-        scope = (self.vertex.id.vertex_id, str(self.vertex.subtask))
-        self.time = metrics.account_time(clock, *scope, waits=self._activity.wait)
-        self._time_service = MailboxTimeService(timers, self._mailbox)
-        records_out, bytes_out = self._metrics.counter("numRecordsOut"), self._metrics.counter("numBytesOut")
-        writers = []
-        for partition, planned, groups in zip(
-            partitions, self.vertex.partitions, deployment.consumer_max_parallelism, strict=True
-        ):
-            partition.attach(self.time, bytes_out)
-            selector = create_selector(planned.partitioner, planned.subpartitions, self.vertex.subtask, groups)
-            writers.append(RecordWriter(selector, partition, records_out))
-        environment = ChainEnvironment(
-            subtask=self.vertex.subtask,
-            clock=clock,
-            processing_time=self._time_service,
-            metrics=metrics,
-            execute=self._execute,
-            pause=self._pause,
-            job_id=deployment.job_id,
-            settings=deployment.settings,
-            lineage=deployment.lineage,
-            first_checkpoint_id=deployment.first_checkpoint_id,
-            activity=self._activity,
-        )
-        self._chain = OperatorChain(self.vertex.job_vertex, writers, environment)
         self._storage = storage
-        snapshots = SnapshotEnvironment(
-            vertex=self.vertex,
-            attempt_id=deployment.attempt_id,
-            chain=self._chain,
-            partitions=self._partitions,
-            storage=storage,
-            uploads=uploads,
-            job_master=job_master,
-            clock=clock,
-            timers=timers,
-            wake=self._mailbox.resume,
-            fail=self._fail,
-        )
-        self._checkpoints = TaskCheckpoints(
-            self.vertex.name, SubtaskSnapshots(snapshots), self._time_service, clock, self._finish_operators
-        )
         self._was_finished = deployment.restored is not None and deployment.restored.finished
+        self._ended = False
         self._input: TaskInput | None = None
         self.thread = threading.Thread(target=self.run, name=self.vertex.name, daemon=True)
 
@@ -163,13 +140,11 @@ class StreamTask:
 
     def cancel(self) -> None:
         """End as soon as possible. Any thread; idempotent."""
-        self._cancelled = True
         self._activity.cancel()
+        self._cancellation.cancel()
         self._mailbox.resume()
         for partition in self._partitions:
             partition.cancel()
-        with self._cancel_condition:
-            self._cancel_condition.notify_all()
 
     def stop(self, drain: bool) -> None:
         """End the input early, if the task is a source. Any thread."""
@@ -206,10 +181,10 @@ class StreamTask:
             chain.build()
             for position, chained in enumerate(self.vertex.job_vertex.operators):
                 self._connect(position, chained)
-            self._check_cancelled()
+            self._cancellation.check()
             chain.initialize_state(None if restored is None else self._restore)
             chain.open()
-            self._check_cancelled()
+            self._cancellation.check()
         self._input = self._create_input()
         self._checkpoints.connect(self._input)
         for gate in self._gates:
@@ -227,7 +202,7 @@ class StreamTask:
             head = FinishedHead() if self._was_finished else chain
             network = NetworkInput(head, self._gates, handler, self._checkpoints, self._metrics)
             if restored is not None and restored.in_flight:
-                network.start_at(replay_in_flight(restored.in_flight, self.vertex, head, self._check_cancelled))
+                network.start_at(replay_in_flight(restored.in_flight, self.vertex, head, self._cancellation.check))
             return network
         if self._was_finished:
             return FinishedInput()
@@ -261,7 +236,7 @@ class StreamTask:
             last = max(self._checkpoints.last_taken, 0 if restored is None else restored.checkpoint_id)
             self._job_master.report_committables(
                 CommittablesReport(
-                    self.vertex.id, self._attempt, operator_id, tuple(committables), self._finishing, last
+                    self.vertex.id, self._attempt, operator_id, tuple(committables), self._chain.is_finishing, last
                 )
             )
 
@@ -298,7 +273,7 @@ class StreamTask:
             letter = self._mailbox.take_nowait()
             if letter is not None:
                 letter()
-        self._check_cancelled()
+        self._cancellation.check()
 
     def _wait(self) -> None:
         self.time.begin(back_pressured=False)
@@ -310,19 +285,14 @@ class StreamTask:
         self._ended = True
         self._checkpoints.end()
         if not self._checkpoints.is_stopped:
-            self._finish_operators()
+            self._cancellation.check()
+            self._chain.finish()
             if self._was_finished:
                 for partition in self._partitions:
                     partition.broadcast_event(MAX_WATERMARK)
-        self._check_cancelled()
+        self._cancellation.check()
         for partition in self._partitions:
             partition.finish()
-
-    def _finish_operators(self) -> None:
-        self._check_cancelled()
-        self._finishing = True
-        self._chain.finish()
-        self._finishing = False
 
     def _wait_for_snapshots(self) -> None:
         """What was acknowledged must be known before the end is: the coordinator would take the checkpoint to need nothing of this task."""
@@ -386,37 +356,11 @@ class StreamTask:
     def _attempt(self) -> str:
         return self.deployment.attempt_id
 
-    def _check_cancelled(self) -> None:
-        if self._cancelled:
-            raise JobCancelledError(f"{self.vertex.name} was cancelled")
-
-    def _execute(self, letter: Callable[[], None]) -> None:
-        self._mailbox.put(lambda: self._checkpoints.run_or_hold(letter))
-
-    def _fail(self, error: Exception) -> None:
-        """Have the task's thread raise an error of another thread."""
-
-        def letter() -> None:
-            raise error
-
-        self._mailbox.put(letter, Priority.URGENT)
-
     def _trigger(self, barrier: CheckpointBarrier) -> None:
         if self._gates:
             raise InternalError(f"{self.vertex.name} has inputs: its checkpoints begin with their barriers")
         if not self._ended:  # the end counts as the barrier
             self._checkpoints.trigger(barrier)
-
-    def _pause(self, ms: float) -> None:
-        end_ns = self._clock.monotonic_ns() + int(ms * 1_000_000)
-        with self._cancel_condition:
-            self._clock.wait(self._cancel_condition, 0)  # a manual clock knows this waiter from now on
-            while not self._cancelled:
-                left_ns = end_ns - self._clock.monotonic_ns()
-                if left_ns <= 0:
-                    return
-                self._clock.wait(self._cancel_condition, left_ns / 1_000_000)
-        self._check_cancelled()
 
     def _letter_to_source(self, call: Callable[[CoordinatedSource], None]) -> None:
         def letter() -> None:

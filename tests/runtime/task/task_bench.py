@@ -31,6 +31,7 @@ from flowrun.runtime.messages import (
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.environment import NetworkEnvironment
+from flowrun.runtime.task.create_task import create_task
 from flowrun.runtime.task.stream_task import StreamTask
 from flowrun.runtime.timers import TimerThread
 from flowrun.state.checkpoints import (
@@ -124,7 +125,7 @@ class TaskBench:
             deployment = TaskDeployment(
                 "job", str(vertex.id), vertex, groups, graph.settings, None if restored is None else restored[vertex.id]
             )
-            self.tasks[vertex.id] = StreamTask(
+            self.tasks[vertex.id] = create_task(
                 deployment,
                 [self.network.create_partition(p) for p in vertex.partitions],
                 self.network.create_gates(vertex, graph.settings.batch_rows),

@@ -1,0 +1,122 @@
+"""Puts the parts of a job master together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from flowrun.core.clock import Clock
+from flowrun.graph.execution_graph import build_execution_graph
+from flowrun.runtime.checkpoint.coordinator import CheckpointCoordinator
+from flowrun.runtime.checkpoint.events import SnapshotRequested
+from flowrun.runtime.jobmaster.checkpoint_outcomes import CheckpointOutcomes
+from flowrun.runtime.jobmaster.checkpoint_runner import CheckpointRunner
+from flowrun.runtime.jobmaster.commits import CommitCoordinator
+from flowrun.runtime.jobmaster.final_commit import FinalCommit
+from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
+from flowrun.runtime.jobmaster.job_master import JobMaster, JobMasterParts
+from flowrun.runtime.jobmaster.job_state import OpenedState
+from flowrun.runtime.jobmaster.job_tasks import JobTasks
+from flowrun.runtime.jobmaster.recovery import Recovery
+from flowrun.runtime.jobmaster.restart import restart_strategy
+from flowrun.runtime.jobmaster.scheduler import Scheduler
+from flowrun.runtime.jobmaster.scheduler_driver import SchedulerDriver
+from flowrun.runtime.jobmaster.scheduler_events import ResultsCommitted
+from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
+from flowrun.runtime.jobmaster.sources import JobSources
+from flowrun.runtime.jobmaster.status import StatusReader
+from flowrun.runtime.mailbox import Mail, Mailbox
+from flowrun.runtime.metrics import MetricRegistry
+from flowrun.runtime.timers import TimerThread
+
+
+def create_job_master(
+    state: OpenedState,
+    *,
+    job_id: str,
+    clock: Clock,
+    timers: TimerThread,
+    metrics: MetricRegistry,
+    slots: int | None = None,
+    on_end: Callable[[Sequence[str]], None],
+    describe_stuck: Callable[[Sequence[str]], tuple[str, ...]],
+    hooks: Sequence[MasterHook] = (),
+) -> JobMaster:
+    """The job master of one job, which is not started yet.
+
+    Args:
+        state: the job, where its state goes and what it goes on from; closed at the end of the job.
+        job_id: unique to this run.
+        clock: processing time.
+        timers: for periodic work.
+        metrics: of the job.
+        slots: the number of slots there are; None: as many as needed.
+        on_end: called on the job master's thread with all subtasks ended: frees what they shared.
+        describe_stuck: attempt ids → what those subtasks are doing, for the error.
+        hooks: take part in checkpoints.
+    """
+    job_graph, settings, now_ms = state.job_graph, state.job_graph.settings, clock.now_ms()
+    graph, mailbox, master_hooks = build_execution_graph(job_graph), Mailbox(), MasterHooks(hooks)
+
+    def post(mail: Mail) -> None:
+        mailbox.put(mail)
+
+    strategy = restart_strategy(settings.restart, checkpoints=settings.checkpoint is not None)
+    driver = SchedulerDriver(Scheduler(graph, job_id, slots, now_ms, strategy), clock)
+    executions = driver.scheduler.executions
+    commits = CommitCoordinator(
+        job_graph, checkpoints=state.takes_checkpoints, run=state.run, log=state.storage.note_commits
+    )
+    tasks = JobTasks(graph, job_id, state.identity.lineage, executions)
+    sources = JobSources(job_graph, clock=clock, timers=timers, post=post, send=tasks.send_split, failed=driver.fail)
+
+    def submit(request: SnapshotRequested) -> None:
+        checkpoints.handle(request)  # which needs the requests itself, to answer them
+
+    requests = SnapshotRequests(mailbox, clock, state.takes_checkpoints, submit)
+    outcomes = CheckpointOutcomes(driver, requests)
+    final_commit = FinalCommit(
+        requests,
+        commits,
+        takes_checkpoints=state.takes_checkpoints,
+        stopped=lambda: outcomes.stop_path is not None,
+        post=post,
+        committed=lambda: driver.handle(ResultsCommitted()),
+        failed=driver.fail,
+    )
+    outcomes.connect(final_commit)
+    checkpoints = CheckpointRunner(
+        state,
+        CheckpointCoordinator(
+            settings.checkpoint,
+            frozenset(vertex.id for vertex in graph.all_vertices()),
+            first_id=state.next_checkpoint_id,
+            retained=state.retained,
+            now_ms=now_ms,
+            name_of=lambda vertex: graph.vertex(vertex).name,
+        ),
+        tasks=tasks,
+        sources=sources,
+        commits=commits,
+        hooks=master_hooks,
+        listener=outcomes,
+        clock=clock,
+        timers=timers,
+        post=post,
+    )
+    parts = JobMasterParts(
+        graph=graph,
+        mailbox=mailbox,
+        driver=driver,
+        status=StatusReader(graph, executions, metrics, clock),
+        tasks=tasks,
+        sources=sources,
+        commits=commits,
+        recovery=Recovery(graph, state, sources, commits, master_hooks),
+        checkpoints=checkpoints,
+        outcomes=outcomes,
+        requests=requests,
+        final_commit=final_commit,
+    )
+    return JobMaster(
+        state, parts, job_id=job_id, clock=clock, timers=timers, on_end=on_end, describe_stuck=describe_stuck
+    )
