@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from flowrun.errors import near_matches
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.settings.reading import read_settings
 from flowrun.frontend.sql.script_problems import problem
 from flowrun.frontend.sql.script_text import ScriptText
 from flowrun.frontend.sql.statements import OptionSyntax
 from flowrun.frontend.sql.table_options import flink_duration_ms
-from flowrun.frontend.yaml.checking import check_document
+from flowrun.frontend.trees.checking import check_document
+from flowrun.frontend.trees.nodes import ScalarStyle, YamlEntry, YamlMapping, YamlNode, YamlScalar
+from flowrun.frontend.trees.spec import RecordSpec, RecordValue, VariantValue
 from flowrun.frontend.yaml.document import SETTINGS
-from flowrun.frontend.yaml.nodes import ScalarStyle, YamlEntry, YamlMapping, YamlNode, YamlScalar
-from flowrun.frontend.yaml.settings import read_settings
-from flowrun.frontend.yaml.spec import RecordSpec, RecordValue, VariantValue
 from flowrun.operators.function_scope import listed_packages
 from flowrun.plan.nodes import Settings
 
@@ -215,7 +215,7 @@ class ScriptSettings:
         tree: YamlNode = self._tree({("settings", *path.split(".")): leaf for path, (leaf, _) in leaves.items()})
         given = list(overrides)
         if given:
-            from flowrun.frontend.yaml.overrides import apply_overrides  # needs the YAML library
+            from flowrun.frontend.trees.overrides import apply_overrides  # needs the YAML library
 
             tree = apply_overrides(tree, given, self.diagnostics)
         node = tree.get("settings") if isinstance(tree, YamlMapping) else None

@@ -11,8 +11,8 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import timestamp, timestamp_ltz
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.binding_aggregates import AggregateBinding
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.times import has_event_time
 from flowrun.frontend.yaml.window_columns import with_windows
 from flowrun.frontend.yaml.windows import WindowReader

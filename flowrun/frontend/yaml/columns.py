@@ -9,8 +9,8 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.type_parser import TypeTextError, parse_type
 from flowrun.errors import did_you_mean
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.yaml.nodes import YamlScalar
-from flowrun.frontend.yaml.spec import Named
+from flowrun.frontend.trees.nodes import YamlScalar
+from flowrun.frontend.trees.spec import Named
 
 _NOT_NULL = re.compile(r"\s+NOT\s+NULL\s*$", re.IGNORECASE)
 

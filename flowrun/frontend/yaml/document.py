@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from flowrun.frontend.yaml.recovery import CHECKPOINT, RESTART
-from flowrun.frontend.yaml.relational import RELATIONAL_KEYS, SET_KEYS
-from flowrun.frontend.yaml.spec import (
+from flowrun.frontend.settings.recovery import CHECKPOINT, RESTART
+from flowrun.frontend.trees.spec import (
     AnyValue,
     BooleanValue,
     ChoiceValue,
@@ -19,6 +18,7 @@ from flowrun.frontend.yaml.spec import (
     TextValue,
     VariantValue,
 )
+from flowrun.frontend.yaml.relational import RELATIONAL_KEYS, SET_KEYS
 from flowrun.frontend.yaml.vocabulary import (
     COLUMN,
     COLUMN_NAME,

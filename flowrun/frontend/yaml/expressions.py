@@ -16,7 +16,7 @@ from flowrun.frontend.sql.binding import (
     bind_predicate,
     bind_projection,
 )
-from flowrun.frontend.yaml.nodes import YamlScalar
+from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.plan.expressions import ColumnRef, Expression
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flowrun.core.row_errors import OnError
 from flowrun.errors import Location
-from flowrun.frontend.yaml.spec import Section
+from flowrun.frontend.trees.spec import Section
 from flowrun.plan.nodes import NodeHints
 
 

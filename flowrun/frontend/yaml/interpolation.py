@@ -10,7 +10,7 @@ from dataclasses import replace
 from flowrun.core.record import record
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import REFERENCE, References
-from flowrun.frontend.yaml.nodes import Piece, YamlEntry, YamlMapping, YamlNode, YamlScalar, YamlSequence
+from flowrun.frontend.trees.nodes import Piece, YamlEntry, YamlMapping, YamlNode, YamlScalar, YamlSequence
 
 
 @record

@@ -12,8 +12,7 @@ from flowrun.api.connector import Connector, FormatOptions
 from flowrun.connectors.formats.registry import format_names, format_options
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.options import Option, OptionType
-from flowrun.frontend.yaml.document import DOCUMENT, PIPELINE, SINK, SOURCE
-from flowrun.frontend.yaml.spec import (
+from flowrun.frontend.trees.spec import (
     AnyValue,
     BooleanValue,
     ChoiceValue,
@@ -31,6 +30,7 @@ from flowrun.frontend.yaml.spec import (
     VariantValue,
     records,
 )
+from flowrun.frontend.yaml.document import DOCUMENT, PIPELINE, SINK, SOURCE
 from flowrun.plan.tables import TableRole, declared_options
 
 Json: TypeAlias = dict[str, Any]

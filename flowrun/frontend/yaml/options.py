@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from flowrun.errors import Location, OptionError
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.yaml.nodes import YamlEntry, YamlMapping, YamlNode, YamlScalar, describe
-from flowrun.frontend.yaml.spec import Section
+from flowrun.frontend.trees.nodes import YamlEntry, YamlMapping, YamlNode, YamlScalar, describe
+from flowrun.frontend.trees.spec import Section
 
 
 @dataclass(slots=True)

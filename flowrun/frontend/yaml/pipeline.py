@@ -8,25 +8,25 @@ from pathlib import Path
 from flowrun.errors import Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
+from flowrun.frontend.settings.reading import named_packages, read_settings
 from flowrun.frontend.source_text import SourceText
+from flowrun.frontend.trees.checking import check_document
+from flowrun.frontend.trees.nodes import YamlScalar
+from flowrun.frontend.trees.overrides import apply_overrides
+from flowrun.frontend.trees.reader import read_yaml
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.aggregations import AggregationReader
-from flowrun.frontend.yaml.checking import check_document
 from flowrun.frontend.yaml.document import DOCUMENT
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.functions import read_functions
 from flowrun.frontend.yaml.interpolation import Interpolation
 from flowrun.frontend.yaml.names import Names, sections
-from flowrun.frontend.yaml.nodes import YamlScalar
-from flowrun.frontend.yaml.overrides import apply_overrides
 from flowrun.frontend.yaml.plan_checks import checked_plan
 from flowrun.frontend.yaml.python_functions import PythonReader
 from flowrun.frontend.yaml.queries import QueryReader
-from flowrun.frontend.yaml.reader import read_yaml
 from flowrun.frontend.yaml.relational_parts import RelationalParts
-from flowrun.frontend.yaml.settings import named_packages, read_settings
 from flowrun.frontend.yaml.sinks import SinkReader
 from flowrun.frontend.yaml.sources import SourceReader
-from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.steps import StepReader
 from flowrun.frontend.yaml.tables import TableReader
 from flowrun.operators.function_scope import FunctionScopes, functions_beside

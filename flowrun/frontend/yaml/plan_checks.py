@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flowrun.errors import PipelineError, UnsupportedPlanError
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.names import sections
-from flowrun.frontend.yaml.spec import Section
 from flowrun.plan.changelog import check_changelogs
 from flowrun.plan.nodes import Plan, PlanNode, walk_plan
 from flowrun.plan.recognition import recognise

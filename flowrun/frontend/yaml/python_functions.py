@@ -8,9 +8,9 @@ from typing import cast
 from flowrun.core.schema import Schema
 from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.trees.nodes import YamlScalar
+from flowrun.frontend.trees.spec import Named, Section
 from flowrun.frontend.yaml.columns import read_schema
-from flowrun.frontend.yaml.nodes import YamlScalar
-from flowrun.frontend.yaml.spec import Named, Section
 from flowrun.operators.function_loading import load_function
 from flowrun.operators.function_scope import FunctionScope
 from flowrun.operators.process.loading import FunctionRecipe, load_process_function

@@ -15,8 +15,8 @@ from flowrun.frontend.sql.catalog import Catalog, CatalogTable, CatalogView, Use
 from flowrun.frontend.sql.query import bind_query
 from flowrun.frontend.sql.query_context import HintNodes, QueryContext
 from flowrun.frontend.sql.syntax import Span
+from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.yaml.hints import part_hints
-from flowrun.frontend.yaml.nodes import YamlScalar
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Scan
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flowrun.frontend.yaml.checking import expectation
-from flowrun.frontend.yaml.document import DOCUMENT
-from flowrun.frontend.yaml.spec import (
+from flowrun.frontend.trees.checking import expectation
+from flowrun.frontend.trees.spec import (
     AnyValue,
     KeySpec,
     ListValue,
@@ -17,6 +16,7 @@ from flowrun.frontend.yaml.spec import (
     VariantValue,
     records,
 )
+from flowrun.frontend.yaml.document import DOCUMENT
 
 _INTRODUCTION = """# The pipeline document
 

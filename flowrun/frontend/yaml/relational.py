@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowrun.frontend.yaml.spec import (
+from flowrun.frontend.trees.spec import (
     BooleanValue,
     ChoiceValue,
     DurationValue,

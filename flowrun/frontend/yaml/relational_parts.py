@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 
 from flowrun.core.types import BOOLEAN
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.trees.nodes import YamlScalar
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml import step_queries
 from flowrun.frontend.yaml.aggregations import AggregationReader
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.frontend.yaml.nodes import YamlScalar
 from flowrun.frontend.yaml.queries import QueryReader, StepSql, quoted, step_hints
-from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.stages import Stages, filtered
 from flowrun.frontend.yaml.times import time_column
 from flowrun.plan.conditions import conjunction

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from flowrun.core.schema import Schema
 from flowrun.errors import Location, OptionError
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.trees.spec import Named, Section
 from flowrun.frontend.yaml.columns import find_column, read_schema
 from flowrun.frontend.yaml.hints import node_hints, part_hints
-from flowrun.frontend.yaml.spec import Named, Section
 from flowrun.frontend.yaml.tables import TableReader
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import Cast, ColumnRef, Expression

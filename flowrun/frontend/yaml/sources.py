@@ -5,11 +5,11 @@ from __future__ import annotations
 from flowrun.core.schema import Field, Schema
 from flowrun.errors import Location, OptionError
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.trees.nodes import YamlScalar
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.columns import find_column, read_schema
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.hints import node_hints
-from flowrun.frontend.yaml.nodes import YamlScalar
-from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.tables import TableReader
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.hints import part_hints
-from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.step_queries import SET_PARTS
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.yaml.spec import Section
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.stages import WITH_LIFETIME
 from flowrun.frontend.yaml.step_queries import SET_PARTS
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowrun.errors import Location
-from flowrun.frontend.yaml.nodes import YamlScalar
+from flowrun.frontend.trees.nodes import YamlScalar
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.queries import SqlComposer, StepSql, quoted
-from flowrun.frontend.yaml.spec import Section
 
 _ELEMENTS = "unnest of the step"
 """Alias of the elements of a collection: no name of a step has spaces."""

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from flowrun.core.schema import Schema
 from flowrun.errors import Location
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.trees.nodes import YamlScalar
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.aggregations import AggregationReader
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.hints import node_hints
 from flowrun.frontend.yaml.names import Reference
-from flowrun.frontend.yaml.nodes import YamlScalar
 from flowrun.frontend.yaml.python_functions import PythonReader
 from flowrun.frontend.yaml.relational_parts import RelationalParts, Tables
-from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.stages import Stages, filtered
 from flowrun.frontend.yaml.step_checks import check_parts
 from flowrun.frontend.yaml.step_queries import SET_PARTS

@@ -7,9 +7,9 @@ from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.schema import Schema
 from flowrun.errors import OptionError, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.columns import find_column
 from flowrun.frontend.yaml.options import GivenOptions, flatten_options
-from flowrun.frontend.yaml.spec import Section
 from flowrun.plan.nodes import TableReference
 from flowrun.plan.tables import (
     TableRole,

@@ -8,9 +8,9 @@ from dataclasses import replace
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.trees.nodes import YamlScalar
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.hints import part_hints
-from flowrun.frontend.yaml.nodes import YamlScalar
-from flowrun.frontend.yaml.spec import Section
 from flowrun.functions.coercion import common_type
 from flowrun.plan.expressions import Cast, ColumnRef, Expression
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Union

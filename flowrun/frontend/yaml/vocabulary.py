@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowrun.frontend.yaml.spec import NAME_PATTERN, IntegerValue, TextValue
+from flowrun.frontend.trees.spec import NAME_PATTERN, IntegerValue, TextValue
 
 EXPRESSION = TextValue("a SQL expression")
 COLUMN = TextValue("a column name")

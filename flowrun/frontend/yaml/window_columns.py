@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flowrun.core.schema import Schema
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.columns import find_column
-from flowrun.frontend.yaml.spec import Section
 from flowrun.frontend.yaml.times import time_column
 from flowrun.frontend.yaml.windows import WindowParts
 from flowrun.plan.nodes import NodeHints, PlanNode, TimeDomain

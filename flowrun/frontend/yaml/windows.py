@@ -8,9 +8,9 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.units import format_duration, parse_duration_ms
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.settings.reading import read_zone
+from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.frontend.yaml.settings import read_zone
-from flowrun.frontend.yaml.spec import Section
 from flowrun.plan.nodes import (
     CountWindow,
     CumulativeWindow,

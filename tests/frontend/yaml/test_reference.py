@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flowrun.frontend.trees.spec import records
 from flowrun.frontend.yaml.document import DOCUMENT
 from flowrun.frontend.yaml.reference import reference_markdown
-from flowrun.frontend.yaml.spec import records
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "yaml.md"
 UPDATE = (

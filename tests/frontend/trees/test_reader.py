@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.yaml.nodes import YamlMapping, YamlNode, YamlScalar, scalars
-from flowrun.frontend.yaml.reader import MAX_DEPTH, read_yaml
+from flowrun.frontend.trees.nodes import YamlMapping, YamlNode, YamlScalar, scalars
+from flowrun.frontend.trees.reader import MAX_DEPTH, read_yaml
 
 
 def read(text: str) -> tuple[YamlNode | None, Diagnostics]:

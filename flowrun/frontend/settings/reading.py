@@ -8,8 +8,8 @@ from flowrun.core.constraints import Lengths, Nested, NotNull, SinkConstraints
 from flowrun.core.local_time import UTC_ZONE, zone_id
 from flowrun.core.row_errors import OnError
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.yaml.recovery import read_checkpoint, read_restart
-from flowrun.frontend.yaml.spec import Section
+from flowrun.frontend.settings.recovery import read_checkpoint, read_restart
+from flowrun.frontend.trees.spec import Section
 from flowrun.operators.function_scope import listed_packages, package_problem
 from flowrun.plan.nodes import Settings
 

@@ -8,7 +8,7 @@ from enum import Enum
 from flowrun.core.record import record
 from flowrun.errors import Location
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.yaml.alignment import align
+from flowrun.frontend.trees.alignment import align
 
 
 class ScalarStyle(Enum):

@@ -11,7 +11,7 @@ from typing import TypeAlias, cast
 
 from flowrun.core.record import record
 from flowrun.errors import Location
-from flowrun.frontend.yaml.nodes import YamlEntry, YamlMapping, YamlScalar
+from flowrun.frontend.trees.nodes import YamlEntry, YamlMapping, YamlScalar
 
 FIRST_VERSION = "0.1"
 NAME_PATTERN = r"[A-Za-z_][A-Za-z0-9_-]*"

@@ -6,9 +6,9 @@ import pytest
 
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.yaml.nodes import YamlMapping, YamlNode, YamlScalar, YamlSequence
-from flowrun.frontend.yaml.overrides import apply_overrides
-from flowrun.frontend.yaml.reader import read_yaml
+from flowrun.frontend.trees.nodes import YamlMapping, YamlNode, YamlScalar, YamlSequence
+from flowrun.frontend.trees.overrides import apply_overrides
+from flowrun.frontend.trees.reader import read_yaml
 
 DOCUMENT = """
 settings: {parallelism: 2}

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.yaml.spec import (
+from flowrun.frontend.trees.spec import (
     BooleanValue,
     ChoiceValue,
     DurationValue,

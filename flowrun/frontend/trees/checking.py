@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import Location, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.yaml.nodes import (
+from flowrun.frontend.trees.nodes import (
     ScalarStyle,
     YamlEntry,
     YamlMapping,
@@ -17,7 +17,7 @@ from flowrun.frontend.yaml.nodes import (
     YamlSequence,
     describe,
 )
-from flowrun.frontend.yaml.spec import (
+from flowrun.frontend.trees.spec import (
     AnyValue,
     BooleanValue,
     ChoiceValue,

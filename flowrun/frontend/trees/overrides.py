@@ -13,7 +13,7 @@ from dataclasses import replace
 from flowrun.errors import Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.yaml.nodes import (
+from flowrun.frontend.trees.nodes import (
     ScalarStyle,
     YamlEntry,
     YamlMapping,
@@ -22,7 +22,7 @@ from flowrun.frontend.yaml.nodes import (
     YamlSequence,
     describe,
 )
-from flowrun.frontend.yaml.reader import read_yaml
+from flowrun.frontend.trees.reader import read_yaml
 
 OVERRIDE_FILE = "--set"
 _ASSIGNMENT = re.compile(r"\s*([^=\s]+)\s*=(.*)", re.DOTALL)

@@ -16,7 +16,7 @@ from yaml import events
 from flowrun.errors import Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.yaml.nodes import ScalarStyle, YamlEntry, YamlMapping, YamlNode, YamlScalar, YamlSequence
+from flowrun.frontend.trees.nodes import ScalarStyle, YamlEntry, YamlMapping, YamlNode, YamlScalar, YamlSequence
 
 MAX_DEPTH = 64
 MAX_NODES = 100_000
