@@ -1,4 +1,4 @@
-"""The document's settings as the plan's."""
+"""Checked settings, of a YAML document or of SET statements, as those of a plan."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from flowrun.errors import near_matches
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.settings.declaration import SETTINGS
 from flowrun.frontend.settings.reading import read_settings
 from flowrun.frontend.sql.script_problems import problem
 from flowrun.frontend.sql.script_text import ScriptText
@@ -19,7 +20,6 @@ from flowrun.frontend.sql.table_options import flink_duration_ms
 from flowrun.frontend.trees.checking import check_document
 from flowrun.frontend.trees.nodes import ScalarStyle, YamlEntry, YamlMapping, YamlNode, YamlScalar
 from flowrun.frontend.trees.spec import RecordSpec, RecordValue, VariantValue
-from flowrun.frontend.yaml.document import SETTINGS
 from flowrun.operators.function_scope import listed_packages
 from flowrun.plan.nodes import Settings
 

@@ -1,4 +1,4 @@
-"""The vocabulary in which the YAML document is specified; validation, JSON Schema and the reference page all read it.
+"""The value kinds by which the YAML document and its settings are specified; validation, JSON Schema and the reference page all read it.
 
 A specification is a tree of value kinds. `Section` is what a checked record becomes: typed values by key, with their places.
 """

@@ -1,0 +1,147 @@
+"""The declaration of the settings of a pipeline: every key, its kind, default and meaning. This is the one place that says so."""
+
+from __future__ import annotations
+
+from flowrun.frontend.settings.recovery import CHECKPOINT, RESTART
+from flowrun.frontend.trees.spec import (
+    BooleanValue,
+    ChoiceValue,
+    DurationValue,
+    IntegerValue,
+    KeySpec,
+    ListValue,
+    RecordSpec,
+    RecordValue,
+    TextValue,
+)
+
+PARALLELISM = IntegerValue(1, 32_768)
+
+SETTINGS = RecordSpec(
+    "settings",
+    "settings",
+    "Settings of the whole pipeline.",
+    (
+        KeySpec(
+            "parallelism", PARALLELISM, "Subtasks of every operator that sets no parallelism of its own.", default="1"
+        ),
+        KeySpec(
+            "max_parallelism",
+            PARALLELISM,
+            "Number of key groups: the highest parallelism that state can ever be rescaled to.",
+            default="from the parallelism, at least 128",
+        ),
+        KeySpec(
+            "buffer_timeout",
+            DurationValue(zero=True),
+            "Longest wait before a part-filled buffer is sent on; small values lower latency, large ones raise throughput.",
+            default="100ms",
+        ),
+        KeySpec(
+            "object_reuse",
+            BooleanValue(),
+            "`false`: batches are copied between chained operators, for functions that change them in place.",
+            default="true",
+        ),
+        KeySpec("chaining", BooleanValue(), "`false`: every operator runs in a task of its own.", default="true"),
+        KeySpec("mode", ChoiceValue(("streaming", "batch")), "Which engine runs the pipeline.", default="streaming"),
+        KeySpec("batch_rows", IntegerValue(1, 1 << 24), "Rows that sources aim for in one batch.", default="131072"),
+        KeySpec("latency_interval", DurationValue(), "Time between latency markers.", default="off"),
+        KeySpec(
+            "cancellation_timeout",
+            DurationValue(zero=True),
+            "How long subtasks may take to end after they were cancelled, and to answer SIGTERM; then the process ends and says which "
+            "operator hung. 0: for ever.",
+            default="20s",
+        ),
+        KeySpec(
+            "memory_watch",
+            BooleanValue(),
+            "Whether the job ends, and says so, when less than a sixteenth (at most 256 MiB) of the machine's memory or of a control "
+            "group's limit is left. The system would soon end the process without a word.",
+            default="true",
+        ),
+        KeySpec(
+            "local_aggregation",
+            BooleanValue(),
+            "Aggregate before rows are sent to their key's subtask.",
+            default="true",
+        ),
+        KeySpec(
+            "split_distinct",
+            BooleanValue(),
+            "Compute updating aggregates over DISTINCT values in two levels, so that the values of one key are spread over subtasks.",
+            default="false",
+        ),
+        KeySpec(
+            "split_distinct_buckets",
+            IntegerValue(1, 1 << 20),
+            "Into how many parts the values of a key are split then.",
+            default="1024",
+        ),
+        KeySpec(
+            "join_reorder",
+            BooleanValue(),
+            "`false`: inner joins run in the order that is written, also where all sources end and their sizes make another one cheap.",
+            default="true",
+        ),
+        KeySpec(
+            "state_ttl",
+            DurationValue(zero=True),
+            "How long updating steps (aggregates without window, joins, top-N, …) keep the state of a key that gets no rows; 0: for ever.",
+            default="0",
+        ),
+        KeySpec(
+            "time_zone",
+            TextValue("a time zone"),
+            "The session's zone, an id such as `Europe/Berlin` or an offset: in whose local time SQL windows over TIMESTAMP_LTZ begin, and "
+            "functions and casts read one.",
+            default="UTC",
+        ),
+        KeySpec(
+            "cdc_events_duplicate",
+            BooleanValue(),
+            "Sources of changes may give a change twice: repeated ones are left out, by the source's primary key.",
+            default="false",
+        ),
+        KeySpec(
+            "not_null_enforcer",
+            ChoiceValue(("error", "drop")),
+            "What a sink does with a row that has NULL in a NOT NULL column: the job fails, or the row is dropped and counted.",
+            default="error",
+        ),
+        KeySpec(
+            "nested_constraint_enforcer",
+            ChoiceValue(("ignore", "rows", "rows_and_collections")),
+            "Where NOT NULL and lengths are enforced inside of the values that sinks get: nowhere, in ROWs, or in ARRAYs and MAPs, too.",
+            default="ignore",
+        ),
+        KeySpec(
+            "type_length_enforcer",
+            ChoiceValue(("ignore", "trim_pad", "error")),
+            "What a sink does with a value of CHAR(n), VARCHAR(n), BINARY(n) or VARBINARY(n) of another length: nothing, it is cut and "
+            "filled up, or the job fails.",
+            default="ignore",
+        ),
+        KeySpec(
+            "functions",
+            ListValue(TextValue("a package")),
+            "Installed packages, `company` or `company.functions`, whose Python functions the pipeline may name beside those of modules "
+            "in its own folder.",
+            default="none",
+        ),
+        KeySpec(
+            "on_error",
+            ChoiceValue(("fail", "skip", "dead-letter")),
+            "What becomes of a row that cannot be processed: the job fails, or the row is left out and counted, or kept aside.",
+            default="fail",
+        ),
+        KeySpec(
+            "dead_letters",
+            TextValue("a folder"),
+            "Folder for the rows that `on_error: dead-letter` keeps aside, as JSON lines.",
+        ),
+        KeySpec("checkpoint", RecordValue(CHECKPOINT), "Checkpoints.", default="none are taken"),
+        KeySpec("restart", RESTART, "What happens after a failure.", default="exponential with checkpoints, else none"),
+    ),
+)
