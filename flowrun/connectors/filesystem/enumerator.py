@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from flowrun.api.format import RecordFormat
 from flowrun.api.source import JsonValue, Split
@@ -18,28 +18,26 @@ from flowrun.connectors.filesystem.locations import (
     open_error,
 )
 from flowrun.connectors.filesystem.partitions import may_hold_rows
+from flowrun.connectors.filesystem.scan import FileScan
 from flowrun.connectors.filesystem.seen_paths import SeenPaths
 from flowrun.errors import ConnectorError, StateError
-
-if TYPE_CHECKING:
-    from flowrun.connectors.filesystem.source import FileSource
 
 _log = logging.getLogger(__name__)
 
 
-def found_files(source: FileSource, *, may_be_missing: bool = False) -> list[FoundFile]:
+def found_files(scan: FileScan, *, may_be_missing: bool = False) -> list[FoundFile]:
     """The files that a source means, sorted by path. Blocking.
 
     Raises:
         ConnectorError: they cannot be listed, or there is no such place, unless it may be missing or is watched.
     """
-    pattern = cast("str | None", source.options.get("source.path.regex-pattern"))
-    return list_files(source.location, pattern, may_be_missing=may_be_missing or source.monitor_interval_ms is not None)
+    pattern = cast("str | None", scan.options.get("source.path.regex-pattern"))
+    return list_files(scan.location, pattern, may_be_missing=may_be_missing or scan.monitor_interval_ms is not None)
 
 
-def no_files(source: FileSource) -> None:
+def no_files(scan: FileScan) -> None:
     """Say that there is nothing to read: in the log for a folder. Raises ConnectorError for a glob."""
-    location = source.location
+    location = scan.location
     if is_allowed_to_miss(location):
         return
     if location.is_glob:
@@ -47,13 +45,13 @@ def no_files(source: FileSource) -> None:
     _log.warning("path '%s' is a folder without files: nothing is read", location.text)
 
 
-def is_wanted(source: FileSource, file: FoundFile) -> bool:
+def is_wanted(scan: FileScan, file: FoundFile) -> bool:
     """Whether rows of the file may pass the filters on partition columns."""
-    if not source.partition_filters:
+    if not scan.partition_filters:
         return True
-    _, base = source.location.open()
-    default_name = source.options.text("partition.default-name")
-    return may_hold_rows(file.path, base, source.partitions, default_name, source.partition_filters)
+    _, base = scan.location.open()
+    default_name = scan.options.text("partition.default-name")
+    return may_hold_rows(file.path, base, scan.partitions, default_name, scan.partition_filters)
 
 
 class FileEnumerator:
@@ -63,8 +61,8 @@ class FileEnumerator:
     hidden name (`.` or `_` first) and rename them when they are whole, as this connector's sink does.
     """
 
-    def __init__(self, source: FileSource, restored: JsonValue = None) -> None:
-        self._source = source
+    def __init__(self, scan: FileScan, restored: JsonValue = None) -> None:
+        self._scan = scan
         self._pending: deque[Split] = deque()
         self._seen: SeenPaths | None = SeenPaths()
         """None: the state that was restored does not say."""
@@ -77,14 +75,14 @@ class FileEnumerator:
             self._seen = None if seen is None else SeenPaths.restore(seen)
             if self._seen is None and self._watching:
                 raise StateError(
-                    f"path '{source.location.text}': the state was made by an older version without source.monitor-interval and does not "
+                    f"path '{scan.location.text}': the state was made by an older version without source.monitor-interval and does not "
                     "say which files were read to their end, so that watching would read them again",
                     hint="leave the option out, or give the source another uid to start it anew",
                 )
 
     @property
     def _watching(self) -> bool:
-        return self._source.monitor_interval_ms is not None
+        return self._scan.monitor_interval_ms is not None
 
     def start(self) -> None:
         """List the files. A folder without files is empty input, and said so in the log.
@@ -94,10 +92,10 @@ class FileEnumerator:
         """
         if self._restored and not self._watching:
             return
-        found = found_files(self._source)
+        found = found_files(self._scan)
         self._take(found)
         if not found and not self._watching:
-            no_files(self._source)
+            no_files(self._scan)
 
     def look_again(self) -> list[str]:
         """Take the files that came since the snapshot; gives their paths. What was there may be gone.
@@ -109,24 +107,24 @@ class FileEnumerator:
             _log.warning(
                 "path '%s': the state was made by an older version and does not say which files were read: those that came since are "
                 "not read",
-                self._source.location.text,
+                self._scan.location.text,
             )
             return []
-        return self._take(found_files(self._source, may_be_missing=True))
+        return self._take(found_files(self._scan, may_be_missing=True))
 
     def _take(self, found: Sequence[FoundFile]) -> list[str]:
         """Make splits of those that were not seen before; gives their paths."""
         seen = self._seen
         assert seen is not None
-        new = [file for file in found if file.path not in seen and is_wanted(self._source, file)]
+        new = [file for file in found if file.path not in seen and is_wanted(self._scan, file)]
         for file in new:
             self._pending.extend(self._splits(file))
             seen.add(file.path)
         return [file.path for file in new]
 
     def _splits(self, file: FoundFile) -> Iterator[Split]:
-        used = self._source.format
-        size = self._source.options.integer("source.split-size")
+        used = self._scan.format
+        size = self._scan.options.integer("source.split-size")
         if isinstance(used, RecordFormat):
             if file.size <= size or not self._may_split(file, used):
                 yield Split(file.path, {"path": file.path, "offset": 0, "stop": None, "aligned": True})
@@ -145,10 +143,10 @@ class FileEnumerator:
         elif file.size <= size:
             yield Split(file.path, {"path": file.path, "unit": 0, "row": 0, "stop": None})
         else:
-            filesystem, _ = self._source.location.open()
+            filesystem, _ = self._scan.location.open()
             try:
                 with filesystem.open_input_file(file.path) as opened:
-                    parts = used.create_reader(self._source.request).parts(opened, file.path, size)
+                    parts = used.create_reader(self._scan.request).parts(opened, file.path, size)
             except OSError as error:
                 raise open_error(file.path, error) from error
             for part in parts:
@@ -159,7 +157,7 @@ class FileEnumerator:
     def _may_split(self, file: FoundFile, used: RecordFormat) -> bool:
         if used.changelog:  # readers of two pieces would send the changes of one row out of order
             return False
-        return not compression_of(file.path) and used.splittable(self._source.options)
+        return not compression_of(file.path) and used.splittable(self._scan.options)
 
     def next_split(self, subtask: int) -> Split | None:
         """The first split that is left."""
@@ -173,11 +171,11 @@ class FileEnumerator:
     @property
     def discovery_interval_ms(self) -> int | None:
         """The option `source.monitor-interval`."""
-        return self._source.monitor_interval_ms
+        return self._scan.monitor_interval_ms
 
     def discover(self) -> None:
         """Look for files that were not there before."""
-        self._take(found_files(self._source))
+        self._take(found_files(self._scan))
 
     def add_splits_back(self, splits: Sequence[Split]) -> None:
         """Hand these out first."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow.fs as pafs
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.format import RecordDecoder, RecordFormat
 from flowrun.connectors.filesystem.file_metadata import file_values
 from flowrun.connectors.filesystem.partitions import partition_values, with_partition_columns
+from flowrun.connectors.filesystem.scan import FileScan
 from flowrun.connectors.filesystem.split_readers import (
     OnBad,
     Position,
@@ -21,22 +20,17 @@ from flowrun.connectors.formats.record_hints import HeaderWatch, WatchedDecoder
 from flowrun.core.elements import RecordBatch
 from flowrun.errors import StateError
 
-if TYPE_CHECKING:
-    from flowrun.connectors.filesystem.source import FileSource
-
 
 class OpenSplit:
     """One split being read: rows with the source's columns, and the position behind them."""
 
-    def __init__(
-        self, source: FileSource, filesystem: pafs.FileSystem, base: str, reader: SplitReader, path: str
-    ) -> None:
-        self._schema = source.schema
+    def __init__(self, scan: FileScan, filesystem: pafs.FileSystem, base: str, reader: SplitReader, path: str) -> None:
+        self._schema = scan.schema
         self._reader = reader
-        default_name = source.options.text("partition.default-name")
-        self._constants = partition_values(path, base, source.partitions, default_name)
-        if source.metadata.fields:
-            self._constants |= file_values(filesystem, path, source.metadata)
+        default_name = scan.options.text("partition.default-name")
+        self._constants = partition_values(path, base, scan.partitions, default_name)
+        if scan.metadata.fields:
+            self._constants |= file_values(filesystem, path, scan.metadata)
 
     def next_rows(self) -> RecordBatch | None:
         """Some rows, perhaps none; None at the end. Raises ConnectorError and DataError."""
@@ -58,11 +52,11 @@ class OpenSplit:
 class SplitOpener:
     """Opens the splits of a source one after the other, in one thread; the decoder is shared, as it learns from what it reads."""
 
-    def __init__(self, source: FileSource, batch_rows: int, on_bad: OnBad) -> None:
-        self._source = source
+    def __init__(self, scan: FileScan, batch_rows: int, on_bad: OnBad) -> None:
+        self._scan = scan
         self._batch_rows = batch_rows
         self._on_bad = on_bad
-        self.filesystem, self._base = source.location.open()
+        self.filesystem, self._base = scan.location.open()
         self._decoder: RecordDecoder | None = None
 
     def open(self, position: Position) -> OpenSplit:
@@ -72,12 +66,12 @@ class SplitOpener:
             StateError: its file, which may come from a checkpoint, is none below the path of the source.
         """
         path = str(position["path"])
-        if not self._source.location.holds(path):
+        if not self._scan.location.holds(path):
             raise StateError(
-                f"the state asks to read '{path}', which is not below the source's path '{self._source.location.text}'",
+                f"the state asks to read '{path}', which is not below the source's path '{self._scan.location.text}'",
                 hint="if the path was changed, give the source another uid to start it anew; else somebody altered the state",
             )
-        return OpenSplit(self._source, self.filesystem, self._base, self._reader(position), path)
+        return OpenSplit(self._scan, self.filesystem, self._base, self._reader(position), path)
 
     @property
     def is_watching(self) -> bool:
@@ -90,19 +84,19 @@ class SplitOpener:
             self._decoder.report()
 
     def _reader(self, position: Position) -> SplitReader:
-        source = self._source
-        used = source.format
-        schema = source.request.schema
+        scan = self._scan
+        used = scan.format
+        schema = scan.request.schema
         if not isinstance(used, RecordFormat):
-            reader = used.create_reader(source.request)
+            reader = used.create_reader(scan.request)
             return UnitSplitReader(self.filesystem, position, reader, schema, self._batch_rows)
         if self._decoder is None:
-            self._decoder = used.create_decoder(source.request)
+            self._decoder = used.create_decoder(scan.request)
             if used.name == "json":
-                self._decoder = WatchedDecoder(self._decoder, schema, source.location.text)
+                self._decoder = WatchedDecoder(self._decoder, schema, scan.location.text)
             elif used.name == "csv" and not self._decoder.has_header:
-                self._decoder = HeaderWatch(self._decoder, schema, source.location.text)
-        framer = used.create_framer(source.options)
+                self._decoder = HeaderWatch(self._decoder, schema, scan.location.text)
+        framer = used.create_framer(scan.options)
         return RecordSplitReader(
             self.filesystem,
             position,
@@ -111,5 +105,5 @@ class SplitOpener:
             schema,
             self._batch_rows,
             self._on_bad,
-            upserts=source.changelog_mode is ChangelogMode.UPSERT,
+            upserts=scan.changelog_mode is ChangelogMode.UPSERT,
         )

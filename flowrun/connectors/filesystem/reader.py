@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from flowrun.api.format import BadRecord
 from flowrun.api.operator import InputStatus
 from flowrun.api.source import ReaderContext, SourceOutput, Split
 from flowrun.connectors.filesystem.dead_letters import DeadLetters
 from flowrun.connectors.filesystem.opening import OpenSplit, SplitOpener
+from flowrun.connectors.filesystem.scan import FileScan
 from flowrun.connectors.filesystem.split_readers import bad_record_error
 from flowrun.connectors.formats.record_hints import bad_record_hint
 from flowrun.core.row_errors import OnError
-
-if TYPE_CHECKING:
-    from flowrun.connectors.filesystem.source import FileSource
 
 
 class FileSourceReader:
     """Reads splits in the order in which they were added."""
 
-    def __init__(self, source: FileSource, context: ReaderContext, letters: DeadLetters | None) -> None:
-        self._source = source
+    def __init__(self, scan: FileScan, context: ReaderContext, letters: DeadLetters | None) -> None:
+        self._scan = scan
         self._context = context
         self._letters = letters
-        self._opener = SplitOpener(source, context.batch_rows, self._on_bad)
+        self._opener = SplitOpener(scan, context.batch_rows, self._on_bad)
         self._splits: deque[Split] = deque()
         self._open: OpenSplit | None = None
         self._no_more = False
@@ -66,9 +63,9 @@ class FileSourceReader:
             self._context.request_split()
 
     def _on_bad(self, path: str, offset: int, bad: BadRecord, raw: bytes) -> None:
-        match self._source.error_mode:
+        match self._scan.error_mode:
             case OnError.FAIL:
-                hint = bad_record_hint(raw, bad.reason, self._source.request.schema.names, self._source.format_name)
+                hint = bad_record_hint(raw, bad.reason, self._scan.request.schema.names, self._scan.format_name)
                 raise bad_record_error(self._opener.filesystem, path, offset, bad, raw, hint)
             case OnError.DEAD_LETTER if self._context.reject is not None:
                 self._context.reject(path, offset, bad.reason, raw)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flowrun.connectors.filesystem.enumerator import found_files, is_wanted
 from flowrun.connectors.filesystem.locations import compression_of
+from flowrun.connectors.filesystem.scan import FileScan
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ConnectorError
-
-if TYPE_CHECKING:
-    from flowrun.connectors.filesystem.source import FileSource
 
 _COMPRESSED = 5
 """So many bytes a byte of a compressed file stands for."""
@@ -26,16 +22,16 @@ _PARQUET_SHARE = 0.4
 """Of the text, which Parquet encodes and compresses."""
 
 
-def estimated_rows(source: FileSource) -> int | None:
+def estimated_rows(scan: FileScan) -> int | None:
     """The bytes of the files that a source reads now by those of a row in its format; None if they are elsewhere or cannot be listed."""
-    if not source.location.is_local:
+    if not scan.location.is_local:
         return None
     try:
-        files = found_files(source, may_be_missing=True)
+        files = found_files(scan, may_be_missing=True)
     except ConnectorError:  # the run will say so
         return None
-    total = sum(f.size * (_COMPRESSED if compression_of(f.path) else 1) for f in files if is_wanted(source, f))
-    return round(total / bytes_of_row(source.format_name, source.request.declared))
+    total = sum(f.size * (_COMPRESSED if compression_of(f.path) else 1) for f in files if is_wanted(scan, f))
+    return round(total / bytes_of_row(scan.format_name, scan.request.declared))
 
 
 def bytes_of_row(format_name: str, columns: Schema) -> float:

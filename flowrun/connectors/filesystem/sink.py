@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 
-from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import TableDefinition
-from flowrun.api.format import Format, RecordFormat, RefusingEncoder
+from flowrun.api.format import RecordFormat, RefusingEncoder
 from flowrun.api.sink import Committer, RowCheck, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
-from flowrun.connectors.filesystem.buckets import Buckets, buckets_of, key_buckets
+from flowrun.connectors.filesystem.buckets import buckets_of, key_buckets
 from flowrun.connectors.filesystem.earlier_output import MODE, EarlierOutput, SinkMode
-from flowrun.connectors.filesystem.locations import Location, location_of
-from flowrun.connectors.filesystem.partition_commit import PartitionCommit, partition_commit
+from flowrun.connectors.filesystem.locations import location_of
+from flowrun.connectors.filesystem.output import FileOutput, carries_changes
+from flowrun.connectors.filesystem.partition_commit import partition_commit
 from flowrun.connectors.filesystem.upsert_writer import UpsertWriter
 from flowrun.connectors.filesystem.writer import FileCommitter, FileSinkWriter
 from flowrun.connectors.formats.registry import format_named
-from flowrun.core.options import Options
 from flowrun.core.record import record
-from flowrun.core.schema import Schema
 from flowrun.core.shapes import Shape, either, members, text
 from flowrun.errors import OptionError, did_you_mean
 
@@ -29,37 +27,8 @@ _COMMITTABLE = either(
 
 
 @record(slots=False)
-class FileSink:
-    """Writes rows to part files below one folder.
-
-    Attributes:
-        location: the folder.
-        format_name: the format, looked up by name.
-        schema: columns of the rows.
-        partitions: those that become folders, outermost first.
-        stored: those that the files hold.
-        options: all parsed options.
-        primary_key: columns of which each file set holds one row a value; empty: rows are written as they come.
-        key_groups: into how many files (a partition) such rows are dealt.
-        partition_commit: what marks complete partitions; None: nothing does.
-        buckets: into which rows are dealt that are written as they come; None: into none.
-    """
-
-    location: Location
-    format_name: str
-    schema: Schema
-    partitions: Schema
-    stored: Schema
-    options: Options
-    primary_key: tuple[str, ...] = ()
-    key_groups: int = 1
-    partition_commit: PartitionCommit | None = None
-    buckets: Buckets | None = None
-
-    @property
-    def format(self) -> Format:
-        """The format that writes the files."""
-        return format_named(self.format_name)
+class FileSink(FileOutput):
+    """Writes rows to files, which become visible when they are committed."""
 
     @property
     def delivery(self) -> Delivery:
@@ -70,39 +39,6 @@ class FileSink:
     def committable_shape(self) -> Shape:
         """Paths: the committer looks at where they lead."""
         return _COMMITTABLE
-
-    @property
-    def changes_taken(self) -> ChangesTaken:
-        """All if the format can say which change a row is; else by primary key if there is one to compact by."""
-        if carries_changes(self.format):
-            return ChangesTaken.ALL
-        return ChangesTaken.UPSERT if self.primary_key else ChangesTaken.APPEND
-
-    @property
-    def roll_bytes(self) -> int:
-        """Size at which a part is closed."""
-        return self.options.integer("sink.rolling-policy.file-size")
-
-    @property
-    def rollover_ms(self) -> int:
-        """Age at which a part is closed."""
-        return self.options.integer("sink.rolling-policy.rollover-interval")
-
-    @property
-    def check_interval_ms(self) -> int:
-        """How often ages are looked at."""
-        return self.options.integer("sink.rolling-policy.check-interval")
-
-    @property
-    def inactivity_ms(self) -> int | None:
-        """Time without rows after which a part is closed; None: never."""
-        value = self.options.get("sink.rolling-policy.inactivity-interval")
-        return None if value is None else int(value)
-
-    @property
-    def default_partition(self) -> str:
-        """The folder name of NULL."""
-        return self.options.text("partition.default-name")
 
     @property
     def mode(self) -> SinkMode | None:
@@ -201,8 +137,3 @@ def create_sink(table: TableDefinition) -> FileSink:
         partition_commit=commit,
         buckets=buckets_of(table, by_key=compacted and bool(table.primary_key)),
     )
-
-
-def carries_changes(used: Format) -> bool:
-    """Whether a format can say which change a row is."""
-    return isinstance(used, RecordFormat) and used.changelog

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import cast
 
-from flowrun.api.changelog import ChangelogMode
-from flowrun.api.connector import PushedFilter, TableDefinition
-from flowrun.api.format import Format, ReadRequest, RecordFormat
+from flowrun.api.connector import TableDefinition
+from flowrun.api.format import ReadRequest, RecordFormat
 from flowrun.api.source import (
     Boundedness,
     Delivery,
@@ -23,13 +21,12 @@ from flowrun.connectors.filesystem.file_metadata import FILE_METADATA
 from flowrun.connectors.filesystem.locations import Location, check_exists, check_pattern, location_of
 from flowrun.connectors.filesystem.reader import FileSourceReader
 from flowrun.connectors.filesystem.row_estimate import estimated_rows
+from flowrun.connectors.filesystem.scan import FileScan
 from flowrun.connectors.filesystem.seen_paths import paths
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.clock import Clock
-from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
-from flowrun.core.schema import Schema
 from flowrun.core.shapes import Shape, boolean, integer, members, optional, text
 from flowrun.errors import OptionError
 
@@ -38,33 +35,8 @@ _UNITS = members({"path": text, "unit": integer(), "row": integer(), "stop": opt
 
 
 @record(slots=False)
-class FileSource:
-    """Reads the files of one location.
-
-    Attributes:
-        location: file, folder or glob.
-        format_name: the format; looked up by name where it is needed, so that the source pickles small.
-        schema: columns to produce.
-        partitions: those of them that come from folder names.
-        request: what the format is asked for (without partition columns).
-        options: all parsed options.
-        metadata: columns that hold facts about the file.
-        partition_filters: files whose folders say that none of their rows passes are not read.
-    """
-
-    location: Location
-    format_name: str
-    schema: Schema
-    partitions: Schema
-    request: ReadRequest
-    options: Options
-    metadata: Schema = field(default=Schema(()))
-    partition_filters: tuple[PushedFilter, ...] = ()
-
-    @property
-    def format(self) -> Format:
-        """The format that reads the files."""
-        return format_named(self.format_name)
+class FileSource(FileScan):
+    """Reads the files of a scan: finds them, cuts them into splits, and reads these."""
 
     @property
     def boundedness(self) -> Boundedness:
@@ -75,25 +47,6 @@ class FileSource:
     def delivery(self) -> Delivery:
         """Files are read again from exact positions."""
         return Delivery.EXACTLY_ONCE
-
-    @property
-    def changelog_mode(self) -> ChangelogMode:
-        """What the format's records may be."""
-        used = self.format
-        return used.changelog_mode(self.options) if isinstance(used, RecordFormat) else ChangelogMode.APPEND
-
-    @property
-    def monitor_interval_ms(self) -> int | None:
-        """How often to look for new files; None: never."""
-        value = self.options.get("source.monitor-interval")
-        return None if value is None else int(value)
-
-    @property
-    def error_mode(self) -> OnError:
-        """What happens to bad records; the format's `ignore-parse-errors` means that at least nothing fails."""
-        mode = OnError(self.options.text("format.on-error"))
-        ignore = self.options.get(f"{self.format_name}.ignore-parse-errors")
-        return OnError.SKIP if mode is OnError.FAIL and ignore else mode
 
     @property
     def position_shape(self) -> Shape:

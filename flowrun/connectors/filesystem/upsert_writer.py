@@ -8,7 +8,6 @@ the rows of its checkpoint, at any parallelism: a bucket is a key group, and mov
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +16,13 @@ from flowrun.api.format import FileFormat
 from flowrun.api.operator import TimerHandle
 from flowrun.api.sink import Committable, WriterContext
 from flowrun.connectors.filesystem.locations import Location, list_files
+from flowrun.connectors.filesystem.output import FileOutput
 from flowrun.connectors.filesystem.output_files import OutputFolder
 from flowrun.connectors.filesystem.partitions import split_by_partition
 from flowrun.connectors.filesystem.writer import check_not_null, temporary_ending
 from flowrun.connectors.newest_rows import NewestRows
 from flowrun.core.elements import RecordBatch
 from flowrun.state.key_groups import key_groups
-
-if TYPE_CHECKING:
-    from flowrun.connectors.filesystem.sink import FileSink
 
 
 def table_stem(identity: str) -> str:
@@ -44,12 +41,12 @@ class UpsertWriter:
     later checkpoints may be there. A bucket that lost its last row becomes an empty file: to replace it may be done twice.
     """
 
-    def __init__(self, sink: FileSink, context: WriterContext) -> None:
-        self._sink = sink
+    def __init__(self, output: FileOutput, context: WriterContext) -> None:
+        self._output = output
         self._context = context
-        self._folder = OutputFolder(sink.location)
-        self._keys = [sink.schema.index(k) for k in sink.primary_key]
-        self._rows = NewestRows(sink.schema.arrow, self._keys)
+        self._folder = OutputFolder(output.location)
+        self._keys = [output.schema.index(k) for k in output.primary_key]
+        self._rows = NewestRows(output.schema.arrow, self._keys)
         self._dirty: set[int] = set()
         self._files: set[tuple[int, str]] = set()
         self._written: list[Committable] = []
@@ -70,14 +67,14 @@ class UpsertWriter:
         self._folder.prepare()
         self._find_files()
         rows = self._rows.newest()
-        for bucket, own in self._by_bucket(rows, range(self._sink.key_groups)):
+        for bucket, own in self._by_bucket(rows, range(self._output.key_groups)):
             self._dirty.add(bucket)  # also those whose files are only now being committed
             self._files.update((bucket, folder) for folder, _ in self._by_partition(own))
         self._watch()
 
     def _find_files(self) -> None:
         base = self._folder.base.rstrip("/")
-        for file in list_files(Location(self._sink.location.text), None, may_be_missing=True):
+        for file in list_files(Location(self._output.location.text), None, may_be_missing=True):
             folder, _, name = file.path.rpartition("/")
             stem = name.partition(".")[0]
             if not stem.startswith(self._table + "-"):
@@ -88,7 +85,7 @@ class UpsertWriter:
                 self._dirty.add(bucket)
 
     def _watch(self) -> None:
-        due = self._context.processing_time.now_ms() + self._sink.check_interval_ms
+        due = self._context.processing_time.now_ms() + self._output.check_interval_ms
         self._timer = self._context.processing_time.register(due, self._write_in_time)
 
     def _write_in_time(self, now_ms: int) -> None:
@@ -101,7 +98,7 @@ class UpsertWriter:
         columns = batch.columns
         if not columns.num_rows:
             return
-        check_not_null(columns, self._sink.schema)
+        check_not_null(columns, self._output.schema)
         removes = None
         if batch.row_kinds is not None:
             removes = (batch.row_kinds.to_numpy(zero_copy_only=False) & 1).astype(np.bool_)
@@ -109,7 +106,7 @@ class UpsertWriter:
         self._rows.add(columns, removes)
 
     def _buckets(self, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        return key_groups([rows.column(k) for k in self._keys], self._sink.key_groups)
+        return key_groups([rows.column(k) for k in self._keys], self._output.key_groups)
 
     def _write_buckets(self) -> None:
         dirty, self._dirty = self._dirty, set()
@@ -125,23 +122,23 @@ class UpsertWriter:
         """The rows of those of the wanted buckets that have any."""
         buckets = self._buckets(rows)
         order = np.argsort(buckets, kind="stable")
-        bounds = np.searchsorted(buckets[order], np.arange(self._sink.key_groups + 1))
+        bounds = np.searchsorted(buckets[order], np.arange(self._output.key_groups + 1))
         for bucket in wanted:
             if bounds[bucket] < bounds[bucket + 1]:
                 yield bucket, rows.take(pa.array(order[bounds[bucket] : bounds[bucket + 1]]))
 
     def _by_partition(self, rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
-        sink = self._sink
-        if not sink.partitions.fields:
+        output = self._output
+        if not output.partitions.fields:
             return [("", rows)]
-        return list(split_by_partition(rows, sink.partitions, sink.default_partition))
+        return list(split_by_partition(rows, output.partitions, output.default_partition))
 
     def _write_file(self, bucket: int, folder: str, rows: pa.RecordBatch | None) -> None:
-        sink, context = self._sink, self._context
-        used = sink.format
+        output, context = self._output, self._context
+        used = output.format
         if rows is None:
             rows = pa.RecordBatch.from_arrays(
-                [pa.array([], f.type) for f in sink.stored.arrow], schema=sink.stored.arrow
+                [pa.array([], f.type) for f in output.stored.arrow], schema=output.stored.arrow
             )
         name = f"{self._table}-{bucket}"
         version = f"{name}-{context.attempt}-{self._count}"
@@ -149,14 +146,14 @@ class UpsertWriter:
         temporary = self._folder.path(folder, f".{version}{temporary_ending(context.owner)}")
         stream = self._folder.create(temporary)
         if isinstance(used, FileFormat):
-            content = used.create_writer(stream, sink.stored, sink.options)
+            content = used.create_writer(stream, output.stored, output.options)
             try:
                 content.write(rows)
                 content.finish()
             except OSError as error:
                 raise self._folder.failure(temporary, error) from error
         else:
-            encoder = used.create_encoder(sink.stored, sink.options)
+            encoder = used.create_encoder(output.stored, output.options)
             self._folder.write(stream, encoder.header(), temporary)
             self._folder.write(stream, encoder.encode(rows), temporary)
         self._folder.finish(stream, temporary)

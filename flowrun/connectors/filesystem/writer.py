@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from flowrun.api.operator import TimerHandle
 from flowrun.api.sink import Committable, CommittedPiece, OutputNote, ToldCommit, WriterContext
 from flowrun.connectors.filesystem.earlier_output import EarlierOutput
 from flowrun.connectors.filesystem.locations import Location
+from flowrun.connectors.filesystem.output import FileOutput
 from flowrun.connectors.filesystem.output_files import OutputFolder
 from flowrun.connectors.filesystem.part_names import part_origin, part_stem
 from flowrun.connectors.filesystem.partition_commit import OpenPartitions
@@ -23,9 +24,6 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, StateError, UnsupportedPlanError
-
-if TYPE_CHECKING:
-    from flowrun.connectors.filesystem.sink import FileSink
 
 _KINDS = "\0row kinds"
 """Name of the column that row kinds travel in while rows are dealt out to partitions; no column of a table has it."""
@@ -114,16 +112,16 @@ class _Part:
 class FileSinkWriter:
     """Writes one part file at a time a partition; closes them by size, age and idleness, and when a commit is prepared."""
 
-    def __init__(self, sink: FileSink, context: WriterContext) -> None:
-        self._sink = sink
+    def __init__(self, output: FileOutput, context: WriterContext) -> None:
+        self._output = output
         self._context = context
-        self._folder = OutputFolder(sink.location)
+        self._folder = OutputFolder(output.location)
         self._parts: dict[str, _Part] = {}
         self._closed: list[Committable] = []
         self._count = 0
         self._timer: TimerHandle | None = None
         self._encoder: RecordEncoder | None = None
-        self._partitions = None if sink.partition_commit is None else OpenPartitions(sink.partition_commit)
+        self._partitions = None if output.partition_commit is None else OpenPartitions(output.partition_commit)
         self._ended = False
 
     def open(self) -> None:
@@ -135,14 +133,14 @@ class FileSinkWriter:
         self._watch()
 
     def _watch(self) -> None:
-        due = self._context.processing_time.now_ms() + self._sink.check_interval_ms
+        due = self._context.processing_time.now_ms() + self._output.check_interval_ms
         self._timer = self._context.processing_time.register(due, self._check_ages)
 
     def _check_ages(self, now_ms: int) -> None:
-        sink = self._sink
+        output = self._output
         for part in list(self._parts.values()):
-            idle = sink.inactivity_ms is not None and now_ms - part.written_ms >= sink.inactivity_ms
-            if idle or now_ms - part.opened_ms >= sink.rollover_ms:
+            idle = output.inactivity_ms is not None and now_ms - part.written_ms >= output.inactivity_ms
+            if idle or now_ms - part.opened_ms >= output.rollover_ms:
                 self._close_part(part)
         self._watch()
 
@@ -157,28 +155,28 @@ class FileSinkWriter:
         columns, kinds = batch.columns, batch.row_kinds
         if kinds is not None and not np.any(kinds.to_numpy(zero_copy_only=False)):
             kinds = None
-        if kinds is not None and self._sink.changes_taken is not ChangesTaken.ALL:
+        if kinds is not None and self._output.changes_taken is not ChangesTaken.ALL:
             raise UnsupportedPlanError(
-                f"connector 'filesystem' cannot update or delete rows with format '{self._sink.format_name}'",
+                f"connector 'filesystem' cannot update or delete rows with format '{self._output.format_name}'",
                 hint="use a format that carries changes (debezium-json, canal-json), declare a PRIMARY KEY to keep one row a key, or "
                 "aggregate in windows, whose results are final",
             )
         if not columns.num_rows:
             return
-        check_not_null(columns, self._sink.schema)
-        if self._sink.buckets is None:
+        check_not_null(columns, self._output.schema)
+        if self._output.buckets is None:
             self._write_partitions(columns, kinds, "")
             return
-        for bucket, rows in self._sink.buckets.split(columns):
+        for bucket, rows in self._output.buckets.split(columns):
             self._write_partitions(columns.take(rows), None if kinds is None else kinds.take(rows), bucket)
 
     def _write_partitions(self, columns: pa.RecordBatch, kinds: pa.Int8Array | None, bucket: str) -> None:
-        if not self._sink.partitions.fields:
+        if not self._output.partitions.fields:
             self._write_to("", bucket, columns, kinds)
             return
         if kinds is not None:
             columns = columns.append_column(_KINDS, kinds)
-        for folder, rows in split_by_partition(columns, self._sink.partitions, self._sink.default_partition):
+        for folder, rows in split_by_partition(columns, self._output.partitions, self._output.default_partition):
             if kinds is None:
                 self._write_to(folder, bucket, rows, None)
             else:
@@ -196,13 +194,13 @@ class FileSinkWriter:
         part.written_ms = self._context.processing_time.now_ms()
         if self._partitions is not None:
             self._partitions.written(partition, part.written_ms)
-        if part.content.written_bytes >= self._sink.roll_bytes:
+        if part.content.written_bytes >= self._output.roll_bytes:
             self._close_part(part)
 
     def _open_part(self, folder: str) -> _Part:
         if len(self._parts) >= MAX_OPEN_PARTS:
             self._close_part(next(iter(self._parts.values())))
-        context, used = self._context, self._sink.format
+        context, used = self._context, self._output.format
         name = part_stem(context, self._count)
         self._count += 1
         temporary = self._folder.path(folder, f".{name}{temporary_ending(context.owner)}")
@@ -211,10 +209,10 @@ class FileSinkWriter:
         now = context.processing_time.now_ms()
         content: _Content
         if isinstance(used, FileFormat):
-            content = _WholeFile(used.create_writer(stream, self._sink.stored, self._sink.options))
+            content = _WholeFile(used.create_writer(stream, self._output.stored, self._output.options))
         else:
             if self._encoder is None:
-                self._encoder = used.create_encoder(self._sink.stored, self._sink.options)
+                self._encoder = used.create_encoder(self._output.stored, self._output.options)
             content = _Records(self._folder, stream, temporary, self._encoder)
         return _Part(folder, temporary, final, stream, content, now, now)
 
