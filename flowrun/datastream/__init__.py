@@ -3,8 +3,15 @@
 from flowrun.core.row_errors import OnError
 from flowrun.datastream.environment import StreamExecutionEnvironment
 from flowrun.datastream.functions import ColumnValue
-from flowrun.datastream.stream import ConnectedStreams, DataStream, DataStreamSink, IterativeStream, KeyedStream
-from flowrun.datastream.windowed import SessionGap, WindowedStream
+from flowrun.datastream.stream import (
+    ConnectedStreams,
+    DataStream,
+    DataStreamSink,
+    IterativeStream,
+    KeyedStream,
+    WindowedStream,
+)
+from flowrun.datastream.window_aggregation import SessionGap
 
 __all__ = [
     "ColumnValue",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.functions import PredicateFunction
 from flowrun.api.operator import OperatorFactory, OutputTag
 from flowrun.api.process_function import ProcessFunction
@@ -20,7 +22,7 @@ from flowrun.datastream.functions import (
     reference_to,
 )
 from flowrun.datastream.settings import OperatorSettings
-from flowrun.datastream.windowed import SessionGap, WindowedStream
+from flowrun.datastream.window_aggregation import SessionGap, WindowAggregation
 from flowrun.errors import did_you_mean
 from flowrun.graph.partitioner import (
     BroadcastPartitioner,
@@ -46,13 +48,14 @@ from flowrun.graph.transformation import (
     UnionTransformation,
     WatermarkTransformation,
 )
+from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.calc import CalcFactory
 from flowrun.operators.python_function import PythonFunctionFactory
 from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.operators.split import SplitFactory
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.operators.watermarks import TimestampsAndWatermarksFactory
-from flowrun.operators.windows.assigners import AlignedSlices
+from flowrun.operators.windows.assigners import AlignedSlices, WindowTime
 
 if TYPE_CHECKING:
     from flowrun.datastream.environment import StreamExecutionEnvironment
@@ -326,6 +329,47 @@ class KeyedStream(DataStream):
     def window(self, windows: AlignedSlices | SessionGap) -> WindowedStream:
         """Windows a key."""
         return WindowedStream(self.unkeyed, self.keys, windows)
+
+
+class WindowedStream:
+    """Rows by key and window, waiting for an aggregation. Settings return the same object."""
+
+    def __init__(self, stream: DataStream, keys: tuple[int, ...], windows: AlignedSlices | SessionGap) -> None:
+        self._stream = stream
+        self._aggregation = WindowAggregation(
+            stream.schema, keys, windows, pre_aggregates=stream.environment.local_aggregation
+        )
+
+    def allowed_lateness(self, lateness_ms: int) -> WindowedStream:
+        """Keep windows for so long (event time) after they fired; late rows fire them again."""
+        if lateness_ms < 0:
+            raise invalid(f"allowed_lateness must not be negative, got {lateness_ms} ms")
+        self._aggregation = replace(self._aggregation, allowed_lateness_ms=lateness_ms)
+        return self
+
+    def side_output_late_data(self, tag: str) -> WindowedStream:
+        """Send rows that are too late to a side output: `result.get_side_output(tag)`."""
+        self._aggregation = replace(self._aggregation, late_tag=OutputTag(tag, self._stream.schema))
+        return self
+
+    def in_processing_time(self) -> WindowedStream:
+        """Let the machine's clock assign rows to windows and close them."""
+        self._aggregation = replace(self._aggregation, domain=WindowTime.PROCESSING)
+        return self
+
+    def null_keys(self, policy: NullKeyPolicy) -> WindowedStream:
+        """What happens to rows whose key is NULL; by default they form a group."""
+        self._aggregation = replace(self._aggregation, null_keys=policy)
+        return self
+
+    def aggregate(self, *aggregates: BoundAggregate, name: str = "window") -> DataStream:
+        """One row a key and window: keys, window_start, window_end, aggregates.
+
+        With aligned windows rows are aggregated before the shuffle too, where that cannot change the result.
+        """
+        transformation = self._aggregation.transformation(self._stream.transformation, aggregates, name)
+        late = self._aggregation.late_tag
+        return DataStream(self._stream.environment, transformation, () if late is None else (late,))
 
 
 class ConnectedStreams:

@@ -1,0 +1,129 @@
+"""Windows of the programmatic API: vectorised aggregation by key and window."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flowrun.api.aggregate import BoundAggregate
+from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.core.record import record
+from flowrun.core.schema import Field, Schema
+from flowrun.core.types import timestamp
+from flowrun.datastream.functions import invalid
+from flowrun.graph.partitioner import GlobalPartitioner, KeyGroupPartitioner
+from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
+from flowrun.operators.aggregation.keys import NullKeyPolicy
+from flowrun.operators.windows.assigners import AlignedSlices, WindowTime
+from flowrun.operators.windows.factories import (
+    LocalSliceAggregateFactory,
+    SessionWindowFactory,
+    SliceWindowFactory,
+    local_aggregation_applies,
+)
+
+
+@record
+class SessionGap:
+    """Session windows: closed by `gap_ms` without rows; windows that touch merge."""
+
+    gap_ms: int
+
+
+@record
+class WindowAggregation:
+    """An aggregation by key and window, but for the aggregates.
+
+    Attributes:
+        schema: columns of the rows.
+        keys: positions of the key columns; empty: all rows are one group, in one subtask.
+        windows: which.
+        allowed_lateness_ms: for so long (event time) windows are kept after they fired.
+        late_tag: where rows go that are too late; None: nowhere.
+        domain: which time assigns rows to windows and closes them.
+        null_keys: what happens to rows whose key is NULL.
+        pre_aggregates: whether rows may be aggregated before the shuffle, too.
+    """
+
+    schema: Schema
+    keys: tuple[int, ...]
+    windows: AlignedSlices | SessionGap
+    allowed_lateness_ms: int = 0
+    late_tag: OutputTag | None = None
+    domain: WindowTime = WindowTime.EVENT
+    null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
+    pre_aggregates: bool = True
+
+    def transformation(
+        self, upstream: Transformation, aggregates: tuple[BoundAggregate, ...], name: str
+    ) -> Transformation:
+        """One row a key and window of `upstream`: keys, window_start, window_end, aggregates.
+
+        Raises:
+            PipelineError: two columns would have one name.
+        """
+        schema = self._output_schema(aggregates)
+        keys, factory = self.keys, self._factory(aggregates, schema)
+        if isinstance(factory, SliceWindowFactory) and self._applies_locally(aggregates):
+            local = LocalSliceAggregateFactory(
+                keys, aggregates, factory.assigner, self.schema, null_keys=self.null_keys
+            )
+            upstream = OneInputTransformation(
+                name=f"local {name}", schema=local.output_schema, factory=local, input=upstream
+            )
+            keys, factory = tuple(range(len(keys))), replace(factory, partial_input=True)
+        return OneInputTransformation(
+            name=name,
+            schema=schema,
+            factory=factory,
+            input=_partitioned(upstream, keys),
+            state_keys=keys,
+            parallelism=None if keys else 1,
+        )
+
+    def _output_schema(self, aggregates: tuple[BoundAggregate, ...]) -> Schema:
+        keys = tuple(self.schema.fields[k] for k in self.keys)
+        bounds = (Field("window_start", timestamp(3)), Field("window_end", timestamp(3)))
+        try:
+            return Schema((*keys, *bounds, *(Field(a.name, a.kernel.result) for a in aggregates)))
+        except ValueError as error:
+            raise invalid(f"window aggregation: {error}", "give each aggregate a name of its own") from None
+
+    def _factory(self, aggregates: tuple[BoundAggregate, ...], schema: Schema) -> OperatorFactory:
+        if isinstance(self.windows, SessionGap):
+            return SessionWindowFactory(
+                keys=self.keys,
+                aggregates=aggregates,
+                gap_ms=self.windows.gap_ms,
+                input_schema=self.schema,
+                output_schema=schema,
+                allowed_lateness_ms=self.allowed_lateness_ms,
+                late_tag=self.late_tag,
+                domain=self.domain,
+                null_keys=self.null_keys,
+            )
+        return SliceWindowFactory(
+            keys=self.keys,
+            aggregates=aggregates,
+            assigner=self.windows,
+            input_schema=self.schema,
+            output_schema=schema,
+            allowed_lateness_ms=self.allowed_lateness_ms,
+            late_tag=self.late_tag,
+            domain=self.domain,
+            null_keys=self.null_keys,
+        )
+
+    def _applies_locally(self, aggregates: tuple[BoundAggregate, ...]) -> bool:
+        return self.pre_aggregates and local_aggregation_applies(
+            aggregates,
+            domain=self.domain,
+            late_tag=self.late_tag,
+            allowed_lateness_ms=self.allowed_lateness_ms,
+        )
+
+
+def _partitioned(upstream: Transformation, keys: tuple[int, ...]) -> Transformation:
+    partitioner = KeyGroupPartitioner(keys) if keys else GlobalPartitioner()
+    return PartitionTransformation(
+        name="key by" if keys else "global", schema=upstream.schema, input=upstream, partitioner=partitioner
+    )
