@@ -49,10 +49,6 @@ class Jvm:
         """From now on show what it says: prints of Python functions, and its log if there is one."""
         self._output.forward()
 
-    def last_words(self) -> str:
-        """The line of what it said that tells most about a failed start."""
-        return self._output.telling_line()
-
 
 def start_jvm(conf: Mapping[str, str], log_level: str, *, ships_python: bool) -> Jvm:
     """Start the process.

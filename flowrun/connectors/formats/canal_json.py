@@ -9,20 +9,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordChunk, RecordFormat
-from flowrun.connectors.formats.framing import at_any_line, framer_for_lines
+from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordChunk
 from flowrun.connectors.formats.json_decoder import JsonDecoder
 from flowrun.connectors.formats.json_envelope import (
-    SHARED_OPTIONS,
     Changes,
     Envelope,
     EnvelopeEncoder,
+    change_format,
+    change_rows,
+    check_columns,
+    codes_of,
     json_encoder,
     row_type,
 )
-from flowrun.connectors.formats.json_format import check_map_keys
 from flowrun.connectors.formats.json_values import load_fast
-from flowrun.core.elements import RowKind
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.schema import Schema
 from flowrun.core.types import STRING, array
@@ -33,7 +33,6 @@ _TYPES = pa.array(["INSERT", "UPDATE", "DELETE", "CREATE"])
 _INSERT, _UPDATE, _DELETE, _CREATE = range(4)
 
 _OPTIONS = (
-    *SHARED_OPTIONS,
     Option("database.include", OptionType.STRING, "Only changes of databases whose name matches this pattern in full."),
     Option("table.include", OptionType.STRING, "Only changes of tables whose name matches this pattern in full."),
 )
@@ -75,7 +74,7 @@ class CanalDecoder:
         decoded = self._messages.decode(chunk)
         columns = decoded.columns
         data, old = columns.column("data"), columns.column("old")
-        types = pc.fill_null(pc.index_in(columns.column("type"), _TYPES), -1).to_numpy(zero_copy_only=False)
+        types = codes_of(columns.column("type"), _TYPES)
         wanted = self._wanted(columns)
         lengths, old_lengths = _lengths(data), _lengths(old)
         wrong = wanted & (
@@ -91,18 +90,11 @@ class CanalDecoder:
         message = np.repeat(messages, counts)
         updates = types[message] == _UPDATE
         before = self._before(old, messages[types[messages] == _UPDATE], after, updates, decoded, message, chunk)
-        places = np.repeat(np.arange(len(message)), np.where(updates, 2, 1))
-        second = np.zeros(len(places), np.bool_)
-        second[1:] = places[1:] == places[:-1]
-        update = updates[places]
-        kinds = np.full(len(places), RowKind.INSERT, np.int8)
-        kinds[types[message][places] == _DELETE] = RowKind.DELETE
-        kinds[update] = RowKind.UPDATE_BEFORE
-        kinds[second] = RowKind.UPDATE_AFTER
-        from_after = second | ~update
+        rows = change_rows(updates, types[message] == _DELETE)
+        from_after = rows.after_update | ~updates[rows.changes]
         nth_update = np.cumsum(updates) - 1
-        at = np.where(from_after, places, nth_update[places]) if len(places) else places
-        changes = Changes(before, after, from_after, at, kinds, decoded.records[message][places])
+        places = np.where(from_after, rows.changes, nth_update[rows.changes]) if len(message) else rows.changes
+        changes = Changes(before, after, from_after, places, rows.kinds, decoded.records[message][rows.changes])
         return changes.rows(self._schema, (), bad)
 
     def _wanted(self, columns: pa.RecordBatch) -> _Bools:
@@ -176,8 +168,7 @@ def _what_is_wrong(type: str | None, rows: int, old_rows: int) -> str:
 
 
 def _check(schema: Schema, options: Options) -> None:
-    for field in schema:
-        check_map_keys(field.name, field.type)
+    check_columns(schema)
     for name in ("database.include", "table.include"):
         pattern = options.get(f"{_NAME}.{name}")
         try:
@@ -203,15 +194,11 @@ def _encoder(schema: Schema, options: Options) -> EnvelopeEncoder:
     return EnvelopeEncoder(json_encoder(schema, options, _NAME), envelope)
 
 
-FORMAT = RecordFormat(
-    name=_NAME,
-    summary="Changes as Canal publishes them, one JSON object a line or message.",
-    extension="json",
+FORMAT = change_format(
+    _NAME,
+    "Changes as Canal publishes them, one JSON object a line or message.",
     options=_OPTIONS,
     check=_check,
     create_decoder=_decoder,
     create_encoder=_encoder,
-    create_framer=framer_for_lines,
-    splittable=at_any_line,
-    changelog=True,
 )

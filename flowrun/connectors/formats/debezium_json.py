@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordChunk, RecordFormat
-from flowrun.connectors.formats.framing import at_any_line, framer_for_lines
+from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordChunk
 from flowrun.connectors.formats.json_decoder import JsonDecoder
 from flowrun.connectors.formats.json_envelope import (
-    SHARED_OPTIONS,
     Changes,
     Envelope,
     EnvelopeEncoder,
+    change_format,
+    change_rows,
+    check_columns,
+    codes_of,
     json_encoder,
     row_type,
 )
-from flowrun.connectors.formats.json_format import check_map_keys
 from flowrun.core.elements import RowKind
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.schema import Field, Schema
@@ -33,7 +33,6 @@ _REPLICA_HINT = (
 )
 
 _OPTIONS = (
-    *SHARED_OPTIONS,
     Option(
         "schema-include",
         OptionType.BOOLEAN,
@@ -89,7 +88,7 @@ class DebeziumDecoder:
         decoded = self._events.decode(chunk)
         columns = decoded.columns.columns
         before, after, op = columns[0].flatten() if self._payload else columns
-        codes = pc.fill_null(pc.index_in(op, _OPERATIONS), -1).to_numpy(zero_copy_only=False)
+        codes = codes_of(op, _OPERATIONS)
         needs_before = codes == _DELETE if self._upserts else codes >= _UPDATE
         no_before = before.is_null().to_numpy(zero_copy_only=False) & needs_before
         no_after = after.is_null().to_numpy(zero_copy_only=False) & (codes <= _UPDATE)
@@ -105,15 +104,9 @@ class DebeziumDecoder:
             kinds = np.array([RowKind.INSERT, RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE], np.int8)[codes]
             changes = Changes(before, after, codes < _DELETE, good, kinds, decoded.records[good])
             return changes.rows(self._schema, (), bad)
-        places = np.repeat(good, np.where(codes == _UPDATE, 2, 1))
-        second = np.zeros(len(places), np.bool_)
-        second[1:] = places[1:] == places[:-1]
-        codes = np.repeat(codes, np.where(codes == _UPDATE, 2, 1))
-        kinds = np.full(len(places), RowKind.INSERT, np.int8)
-        kinds[codes == _UPDATE] = RowKind.UPDATE_BEFORE
-        kinds[second] = RowKind.UPDATE_AFTER
-        kinds[codes == _DELETE] = RowKind.DELETE
-        changes = Changes(before, after, second | (codes < _UPDATE), places, kinds, decoded.records[places])
+        rows = change_rows(codes == _UPDATE, codes == _DELETE)
+        places, from_after = good[rows.changes], rows.after_update | (codes < _UPDATE)[rows.changes]
+        changes = Changes(before, after, from_after, places, rows.kinds, decoded.records[places])
         return changes.rows(self._schema, (), bad)
 
 
@@ -129,8 +122,7 @@ def _what_is_wrong(op: str | None, no_before: bool) -> str:
 
 
 def _check(schema: Schema, _options: Options) -> None:
-    for field in schema:
-        check_map_keys(field.name, field.type)
+    check_columns(schema)
 
 
 def _decoder(request: ReadRequest) -> DebeziumDecoder:
@@ -166,16 +158,12 @@ def _encoder(schema: Schema, options: Options) -> EnvelopeEncoder:
     return EnvelopeEncoder(json_encoder(schema, options, _NAME), envelope)
 
 
-FORMAT = RecordFormat(
-    name=_NAME,
-    summary="Changes as Debezium publishes them, one JSON object a line or message.",
-    extension="json",
+FORMAT = change_format(
+    _NAME,
+    "Changes as Debezium publishes them, one JSON object a line or message.",
     options=_OPTIONS,
     check=_check,
     create_decoder=_decoder,
     create_encoder=_encoder,
-    create_framer=framer_for_lines,
-    splittable=at_any_line,
-    changelog=True,
     upserts=_upserts,
 )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from flowrun.api.format import BadRecord, DecodedRecords, Offsets
+from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ReadRequest, RecordDecoder, RecordFormat
+from flowrun.connectors.formats.framing import at_any_line, framer_for_lines
 from flowrun.connectors.formats.json_encoder import MAX_ENCODED_BYTES, JsonEncoder, joined_bytes
 from flowrun.connectors.formats.json_format import FORMAT as JSON
+from flowrun.connectors.formats.json_format import check_map_keys
+from flowrun.core.elements import RowKind
 from flowrun.core.options import Option, Options
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -113,6 +117,48 @@ def row_type(schema: Schema) -> DataType:
     return row(*((f.name, f.type) for f in schema))
 
 
+def codes_of(column: pa.Array, known: pa.Array) -> npt.NDArray[np.int32]:
+    """The position of each value among the known ones; −1 for NULL and for what is not among them.
+
+    >>> codes_of(pa.array(["d", None, "x", "c"]), pa.array(["c", "d"])).tolist()
+    [1, -1, -1, 0]
+    """
+    codes: npt.NDArray[np.int32] = pc.fill_null(pc.index_in(column, known), -1).to_numpy(zero_copy_only=False)
+    return codes
+
+
+@record
+class ChangeRows:
+    """The rows that changes become: one each, and two of an update, the row before it and the row after it.
+
+    Attributes:
+        changes: position of the change that each row is of, ascending.
+        after_update: whether it is the second row of an update.
+        kinds: its `RowKind`.
+    """
+
+    changes: npt.NDArray[np.int64]
+    after_update: npt.NDArray[np.bool_]
+    kinds: npt.NDArray[np.int8]
+
+
+def change_rows(updates: npt.NDArray[np.bool_], deletes: npt.NDArray[np.bool_]) -> ChangeRows:
+    """The rows of changes that are updates, deletes or, where they are neither, inserts.
+
+    >>> rows = change_rows(np.array([False, True, False]), np.array([False, False, True]))
+    >>> rows.changes.tolist(), [RowKind(k).name for k in rows.kinds]
+    ([0, 1, 1, 2], ['INSERT', 'UPDATE_BEFORE', 'UPDATE_AFTER', 'DELETE'])
+    """
+    changes = np.repeat(np.arange(len(updates)), np.where(updates, 2, 1))
+    after_update = np.zeros(len(changes), np.bool_)
+    after_update[1:] = changes[1:] == changes[:-1]
+    kinds = np.full(len(changes), RowKind.INSERT, np.int8)
+    kinds[deletes[changes]] = RowKind.DELETE
+    kinds[updates[changes]] = RowKind.UPDATE_BEFORE
+    kinds[after_update] = RowKind.UPDATE_AFTER
+    return ChangeRows(changes, after_update, kinds)
+
+
 @record
 class Changes:
     """Decoded changes: rows in two struct arrays, and for each row that comes out where it is.
@@ -149,3 +195,39 @@ class Changes:
         )
         kinds = pa.array(self.kinds) if self.kinds.any() else None
         return DecodedRecords(columns, self.records, tuple(sorted(bad, key=lambda b: b.index)), kinds)
+
+
+def check_columns(schema: Schema) -> None:
+    """Pass if JSON can hold the columns.
+
+    Raises:
+        OptionError: a MAP has keys that cannot be names of fields.
+    """
+    for field in schema:
+        check_map_keys(field.name, field.type)
+
+
+def change_format(
+    name: str,
+    summary: str,
+    *,
+    options: tuple[Option, ...],
+    check: Callable[[Schema, Options], None],
+    create_decoder: Callable[[ReadRequest], RecordDecoder],
+    create_encoder: Callable[[Schema, Options], EnvelopeEncoder],
+    upserts: Callable[[Options], bool] | None = None,
+) -> RecordFormat:
+    """A format of JSON objects that say which change a row is; see `RecordFormat`."""
+    return RecordFormat(
+        name=name,
+        summary=summary,
+        extension="json",
+        options=(*SHARED_OPTIONS, *options),
+        check=check,
+        create_decoder=create_decoder,
+        create_encoder=create_encoder,
+        create_framer=framer_for_lines,
+        splittable=at_any_line,
+        changelog=True,
+        upserts=upserts,
+    )

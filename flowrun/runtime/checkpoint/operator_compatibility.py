@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from flowrun.api.operator import DescribesState
-from flowrun.api.state import DELETED_COLUMN, KEY_COLUMNS_METADATA
+from flowrun.api.state import KEY_COLUMNS_METADATA
 from flowrun.errors import near_matches
 from flowrun.graph.job_graph import ChainedOperator, JobVertex
 from flowrun.operators.state_meanings import STRUCTURAL_COLUMNS, Meanings, state_meanings
@@ -15,6 +15,7 @@ from flowrun.runtime.checkpoint.comparison import Layout, OperatorComparison, Pr
 from flowrun.runtime.checkpoint.connector_state import connector_state_problems
 from flowrun.state.checkpoints import KeyedTableState, OperatorMetadata
 from flowrun.state.schema_migration import differences
+from flowrun.state.storage.folding import restored_schema
 
 COMMITTABLES = "committables"
 """Name of the operator state in which sinks keep what they wrote but did not commit."""
@@ -226,7 +227,7 @@ def _table_differences(
         if name not in expected:
             found.append(f"table '{name}' is not kept any more")
             continue
-        old, new = _restored_schema(states[0].schema), _restored_schema(expected[name])
+        old, new = restored_schema(states[0].schema), restored_schema(expected[name])
         wrong = _key_differences(old, new) or differences(old, new)
         changed = _other_meanings(recorded.get(name, {}), meanings.get(name, {}))
         wrong = wrong or [text for column, text in changed.items() if column in STRUCTURAL_COLUMNS]
@@ -237,11 +238,6 @@ def _table_differences(
             additions += _inner_additions(name, old, new)
             notes += [f"{name}: {text}" for text in changed.values()]
     return found, additions, notes
-
-
-def _restored_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns that an operator gets back: without the mark of deleted keys."""
-    return pa.schema([f for f in schema if f.name != DELETED_COLUMN], schema.metadata)
 
 
 def _key_differences(old: pa.Schema, new: pa.Schema) -> list[str]:
