@@ -13,7 +13,7 @@ from flowrun.core.type_parser import TypeTextError, parse_type
 from flowrun.core.types import BOOLEAN, DataType, TypeRoot
 from flowrun.errors import DataError, ExpressionError
 from flowrun.frontend.sql.binding_scope import Scope, UnknownNameError
-from flowrun.frontend.sql.spans import span_of
+from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.functions.casts import cast_datum, is_relabelling
 from flowrun.functions.coercion import castable, common_type
 from flowrun.functions.contract import Argument, ScalarFunction
@@ -47,8 +47,7 @@ class BinderCore(ABC):
 
     def fail(self, message: str, node: exp.Expression, hint: str | None = None) -> NoReturn:
         """Raise an `ExpressionError` that marks the node."""
-        start, end = span_of(node)
-        raise ExpressionError(message, offset=start, length=max(1, end - start), hint=hint)
+        raise error_at(message, span_of(node), hint)
 
     def fail_unknown(self, error: UnknownNameError, parts: Sequence[exp.Expression]) -> NoReturn:
         """Raise for the wrong part of a dotted name."""

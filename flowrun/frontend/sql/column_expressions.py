@@ -11,10 +11,10 @@ from flowrun.frontend.sql.binding_expressions import ExpressionBinder
 from flowrun.frontend.sql.binding_scope import Scope
 from flowrun.frontend.sql.catalog import Catalog
 from flowrun.frontend.sql.dialect import parse_text
+from flowrun.frontend.sql.places import FlinkSyntaxError
 from flowrun.frontend.sql.query_user_functions import UserFunctions
 from flowrun.frontend.sql.script_problems import moved
 from flowrun.frontend.sql.statement_tokens import Slice
-from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import Expression
 from flowrun.plan.folding import fold_constants

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flowrun.errors import ExpressionError
+from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.statement_tokens import Cursor, TokenKind, tokenize
 from flowrun.frontend.sql.statements import (
     ColumnKind,
@@ -155,10 +156,11 @@ def _constraint(cursor: Cursor, body: _Body) -> None:
 
 def _add_key(body: _Body, key: PrimaryKeySyntax) -> None:
     if body.primary_key is not None:
-        raise ExpressionError(
-            "a table has at most one PRIMARY KEY", offset=key.span[0], length=key.span[1] - key.span[0],
-            hint="name all its columns in one: PRIMARY KEY (a, b) NOT ENFORCED",
-        )  # fmt: skip
+        raise error_at(
+            "a table has at most one PRIMARY KEY",
+            key.span,
+            "name all its columns in one: PRIMARY KEY (a, b) NOT ENFORCED",
+        )
     body.primary_key = key
 
 

@@ -18,9 +18,8 @@ from flowrun.api.user_functions import (
 from flowrun.core.types import DataType, TypeRoot, row
 from flowrun.errors import ExpressionError, PipelineError
 from flowrun.frontend.sql.catalog import FunctionKind, Parameter, ProcessSignature, UserFunction
-from flowrun.frontend.sql.script_problems import problem
+from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.statements import CreateFunction
-from flowrun.frontend.sql.syntax import Span
 from flowrun.operators.function_loading import load_attribute
 from flowrun.operators.function_scope import FunctionScope
 from flowrun.operators.user_functions import can_retract, load_aggregate
@@ -54,7 +53,7 @@ def user_function(statement: CreateFunction, scope: FunctionScope) -> UserFuncti
         target = load_attribute(reference, scope.folders) if built_in else scope.load(reference)
     except PipelineError as error:
         found = error.diagnostics[0]
-        raise problem(found.message, statement.reference_span, found.hint) from error
+        raise error_at(found.message, statement.reference_span, found.hint) from error
     return _Reading(statement, reference, target, scope.folders).function()
 
 
@@ -70,13 +69,13 @@ def _reference(statement: CreateFunction) -> str:
             else "this is a function in Java, which cannot be called"
         )
         hint = f"write it in Python: CREATE FUNCTION {statement.name[-1].text} AS 'module.function' LANGUAGE PYTHON"
-        raise problem(what, statement.language_span, hint)
+        raise error_at(what, statement.language_span, hint)
     if ":" in text:
         return text
     module, dot, name = text.rpartition(".")
     if not dot:
         hint = "with the module in my_functions.py beside the script: 'my_functions.clean'"
-        raise problem(f"'{text}' names no module", statement.reference_span, hint)
+        raise error_at(f"'{text}' names no module", statement.reference_span, hint)
     return f"{module}:{name}"
 
 
@@ -168,7 +167,7 @@ class _Reading:
         )
 
     def _error(self, message: str, hint: str | None) -> ExpressionError:
-        return problem(f"'{self._statement.reference}': {message}", self._span, hint)
+        return error_at(f"'{self._statement.reference}': {message}", self._span, hint)
 
     def _kind(self) -> Callee:
         """The kind of a function without a decorator."""
@@ -206,7 +205,7 @@ class _Reading:
             return load_aggregate(self._reference, self._search_path)
         except PipelineError as error:
             found = error.diagnostics[0]
-            raise problem(found.message, self._span, found.hint) from error
+            raise error_at(found.message, self._span, found.hint) from error
 
     def _table_columns(self, declared: DataType | None) -> DataType:
         if declared is None:

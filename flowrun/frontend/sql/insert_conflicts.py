@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import row
-from flowrun.frontend.sql.script_problems import problem
+from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.statements import ConflictAction, ConflictSyntax
 from flowrun.plan.expressions import AggregateCall, Call, ColumnRef, Expression, FieldAccess
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
@@ -32,7 +32,7 @@ def without_conflicts(
     """
     if not primary_key:
         hint = "declare PRIMARY KEY (…) NOT ENFORCED on the table, or leave ON CONFLICT out"
-        raise problem(f"ON CONFLICT needs a PRIMARY KEY, which '{table}' does not have", conflict.span, hint)
+        raise error_at(f"ON CONFLICT needs a PRIMARY KEY, which '{table}' does not have", conflict.span, hint)
     fields = node.schema.fields
     keys = [node.schema.index(n) for n in primary_key]
     others = [i for i in range(len(fields)) if i not in keys]

@@ -9,12 +9,12 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.insert_conflicts import without_conflicts
+from flowrun.frontend.sql.places import SeveralErrors, Span, error_at
 from flowrun.frontend.sql.query import BoundQuery
-from flowrun.frontend.sql.script_problems import StatementErrors, problem
 from flowrun.frontend.sql.script_text import ScriptText
 from flowrun.frontend.sql.statement_tokens import Slice
 from flowrun.frontend.sql.statements import ConflictAction, Insert
-from flowrun.frontend.sql.syntax import Name, Span
+from flowrun.frontend.sql.syntax import Name
 from flowrun.frontend.sql.tables import DeclaredTable
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import Cast, ColumnRef, Expression, Literal
@@ -39,7 +39,7 @@ def insert_sink(
         constant: binds values of PARTITION.
 
     Raises:
-        StatementErrors: the query's columns do not fit the table's.
+        SeveralErrors: the query's columns do not fit the table's.
     """
     table = made.table
     location = script.locate(*statement.table[-1].span)
@@ -101,7 +101,7 @@ class _Target:
         constants = self._partition()
         filled = self._filled(constants)
         if self._problems:
-            raise StatementErrors(self._problems)
+            raise SeveralErrors(self._problems)
         if len(filled) != len(given_columns):
             self._wrong_number(filled, given_columns)
         values: dict[str, Expression] = dict(constants)
@@ -109,11 +109,11 @@ class _Target:
             place = query.places[position] or self._statement.query.span
             values[name] = self._stored(table.physical.field(name), given, position, place)
         if self._problems:
-            raise StatementErrors(self._problems)
+            raise SeveralErrors(self._problems)
         return tuple(values[f.name] if f.name in values else self._absent(f) for f in table.physical)
 
     def _report(self, message: str, span: Span, hint: str | None = None) -> None:
-        self._problems.append(problem(message, span, hint))
+        self._problems.append(error_at(message, span, hint))
 
     def _partition(self) -> dict[str, Expression]:
         """The columns whose value PARTITION gives."""

@@ -9,13 +9,13 @@ from sqlglot import exp
 
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
-from flowrun.errors import ExpressionError, did_you_mean
+from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder, dotted_parts
 from flowrun.frontend.sql.binding_scope import Scope, UnknownNameError, access_fields
 from flowrun.frontend.sql.match_grammar import MatchSyntax, NamedExpression, parse_match
-from flowrun.frontend.sql.spans import span_of
-from flowrun.frontend.sql.syntax import OrderItem, Span
+from flowrun.frontend.sql.places import Span, error_at, span_of
+from flowrun.frontend.sql.syntax import OrderItem
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, transform, walk
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternAggregate, PatternColumn, PatternVariable
@@ -62,7 +62,7 @@ class _MatchBinder:
         partition = self._partition()
         order = tuple(self._sort_key(item) for item in syntax.order)
         if order[0].descending:
-            raise _error(
+            raise error_at(
                 "the first key of ORDER BY must be ascending: a match follows event time", syntax.order[0].span
             )
         measures = [(m.name.text, self._expression(m.expression, False, order[0].column)) for m in syntax.measures]
@@ -89,20 +89,20 @@ class _MatchBinder:
         items = self._syntax.pattern
         for i, item in enumerate(items):
             if item.variable.name in self._variables[:i]:
-                raise _error(
+                raise error_at(
                     f"the variable {item.variable.name} occurs twice in the pattern",
                     item.span,
                     "give the second one another name",
                 )
         last = items[-1].variable
         if last.greedy and (last.most is None or last.most > last.least):
-            raise _error(
+            raise error_at(
                 f"the pattern must not end with the greedy {_shown(last)}: it could never be known to be complete",
                 items[-1].span,
                 f"end it with a simple variable, or write {_shown(last)}? to take as few rows as possible",
             )
         if all(p.variable.least == 0 for p in items):
-            raise _error(
+            raise error_at(
                 "the pattern matches no rows at all, too", self._syntax.pattern_span, "some variable must take a row"
             )
 
@@ -110,7 +110,7 @@ class _MatchBinder:
         names = [f.name for f in fields]
         for measure in self._syntax.measures:
             if names.count(measure.name.text) > 1:
-                raise _error(
+                raise error_at(
                     f"column '{measure.name.text}' occurs more than once", measure.name.span, "choose another name"
                 )
 
@@ -120,9 +120,11 @@ class _MatchBinder:
             name = define.name.text
             if name not in self._variables:
                 hint = did_you_mean(name, self._variables)
-                raise _error(f"the pattern has no variable {name}", define.name.span, hint)
+                raise error_at(f"the pattern has no variable {name}", define.name.span, hint)
             if name in seen:
-                raise _error(f"the variable {name} is defined twice", define.name.span, "join the conditions with AND")
+                raise error_at(
+                    f"the variable {name} is defined twice", define.name.span, "join the conditions with AND"
+                )
             seen.add(name)
         return self._syntax.defines
 
@@ -131,11 +133,11 @@ class _MatchBinder:
         if name is None:
             return None
         if name.text not in self._variables:
-            raise _error(
+            raise error_at(
                 f"the pattern has no variable {name.text}", name.span, did_you_mean(name.text, self._variables)
             )
         if name.text == self._variables[0] and self._syntax.after.value.endswith("FIRST"):
-            raise _error(
+            raise error_at(
                 "after a match the search cannot go on at its own first row: it would find the same match for ever",
                 name.span,
                 "write AFTER MATCH SKIP TO NEXT ROW",
@@ -153,7 +155,7 @@ class _MatchBinder:
             or bound.type.arrow.bit_width != 64
             or bound.value <= 0
         ):
-            raise _error(
+            raise error_at(
                 "WITHIN takes a positive interval of days to seconds", span_of(node), "write WITHIN INTERVAL '1' HOUR"
             )
         return int(bound.value)
@@ -165,7 +167,7 @@ class _MatchBinder:
         for node in self._syntax.partition:
             position = self._position(node, "PARTITION BY")
             if position in positions:
-                raise _error(
+                raise error_at(
                     f"PARTITION BY has the column '{self._names[position]}' more than once",
                     span_of(node),
                     "leave it away: every match has the columns of PARTITION BY, each by its name",
@@ -176,12 +178,14 @@ class _MatchBinder:
     def _position(self, node: exp.Expression, where: str) -> int:
         parts = dotted_parts(node) if isinstance(node, exp.Column) else []
         if len(parts) != 1:
-            raise _error(
+            raise error_at(
                 f"{where} of MATCH_RECOGNIZE takes columns only", span_of(node), "compute it in a subquery before"
             )
         name = parts[0].name
         if name not in self._names:
-            raise _error(f"column '{name}' does not exist in the input", span_of(node), did_you_mean(name, self._names))
+            raise error_at(
+                f"column '{name}' does not exist in the input", span_of(node), did_you_mean(name, self._names)
+            )
         return self._names.index(name)
 
     def _sort_key(self, item: OrderItem) -> SortKey:
@@ -336,7 +340,3 @@ def _shown(variable: PatternVariable) -> str:
     forms = {(1, None): "+", (0, None): "*", (0, 1): "?"}
     most = "" if variable.most is None else variable.most
     return variable.name + forms.get((variable.least, variable.most), f"{{{variable.least},{most}}}")
-
-
-def _error(message: str, span: Span, hint: str | None = None) -> ExpressionError:
-    return ExpressionError(message, offset=span[0], length=max(1, span[1] - span[0]), hint=hint)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot.tokenizer_core import TokenType
 
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
-from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
+from flowrun.frontend.sql.places import FlinkSyntaxError
 
 if TYPE_CHECKING:
     from flowrun.frontend.sql.dialect import FlinkParser

@@ -11,25 +11,15 @@ from flowrun.core.record import record
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql import binding_calls as _binding_calls  # registers COALESCE, IF, …
 from flowrun.frontend.sql.catalog import Catalog
+from flowrun.frontend.sql.places import FlinkSyntaxError, SeveralErrors, Span, span_of
 from flowrun.frontend.sql.query_binder import QueryBinder
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_results import FailedError
 from flowrun.frontend.sql.select_parser import parse_query
-from flowrun.frontend.sql.spans import span_of
-from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select, Span, ValuesRows, WithQuery
-from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
+from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select, ValuesRows, WithQuery
 from flowrun.plan.nodes import PlanNode
 
 assert _binding_calls is not None
-
-
-class QueryErrors(ExpressionError):
-    """A query is wrong in one place or several. `errors` are in the order of the text; offsets count in the whole script."""
-
-    def __init__(self, errors: Sequence[ExpressionError]) -> None:
-        self.errors = tuple(errors)
-        first = self.errors[0]
-        super().__init__(first.message, offset=first.offset, length=first.length, hint=first.hint)
 
 
 @record
@@ -57,28 +47,28 @@ def bind_query(text: str, offset: int, catalog: Catalog, context: QueryContext) 
         context: the statement around it.
 
     Raises:
-        QueryErrors: everything found wrong, with places in the script.
+        SeveralErrors: everything found wrong, with places in the script.
     """
     try:
         syntax = parse_query(text)
     except FlinkSyntaxError as error:
         start = error.start + offset
-        raise QueryErrors(
+        raise SeveralErrors(
             [ExpressionError(error.message, offset=start, length=error.length, hint=error.hint)]
         ) from None
     except RecursionError:
-        raise QueryErrors([_too_deep(offset)]) from None
+        raise SeveralErrors([_too_deep(offset)]) from None
     binder = QueryBinder(text, offset, catalog, context)
     try:
         bound = binder.bind(syntax, binder.root)
     except FailedError:
-        raise QueryErrors(_in_order(binder.errors, offset)) from None
+        raise SeveralErrors(_in_order(binder.errors, offset)) from None
     except ExpressionError as error:
-        raise QueryErrors(_in_order([*binder.errors, error], offset)) from error
+        raise SeveralErrors(_in_order([*binder.errors, error], offset)) from error
     except RecursionError:
-        raise QueryErrors([_too_deep(offset)]) from None
+        raise SeveralErrors([_too_deep(offset)]) from None
     if binder.errors:
-        raise QueryErrors(_in_order(binder.errors, offset))
+        raise SeveralErrors(_in_order(binder.errors, offset))
     return BoundQuery(bound.node, bound.names, _places(syntax, len(bound.names), offset))
 
 
@@ -112,4 +102,4 @@ def _too_deep(offset: int) -> ExpressionError:
     return ExpressionError("the query is nested too deeply", offset=offset, hint="split it with CREATE VIEW")
 
 
-__all__ = ["BoundQuery", "QueryErrors", "bind_query"]
+__all__ = ["BoundQuery", "bind_query"]

@@ -10,9 +10,10 @@ from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, DataType
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import Catalog
+from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_grouping import GroupingPlanner
-from flowrun.frontend.sql.query_nodes import NodeMaker, fail
+from flowrun.frontend.sql.query_nodes import NodeMaker
 from flowrun.frontend.sql.query_order import ordered, output_order
 from flowrun.frontend.sql.query_pending import PendingSubquery, SubqueryKind
 from flowrun.frontend.sql.query_relations import OuterScope, QueryScope
@@ -29,7 +30,6 @@ from flowrun.frontend.sql.syntax import (
     QuerySyntax,
     Select,
     SetOperation,
-    Span,
     ValuesRows,
     WithQuery,
 )
@@ -132,7 +132,7 @@ class QueryBinder:
         for table in tables:
             if table.name.text in known and any(t is not table and t.name.text == table.name.text for t in tables):
                 self.errors.append(
-                    fail(f"'{table.name.text}' is defined twice in WITH", table.name.span, "rename one of them")
+                    error_at(f"'{table.name.text}' is defined twice in WITH", table.name.span, "rename one of them")
                 )
             inner = Environment(self, dict(known))
             known[table.name.text] = self.attempt(lambda t=table, e=inner: self._common_table(t, e))  # type: ignore[misc]
@@ -150,7 +150,7 @@ class QueryBinder:
         """
         if len(columns) != len(bound.names):
             span = (columns[0].span[0], columns[-1].span[1])
-            raise fail(
+            raise error_at(
                 f"{len(columns)} column names for {len(bound.names)} columns of '{at.text}'",
                 span,
                 "name all columns, or none",

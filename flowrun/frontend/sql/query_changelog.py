@@ -9,10 +9,10 @@ from flowrun.core.elements import RowKind
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import STRING
 from flowrun.errors import did_you_mean
-from flowrun.frontend.sql.query_nodes import fail, identity
+from flowrun.frontend.sql.places import error_at, span_of
+from flowrun.frontend.sql.query_nodes import identity
 from flowrun.frontend.sql.query_relations import Relation, Source, unique_names
 from flowrun.frontend.sql.query_table_arguments import TableArguments, assigned, descriptor_column, partition_columns
-from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument
 from flowrun.plan.changelog_nodes import ChangelogNormalize, Codes, FromChangelog, ToChangelog
 from flowrun.plan.expressions import Call, ColumnRef, Literal
@@ -53,7 +53,7 @@ def changelog_relation(tables: FromBinder, table: FunctionTable) -> Relation:
     inner = tables.relation(data.table)
     binder = tables.expressions(inner)
     if data.order:
-        raise fail(f"{name} takes no ORDER BY", data.order[0].span, "rows are taken as they come")
+        raise error_at(f"{name} takes no ORDER BY", data.order[0].span, "rows are taken as they come")
     items = inner.star()
     node = tables.binder.nodes.calc(inner.node, items, data.span)
     names = [n for n, _ in items]
@@ -84,7 +84,9 @@ class _Call:
         operation = self._operation()
         if operation in names:
             span = self._arguments.span("OP", self._table.span)
-            raise fail(f"the table has a column '{operation}' already", span, "name another: op => DESCRIPTOR(change)")
+            raise error_at(
+                f"the table has a column '{operation}' already", span, "name another: op => DESCRIPTOR(change)"
+            )
         codes = self._codes(by_kind=True)
         (internal,) = unique_names([*node.schema.names, operation])[-1:]
         schema = Schema((*node.schema.fields, Field(internal, STRING, False)))
@@ -100,13 +102,15 @@ class _Call:
             hint = (
                 did_you_mean(operation, names) or "name the column that says which change a row is: op => DESCRIPTOR(…)"
             )
-            raise fail(f"the table has no column '{operation}'", span, hint)
+            raise error_at(f"the table has no column '{operation}'", span, hint)
         place = list(names).index(operation)
         type = node.schema.types[place]
         if not type.is_character:
-            raise fail(f"the operation must be a character string, '{operation}' is {type}", span, "CAST it in a view")
+            raise error_at(
+                f"the operation must be a character string, '{operation}' is {type}", span, "CAST it in a view"
+            )
         if place in keys:
-            raise fail(f"PARTITION BY names the column of the operation, '{operation}'", span, "leave it out there")
+            raise error_at(f"PARTITION BY names the column of the operation, '{operation}'", span, "leave it out there")
         codes = self._codes(by_kind=False)
         upsert = self._upserts({kind for _, kind in codes}, keys)
         schema = Schema(tuple(f for i, f in enumerate(node.schema) if i != place))
@@ -133,7 +137,7 @@ class _Call:
             return False
         mode = self._constant(argument)
         if not isinstance(mode, str) or mode.upper() not in ("FAIL", "SKIP"):
-            raise fail("error_handling is 'FAIL' or 'SKIP'", argument.span)
+            raise error_at("error_handling is 'FAIL' or 'SKIP'", argument.span)
         return mode.upper() == "SKIP"
 
     def _codes(self, *, by_kind: bool) -> Codes:
@@ -148,10 +152,10 @@ class _Call:
                 kind = _KINDS.get(kind_name.strip().upper())
                 if kind is None:
                     hint = did_you_mean(kind_name.upper(), _KINDS) or f"known: {', '.join(_KINDS)}"
-                    raise fail(f"'{kind_name}' in op_mapping is no change", argument.span, hint)
+                    raise error_at(f"'{kind_name}' in op_mapping is no change", argument.span, hint)
                 once: int | str = kind if by_kind else code
                 if once in found:
-                    raise fail(f"op_mapping names '{part}' twice", argument.span, "name it once")
+                    raise error_at(f"op_mapping names '{part}' twice", argument.span, "name it once")
                 found[once] = (code, kind)
         return tuple(found.values())
 
@@ -160,11 +164,11 @@ class _Call:
         after, before = RowKind.UPDATE_AFTER in kinds, RowKind.UPDATE_BEFORE in kinds
         span = self._arguments.span("OP_MAPPING", self._table.span)
         if before and not after:
-            raise fail(
+            raise error_at(
                 "op_mapping has UPDATE_BEFORE but no UPDATE_AFTER", span, "map both, or UPDATE_AFTER alone by key"
             )
         if after and not before and not keys:
-            raise fail(
+            raise error_at(
                 "FROM_CHANGELOG with UPDATE_AFTER but no UPDATE_BEFORE needs PARTITION BY: such rows are upserts by a key",
                 span,
                 "write input => TABLE t PARTITION BY key, or map UPDATE_BEFORE, too",
@@ -174,14 +178,14 @@ class _Call:
     def _pairs(self, argument: FunctionArgument) -> list[tuple[str, str]]:
         usage = f"usage: {CHANGELOG_USAGE[self._table.name.text.upper()]}"
         if isinstance(argument.value, TableArgument | Descriptor):
-            raise fail("op_mapping must be a MAP of constant texts", argument.span, usage)
+            raise error_at("op_mapping must be a MAP of constant texts", argument.span, usage)
         bound = self._binder.bind(argument.value)
         if isinstance(bound, Call) and bound.function == "MAP":
             texts = [fold_constants(a) for a in bound.arguments]
             if all(isinstance(t, Literal) and isinstance(t.value, str) for t in texts):
                 values = [t.value for t in texts if isinstance(t, Literal)]
                 return list(zip(values[::2], values[1::2], strict=True))
-        raise fail("op_mapping must be a MAP of constant texts", span_of(argument.value), usage)
+        raise error_at("op_mapping must be a MAP of constant texts", span_of(argument.value), usage)
 
     def _constant(self, argument: FunctionArgument) -> object:
         if isinstance(argument.value, TableArgument | Descriptor):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from flowrun.core.record import record
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import CatalogTable
+from flowrun.frontend.sql.places import Span
 from flowrun.plan.nodes import NodeHints, Scan
-
-Span: TypeAlias = tuple[int, int]
 
 
 class ScanTable(Protocol):

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, DataType
+from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.query_dependent_joins import DependentJoin, domain_of
 from flowrun.frontend.sql.query_nodes import NodeMaker, compare
 from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver, PendingSubquery, has, rewrite
 from flowrun.frontend.sql.query_relations import Named, OuterScope
 from flowrun.frontend.sql.query_results import Bound, Groups, SelectParts
-from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select, Span
+from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Call, ColumnRef, Expression, Literal, columns_used
 from flowrun.plan.nodes import PlanNode

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
-from flowrun.frontend.sql.query_nodes import NodeMaker, compare, fail, identity, joined_schema, shifted, test
+from flowrun.frontend.sql.places import Span, error_at
+from flowrun.frontend.sql.query_nodes import NodeMaker, compare, identity, joined_schema, shifted, test
 from flowrun.frontend.sql.query_pending import OuterColumn, has, rewrite
 from flowrun.frontend.sql.query_relations import Named, unique_fields
-from flowrun.frontend.sql.syntax import Span
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, Case, ColumnRef, Expression, Literal
 from flowrun.plan.matching import MatchRecognize
@@ -133,7 +133,7 @@ class DependentJoin:
         for kind, push in _PUSHES.items():
             if isinstance(node, kind):
                 return push(self, node)
-        raise fail(
+        raise error_at(
             f"{_TIMED.get(type(node), type(node).__name__)} in this subquery reads rows that depend on the query around it",
             self._span,
             "make a view of it that does not, and compare the view's columns with the query around in WHERE",

@@ -13,6 +13,7 @@ from flowrun.core.types import BOOLEAN, DataType, timestamp
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder
+from flowrun.frontend.sql.places import Span, span_of
 from flowrun.frontend.sql.query_derived_aggregates import Pending, derived_aggregate, is_derived_aggregate
 from flowrun.frontend.sql.query_ordered_aggregates import order_of, ordered_aggregate, reject_order
 from flowrun.frontend.sql.query_over import OverBinder, is_over_function
@@ -26,8 +27,7 @@ from flowrun.frontend.sql.query_pending import (
 )
 from flowrun.frontend.sql.query_relations import QueryScope
 from flowrun.frontend.sql.query_user_functions import UserFunctions
-from flowrun.frontend.sql.spans import span_of
-from flowrun.frontend.sql.syntax import OverClause, QuerySyntax, Span
+from flowrun.frontend.sql.syntax import OverClause, QuerySyntax
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import aggregate, scalar
 from flowrun.plan.expressions import AggregateCall, And, Case, Expression, Literal, Or

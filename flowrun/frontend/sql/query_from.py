@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import FunctionKind
 from flowrun.frontend.sql.match_recognize import bind_match
+from flowrun.frontend.sql.places import FlinkSyntaxError, error_at
 from flowrun.frontend.sql.query_changelog import changelog_relation, is_changelog_function
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_hints import Lifetimes
 from flowrun.frontend.sql.query_joins import JoinBinder
-from flowrun.frontend.sql.query_nodes import fail
 from flowrun.frontend.sql.query_process import process_relation
 from flowrun.frontend.sql.query_relations import OuterScope, QueryScope, Relation, Source, unique_names
 from flowrun.frontend.sql.query_results import Bound, FailedError
@@ -37,7 +37,6 @@ from flowrun.frontend.sql.syntax import (
     ValuesRows,
     without_alias,
 )
-from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 from flowrun.plan.expressions import ColumnRef
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class FromBinder:
 
     def _named(self, table: NamedTable) -> Relation:
         if table.as_of is not None:
-            raise fail(
+            raise error_at(
                 "FOR SYSTEM_TIME AS OF is possible only on the right of a join",
                 table.span,
                 "write left JOIN versions FOR SYSTEM_TIME AS OF left.time ON …",
@@ -123,7 +122,9 @@ class FromBinder:
         if isinstance(query, Ordered) and query.limit is None and query.offset is None:
             query = query.query  # the order of a subquery means nothing
         if table.lateral:
-            raise fail("LATERAL needs a table before it", table.span, "leave LATERAL out, or write FROM t, LATERAL (…)")
+            raise error_at(
+                "LATERAL needs a table before it", table.span, "leave LATERAL out, or write FROM t, LATERAL (…)"
+            )
         return plain(self.binder.bind(query, self.environment, self.outer), None)
 
     def _aliased(self, table: AliasedTable) -> Relation:
@@ -148,7 +149,7 @@ class FromBinder:
             if len(columns) != len(items):
                 span = (columns[0].span[0], columns[-1].span[1])
                 counted = f"{len(columns)} column names for {len(items)} columns of '{alias.text}'"
-                raise fail(counted, span, f"its columns are {', '.join(names)}")
+                raise error_at(counted, span, f"its columns are {', '.join(names)}")
             names = [c.text for c in columns]
         positions = tuple(e.index for _, e in items if isinstance(e, ColumnRef))
         return Relation(relation.node, (Source(alias.text, tuple(names), positions),))
@@ -157,7 +158,7 @@ class FromBinder:
         data = next((a.value for a in table.arguments if isinstance(a.value, TableArgument)), None)
         if data is None:
             hint = f"usage: {table.name.text.upper()}(TABLE t, DESCRIPTOR(ts), …)"
-            raise fail(f"the first argument of {table.name.text.upper()} must be a table", table.span, hint)
+            raise error_at(f"the first argument of {table.name.text.upper()} must be a table", table.span, hint)
         inner = self.relation(data.table)
         items = inner.star()
         node = windowed(self.binder.nodes, table, inner, self.expressions(inner))

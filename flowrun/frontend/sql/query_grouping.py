@@ -13,8 +13,9 @@ from flowrun.core.schema import Field
 from flowrun.core.types import BIGINT, BOOLEAN, INT, STRING, TypeRoot
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.binding_scope import UnknownNameError
+from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_expressions import GROUP_WINDOWS, QueryExpressionBinder
-from flowrun.frontend.sql.query_nodes import fail, identity, with_lifetimes
+from flowrun.frontend.sql.query_nodes import identity, with_lifetimes
 from flowrun.frontend.sql.query_pending import (
     PendingAggregate,
     PendingGrouping,
@@ -26,7 +27,6 @@ from flowrun.frontend.sql.query_relations import QueryScope, unique_fields
 from flowrun.frontend.sql.query_results import Groups, GroupWindow, SelectParts
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.frontend.sql.query_windows import group_window_spec
-from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import GroupingElement, SetKind
 from flowrun.functions.registry import scalar
 from flowrun.plan.expressions import Call, Case, ColumnRef, Expression, Literal
@@ -55,7 +55,7 @@ class GroupingBinder:
         sets = self._binder.all_of(steps)
         combined = [tuple(dict.fromkeys(k for part in parts for k in part)) for parts in product(*sets)]
         if len(combined) > _MOST_SETS:
-            raise fail(
+            raise error_at(
                 f"GROUP BY makes {len(combined)} grouping sets, at most {_MOST_SETS} are possible", elements[0].span
             )
         place = (elements[0].span[0], elements[-1].span[1])
@@ -91,7 +91,7 @@ class GroupingBinder:
         arguments = tuple(self._expressions.bind(a) for a in node.expressions)
         window = GroupWindow(name, group_window_spec(name, arguments, node), arguments, span_of(node))
         if self._window is not None and (window.name, window.arguments) != (self._window.name, self._window.arguments):
-            raise fail(
+            raise error_at(
                 "GROUP BY takes one window", span_of(node), "aggregate by the second one in a query around this one"
             )
         self._window = window
@@ -225,7 +225,7 @@ class GroupingPlanner:
         window = self._groups.window
         if window is None or (window.name, window.arguments) != (bound.window, bound.arguments):
             what = f"{bound.window}_{bound.bound}"
-            raise fail(
+            raise error_at(
                 f"{what} needs the same {bound.window}(…) in GROUP BY",
                 bound.span,
                 "repeat its arguments as they stand there",
@@ -241,10 +241,10 @@ class GroupingPlanner:
         places = []
         for argument in call.arguments:
             if argument not in groups.keys:
-                raise fail(f"{call.function} takes only expressions of GROUP BY, this is {argument}", call.span)
+                raise error_at(f"{call.function} takes only expressions of GROUP BY, this is {argument}", call.span)
             places.append(groups.keys.index(argument))
         if call.function != "GROUP_ID" and not places:
-            raise fail(f"{call.function} needs an argument", call.span, f"usage: {call.function}(column, …)")
+            raise error_at(f"{call.function} needs an argument", call.span, f"usage: {call.function}(column, …)")
         values = []
         for number, chosen in enumerate(groups.sets):
             if call.function == "GROUP_ID":
@@ -275,7 +275,7 @@ class GroupingPlanner:
         number = next((k for k in self._groups.keys if isinstance(k, Literal) and k.type == INT), None)
         if number is not None:
             hint += f"; GROUP BY {number} groups by the constant, not by a column's position"
-        return fail(f"column '{name}' is {grouped}", span, hint)
+        return error_at(f"column '{name}' is {grouped}", span, hint)
 
 
 def _resolves(scope: QueryScope, node: exp.Column) -> Expression | None:

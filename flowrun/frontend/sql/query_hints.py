@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from flowrun.core.record import record
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ExpressionError, did_you_mean
-from flowrun.frontend.sql.query_nodes import fail
+from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.query_relations import Relation
-from flowrun.frontend.sql.syntax import HintText, Span
+from flowrun.frontend.sql.syntax import HintText
 
 if TYPE_CHECKING:
     from flowrun.frontend.sql.query_binder import QueryBinder
@@ -106,7 +106,7 @@ class _HintReader:
         return False
 
     def _not_understood(self) -> ExpressionError:
-        return fail("the hint is not understood", self._comment.span, "write /*+ NAME('key' = 'value', …) */")
+        return error_at("the hint is not understood", self._comment.span, "write /*+ NAME('key' = 'value', …) */")
 
 
 def lifetimes(binder: QueryBinder, comments: Sequence[HintText]) -> Lifetimes:
@@ -135,7 +135,7 @@ def check_names(given: Lifetimes, relation: Relation, comments: Sequence[HintTex
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known) or f"its tables are {', '.join(known) or 'without names'}"
-            raise fail(f"{_STATE_TTL}: there is no table '{name}' in FROM", comments[0].span, hint)
+            raise error_at(f"{_STATE_TTL}: there is no table '{name}' in FROM", comments[0].span, hint)
 
 
 def lifetime_of(relation: Relation, given: Lifetimes) -> int | None:
@@ -156,7 +156,7 @@ def _lifetime(table: str, value: str | None, hint: Hint) -> int:
         return parse_duration_ms(value or "")
     except ValueError as error:
         shown = f"'{value}'" if value else "nothing"
-        raise fail(
+        raise error_at(
             f"{_STATE_TTL} of '{table}': expected a time such as '1 d', got {shown}",
             hint.span,
             f"write /*+ {_STATE_TTL}('{table}' = '1 d') */",

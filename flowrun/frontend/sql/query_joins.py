@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_expressions import Clause, conjuncts
 from flowrun.frontend.sql.query_hints import joined_lifetimes
 from flowrun.frontend.sql.query_join_subqueries import OuterJoinWithSubqueries
-from flowrun.frontend.sql.query_nodes import compare, fail, joined_schema, shifted, test, with_lifetimes
+from flowrun.frontend.sql.query_nodes import compare, joined_schema, shifted, test, with_lifetimes
 from flowrun.frontend.sql.query_pending import PendingSubquery, has
 from flowrun.frontend.sql.query_relations import Named, Relation, Source
 from flowrun.frontend.sql.query_results import FailedError
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
-from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import JoinTable, Name, NamedTable, TableSyntax
 from flowrun.functions.coercion import common_type
 from flowrun.plan.conditions import conjunction
@@ -53,7 +53,7 @@ class JoinBinder:
         taken = {s.alias for s in left.sources if s.alias is not None}
         for source in right.sources:
             if source.alias in taken:
-                raise fail(
+                raise error_at(
                     f"two tables in FROM are called '{source.alias}'",
                     table.right.span,
                     f"write {source.alias} AS another_name",
@@ -138,7 +138,9 @@ class JoinBinder:
             a, b = self._named(left, name), shifted(self._named(right, name), width)
             if common_type([a.type, b.type]) is None:
                 hint = "CAST one of them in a subquery, or write ON"
-                raise fail(f"column '{name.text}' is {a.type} on the left and {b.type} on the right", name.span, hint)
+                raise error_at(
+                    f"column '{name.text}' is {a.type} on the left and {b.type} on the right", name.span, hint
+                )
             conditions.append(compare("=", a, b))
             merged.append((name.text, _merged(table.kind, a, b)))
         condition = conjunction(conditions)
@@ -167,7 +169,7 @@ class JoinBinder:
         """
         self.check_aliases(left, right, table)
         if table.kind not in (JoinKind.INNER, JoinKind.LEFT):
-            raise fail(
+            raise error_at(
                 f"FOR SYSTEM_TIME AS OF is not possible in a {table.kind.name} JOIN",
                 table.span,
                 "use JOIN or LEFT JOIN",
@@ -175,7 +177,7 @@ class JoinBinder:
         assert versions.as_of is not None
         time = self._tables.expressions(left).bind(versions.as_of)
         if not time.type.is_timestamp:
-            raise fail(
+            raise error_at(
                 f"FOR SYSTEM_TIME AS OF needs a time attribute, this is {time.type}",
                 span_of(versions.as_of),
                 "name the left table's event-time or processing-time column",
@@ -184,7 +186,7 @@ class JoinBinder:
         left = Relation(node, left.sources, left.merged)
         conditions, subqueries = self.conditions(left, right, table)
         if subqueries and table.on is not None:
-            raise fail("a subquery in ON of a temporal join is not supported", span_of(table.on), "filter in WHERE")
+            raise error_at("a subquery in ON of a temporal join is not supported", span_of(table.on), "filter in WHERE")
         schema = joined_schema(left.schema, right.schema, table.kind)
         hints = self._nodes.hints("temporal-join", table.span)
         condition = conjunction(conditions)

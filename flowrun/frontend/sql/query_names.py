@@ -8,9 +8,9 @@ from dataclasses import fields, is_dataclass
 from sqlglot import exp
 
 from flowrun.core.record import record
+from flowrun.frontend.sql.places import FlinkSyntaxError, Span
 from flowrun.frontend.sql.select_parser import parse_query
-from flowrun.frontend.sql.syntax import NamedTable, Span, WithQuery
-from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
+from flowrun.frontend.sql.syntax import NamedTable, WithQuery
 
 
 @record

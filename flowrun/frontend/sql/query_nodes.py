@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BOOLEAN, INT, TypeRoot
-from flowrun.errors import ExpressionError, Location
+from flowrun.errors import Location
+from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_pending import rewrite
 from flowrun.frontend.sql.query_relations import Named, unique_fields, unique_names
-from flowrun.frontend.sql.syntax import Span
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import scalar
 from flowrun.plan.conditions import conjunction
@@ -167,7 +167,9 @@ def _check_typed(schema: Schema, keys: Iterable[int], span: Span) -> None:
     for key in keys:
         if schema.types[key].root is TypeRoot.NULL:
             hint = "give it a type: CAST(NULL AS STRING)"
-            raise fail(f"column '{schema.names[key]}' is NULL without a type: its rows cannot be compared", span, hint)
+            raise error_at(
+                f"column '{schema.names[key]}' is NULL without a type: its rows cannot be compared", span, hint
+            )
 
 
 def with_lifetimes(node: _Node, state_ttl_ms: tuple[int | None, ...]) -> _Node:
@@ -244,8 +246,3 @@ def may_be_null(expression: Expression, schema: Schema) -> bool:
             return True
         case _:
             return True
-
-
-def fail(message: str, span: Span, hint: str | None = None) -> ExpressionError:
-    """An error that marks a span of the query."""
-    return ExpressionError(message, offset=span[0], length=max(1, span[1] - span[0]), hint=hint)

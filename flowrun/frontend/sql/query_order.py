@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from flowrun.core.types import BOOLEAN
+from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
-from flowrun.frontend.sql.query_nodes import NodeMaker, fail
+from flowrun.frontend.sql.query_nodes import NodeMaker
 from flowrun.frontend.sql.query_over import null_order
 from flowrun.frontend.sql.query_relations import QueryScope, Relation, Source
 from flowrun.frontend.sql.query_results import Bound, Planned
 from flowrun.frontend.sql.query_select import sort_expression
-from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import Ordered, OrderItem
 from flowrun.plan.expressions import ColumnRef, Literal
 from flowrun.plan.folding import fold_constants
@@ -84,7 +84,7 @@ def output_order(order: Sequence[OrderItem], bound: Bound, environment: Environm
     for item in order:
         value = sort_expression(item, binder, items)
         if not isinstance(value, ColumnRef):
-            raise fail(
+            raise error_at(
                 "ORDER BY takes only output columns here", item.span, "select from the query in FROM: SELECT … FROM (…)"
             )
         keys.append(SortKey(value.index, item.descending, null_order(item)))
@@ -96,5 +96,5 @@ def _count(node: exp.Expression, what: str, environment: Environment) -> int:
     bound = QueryExpressionBinder(QueryScope(relation=nothing), Clause.LIMIT, environment).bind(node)
     value = fold_constants(bound)
     if not isinstance(value, Literal) or not value.type.is_integer or value.value is None or value.value < 0:
-        raise fail(f"{what} needs a whole number, this is {bound}", span_of(node))
+        raise error_at(f"{what} needs a whole number, this is {bound}", span_of(node))
     return int(value.value)

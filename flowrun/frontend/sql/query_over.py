@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from flowrun.core.foreign_names import function_hint
 from flowrun.core.types import BIGINT, DOUBLE, INT, DataType, TypeRoot
-from flowrun.errors import ExpressionError, did_you_mean
+from flowrun.errors import did_you_mean
+from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_derived_aggregates import is_derived_aggregate, is_json_aggregate
 from flowrun.frontend.sql.query_pending import PendingOrder, PendingOver
-from flowrun.frontend.sql.spans import span_of
-from flowrun.frontend.sql.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, Span
+from flowrun.frontend.sql.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause
 from flowrun.functions.coercion import common_type
 from flowrun.functions.registry import aggregate, aggregate_names
 from flowrun.plan.expressions import AggregateCall, Expression, Literal
@@ -62,14 +62,14 @@ class OverBinder:
         if framed:
             self._check_aggregate(name, call)
         elif not order:
-            _fail(
+            raise error_at(
                 f"{name} OVER needs ORDER BY",
                 clause.span,
                 "order by a time attribute, or by any columns to rank them: OVER (PARTITION BY … ORDER BY ts)",
             )
         if not framed and clause.frame is not None:
             unit = clause.frame.unit.value.upper()
-            _fail(f"{name} takes no frame", clause.frame.span, f"leave out {unit} …")
+            raise error_at(f"{name} takes no frame", clause.frame.span, f"leave out {unit} …")
         frame = self._frame(clause.frame, order) if framed else None
 
         def pending(bound: AggregateCall) -> Expression:
@@ -144,7 +144,7 @@ class OverBinder:
             self._unknown_window(clause.base)
         known = self._resolved(base, (*seen, clause.base.text))
         if clause.partition or (clause.order and known.order) or (clause.frame and known.frame):
-            _fail(
+            raise error_at(
                 f"the window '{clause.base.text}' already says this",
                 clause.span,
                 "a window that extends another adds only ORDER BY or a frame that the other lacks",
@@ -153,7 +153,7 @@ class OverBinder:
 
     def _unknown_window(self, name: Name) -> NoReturn:
         hint = did_you_mean(name.text, self._outer.windows) or "describe it: WINDOW w AS (PARTITION BY … ORDER BY …)"
-        _fail(f"window '{name.text}' does not exist", name.span, hint)
+        raise error_at(f"window '{name.text}' does not exist", name.span, hint)
 
     def _frame(self, frame: FrameClause | None, order: Sequence[PendingOrder]) -> Frame:
         if frame is None:
@@ -161,16 +161,20 @@ class OverBinder:
                 FrameUnit.RANGE
             )  # the standard's default: up to the current row and those that are equal to it
         if frame.start.unbounded and frame.start.following:
-            _fail("a frame cannot begin behind the last row", frame.start.span, "begin it with UNBOUNDED PRECEDING")
+            raise error_at(
+                "a frame cannot begin behind the last row", frame.start.span, "begin it with UNBOUNDED PRECEDING"
+            )
         if frame.end.unbounded and not frame.end.following:
-            _fail(
+            raise error_at(
                 "a frame cannot end before the first row",
                 frame.end.span,
                 "end it with CURRENT ROW or UNBOUNDED FOLLOWING",
             )
         start, end = (self._offset(frame, bound, order) for bound in (frame.start, frame.end))
         if start is not None and end is not None and start > end:
-            _fail("the frame ends before it begins", frame.span, "write BETWEEN the earlier end AND the later one")
+            raise error_at(
+                "the frame ends before it begins", frame.span, "write BETWEEN the earlier end AND the later one"
+            )
         return Frame(frame.unit, None if start is None else -start, end)
 
     def _offset(self, frame: FrameClause, bound: FrameBound, order: Sequence[PendingOrder]) -> int | Decimal | None:
@@ -185,13 +189,13 @@ class OverBinder:
         if frame.unit is FrameUnit.ROWS:
             if not (known and value.type.is_integer):
                 hint = f"write ROWS BETWEEN 10 {side} AND …"
-                _fail(f"ROWS counts rows: expected a whole number, this is {value.type}", bound.span, hint)
+                raise error_at(f"ROWS counts rows: expected a whole number, this is {value.type}", bound.span, hint)
         else:
             self._check_range(value if known else None, value.type, bound, order)
         assert isinstance(value, Literal)
         if value.value < 0:
             other = "PRECEDING" if bound.following else "FOLLOWING"
-            _fail(
+            raise error_at(
                 f"the end of a frame is so much {side} or {other}, not less than nothing",
                 bound.span,
                 "leave out the minus sign",
@@ -206,28 +210,26 @@ class OverBinder:
         """Raise ExpressionError unless the order is one column that can be counted in what is given."""
         if len(order) != 1:
             hint = "write ROWS, or order by the one column that is counted"
-            _fail(f"RANGE counts units of one ORDER BY column, there are {len(order)}", bound.span, hint)
+            raise error_at(f"RANGE counts units of one ORDER BY column, there are {len(order)}", bound.span, hint)
         type = order[0].expression.type
         if type.is_numeric:
             if value is None or not given.is_numeric:
-                _fail(
+                raise error_at(
                     f"RANGE over {type} needs a number, this is {given}",
                     bound.span,
                     "write RANGE BETWEEN 10 PRECEDING AND …",
                 )
             if not can_be_counted(type):
                 hint = f"CAST it to DECIMAL({MOST_DIGITS}, …) or DOUBLE in ORDER BY"
-                _fail(f"RANGE cannot count units of {type}, which has more than {MOST_DIGITS} digits", bound.span, hint)
+                raise error_at(
+                    f"RANGE cannot count units of {type}, which has more than {MOST_DIGITS} digits", bound.span, hint
+                )
         elif value is None or given.root is not TypeRoot.INTERVAL_DAY_TIME:
             hint = "write RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW"
-            _fail(f"RANGE needs an interval of days to seconds, this is {given}", bound.span, hint)
+            raise error_at(f"RANGE needs an interval of days to seconds, this is {given}", bound.span, hint)
 
 
 def null_order(item: OrderItem) -> NullOrder:
     """Where an entry of ORDER BY puts NULLs: as it says, else as the least value."""
     first = item.nulls_first if item.nulls_first is not None else not item.descending
     return NullOrder.FIRST if first else NullOrder.LAST
-
-
-def _fail(message: str, span: Span, hint: str | None = None) -> NoReturn:
-    raise ExpressionError(message, offset=span[0], length=max(1, span[1] - span[0]), hint=hint)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowrun.core.record import record
 from flowrun.core.types import BIGINT, BOOLEAN, DataType
-from flowrun.frontend.sql.syntax import Span
+from flowrun.frontend.sql.places import Span
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.relational import Frame, NullOrder
 

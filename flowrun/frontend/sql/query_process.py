@@ -12,7 +12,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import PipelineError, did_you_mean
 from flowrun.frontend.sql.catalog import Parameter, ProcessSignature, UserFunction
-from flowrun.frontend.sql.query_nodes import fail
+from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.query_relations import Relation, Source, unique_fields
 from flowrun.frontend.sql.query_table_arguments import TableArguments, assigned, descriptor_column, partition_columns
 from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument
@@ -97,12 +97,14 @@ class _Call:
         name = self._function.name
         if data.order:
             hint = "rows come as they arrive; sort them in the function, by timers"
-            raise fail(f"{name} takes no ORDER BY", data.order[0].span, hint)
+            raise error_at(f"{name} takes no ORDER BY", data.order[0].span, hint)
         if self._signature.keyed and not data.partition:
-            raise fail(f"{name} keeps state a key: its table needs PARTITION BY", data.span, f"usage: {self._usage}")
+            raise error_at(
+                f"{name} keeps state a key: its table needs PARTITION BY", data.span, f"usage: {self._usage}"
+            )
         if not self._signature.keyed and data.partition:
             hint = "leave PARTITION BY out, or let the class extend KeyedProcessFunction"
-            raise fail(f"{name} takes each row by itself, without keys", data.span, hint)
+            raise error_at(f"{name} takes each row by itself, without keys", data.span, hint)
         return partition_columns(name, data, binder)
 
     def _time(self, names: Sequence[str]) -> int | None:
@@ -112,7 +114,7 @@ class _Call:
         column = descriptor_column(self._function.name, argument)
         if column.text not in names:
             hint = did_you_mean(column.text, names) or f"its columns: {', '.join(names)}"
-            raise fail(f"the table has no column '{column.text}'", column.span, hint)
+            raise error_at(f"the table has no column '{column.text}'", column.span, hint)
         return list(names).index(column.text)
 
     def _hints(self, binder: QueryExpressionBinder) -> NodeHints:
@@ -122,7 +124,7 @@ class _Call:
             return hints
         uid = self._constant(argument, Parameter("uid", None, False), binder)
         if not isinstance(uid, str) or not uid:
-            raise fail("uid must be a constant text", argument.span, "uid => 'name-of-its-state'")
+            raise error_at("uid must be a constant text", argument.span, "uid => 'name-of-its-state'")
         return replace(hints, uid=uid)
 
     def _constants(self, binder: QueryExpressionBinder) -> dict[str, object]:
@@ -136,16 +138,16 @@ class _Call:
     def _constant(self, argument: FunctionArgument, parameter: Parameter, binder: QueryExpressionBinder) -> Any:
         what = f"{parameter.name} of {self._function.name}"
         if isinstance(argument.value, TableArgument | Descriptor):
-            raise fail(f"{what} must be a constant", argument.span, f"usage: {self._usage}")
+            raise error_at(f"{what} must be a constant", argument.span, f"usage: {self._usage}")
         bound: Expression = binder.bind(argument.value)
         wanted = parameter.type
         if wanted is not None and bound.type != wanted and bound.type.root is not TypeRoot.NULL:
             if not implicitly_castable(bound.type, wanted):
-                raise fail(f"{what} must be {wanted}, this is {bound.type}", argument.span, f"usage: {self._usage}")
+                raise error_at(f"{what} must be {wanted}, this is {bound.type}", argument.span, f"usage: {self._usage}")
             bound = Cast(wanted, bound)
         constant = fold_constants(bound)
         if not isinstance(constant, Literal):
-            raise fail(f"{what} must be a constant", argument.span, "values of rows reach the function as its rows")
+            raise error_at(f"{what} must be a constant", argument.span, "values of rows reach the function as its rows")
         return None if constant.value is None else pa.scalar(constant.value, constant.type.arrow).as_py()
 
     def _check(self, node: Process) -> None:
@@ -155,7 +157,7 @@ class _Call:
             load_process_function(recipe, keyed=node.keys is not None)
         except PipelineError as error:
             problem = error.diagnostics[0]
-            raise fail(problem.message, self._table.name.span, problem.hint) from error
+            raise error_at(problem.message, self._table.name.span, problem.hint) from error
 
 
 def _fields(row: DataType) -> tuple[Field, ...]:

@@ -11,12 +11,13 @@ from sqlglot import exp
 
 from flowrun.core.schema import Field, Schema
 from flowrun.frontend.sql.binding_expressions import dotted_parts
+from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder, conjuncts
 from flowrun.frontend.sql.query_from import FromBinder
 from flowrun.frontend.sql.query_grouping import GroupingBinder, GroupingPlanner
 from flowrun.frontend.sql.query_hints import check_names, lifetime_of, lifetimes
 from flowrun.frontend.sql.query_joins import absorbed
-from flowrun.frontend.sql.query_nodes import NodeMaker, fail, with_lifetimes
+from flowrun.frontend.sql.query_nodes import NodeMaker, with_lifetimes
 from flowrun.frontend.sql.query_over import null_order
 from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver, find, has, rewrite
 from flowrun.frontend.sql.query_relations import (
@@ -29,8 +30,7 @@ from flowrun.frontend.sql.query_relations import (
 )
 from flowrun.frontend.sql.query_results import FailedError, Planned, SelectParts, SortItem
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
-from flowrun.frontend.sql.spans import span_of
-from flowrun.frontend.sql.syntax import OrderItem, OverClause, Select, SelectItem, Span
+from flowrun.frontend.sql.syntax import OrderItem, OverClause, Select, SelectItem
 from flowrun.plan.disjunctions import factored_conjuncts
 from flowrun.plan.expressions import Call, ColumnRef, Expression, FieldAccess
 from flowrun.plan.nodes import PlanNode
@@ -104,7 +104,7 @@ class SelectBinder:
         for name, clause in self._select.windows:
             if name.text in known:
                 self._binder.errors.append(
-                    fail(f"window '{name.text}' is defined twice", name.span, "rename one of them")
+                    error_at(f"window '{name.text}' is defined twice", name.span, "rename one of them")
                 )
             known[name.text] = clause
         return known
@@ -146,7 +146,7 @@ class SelectBinder:
     def _star(self, item: SelectItem, binder: QueryExpressionBinder, relation: Relation) -> list[Named]:
         if item.expression is None:
             if not relation.sources:
-                raise fail("* needs a table: the query has no FROM", item.span, "write SELECT * FROM table")
+                raise error_at("* needs a table: the query has no FROM", item.span, "write SELECT * FROM table")
             return relation.star()
         parts = dotted_parts(item.expression)[:-1] if isinstance(item.expression, exp.Column) else []
         if len(parts) == 1:
@@ -156,7 +156,7 @@ class SelectBinder:
         row = binder.column(_column(parts)) if parts else binder.bind(item.expression.this)
         columns = fields_of(row)
         if columns is None:
-            raise fail(f"{row} is {row.type}, only a table or a ROW has columns to list", item.span)
+            raise error_at(f"{row} is {row.type}, only a table or a ROW has columns to list", item.span)
         return columns
 
     # -- ORDER BY ------------------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def sort_expression(item: OrderItem, binder: QueryExpressionBinder, items: Seque
     if isinstance(node, exp.Literal) and not node.is_string:
         if node.this.isdigit() and 1 <= int(node.this) <= len(items):
             return items[int(node.this) - 1][1]
-        raise fail(f"ORDER BY {node.this}: there are only {len(items)} output columns", item.span, "name a column")
+        raise error_at(f"ORDER BY {node.this}: there are only {len(items)} output columns", item.span, "name a column")
     return binder.bind(node)
 
 
@@ -226,7 +226,7 @@ class SelectPlanner:
         if parts.is_grouped:
             node, outputs = GroupingPlanner(self._binder, parts).planned(node, outputs)
         elif parts.having:
-            raise fail("HAVING needs groups", parts.syntax.span, "write WHERE")
+            raise error_at("HAVING needs groups", parts.syntax.span, "write WHERE")
         count = len(parts.items)
         having = outputs[count : count + len(parts.having)]
         if having:
@@ -250,7 +250,7 @@ class SelectPlanner:
             position = next((i for i, (_, e) in enumerate(columns) if e == expression), None)
             if position is None:
                 if parts.syntax.distinct:
-                    raise fail(
+                    raise error_at(
                         "with DISTINCT, ORDER BY takes only output columns", item.span, "add it to the select list"
                     )
                 position = len(columns)

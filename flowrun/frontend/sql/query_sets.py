@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, INT, DataType, map_of
+from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
-from flowrun.frontend.sql.query_nodes import NodeMaker, compare, fail, identity, may_be_null
+from flowrun.frontend.sql.query_nodes import NodeMaker, compare, identity, may_be_null
 from flowrun.frontend.sql.query_relations import Named, OuterScope, QueryScope, Relation, unique_names
-from flowrun.frontend.sql.spans import span_of
-from flowrun.frontend.sql.syntax import SetOperation, SetOperator, Span, ValuesRows
+from flowrun.frontend.sql.syntax import SetOperation, SetOperator, ValuesRows
 from flowrun.functions.coercion import common_type
 from flowrun.plan.expressions import AggregateCall, Call, Case, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants
@@ -31,7 +31,7 @@ def combined(nodes: NodeMaker, query: SetOperation, left: PlanNode, right: PlanN
     """
     word = query.operator.value
     if len(left.schema) != len(right.schema):
-        raise fail(
+        raise error_at(
             f"{word} needs equally many columns: {len(left.schema)} on the left, {len(right.schema)} on the right",
             query.right.span,
             "select the same columns on both sides",
@@ -40,7 +40,7 @@ def combined(nodes: NodeMaker, query: SetOperation, left: PlanNode, right: PlanN
     for place, (a, b) in enumerate(zip(left.schema, right.schema, strict=True)):
         type = common_type([a.type, b.type])
         if type is None:
-            raise fail(
+            raise error_at(
                 f"column {place + 1} ('{names[place]}') of {word} is {a.type} on the left and {b.type} on the right",
                 query.right.span,
                 "CAST one of them to the other's type",
@@ -122,7 +122,7 @@ def values(
     odd = next((r for r in query.rows if len(r) != width), None)
     if odd is not None:
         span = (span_of(odd[0])[0], span_of(odd[-1])[1])
-        raise fail(f"this row of VALUES has {len(odd)} values, the first has {width}", span)
+        raise error_at(f"this row of VALUES has {len(odd)} values, the first has {width}", span)
     nodes = binder.nodes
     source = nodes.one_row(query.span)
     expressions = QueryExpressionBinder(

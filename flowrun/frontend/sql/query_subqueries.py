@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.query_decorrelation import (
     Decorrelation,
     SubqueryPlan,
@@ -22,7 +23,7 @@ from flowrun.frontend.sql.query_nodes import compare, may_be_null, test
 from flowrun.frontend.sql.query_pending import PendingSubquery, SubqueryKind, has
 from flowrun.frontend.sql.query_relations import OuterScope
 from flowrun.frontend.sql.query_subquery_values import SubqueryValues
-from flowrun.frontend.sql.syntax import QuerySyntax, Span
+from flowrun.frontend.sql.syntax import QuerySyntax
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import PlanNode

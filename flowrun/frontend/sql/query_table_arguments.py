@@ -9,9 +9,8 @@ from sqlglot import exp
 
 from flowrun.core.record import record
 from flowrun.errors import did_you_mean
-from flowrun.frontend.sql.query_nodes import fail
-from flowrun.frontend.sql.spans import span_of
-from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, Name, Span, TableArgument
+from flowrun.frontend.sql.places import Span, error_at, span_of
+from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, Name, TableArgument
 from flowrun.plan.expressions import ColumnRef
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class TableArguments:
         argument = self.given[parameter]
         if not isinstance(argument.value, TableArgument):
             message = f"{parameter.lower()} of {self.function} must be a table"
-            raise fail(message, argument.span, f"usage: {self.usage}")
+            raise error_at(message, argument.span, f"usage: {self.usage}")
         return argument.value
 
 
@@ -76,18 +75,18 @@ def assigned(
             key = (aliases or {}).get(key, key)
             if key not in parameters:
                 hint = did_you_mean(key.lower(), [p.lower() for p in parameters]) or f"usage: {usage}"
-                raise fail(f"{name} has no parameter '{argument.name.text}'", argument.name.span, hint)
+                raise error_at(f"{name} has no parameter '{argument.name.text}'", argument.name.span, hint)
         elif position >= len(parameters):
-            raise fail(f"{name} takes at most {len(parameters)} arguments", argument.span, f"usage: {usage}")
+            raise error_at(f"{name} takes at most {len(parameters)} arguments", argument.span, f"usage: {usage}")
         else:
             key = parameters[position]
         if key in found:
-            raise fail(f"{key.lower()} of {name} is given twice", argument.span, f"usage: {usage}")
+            raise error_at(f"{key.lower()} of {name} is given twice", argument.span, f"usage: {usage}")
         if not _is_default(argument):
             found[key] = argument
     missing = [p.lower() for p in required if p not in found]
     if missing:
-        raise fail(f"{name} needs {' and '.join(missing)}", table.span, f"usage: {usage}")
+        raise error_at(f"{name} needs {' and '.join(missing)}", table.span, f"usage: {usage}")
     return TableArguments(name, usage, found)
 
 
@@ -111,9 +110,9 @@ def descriptor_column(function: str, argument: FunctionArgument) -> Name:
     """
     if not isinstance(argument.value, Descriptor):
         name = argument.name.text if argument.name is not None else "the argument"
-        raise fail(f"{name} of {function} must be DESCRIPTOR(column)", argument.span, "write DESCRIPTOR(column)")
+        raise error_at(f"{name} of {function} must be DESCRIPTOR(column)", argument.span, "write DESCRIPTOR(column)")
     if len(argument.value.columns) != 1:
-        raise fail(f"{function} takes one column here", argument.span, "write DESCRIPTOR(column)")
+        raise error_at(f"{function} takes one column here", argument.span, "write DESCRIPTOR(column)")
     return argument.value.columns[0]
 
 
@@ -128,6 +127,6 @@ def partition_columns(function: str, data: TableArgument, binder: QueryExpressio
         bound = binder.bind(node)
         if not isinstance(bound, ColumnRef):
             hint = "compute the key in a subquery or view"
-            raise fail(f"PARTITION BY of {function} takes columns", span_of(node), hint)
+            raise error_at(f"PARTITION BY of {function} takes columns", span_of(node), hint)
         keys.append(bound.index)
     return tuple(dict.fromkeys(keys))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.catalog import CatalogTable, CatalogView
-from flowrun.frontend.sql.query_nodes import fail
+from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.query_results import Bound
 from flowrun.frontend.sql.syntax import NamedTable
 from flowrun.plan.nodes import PlanNode
@@ -32,14 +32,14 @@ def read_table(binder: QueryBinder, table: NamedTable) -> Bound:
     qualifiers = tuple(p.text for p in table.parts[:-1])
     if qualifiers not in ((), _CATALOG[1:], _CATALOG):
         span = (table.parts[0].span[0], table.parts[-2].span[1])
-        raise fail(
+        raise error_at(
             f"'{'.'.join(qualifiers)}' does not exist", span, f"tables have no catalog or database here: write {name}"
         )
     known = relations.get(name)
     if known is None:
         folded = [n for n in relations if n.casefold() == name.casefold()]
         hint = f"names are case-sensitive: did you mean '{folded[0]}'?" if folded else did_you_mean(name, relations)
-        raise fail(f"table '{name}' does not exist", table.parts[-1].span, hint or "create it with CREATE TABLE")
+        raise error_at(f"table '{name}' does not exist", table.parts[-1].span, hint or "create it with CREATE TABLE")
     if isinstance(known, CatalogView):
         _warn(binder, table, table.hints)
         return Bound(known.node, known.node.schema.names)
@@ -72,7 +72,7 @@ def _options(text: str, table: NamedTable) -> dict[str, str]:
     while place < len(text.rstrip()):
         match = _OPTION.match(text, place)
         if match is None:
-            raise fail("the OPTIONS hint is not understood", table.span, "write /*+ OPTIONS('key' = 'value', …) */")
+            raise error_at("the OPTIONS hint is not understood", table.span, "write /*+ OPTIONS('key' = 'value', …) */")
         found[match[1].replace("''", "'")] = match[2].replace("''", "'")
         place = match.end()
     return found

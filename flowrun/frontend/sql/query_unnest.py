@@ -10,13 +10,12 @@ from flowrun.core.schema import Field
 from flowrun.core.types import INT, DataType, TypeRoot
 from flowrun.errors import did_you_mean, near_matches
 from flowrun.frontend.sql.catalog import FunctionKind
+from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_decorrelation import SubqueryPlan
 from flowrun.frontend.sql.query_expressions import Clause
 from flowrun.frontend.sql.query_joins import JoinBinder, is_true, side_by_side
-from flowrun.frontend.sql.query_nodes import fail
 from flowrun.frontend.sql.query_relations import OuterScope, QueryScope, Relation, Source, unique_fields
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
-from flowrun.frontend.sql.spans import span_of
 from flowrun.frontend.sql.syntax import (
     DerivedTable,
     Descriptor,
@@ -51,7 +50,7 @@ class LateralTables:
         assert isinstance(right, UnnestTable | FunctionTable)
         what = "UNNEST" if isinstance(right, UnnestTable) else "LATERAL TABLE"
         if table.kind not in (JoinKind.INNER, JoinKind.LEFT) or table.using or table.natural:
-            raise fail(
+            raise error_at(
                 f"{what} goes only with CROSS JOIN or LEFT JOIN … ON TRUE",
                 table.span,
                 f"write LEFT JOIN {what}(…) ON TRUE",
@@ -59,7 +58,7 @@ class LateralTables:
         conditional = table.on is not None and not is_true(table.on)
         if conditional and table.kind is JoinKind.LEFT:
             assert table.on is not None
-            raise fail(
+            raise error_at(
                 f"LEFT JOIN {what} takes only ON TRUE", span_of(table.on), "filter in WHERE, or in a query around"
             )
         single = len(columns) == 1 + (isinstance(right, UnnestTable) and right.ordinality)
@@ -95,7 +94,7 @@ class LateralTables:
             columns = [("EXPR$0", value.type.children[0])]
         if columns is None:
             hint = "UNNEST takes an ARRAY, MAP or MULTISET"
-            raise fail(f"UNNEST of {value.type} is not possible", span_of(table.expression), hint)
+            raise error_at(f"UNNEST of {value.type} is not possible", span_of(table.expression), hint)
         names, fields = [n for n, _ in columns], [Field(n, t) for n, t in columns]
         if table.ordinality:
             names.append("ORDINALITY")
@@ -121,15 +120,15 @@ class LateralTables:
                 f"CREATE FUNCTION {name} AS 'module.name' LANGUAGE PYTHON before"
             )
             hint = did_you_mean(name.upper(), known) if near_matches(name.upper(), known) else made
-            raise fail(f"table function '{name}' {what}", table.name.span, hint)
+            raise error_at(f"table function '{name}' {what}", table.name.span, hint)
         given = []
         for argument in table.arguments:
             if argument.name is not None:
-                raise fail(
+                raise error_at(
                     f"{name} takes its arguments by position", argument.name.span, f"leave out {argument.name.text} =>"
                 )
             if isinstance(argument.value, TableArgument | Descriptor):
-                raise fail(f"{name} takes values, not tables", argument.span, "pass columns")
+                raise error_at(f"{name} takes values, not tables", argument.span, "pass columns")
             given.append(argument.value)
         function, arguments = self._tables.binder.user_functions.called(function, binder, given, table.span)
         schema = unique_fields(
@@ -156,7 +155,7 @@ class LateralTables:
         right, alias, columns = without_alias(table.right)
         assert isinstance(right, DerivedTable)
         if table.kind not in (JoinKind.INNER, JoinKind.LEFT) or table.using or table.natural:
-            raise fail("LATERAL goes only with CROSS JOIN, JOIN or LEFT JOIN … ON", table.span)
+            raise error_at("LATERAL goes only with CROSS JOIN, JOIN or LEFT JOIN … ON", table.span)
         scope = OuterScope(QueryScope(relation=left, outer=self._tables.outer))
         planner = SubqueryPlanner(self._tables.binder)
         plan, outer = planner.bound(right.query, self._tables.environment, scope, right.span)

@@ -11,9 +11,7 @@ from sqlglot import exp
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder
 from flowrun.frontend.sql.catalog import Catalog, FunctionKind, UserFunction
-from flowrun.frontend.sql.query_nodes import fail
-from flowrun.frontend.sql.spans import span_of
-from flowrun.frontend.sql.syntax import Span
+from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import AggregateCall, Expression, PythonCall, UserAggregateReference
 
@@ -103,7 +101,7 @@ class UserFunctions:
         if not fitting:
             counts = sorted({n for a, _ in signatures for n in range(_least(function, a), len(a) + 1)})
             message = f"{function.name} takes {' or '.join(map(str, counts))} arguments, {len(nodes)} given"
-            raise fail(message, span, f"usage: {_usage(function.name, signatures)}")
+            raise error_at(message, span, f"usage: {_usage(function.name, signatures)}")
         possible = [s for s in fitting if all(map(_converts, values, s[0]))]
         if not possible:
             self._reject(function, binder, values, nodes, fitting)

@@ -9,11 +9,11 @@ from sqlglot import exp
 
 from flowrun.core.types import TypeRoot
 from flowrun.errors import did_you_mean
-from flowrun.frontend.sql.query_nodes import NodeMaker, fail
+from flowrun.frontend.sql.places import Span, error_at, span_of
+from flowrun.frontend.sql.query_nodes import NodeMaker
 from flowrun.frontend.sql.query_relations import Relation
 from flowrun.frontend.sql.query_table_arguments import partition_columns
-from flowrun.frontend.sql.spans import span_of
-from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, Span, TableArgument
+from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import CumulativeWindow, PlanNode, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec
@@ -60,23 +60,25 @@ def assigned_arguments(table: FunctionTable) -> dict[str, FunctionArgument]:
             key = argument.name.text.upper()
             if key not in parameters:
                 hint = did_you_mean(key, parameters)
-                raise fail(f"{name} has no parameter '{argument.name.text}'", argument.name.span, hint)
+                raise error_at(f"{name} has no parameter '{argument.name.text}'", argument.name.span, hint)
         elif position >= len(parameters):
-            raise fail(
+            raise error_at(
                 f"{name} takes at most {len(parameters)} arguments", argument.span, f"usage: {WINDOW_USAGE[name]}"
             )
         else:
             key = parameters[position]
         if key in found:
-            raise fail(f"{key} of {name} is given twice", argument.span, f"usage: {WINDOW_USAGE[name]}")
+            raise error_at(f"{key} of {name} is given twice", argument.span, f"usage: {WINDOW_USAGE[name]}")
         found[key] = argument
     missing = [p for p in parameters if p not in found and p != "OFFSET"]
     if missing:
-        raise fail(f"{name} needs {' and '.join(missing)}", table.span, f"usage: {WINDOW_USAGE[name]}")
+        raise error_at(f"{name} needs {' and '.join(missing)}", table.span, f"usage: {WINDOW_USAGE[name]}")
     if not isinstance(found["DATA"].value, TableArgument):
-        raise fail(f"the first argument of {name} must be a table", found["DATA"].span, f"usage: {WINDOW_USAGE[name]}")
+        raise error_at(
+            f"the first argument of {name} must be a table", found["DATA"].span, f"usage: {WINDOW_USAGE[name]}"
+        )
     if not isinstance(found["TIMECOL"].value, Descriptor):
-        raise fail(
+        raise error_at(
             f"the second argument of {name} must be DESCRIPTOR(column)",
             found["TIMECOL"].span,
             f"usage: {WINDOW_USAGE[name]}",
@@ -96,7 +98,7 @@ def windowed(nodes: NodeMaker, table: FunctionTable, relation: Relation, binder:
     assert isinstance(data, TableArgument)
     assert isinstance(descriptor, Descriptor)
     if len(descriptor.columns) != 1:
-        raise fail(f"{name} takes one time column", descriptor.span, "write DESCRIPTOR(ts)")
+        raise error_at(f"{name} takes one time column", descriptor.span, "write DESCRIPTOR(ts)")
     column = descriptor.columns[0]
     identifier = exp.to_identifier(column.text, quoted=True)
     identifier.meta["span"] = column.span
@@ -108,7 +110,7 @@ def windowed(nodes: NodeMaker, table: FunctionTable, relation: Relation, binder:
         if argument is None:
             continue
         if isinstance(argument.value, TableArgument | Descriptor):
-            raise fail(f"{key} of {name} must be an interval", argument.span, f"usage: {WINDOW_USAGE[name]}")
+            raise error_at(f"{key} of {name} must be an interval", argument.span, f"usage: {WINDOW_USAGE[name]}")
         value = binder.bind(argument.value)
         lengths[key] = _interval(value, f"{key} of {name}", argument.span, WINDOW_USAGE[name], signed=key == "OFFSET")
     keys = _partition(name, data, binder)
@@ -120,9 +122,9 @@ def windowed(nodes: NodeMaker, table: FunctionTable, relation: Relation, binder:
 
 def _partition(name: str, data: TableArgument, binder: QueryExpressionBinder) -> tuple[int, ...]:
     if data.order:
-        raise fail(f"{name} takes no ORDER BY", data.order[0].span, "windows follow the order of the time column")
+        raise error_at(f"{name} takes no ORDER BY", data.order[0].span, "windows follow the order of the time column")
     if data.partition and name != "SESSION":
-        raise fail(
+        raise error_at(
             f"{name} takes no PARTITION BY: its windows are the same for all keys",
             span_of(data.partition[0]),
             "leave it out, and group by the columns",
@@ -139,7 +141,9 @@ def _spec(name: str, lengths: Mapping[str, int], span: Span) -> WindowSpec:
             return SlidingWindow(lengths["SIZE"], lengths["SLIDE"], offset)
         case "CUMULATE":
             if lengths["SIZE"] % lengths["STEP"]:
-                raise fail("the size of CUMULATE must be a multiple of its step", span, f"usage: {WINDOW_USAGE[name]}")
+                raise error_at(
+                    "the size of CUMULATE must be a multiple of its step", span, f"usage: {WINDOW_USAGE[name]}"
+                )
             return CumulativeWindow(lengths["SIZE"], lengths["STEP"], offset)
         case _:
             return SessionWindow(lengths["GAP"])
@@ -154,9 +158,9 @@ def group_window_spec(name: str, arguments: Sequence[Expression], node: exp.Expr
     usage, span = GROUP_WINDOW_USAGE[name], span_of(node)
     wanted = 3 if name == "HOP" else 2
     if len(arguments) != wanted:
-        raise fail(f"{name} in GROUP BY takes {wanted} arguments, {len(arguments)} given", span, f"usage: {usage}")
+        raise error_at(f"{name} in GROUP BY takes {wanted} arguments, {len(arguments)} given", span, f"usage: {usage}")
     if not arguments[0].type.is_timestamp:
-        raise fail(f"{name} needs a time attribute, this is {arguments[0].type}", span, f"usage: {usage}")
+        raise error_at(f"{name} needs a time attribute, this is {arguments[0].type}", span, f"usage: {usage}")
     nodes: list[exp.Expression] = list(node.expressions)
     lengths = [
         _interval(a, f"argument {i + 2} of {name}", span_of(nodes[i + 1]), usage) for i, a in enumerate(arguments[1:])
@@ -184,4 +188,4 @@ def _interval(value: Expression, what: str, span: Span, usage: str, *, signed: b
 
 
 def _wrong(message: str, span: Span, usage: str) -> NoReturn:
-    raise fail(message, span, f"usage: {usage}")
+    raise error_at(message, span, f"usage: {usage}")

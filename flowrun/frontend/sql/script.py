@@ -20,11 +20,12 @@ from flowrun.frontend.sql.column_expressions import ColumnExpressions
 from flowrun.frontend.sql.functions import user_function
 from flowrun.frontend.sql.inserts import insert_sink, print_sink
 from flowrun.frontend.sql.listings import created_table, created_view, described_table, described_view, listed
+from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.query import BoundQuery, bind_query
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_order import with_optional_order
 from flowrun.frontend.sql.script_overrides import ScriptOverrides, read_overrides
-from flowrun.frontend.sql.script_problems import problem, report
+from flowrun.frontend.sql.script_problems import report
 from flowrun.frontend.sql.script_text import ScriptText, fill_script
 from flowrun.frontend.sql.settings import IDLE_TIMEOUT, NAME, WATERMARK_INTERVAL, ScriptSettings
 from flowrun.frontend.sql.statement_parser import FailedStatement, read_statements
@@ -234,7 +235,7 @@ class _Script:
             return
         if statement.columns or statement.partitions or statement.like:
             hint = f"declare {name} first, then INSERT INTO {name} SELECT …"
-            raise problem("CREATE TABLE … AS takes its columns from the query", statement.name[-1].span, hint)
+            raise error_at("CREATE TABLE … AS takes its columns from the query", statement.name[-1].span, hint)
         bound = self._bind(statement.query, self._unique(name))
         made = self._tables.declare_like_query(name, statement.name[-1].span, statement, bound.node.schema)
         insert = Insert(statement.name, statement.query)
@@ -252,11 +253,11 @@ class _Script:
         names = tuple(n.text for n in statement.columns) or bound.names
         span = statement.name[-1].span
         if len(names) != len(node.schema):
-            raise problem(f"view '{name}' has {len(names)} columns, the query gives {len(node.schema)}", span)
+            raise error_at(f"view '{name}' has {len(names)} columns, the query gives {len(node.schema)}", span)
         twice = next((n for n in names if names.count(n) > 1), None)
         if twice is not None:
             hint = "rename one of them with AS, or name the view's columns: CREATE VIEW v (a, b) AS …"
-            raise problem(f"column '{twice}' occurs more than once in view '{name}'", span, hint)
+            raise error_at(f"column '{twice}' occurs more than once in view '{name}'", span, hint)
         if names != node.schema.names:
             schema = Schema(tuple(Field(n, f.type, f.nullable) for n, f in zip(names, node.schema, strict=True)))
             columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(node.schema))
@@ -270,7 +271,7 @@ class _Script:
         if name in self._catalog.functions:
             if statement.if_not_exists:
                 return
-            raise problem(
+            raise error_at(
                 f"function '{statement.name[-1].text}' exists already",
                 statement.name[-1].span,
                 "DROP FUNCTION it before",
@@ -293,7 +294,7 @@ class _Script:
                 self._tables.forget(name)
         if found is None and not statement.if_exists and name not in self._poisoned:
             what = statement.kind.value
-            raise problem(
+            raise error_at(
                 f"{what} '{name}' does not exist",
                 statement.name[-1].span,
                 did_you_mean(name, known) or "DROP … IF EXISTS",
@@ -312,7 +313,7 @@ class _Script:
             return None
         what = "view" if isinstance(existing, CatalogView) else "table"
         where = f" in line {existing.location.line}" if existing.location is not None else ""
-        raise problem(
+        raise error_at(
             f"{what} '{name}' exists already{where}",
             path[-1].span,
             f"choose another name, or DROP {what.upper()} it before",
@@ -323,7 +324,7 @@ class _Script:
         qualifiers = [n.text for n in path[:-1]]
         if qualifiers not in ([], [DEFAULT_DATABASE], [DEFAULT_CATALOG, DEFAULT_DATABASE]):
             shown = ".".join(n.text for n in path)
-            raise problem(
+            raise error_at(
                 f"'{shown}' is in a catalog or database that does not exist",
                 (path[0].span[0], path[-1].span[1]),
                 f"all tables of a script are in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}: write {path[-1].text}",
@@ -343,11 +344,11 @@ class _Script:
         made = self._tables.declared(target)
         span = statement.table[-1].span
         if isinstance(relation, CatalogView):
-            raise problem(f"'{target}' is a view, which cannot be written", span, "INSERT INTO a table")
+            raise error_at(f"'{target}' is a view, which cannot be written", span, "INSERT INTO a table")
         if relation is None or made is None:
             hint = did_you_mean(target, self._tables.names) or "CREATE TABLE it first"
             self._check_anyway(statement.query)
-            raise problem(f"table '{target}' does not exist", span, hint)
+            raise error_at(f"table '{target}' does not exist", span, hint)
         if statement.hints:
             made = self._tables.with_hints(made, statement.hints, span)
         if statement.overwrite:
@@ -425,7 +426,7 @@ class _Script:
         relation, made = self._catalog.relations.get(name), self._tables.declared(name)
         if relation is None:
             hint = did_you_mean(name, self._catalog.relations)
-            raise problem(f"table '{name}' does not exist", statement.name[-1].span, hint)
+            raise error_at(f"table '{name}' does not exist", statement.name[-1].span, hint)
         if isinstance(statement, Describe | ShowColumns):
             chosen = statement.chosen if isinstance(statement, ShowColumns) else None
             if isinstance(relation, CatalogView):
@@ -434,7 +435,7 @@ class _Script:
         is_view = isinstance(relation, CatalogView)
         if is_view != (statement.kind is ObjectKind.VIEW):
             other = "VIEW" if is_view else "TABLE"
-            raise problem(f"'{name}' is a {other.lower()}", statement.name[-1].span, f"SHOW CREATE {other} {name}")
+            raise error_at(f"'{name}' is a {other.lower()}", statement.name[-1].span, f"SHOW CREATE {other} {name}")
         return created_view(relation) if isinstance(relation, CatalogView) else created_table(_known(made))
 
     def _check_secrets(self, read: ReadStatement) -> None:
@@ -444,7 +445,7 @@ class _Script:
             if piece.secret and not any(a <= piece.start and piece.end <= b for a, b in allowed):
                 if isinstance(read.statement, SetOption):
                     continue  # which says it itself
-                raise problem("a secret can only be the value of an option in WITH (…)", (piece.start, piece.end))
+                raise error_at("a secret can only be the value of an option in WITH (…)", (piece.start, piece.end))
 
     def _check_overridden_tables(self) -> None:
         for name in self._overrides.tables:

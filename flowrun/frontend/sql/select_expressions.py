@@ -8,9 +8,8 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from flowrun.frontend.sql.dialect import FlinkParser
-from flowrun.frontend.sql.spans import span_of
-from flowrun.frontend.sql.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax, Span
-from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
+from flowrun.frontend.sql.places import FlinkSyntaxError, Span, span_of
+from flowrun.frontend.sql.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax
 from flowrun.plan.relational import FrameUnit
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from flowrun.errors import near_matches
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.sql.script_problems import problem
+from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.script_text import ScriptText
 from flowrun.frontend.sql.statements import OptionSyntax
 from flowrun.frontend.sql.table_options import flink_duration_ms
@@ -143,7 +143,9 @@ class ScriptSettings:
         """
         key = option.key
         if any(p.secret for p in self.script.pieces_in(*option.value_span)):
-            raise problem(f"a secret cannot be used in '{key}'", option.value_span, "secrets are for options of tables")
+            raise error_at(
+                f"a secret cannot be used in '{key}'", option.value_span, "secrets are for options of tables"
+            )
         if key in _SPECIAL:
             self._check_special(option)
         elif key.startswith(OWN_PREFIX):
@@ -182,9 +184,9 @@ class ScriptSettings:
                 duration = flink_duration_ms(option.value)
             except ValueError as error:
                 message = f"'{option.key}' expects a duration, got '{option.value}'"
-                raise problem(message, option.value_span, str(error)) from None
+                raise error_at(message, option.value_span, str(error)) from None
             if option.key == WATERMARK_INTERVAL and duration <= 0:
-                raise problem(
+                raise error_at(
                     f"'{option.key}' must be positive, got '{option.value}'",
                     option.value_span,
                     "watermarks are always sent; it says after how long without a row the last one has its exact value",
@@ -277,7 +279,7 @@ def _check_own(option: OptionSyntax) -> None:
         hint = (
             f"did you mean '{OWN_PREFIX}{close[0]}'?" if close else "known: " + ", ".join(OWN_PREFIX + k for k in known)
         )
-        raise problem(f"there is no setting '{option.key}'", option.key_span, hint)
+        raise error_at(f"there is no setting '{option.key}'", option.key_span, hint)
 
 
 def own_settings() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from flowrun.core.record import record
 from flowrun.errors import ExpressionError, did_you_mean, near_matches
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
 from flowrun.frontend.sql.ddl_syntax import create_table
+from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.script_splitting import split_script
 from flowrun.frontend.sql.statement_tokens import Cursor, Token, TokenKind, tokenize
 from flowrun.frontend.sql.statements import (
@@ -34,7 +35,7 @@ from flowrun.frontend.sql.statements import (
     Statement,
     UseDefault,
 )
-from flowrun.frontend.sql.syntax import Name, Span
+from flowrun.frontend.sql.syntax import Name
 
 _QUERY_WORDS = ("SELECT", "WITH", "VALUES", "TABLE")
 _EXPLAIN_DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
@@ -87,21 +88,15 @@ def read_statements(text: str) -> Iterator[ReadStatement | FailedStatement]:
                 continue
             statement = _statement(cursor)
             if in_set and not isinstance(statement, Insert):
-                _fail_at(
-                    (start, end), "only INSERT INTO can stand in a statement set", "end the set with END; before it"
+                raise error_at(
+                    "only INSERT INTO can stand in a statement set", (start, end), "end the set with END; before it"
                 )
             yield ReadStatement(statement, (start, end), in_set, explained)
         except ExpressionError as error:
             yield FailedStatement(error, (start, end), _created(tokens))
     if in_set:
-        unclosed = ExpressionError(
-            "the statement set has no END", offset=opened[0], length=opened[1] - opened[0], hint="write END;"
-        )
+        unclosed = error_at("the statement set has no END", opened, "write END;")
         yield FailedStatement(unclosed, opened, None)
-
-
-def _fail_at(span: Span, message: str, hint: str | None = None) -> None:
-    raise ExpressionError(message, offset=span[0], length=span[1] - span[0], hint=hint)
 
 
 def _opens_set(cursor: Cursor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.script_problems import problem
+from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.statements import (
     ColumnKind,
     ColumnSyntax,
@@ -52,7 +52,7 @@ def _takes(
         )
         message = f"both tables have {feature.value}"
         problems.append(
-            problem(message, table.name[-1].span, f"LIKE … ({remedy} {feature.value}) keeps those of the new table")
+            error_at(message, table.name[-1].span, f"LIKE … ({remedy} {feature.value}) keeps those of the new table")
         )
     return choice is not LikeChoice.EXCLUDING
 
@@ -74,7 +74,9 @@ def _columns(
             taken.append(own.pop(column.name.text))
         else:
             hint = None if feature is None else f"LIKE … (OVERWRITING {feature.value}) keeps that of the new table"
-            problems.append(problem(f"column '{column.name.text}' is already in the other table", mine.name.span, hint))
+            problems.append(
+                error_at(f"column '{column.name.text}' is already in the other table", mine.name.span, hint)
+            )
     return (*taken, *own.values())
 
 
@@ -90,6 +92,6 @@ def _options(
             if option.key in own:
                 hint = "LIKE … (OVERWRITING OPTIONS) keeps those of the new table"
                 problems.append(
-                    problem(f"option '{option.key}' is already in the other table", own[option.key].key_span, hint)
+                    error_at(f"option '{option.key}' is already in the other table", own[option.key].key_span, hint)
                 )
     return (*(o for o in base.options if o.key not in own), *table.options)

@@ -9,9 +9,9 @@ from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ExpressionError, OptionError
+from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.script_text import ScriptText
 from flowrun.frontend.sql.statements import OptionSyntax
-from flowrun.frontend.sql.syntax import Span
 from flowrun.plan.nodes import WatermarkEmit
 
 CONNECTOR = "connector"
@@ -103,7 +103,9 @@ def _duration(texts: Mapping[str, str], places: Mapping[str, Span], problems: li
         return flink_duration_ms(texts[IDLE_TIMEOUT]) or None
     except ValueError as error:
         problems.append(
-            _at(places[IDLE_TIMEOUT], f"'{IDLE_TIMEOUT}' expects a duration, got '{texts[IDLE_TIMEOUT]}'", str(error))
+            error_at(
+                f"'{IDLE_TIMEOUT}' expects a duration, got '{texts[IDLE_TIMEOUT]}'", places[IDLE_TIMEOUT], str(error)
+            )
         )
         return None
 
@@ -114,7 +116,7 @@ def _emit(texts: Mapping[str, str], places: Mapping[str, Span], problems: list[E
         return WatermarkEmit(text)
     except ValueError:
         known = " or ".join(f"'{e.value}'" for e in WatermarkEmit)
-        problems.append(_at(places[EMIT_STRATEGY], f"'{EMIT_STRATEGY}' expects {known}, got '{text}'", None))
+        problems.append(error_at(f"'{EMIT_STRATEGY}' expects {known}, got '{text}'", places[EMIT_STRATEGY], None))
         return WatermarkEmit.PERIODIC
 
 
@@ -126,7 +128,7 @@ def _on_error(texts: Mapping[str, str], places: Mapping[str, Span], problems: li
         return OnError(text.lower())
     except ValueError:
         choices = ", ".join(mode.value for mode in OnError)
-        problems.append(_at(places[ON_ERROR], f"'{ON_ERROR}' is one of {choices}, got '{text}'", None))
+        problems.append(error_at(f"'{ON_ERROR}' is one of {choices}, got '{text}'", places[ON_ERROR], None))
         return None
 
 
@@ -137,10 +139,6 @@ def _parallelism(
     if key not in texts:
         return None
     if not text.isdecimal() or int(text) < 1:
-        problems.append(_at(places[key], f"'{key}' expects a whole number of at least 1, got '{text}'", None))
+        problems.append(error_at(f"'{key}' expects a whole number of at least 1, got '{text}'", places[key], None))
         return None
     return int(text)
-
-
-def _at(span: Span, message: str, hint: str | None) -> ExpressionError:
-    return ExpressionError(message, offset=span[0], length=max(1, span[1] - span[0]), hint=hint)

@@ -14,11 +14,11 @@ from flowrun.errors import ExpressionError, Location, OptionError, did_you_mean,
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.catalog import Catalog, CatalogTable
 from flowrun.frontend.sql.ddl_syntax import hinted_options
-from flowrun.frontend.sql.script_problems import StatementErrors, problem
+from flowrun.frontend.sql.places import SeveralErrors, Span, error_at
 from flowrun.frontend.sql.script_text import ScriptText
 from flowrun.frontend.sql.statement_tokens import Slice
 from flowrun.frontend.sql.statements import ColumnKind, ColumnSyntax, CreateTable, OptionSyntax
-from flowrun.frontend.sql.syntax import Name, Span
+from flowrun.frontend.sql.syntax import Name
 from flowrun.frontend.sql.table_columns import BindExpression, ColumnReader, TableColumns
 from flowrun.frontend.sql.table_likeness import merged_with
 from flowrun.frontend.sql.table_options import TableOptions, read_options
@@ -97,7 +97,7 @@ class ScriptTables:
         """Make a table known.
 
         Raises:
-            StatementErrors: columns, keys, watermark or LIKE are wrong.
+            SeveralErrors: columns, keys, watermark or LIKE are wrong.
         """
         problems: list[ExpressionError] = []
         if syntax.like is not None:
@@ -105,8 +105,8 @@ class ScriptTables:
             if base is None:
                 shown = ".".join(n.text for n in syntax.like.table)
                 span = syntax.like.table[-1].span
-                raise StatementErrors(
-                    [problem(f"table '{shown}' does not exist", span, did_you_mean(shown, self._declared))]
+                raise SeveralErrors(
+                    [error_at(f"table '{shown}' does not exist", span, did_you_mean(shown, self._declared))]
                 )
             syntax = merged_with(syntax, base.syntax, problems)
         syntax = replace(syntax, options=self._overridden(name, name_span, syntax.options))
@@ -115,7 +115,7 @@ class ScriptTables:
             problems += self._default_columns(name, name_span, options)
         columns = ColumnReader(self._bind, _metadata(options), problems).read(syntax)
         if columns is None or problems:
-            raise StatementErrors(problems)
+            raise SeveralErrors(problems)
         if not syntax.columns and options.connector is not None:
             columns = _default(columns, options.connector)
         location = self._script.locate(*name_span)
@@ -140,7 +140,7 @@ class ScriptTables:
         """Make a table known whose columns are those of a query (CREATE TABLE … AS).
 
         Raises:
-            StatementErrors: as `declare`.
+            SeveralErrors: as `declare`.
         """
         columns = tuple(
             ColumnSyntax(
@@ -174,9 +174,9 @@ class ScriptTables:
             known = {o.name for o in connector_named(connector).sink_options}
             if _MODE not in known:
                 hint = "INSERT INTO adds to what is there"
-                raise problem(f"INSERT OVERWRITE: connector '{connector}' of '{name}' cannot replace rows", span, hint)
+                raise error_at(f"INSERT OVERWRITE: connector '{connector}' of '{name}' cannot replace rows", span, hint)
         if made.columns.partitions:
-            raise problem(
+            raise error_at(
                 f"INSERT OVERWRITE of '{name}' is not possible, which is partitioned: partitions without new rows would have to stay",
                 span,
                 f"to replace all partitions set the table's option '{_MODE}' to 'overwrite' and use INSERT INTO",
@@ -215,7 +215,7 @@ class ScriptTables:
         kept = tuple(o for o in made.syntax.options if o.key not in {g.key for g in given})
         options = read_options((*kept, *given), self._script, problems)
         if problems:
-            raise StatementErrors(problems)
+            raise SeveralErrors(problems)
         table = replace_reference(made.table, self._reference(made.table.name, options, made.columns, made.syntax))
         return DeclaredTable(table, made.syntax, made.columns, options, made.name_span, made.place, {})
 
@@ -318,7 +318,7 @@ class ScriptTables:
         connector = options.connector
         if connector in connector_names() and connector_named(connector).default_schema is not None:
             return []
-        return [problem(f"table '{name}' has no columns", span, "CREATE TABLE name (column TYPE, …) WITH (…)")]
+        return [error_at(f"table '{name}' has no columns", span, "CREATE TABLE name (column TYPE, …) WITH (…)")]
 
 
 def _distribution(syntax: CreateTable) -> Distribution | None:

@@ -15,7 +15,8 @@ from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import Catalog, CatalogTable, CatalogView
-from flowrun.frontend.sql.query import BoundQuery, QueryErrors, bind_query
+from flowrun.frontend.sql.places import SeveralErrors
+from flowrun.frontend.sql.query import BoundQuery, bind_query
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import NodeHints, PlanNode, Scan, TableReference, WatermarkKind, WatermarkSpec
@@ -85,7 +86,7 @@ def problems(text: str, known: Catalog | None = None) -> str:
     diagnostics = Diagnostics(source)
     try:
         bind_query(text, 0, known or catalog(), QueryContext("q", source, diagnostics, scan))
-    except QueryErrors as errors:
+    except SeveralErrors as errors:
         for error in errors.errors:
             place = source.locate(error.offset, error.offset + error.length)
             diagnostics.error(error.message, place, hint=error.hint)

@@ -4,7 +4,7 @@ import pytest
 from sqlglot import exp
 
 from flowrun.frontend.sql.dialect import parse_text
-from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
+from flowrun.frontend.sql.places import FlinkSyntaxError
 
 
 def shape(text: str) -> str:

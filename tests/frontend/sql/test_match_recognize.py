@@ -8,7 +8,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.match_recognize import bind_match
-from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
+from flowrun.frontend.sql.places import FlinkSyntaxError
 from flowrun.plan.matching import AfterMatch, MatchRecognize, PatternVariable
 from flowrun.plan.nodes import NodeHints, PlanNode
 

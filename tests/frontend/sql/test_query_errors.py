@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowrun.frontend.sql.query import QueryErrors
+from flowrun.frontend.sql.places import SeveralErrors
 from tests.frontend.sql.queries import bind, problems
 
 CASES = [
@@ -126,7 +126,7 @@ def test_both_sides_of_joins_unions_and_with_are_looked_at() -> None:
 
 
 def test_places_count_in_the_whole_script() -> None:
-    with pytest.raises(QueryErrors) as caught:
+    with pytest.raises(SeveralErrors) as caught:
         bind("SELECT nope FROM sales", offset=100)
     assert [(e.offset, e.length) for e in caught.value.errors] == [(107, 4)]
 

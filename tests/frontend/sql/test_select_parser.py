@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flowrun.frontend.sql.places import FlinkSyntaxError
 from flowrun.frontend.sql.select_parser import parse_query
 from flowrun.frontend.sql.syntax import (
     AliasedTable,
@@ -22,7 +23,6 @@ from flowrun.frontend.sql.syntax import (
     ValuesRows,
     WithQuery,
 )
-from flowrun.frontend.sql.syntax_error import FlinkSyntaxError
 from flowrun.plan.relational import JoinKind
 
 
