@@ -13,7 +13,6 @@ from sqlglot import exp
 from flowrun.core.schema import Schema
 from flowrun.core.types import BOOLEAN, DataType, TypeRoot
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql import binding_calls as _binding_calls  # registers COALESCE, IF, …
 from flowrun.frontend.sql.binding_aggregates import AggregateBinder, AggregateBinding, finished, group_schema
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder, dotted_parts
 from flowrun.frontend.sql.binding_scope import Scope
@@ -31,7 +30,6 @@ __all__ = [
     "bind_projection",
     "bind_projections",
 ]
-assert _binding_calls is not None
 
 Named = tuple[str, Expression]
 _Binder = TypeVar("_Binder", bound=ExpressionBinder)

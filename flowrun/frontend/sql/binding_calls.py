@@ -5,21 +5,21 @@ COALESCE, IF, IFNULL and NULLIF bind to CASE, so that what they guard is not eva
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from sqlglot import exp
 
 from flowrun.core.types import BOOLEAN, STRING, DataType, TypeRoot
-from flowrun.frontend.sql.binding_expressions import ExpressionBinder
+from flowrun.frontend.sql.binding_core import BinderCore
 from flowrun.frontend.sql.catalog import DEFAULT_DATABASE
-from flowrun.frontend.sql.query_nodes import may_be_null
+from flowrun.frontend.sql.expression_trees import may_be_null
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
 
 _LONGEST = 2**31 - 1
 _WITHOUT_LENGTH = {TypeRoot.VARCHAR: f"VARCHAR({_LONGEST})", TypeRoot.VARBINARY: f"VARBINARY({_LONGEST})"}
 
 
-def _count(
-    binder: ExpressionBinder, node: exp.Expression, least: int, most: int | None, usage: str
-) -> list[exp.Expression]:
+def _count(binder: BinderCore, node: exp.Expression, least: int, most: int | None, usage: str) -> list[exp.Expression]:
     arguments: list[exp.Expression] = list(node.expressions)
     if len(arguments) < least or (most is not None and len(arguments) > most):
         expected = f"at least {least}" if most is None else str(least) if least == most else f"{least} to {most}"
@@ -29,15 +29,15 @@ def _count(
     return arguments
 
 
-def _coalesce(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+def _coalesce(binder: BinderCore, node: exp.Expression) -> Expression:
     return _first_not_null(binder, node, _count(binder, node, 1, None, "COALESCE(value, …)"))
 
 
-def _ifnull(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+def _ifnull(binder: BinderCore, node: exp.Expression) -> Expression:
     return _first_not_null(binder, node, _count(binder, node, 2, 2, "IFNULL(value, replacement)"))
 
 
-def _first_not_null(binder: ExpressionBinder, node: exp.Expression, arguments: list[exp.Expression]) -> Expression:
+def _first_not_null(binder: BinderCore, node: exp.Expression, arguments: list[exp.Expression]) -> Expression:
     bound = binder.unify([binder.bind(a) for a in arguments], arguments, f"the arguments of {str(node.this).upper()}")
     if len(bound) == 1:
         return bound[0]
@@ -45,20 +45,20 @@ def _first_not_null(binder: ExpressionBinder, node: exp.Expression, arguments: l
     return binder.choice(present, bound, arguments, "the arguments")
 
 
-def _if(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+def _if(binder: BinderCore, node: exp.Expression) -> Expression:
     condition, yes, no = _count(binder, node, 3, 3, "IF(condition, value, otherwise)")
     test = binder.boolean(condition, "the condition of IF")
     return binder.choice([test], [binder.bind(yes), binder.bind(no)], [yes, no], "the results of IF")
 
 
-def _nullif(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+def _nullif(binder: BinderCore, node: exp.Expression) -> Expression:
     value, other = _count(binder, node, 2, 2, "NULLIF(value, other)")
     bound = binder.bind(value)
     same = binder.apply("=", (bound, binder.bind(other)), (value, other), node)
     return binder.choice([same], [Literal(bound.type, None), bound], [value, value], "the arguments of NULLIF")
 
 
-def _typeof(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+def _typeof(binder: BinderCore, node: exp.Expression) -> Expression:
     usage = "TYPEOF(value[, force_serializable])"
     value, *more = _count(binder, node, 1, 2, usage)
     bound = binder.bind(value)
@@ -99,12 +99,12 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _current_database(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+def _current_database(binder: BinderCore, node: exp.Expression) -> Expression:
     _count(binder, node, 0, 0, "CURRENT_DATABASE()")
     return Literal(STRING, DEFAULT_DATABASE)
 
 
-def _current_watermark(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+def _current_watermark(binder: BinderCore, node: exp.Expression) -> Expression:
     binder.fail(
         "CURRENT_WATERMARK is not supported: expressions do not see the watermark of the step that they run in",
         node,
@@ -112,7 +112,7 @@ def _current_watermark(binder: ExpressionBinder, node: exp.Expression) -> Expres
     )
 
 
-def _source_watermark(binder: ExpressionBinder, node: exp.Expression) -> Expression:
+def _source_watermark(binder: BinderCore, node: exp.Expression) -> Expression:
     binder.fail(
         "SOURCE_WATERMARK() needs a source that sends watermarks of its own, which no connector here does",
         node,
@@ -120,15 +120,14 @@ def _source_watermark(binder: ExpressionBinder, node: exp.Expression) -> Express
     )
 
 
-ExpressionBinder.special_calls.update(
-    {
-        "COALESCE": _coalesce,
-        "IFNULL": _ifnull,
-        "IF": _if,
-        "NULLIF": _nullif,
-        "TYPEOF": _typeof,
-        "CURRENT_DATABASE": _current_database,
-        "CURRENT_WATERMARK": _current_watermark,
-        "SOURCE_WATERMARK": _source_watermark,
-    }
-)
+SPECIAL_CALLS: Mapping[str, Callable[[BinderCore, exp.Expression], Expression]] = {
+    "COALESCE": _coalesce,
+    "IFNULL": _ifnull,
+    "IF": _if,
+    "NULLIF": _nullif,
+    "TYPEOF": _typeof,
+    "CURRENT_DATABASE": _current_database,
+    "CURRENT_WATERMARK": _current_watermark,
+    "SOURCE_WATERMARK": _source_watermark,
+}
+"""Upper-case name → what binds a call of it."""

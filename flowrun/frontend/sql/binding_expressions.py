@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
 from sqlglot import exp
 
 from flowrun.core.foreign_names import function_hint
 from flowrun.core.types import BOOLEAN, NULL, DataType, TypeRoot
 from flowrun.frontend.sql import literals
+from flowrun.frontend.sql.binding_calls import SPECIAL_CALLS
 from flowrun.frontend.sql.binding_core import BinderCore
 from flowrun.frontend.sql.binding_scope import UnknownNameError, access_fields
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
@@ -50,8 +50,6 @@ _SYNTAX_ONLY = frozenset(f.name for f in OPERATORS) - {"ROW", "ARRAY", "MAP"}
 
 class ExpressionBinder(BinderCore):
     """Binds one text's syntax tree against a scope. Not reused across texts."""
-
-    special_calls: ClassVar[dict[str, Callable[[ExpressionBinder, exp.Expression], Expression]]] = {}
 
     def bind(self, node: exp.Expression) -> Expression:
         """The typed tree of a node.
@@ -270,7 +268,7 @@ class ExpressionBinder(BinderCore):
         if node.meta.get("qualified"):
             hint = f"functions that are built in belong to no database: write {name}(…)" if scalar(name) else None
             self.fail(f"function '{name}' does not exist in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}", node, hint)
-        special = self.special_calls.get(name.upper())
+        special = SPECIAL_CALLS.get(name.upper())
         if special is not None:
             return special(self, node)
         function = None if name.upper() in _SYNTAX_ONLY or name.startswith("$") else scalar(name)  # $: internal ones
@@ -281,7 +279,7 @@ class ExpressionBinder(BinderCore):
         if function is None:
             self.reject_aggregate(node, name)
             known = {f.name for f in scalar_functions()} - _SYNTAX_ONLY | {f.name for f in aggregate_functions()}
-            known |= set(self.special_calls)
+            known |= set(SPECIAL_CALLS)
             self.fail(f"function '{name}' does not exist", node, function_hint(name, known))
         return self.call(function, [self.bind(a) for a in arguments], arguments, node)
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from flowrun.core.record import record
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql import binding_calls as _binding_calls  # registers COALESCE, IF, …
 from flowrun.frontend.sql.catalog import Catalog
 from flowrun.frontend.sql.places import FlinkSyntaxError, SeveralErrors, Span, span_of
 from flowrun.frontend.sql.query_binder import QueryBinder
@@ -18,8 +17,6 @@ from flowrun.frontend.sql.query_results import FailedError
 from flowrun.frontend.sql.select_parser import parse_query
 from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select, ValuesRows, WithQuery
 from flowrun.plan.nodes import PlanNode
-
-assert _binding_calls is not None
 
 
 @record

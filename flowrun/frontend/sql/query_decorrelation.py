@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, DataType
+from flowrun.frontend.sql.expression_trees import compare, has, rewrite
 from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.query_dependent_joins import DependentJoin, domain_of
-from flowrun.frontend.sql.query_nodes import NodeMaker, compare
-from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver, PendingSubquery, has, rewrite
+from flowrun.frontend.sql.query_nodes import NodeMaker
+from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver, PendingSubquery
 from flowrun.frontend.sql.query_relations import Named, OuterScope
 from flowrun.frontend.sql.query_results import Bound, Groups, SelectParts
 from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select

@@ -14,9 +14,10 @@ from dataclasses import replace
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
+from flowrun.frontend.sql.expression_trees import compare, has, rewrite, shifted, test
 from flowrun.frontend.sql.places import Span, error_at
-from flowrun.frontend.sql.query_nodes import NodeMaker, compare, identity, joined_schema, shifted, test
-from flowrun.frontend.sql.query_pending import OuterColumn, has, rewrite
+from flowrun.frontend.sql.query_nodes import NodeMaker, identity, joined_schema
+from flowrun.frontend.sql.query_pending import OuterColumn
 from flowrun.frontend.sql.query_relations import Named, unique_fields
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, Case, ColumnRef, Expression, Literal

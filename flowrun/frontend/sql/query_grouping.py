@@ -13,16 +13,11 @@ from flowrun.core.schema import Field
 from flowrun.core.types import BIGINT, BOOLEAN, INT, STRING, TypeRoot
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.binding_scope import UnknownNameError
+from flowrun.frontend.sql.expression_trees import find, rewrite
 from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_expressions import GROUP_WINDOWS, QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import identity, with_lifetimes
-from flowrun.frontend.sql.query_pending import (
-    PendingAggregate,
-    PendingGrouping,
-    PendingWindowBound,
-    find,
-    rewrite,
-)
+from flowrun.frontend.sql.query_pending import PendingAggregate, PendingGrouping, PendingWindowBound
 from flowrun.frontend.sql.query_relations import QueryScope, unique_fields
 from flowrun.frontend.sql.query_results import Groups, GroupWindow, SelectParts
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner

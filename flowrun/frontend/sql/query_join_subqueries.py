@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowrun.frontend.sql.expression_trees import rewrite
 from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.query_dependent_joins import same_values
 from flowrun.frontend.sql.query_nodes import NodeMaker, identity, joined_schema
-from flowrun.frontend.sql.query_pending import rewrite
 from flowrun.frontend.sql.query_relations import Named
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.plan.conditions import conjunction

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from flowrun.frontend.sql.expression_trees import compare, has, shifted, test
 from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_expressions import Clause, conjuncts
 from flowrun.frontend.sql.query_hints import joined_lifetimes
 from flowrun.frontend.sql.query_join_subqueries import OuterJoinWithSubqueries
-from flowrun.frontend.sql.query_nodes import compare, joined_schema, shifted, test, with_lifetimes
-from flowrun.frontend.sql.query_pending import PendingSubquery, has
+from flowrun.frontend.sql.query_nodes import joined_schema, with_lifetimes
+from flowrun.frontend.sql.query_pending import PendingSubquery
 from flowrun.frontend.sql.query_relations import Named, Relation, Source
 from flowrun.frontend.sql.query_results import FailedError
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner

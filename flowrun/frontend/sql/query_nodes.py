@@ -8,40 +8,21 @@ from dataclasses import replace
 from typing import TypeVar
 
 from flowrun.core.schema import Field, Schema
-from flowrun.core.types import BOOLEAN, INT, TypeRoot
+from flowrun.core.types import INT, TypeRoot
 from flowrun.errors import Location
+from flowrun.frontend.sql.expression_trees import may_be_null
 from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.query_context import QueryContext
-from flowrun.frontend.sql.query_pending import rewrite
 from flowrun.frontend.sql.query_relations import Named, unique_fields, unique_names
-from flowrun.functions.contract import Argument
-from flowrun.functions.registry import scalar
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import (
     AggregateCall,
-    And,
-    Call,
-    Case,
-    Cast,
     ColumnRef,
     Expression,
-    FieldAccess,
-    InList,
     Literal,
-    Or,
 )
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
 from flowrun.plan.relational import GroupAggregate, Join, JoinKind, Values
-
-_NEVER_NULL = frozenset((
-    "IS NULL", "IS NOT NULL", "IS TRUE", "IS NOT TRUE", "IS FALSE", "IS NOT FALSE", "IS UNKNOWN", "IS NOT UNKNOWN",
-    "IS DISTINCT FROM", "IS NOT DISTINCT FROM", "ROW", "ARRAY", "MAP", "CURRENT_TIMESTAMP", "PROCTIME", "CURRENT_DATE",
-    "LOCALTIMESTAMP", "LOCALTIME",
-))  # fmt: skip
-_STRICT = frozenset(
-    ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "NOT", "NEGATE", "||", "LIKE", "UPPER", "LOWER")
-)
-
 
 _Node = TypeVar("_Node", bound=PlanNode)
 
@@ -196,53 +177,3 @@ def is_identity(expressions: Sequence[Expression], schema: Schema) -> bool:
     return len(expressions) == len(schema) and all(
         isinstance(e, ColumnRef) and e.index == i for i, e in enumerate(expressions)
     )
-
-
-def shifted(expression: Expression, by: int) -> Expression:
-    """The expression with every column moved right by `by`."""
-    return rewrite(expression, lambda e: ColumnRef(e.type, e.index + by, e.name) if isinstance(e, ColumnRef) else None)
-
-
-def compare(symbol: str, left: Expression, right: Expression) -> Expression:
-    """A comparison of two bound values, cast to the type in which they compare.
-
-    Raises:
-        ExpressionError: the types do not compare; without a place.
-    """
-    function = scalar(symbol)
-    assert function is not None, symbol
-    signature = function.type_rule([Argument(left.type), Argument(right.type)])
-    cast = tuple(a if a.type == t else Cast(t, a) for a, t in zip((left, right), signature.arguments, strict=True))
-    return Call(signature.result, symbol, cast)
-
-
-def test(symbol: str, value: Expression) -> Expression:
-    """A test like IS NULL of a bound value."""
-    return Call(BOOLEAN, symbol, (value,))
-
-
-def may_be_null(expression: Expression, schema: Schema) -> bool:
-    """Whether a value over rows of `schema` may be NULL, as far as that is easily seen."""
-    match expression:
-        case ColumnRef(index=index):
-            return schema.fields[index].nullable
-        case Literal(value=value):
-            return value is None
-        case Call(function=name, arguments=arguments):
-            if name in _NEVER_NULL:
-                return False
-            return name not in _STRICT or any(may_be_null(a, schema) for a in arguments)
-        case And(operands=parts) | Or(operands=parts):
-            return any(may_be_null(p, schema) for p in parts)
-        case Case(branches=branches, otherwise=otherwise):
-            # COALESCE(a, b) is CASE WHEN a IS NOT NULL THEN a ELSE b
-            results = [r for c, r in branches if not (isinstance(c, Call) and c == Call(BOOLEAN, "IS NOT NULL", (r,)))]
-            return any(may_be_null(r, schema) for r in (*results, otherwise))
-        case Cast(operand=operand, safe=safe):
-            return safe or may_be_null(operand, schema)
-        case InList(operand=operand, values=values):
-            return None in values or may_be_null(operand, schema)
-        case FieldAccess():
-            return True
-        case _:
-            return True

@@ -5,10 +5,9 @@ The binder leaves them in the typed tree; planning replaces each by a column of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.core.types import BIGINT, BOOLEAN, DataType
@@ -18,8 +17,6 @@ from flowrun.plan.relational import Frame, NullOrder
 
 if TYPE_CHECKING:
     from flowrun.frontend.sql.query_decorrelation import SubqueryPlan
-
-_Pending = TypeVar("_Pending", bound=Expression)
 
 
 @record
@@ -146,53 +143,3 @@ class PendingSubquery(Expression):
 def negation(subquery: PendingSubquery) -> PendingSubquery:
     """The opposite of EXISTS or IN."""
     return replace(subquery, negated=not subquery.negated, type=BOOLEAN)
-
-
-def rewrite(expression: Expression, rule: Callable[[Expression], Expression | None]) -> Expression:
-    """The tree rebuilt from the top: what `rule` gives replaces a node whole; where it gives None, the node's children are rewritten."""
-    replaced = rule(expression)
-    return map_children(expression, lambda child: rewrite(child, rule)) if replaced is None else replaced
-
-
-def map_children(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
-    """The node with each expression that it holds changed, however deep it sits in tuples and calls."""
-    changes: dict[str, Any] = {}
-    for entry in fields(expression):
-        old = getattr(expression, entry.name)
-        new = _mapped(old, change)
-        if new is not old:
-            changes[entry.name] = new
-    return replace(expression, **changes) if changes else expression
-
-
-def _mapped(value: Any, change: Callable[[Expression], Expression]) -> Any:
-    match value:
-        case Expression():
-            return change(value)
-        case tuple():
-            new = tuple(_mapped(v, change) for v in value)
-            return value if all(a is b for a, b in zip(new, value, strict=True)) else new
-        case AggregateCall():
-            arguments, condition = _mapped(value.arguments, change), _mapped(value.filter, change)
-            same = arguments is value.arguments and condition is value.filter
-            return value if same else replace(value, arguments=arguments, filter=condition)
-        case PendingOrder():
-            by = change(value.expression)
-            return value if by is value.expression else replace(value, expression=by)
-        case _:
-            return value
-
-
-def find(expression: Expression, kind: type[_Pending]) -> Iterator[_Pending]:
-    """All nodes of a kind in the tree, outermost first, left to right."""
-    stack = [expression]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, kind):
-            yield node
-        stack.extend(reversed(node.children))
-
-
-def has(expression: Expression, *kinds: type[Expression]) -> bool:
-    """Whether a node of one of the kinds is in the tree."""
-    return any(True for kind in kinds for _ in find(expression, kind))

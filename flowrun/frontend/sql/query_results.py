@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import field
 
 from flowrun.core.record import record
+from flowrun.frontend.sql.expression_trees import has
 from flowrun.frontend.sql.places import Span
-from flowrun.frontend.sql.query_pending import OuterColumn, PendingAggregate, PendingGrouping, PendingWindowBound, has
+from flowrun.frontend.sql.query_pending import OuterColumn, PendingAggregate, PendingGrouping, PendingWindowBound
 from flowrun.frontend.sql.query_relations import Named, Relation
 from flowrun.frontend.sql.syntax import Select
 from flowrun.plan.expressions import Expression

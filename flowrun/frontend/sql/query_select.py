@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from flowrun.core.schema import Field, Schema
 from flowrun.frontend.sql.binding_expressions import dotted_parts
+from flowrun.frontend.sql.expression_trees import find, has, rewrite
 from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder, conjuncts
 from flowrun.frontend.sql.query_from import FromBinder
@@ -19,7 +20,7 @@ from flowrun.frontend.sql.query_hints import check_names, lifetime_of, lifetimes
 from flowrun.frontend.sql.query_joins import absorbed
 from flowrun.frontend.sql.query_nodes import NodeMaker, with_lifetimes
 from flowrun.frontend.sql.query_over import null_order
-from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver, find, has, rewrite
+from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver
 from flowrun.frontend.sql.query_relations import (
     Named,
     OuterScope,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flowrun.frontend.sql.expression_trees import compare, has, may_be_null, test
 from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.query_decorrelation import (
     Decorrelation,
@@ -19,8 +20,7 @@ from flowrun.frontend.sql.query_decorrelation import (
     marker,
     subquery_rows,
 )
-from flowrun.frontend.sql.query_nodes import compare, may_be_null, test
-from flowrun.frontend.sql.query_pending import PendingSubquery, SubqueryKind, has
+from flowrun.frontend.sql.query_pending import PendingSubquery, SubqueryKind
 from flowrun.frontend.sql.query_relations import OuterScope
 from flowrun.frontend.sql.query_subquery_values import SubqueryValues
 from flowrun.frontend.sql.syntax import QuerySyntax
