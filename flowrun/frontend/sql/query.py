@@ -59,13 +59,13 @@ def bind_query(text: str, offset: int, catalog: Catalog, context: QueryContext) 
     try:
         bound = binder.bind(syntax, binder.root)
     except FailedError:
-        raise SeveralErrors(_in_order(binder.errors, offset)) from None
+        raise SeveralErrors(_in_order(binder.context.errors, offset)) from None
     except ExpressionError as error:
-        raise SeveralErrors(_in_order([*binder.errors, error], offset)) from error
+        raise SeveralErrors(_in_order([*binder.context.errors, error], offset)) from error
     except RecursionError:
         raise SeveralErrors([_too_deep(offset)]) from None
-    if binder.errors:
-        raise SeveralErrors(_in_order(binder.errors, offset))
+    if binder.context.errors:
+        raise SeveralErrors(_in_order(binder.context.errors, offset))
     return BoundQuery(bound.node, bound.names, _places(syntax, len(bound.names), offset))
 
 

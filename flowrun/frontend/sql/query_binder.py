@@ -1,27 +1,19 @@
-"""The binder of one query text: keeps its errors, its nodes, and what WITH names; binds each form of query."""
+"""The binder of one query text: binds each form of query, and knows what WITH names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from typing import TypeVar
+from collections.abc import Sequence
 
-from flowrun.core.record import record
-from flowrun.core.types import BOOLEAN, DataType
-from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import Catalog
-from flowrun.frontend.sql.places import Span, error_at
+from flowrun.frontend.sql.places import error_at
+from flowrun.frontend.sql.query_binding_context import BindingContext, Environment
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_grouping import GroupingPlanner
-from flowrun.frontend.sql.query_nodes import NodeMaker
 from flowrun.frontend.sql.query_order import ordered, output_order
-from flowrun.frontend.sql.query_pending import PendingSubquery, SubqueryKind
-from flowrun.frontend.sql.query_relations import OuterScope, QueryScope
-from flowrun.frontend.sql.query_results import Bound, FailedError, Planned, SelectParts
+from flowrun.frontend.sql.query_relations import OuterScope
+from flowrun.frontend.sql.query_results import Bound, Planned, SelectParts
 from flowrun.frontend.sql.query_select import SelectBinder, SelectPlanner
 from flowrun.frontend.sql.query_sets import combined, values
-from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
-from flowrun.frontend.sql.query_user_functions import UserFunctions
 from flowrun.frontend.sql.syntax import (
     CommonTable,
     Name,
@@ -34,60 +26,20 @@ from flowrun.frontend.sql.syntax import (
     WithQuery,
 )
 
-_Result = TypeVar("_Result")
-
 
 class QueryBinder:
     """Binds one query text. Errors count places in that text; those that do not stand in each other's way are all collected."""
 
-    def __init__(self, text: str, offset: int, catalog: Catalog, context: QueryContext) -> None:
-        self.text = text
-        self.offset = offset
-        self.catalog = catalog
-        self.context = context
-        self.nodes = NodeMaker(context, offset)
-        self.user_functions = UserFunctions(catalog)
-        self.errors: list[ExpressionError] = []
-        self.root = Environment(self, {})
-
-    def attempt(self, step: Callable[[], _Result]) -> _Result | None:
-        """What `step` gives; None if it failed, its error being kept."""
-        try:
-            return step()
-        except ExpressionError as error:
-            self.errors.append(error)
-        except FailedError:
-            pass
-        return None
-
-    def all_of(self, steps: Sequence[Callable[[], _Result]]) -> list[_Result]:
-        """What all of the steps give.
-
-        Raises:
-            FailedError: one of them failed; all were tried.
-        """
-        before = len(self.errors)
-        results: list[_Result] = []
-        failed = False
-        for step in steps:
-            try:
-                results.append(step())
-            except ExpressionError as error:
-                self.errors.append(error)
-            except FailedError:
-                failed = True
-        if failed or len(self.errors) > before:
-            raise FailedError
-        return results
-
-    # -- queries -------------------------------------------------------------------------------------------------------------
+    def __init__(self, text: str, offset: int, catalog: Catalog, statement: QueryContext) -> None:
+        self.context = BindingContext(text, offset, catalog, statement, self)
+        self.root = Environment(self.context, {})
 
     def bind(self, query: QuerySyntax, environment: Environment, outer: OuterScope | None = None) -> Bound:
         """The plan of a query.
 
         Raises:
             ExpressionError: one thing is wrong.
-            FailedError: what is wrong is in `errors`.
+            FailedError: what is wrong was added to the errors of the context.
         """
         match query:
             case Select():
@@ -97,46 +49,48 @@ class QueryBinder:
             case WithQuery():
                 return self.bind(query.query, self._with(query.tables, environment), outer)
             case SetOperation():
-                left, right = self.all_of(
+                left, right = self.context.all_of(
                     [
                         lambda: self.bind(query.left, environment, outer),
                         lambda: self.bind(query.right, environment, outer),
                     ]
                 )
-                return Bound(combined(self.nodes, query, left.node, right.node, left.names), left.names)
+                return Bound(combined(self.context.nodes, query, left.node, right.node, left.names), left.names)
             case ValuesRows():
-                node = values(self, query, environment, outer)
+                node = values(self.context, query, environment, outer)
                 return Bound(node, node.schema.names)
 
     def select_parts(
         self, select: Select, environment: Environment, outer: OuterScope | None, order: Sequence[OrderItem] = ()
     ) -> SelectParts:
         """The bound clauses of a SELECT, before its nodes are made."""
-        return SelectBinder(self, select, environment, outer).bound(order)
+        return SelectBinder(self.context, select, environment, outer).bound(order)
 
     def grouping(self, parts: SelectParts) -> GroupingPlanner:
         """What makes the groups of a bound SELECT."""
-        return GroupingPlanner(self, parts)
+        return GroupingPlanner(self.context, parts)
 
     def finished(
         self, parts: SelectParts, limit: Ordered | None, environment: Environment, *, partition: int = 0
     ) -> Bound:
         """The plan of a bound SELECT; `limit` holds for each value of its first `partition` columns by itself."""
-        planned = SelectPlanner(self, parts).planned()
+        planned = SelectPlanner(self.context, parts).planned()
         if limit is None:
-            return Bound(self.nodes.first_columns(planned.node, len(planned.names), parts.syntax.span), planned.names)
-        return Bound(ordered(self.nodes, limit, planned, environment, partition), planned.names)
+            return Bound(
+                self.context.nodes.first_columns(planned.node, len(planned.names), parts.syntax.span), planned.names
+            )
+        return Bound(ordered(self.context.nodes, limit, planned, environment, partition), planned.names)
 
     def _with(self, tables: Sequence[CommonTable], environment: Environment) -> Environment:
         known = dict(environment.tables)
         for table in tables:
             if table.name.text in known and any(t is not table and t.name.text == table.name.text for t in tables):
-                self.errors.append(
+                self.context.errors.append(
                     error_at(f"'{table.name.text}' is defined twice in WITH", table.name.span, "rename one of them")
                 )
-            inner = Environment(self, dict(known))
-            known[table.name.text] = self.attempt(lambda t=table, e=inner: self._common_table(t, e))  # type: ignore[misc]
-        return Environment(self, known)
+            inner = Environment(self.context, dict(known))
+            known[table.name.text] = self.context.attempt(lambda t=table, e=inner: self._common_table(t, e))  # type: ignore[misc]
+        return Environment(self.context, known)
 
     def _common_table(self, table: CommonTable, environment: Environment) -> Bound:
         bound = self.bind(table.query, environment)
@@ -168,26 +122,4 @@ class QueryBinder:
         else:
             bound = self.bind(inner, environment, outer)
             planned = Planned(bound.node, bound.names, output_order(query.order, bound, environment))
-        return Bound(ordered(self.nodes, query, planned, environment), planned.names)
-
-
-@record(slots=False)
-class Environment:
-    """What names of tables mean inside a query before the catalog is asked: the tables of WITH; None: its query is wrong."""
-
-    binder: QueryBinder
-    tables: Mapping[str, Bound | None] = field(default_factory=dict)
-
-    @property
-    def user_functions(self) -> UserFunctions:
-        """The script's functions."""
-        return self.binder.user_functions
-
-    def subquery(
-        self, query: QuerySyntax, scope: QueryScope, kind: SubqueryKind, span: Span
-    ) -> tuple[PendingSubquery, tuple[DataType, ...]]:
-        """A subquery of an expression, bound and not yet planned, and its column types."""
-        plan, captured = SubqueryPlanner(self.binder).bound(query, self, OuterScope(scope), span)
-        types = plan.types
-        type = types[0] if kind is SubqueryKind.SCALAR else BOOLEAN
-        return PendingSubquery(type, kind, (), tuple(captured), plan, span), types
+        return Bound(ordered(self.context.nodes, query, planned, environment), planned.names)

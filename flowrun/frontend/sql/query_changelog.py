@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from flowrun.core.elements import RowKind
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import STRING
 from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.places import error_at, span_of
+from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
+from flowrun.frontend.sql.query_from_context import FromContext
 from flowrun.frontend.sql.query_nodes import identity
 from flowrun.frontend.sql.query_relations import Relation, Source, unique_names
 from flowrun.frontend.sql.query_table_arguments import TableArguments, assigned, descriptor_column, partition_columns
-from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument
+from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument, TableSyntax
 from flowrun.plan.changelog_nodes import ChangelogNormalize, Codes, FromChangelog, ToChangelog
 from flowrun.plan.expressions import Call, ColumnRef, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import PlanNode
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
-    from flowrun.frontend.sql.query_from import FromBinder
 
 CHANGELOG_USAGE: Mapping[str, str] = {
     "TO_CHANGELOG": "TO_CHANGELOG(input => TABLE t [PARTITION BY key] [, op => DESCRIPTOR(op)] [, op_mapping => MAP['INSERT', 'I', …]])",
@@ -41,8 +38,8 @@ def is_changelog_function(name: str) -> bool:
     return name.upper() in _PARAMETERS
 
 
-def changelog_relation(tables: FromBinder, table: FunctionTable) -> Relation:
-    """The rows of a call.
+def changelog_relation(tables: FromContext, table: FunctionTable, read: Callable[[TableSyntax], Relation]) -> Relation:
+    """The rows of a call, `read` giving those of its table.
 
     Raises:
         ExpressionError: wrong arguments; marks the place.
@@ -50,12 +47,12 @@ def changelog_relation(tables: FromBinder, table: FunctionTable) -> Relation:
     name = table.name.text.upper()
     arguments = assigned(table, _PARAMETERS[name], CHANGELOG_USAGE[name], required=("INPUT",), aliases=_ALIASES)
     data = arguments.tables("INPUT")
-    inner = tables.relation(data.table)
+    inner = read(data.table)
     binder = tables.expressions(inner)
     if data.order:
         raise error_at(f"{name} takes no ORDER BY", data.order[0].span, "rows are taken as they come")
     items = inner.star()
-    node = tables.binder.nodes.calc(inner.node, items, data.span)
+    node = tables.nodes.calc(inner.node, items, data.span)
     names = [n for n, _ in items]
     keys = _positions(inner, partition_columns(name, data, binder))
     call = _Call(tables, table, arguments, binder)
@@ -72,9 +69,9 @@ def _positions(relation: Relation, columns: Sequence[int]) -> tuple[int, ...]:
 
 class _Call:
     def __init__(
-        self, tables: FromBinder, table: FunctionTable, arguments: TableArguments, binder: QueryExpressionBinder
+        self, tables: FromContext, table: FunctionTable, arguments: TableArguments, binder: QueryExpressionBinder
     ) -> None:
-        self._nodes = tables.binder.nodes
+        self._nodes = tables.nodes
         self._table = table
         self._arguments = arguments
         self._binder = binder

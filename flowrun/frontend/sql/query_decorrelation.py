@@ -9,93 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
-from flowrun.core.types import BOOLEAN, DataType
-from flowrun.frontend.sql.expression_trees import compare, has, rewrite
+from flowrun.core.types import BOOLEAN
+from flowrun.frontend.sql.expression_trees import compare, rewrite
 from flowrun.frontend.sql.places import Span
+from flowrun.frontend.sql.query_binding_context import BindingContext, SubqueryPlan
 from flowrun.frontend.sql.query_dependent_joins import DependentJoin, domain_of
 from flowrun.frontend.sql.query_nodes import NodeMaker
-from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver, PendingSubquery
-from flowrun.frontend.sql.query_relations import Named, OuterScope
+from flowrun.frontend.sql.query_pending import OuterColumn, PendingSubquery
+from flowrun.frontend.sql.query_relations import Named
 from flowrun.frontend.sql.query_results import Bound, Groups, SelectParts
-from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select
 from flowrun.plan.conditions import conjunction
-from flowrun.plan.expressions import Call, ColumnRef, Expression, Literal, columns_used
+from flowrun.plan.expressions import ColumnRef, Expression, Literal, columns_used
 from flowrun.plan.nodes import PlanNode
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_binder import Environment, QueryBinder
-
-
-@record(eq=False, slots=False)
-class SubqueryPlan:
-    """A bound subquery: `parts` of a SELECT, or `bound` if it is another form. `limit` is what follows the SELECT.
-
-    `is_correlated`: it reads the query around.
-    """
-
-    types: tuple[DataType, ...]
-    span: Span
-    environment: Environment
-    parts: SelectParts | None = None
-    bound: Bound | None = None
-    limit: Ordered | None = None
-    is_correlated: bool = False
-
-    @property
-    def is_one_group(self) -> bool:
-        """Whether it aggregates all of its rows to one."""
-        return self.parts is not None and self.parts.is_one_group
-
-    @property
-    def is_group_by_keys(self) -> bool:
-        """Whether it is one group for all rows around, or for each value of columns that they are equal to."""
-        parts, bounds = self.parts, self.limit
-        if parts is None or not parts.is_one_group or parts.qualify:
-            return False
-        skips = bounds is not None and (
-            bounds.offset is not None or (bounds.limit is not None and bounds.limit.name == "0")
-        )
-        return not skips and self.equalities is not None
-
-    @property
-    def has_having(self) -> bool:
-        """Whether groups are left out."""
-        return self.parts is not None and bool(self.parts.having)
-
-    @property
-    def joins_by_conditions(self) -> bool:
-        """Whether only conditions of WHERE, over values, read the query around."""
-        parts = self.parts
-        if parts is None or parts.is_correlated_beyond_where:
-            return False
-        return not any(has(c, PendingSubquery) for c in parts.correlated) and not any(
-            has(e, PendingOver) for e in parts.outputs
-        )
-
-    @property
-    def equalities(self) -> tuple[list[Expression], list[Expression]] | None:
-        """The inner and the outer sides of the conditions by which the query around is read; None if not all are equalities."""
-        if self.parts is None or not self.joins_by_conditions:
-            return None
-        sides = [_sides(c) for c in self.parts.correlated]
-        known = [s for s in sides if s is not None]
-        return ([i for i, _ in known], [o for _, o in known]) if len(known) == len(sides) else None
-
-    @property
-    def is_unique(self) -> bool:
-        """Whether there is at most one row for each row around."""
-        parts, limit = self.parts, self.limit
-        if parts is None:
-            return False
-        if self.is_one_group or (limit is not None and limit.limit is not None and limit.limit.name == "1"):
-            return True
-        if parts.groups is None or len(parts.groups.sets) != 1 or parts.groups.window is not None:
-            return False
-        keys = self.equalities
-        return keys is not None and all(k in keys[0] for k in parts.groups.keys)
 
 
 @record
@@ -126,40 +53,20 @@ def joined(expression: Expression, outer: Sequence[Expression], shift: int) -> E
     return rewrite(expression, move)
 
 
-def bound_subquery(
-    binder: QueryBinder, query: QuerySyntax, environment: Environment, outer: OuterScope, span: Span
-) -> SubqueryPlan:
-    """A subquery, bound and not yet planned; what it reads of the query around is then in `outer.captured`.
-
-    Raises:
-        ExpressionError: one thing is wrong.
-        FailedError: what is wrong was added to the binder's errors.
-    """
-    limit = None
-    if isinstance(query, Ordered):
-        limit = query if query.limit is not None or query.offset is not None else None
-        query = query.query if limit is None or isinstance(query.query, Select) else query
-    if isinstance(query, Select):
-        parts = binder.select_parts(query, environment, outer, limit.order if limit is not None else ())
-        types = tuple(e.type for _, e in parts.items)
-        return SubqueryPlan(types, span, environment, parts=parts, limit=limit, is_correlated=bool(outer.captured))
-    bound = binder.bind(query, environment, outer)
-    types = bound.node.schema.types[: len(bound.names)]
-    return SubqueryPlan(types, span, environment, bound=bound, is_correlated=bool(outer.captured))
-
-
 class Decorrelation:
     """Plans the rows of one subquery.
 
     Args:
-        binder: of the query text.
+        context: of the query text.
         plan: the bound subquery.
         around: the rows around it.
         outer: the values that it reads, over the columns of `around`.
     """
 
-    def __init__(self, binder: QueryBinder, plan: SubqueryPlan, around: PlanNode, outer: Sequence[Expression]) -> None:
-        self._binder = binder
+    def __init__(
+        self, context: BindingContext, plan: SubqueryPlan, around: PlanNode, outer: Sequence[Expression]
+    ) -> None:
+        self._context = context
         self._plan = plan
         self._around = around
         self._outer = outer
@@ -207,10 +114,10 @@ class Decorrelation:
         if plan.bound is not None:
             return plan.bound
         assert plan.parts is not None
-        return self._binder.finished(plan.parts, plan.limit, plan.environment)
+        return self._context.queries.finished(plan.parts, plan.limit, plan.environment)
 
     def _by_domain(self) -> SubqueryRows:
-        plan, nodes = self._plan, self._binder.nodes
+        plan, nodes = self._plan, self._context.nodes
         bound = self._bound()
         domain = domain_of(nodes, self._around, self._outer, plan.span)
         node = DependentJoin(nodes, domain, plan.span).with_rows_of(bound.node)
@@ -240,26 +147,19 @@ class Decorrelation:
         order = parts.order if limited else ()
         widened = replace(parts, correlated=(), items=(*columns, *parts.items), spans=spans, order=order)
         limit = self._plan.limit if limited else None
-        return self._binder.finished(widened, limit, self._plan.environment, partition=len(columns)).node
+        return self._context.queries.finished(widened, limit, self._plan.environment, partition=len(columns)).node
 
 
 def subquery_rows(
-    binder: QueryBinder, use: PendingSubquery, around: PlanNode, *, by_keys: bool = False, with_items: bool = True
+    context: BindingContext, use: PendingSubquery, around: PlanNode, *, by_keys: bool = False, with_items: bool = True
 ) -> SubqueryRows:
     """The rows of a subquery of an expression, for the rows around it; see `Decorrelation.rows`."""
-    return Decorrelation(binder, use.plan, around, use.outer).rows(by_keys=by_keys, with_items=with_items)
+    return Decorrelation(context, context.subquery(use.number), around, use.outer).rows(
+        by_keys=by_keys, with_items=with_items
+    )
 
 
 def marker(nodes: NodeMaker, node: PlanNode, width: int, span: Span) -> PlanNode:
     """Each value of the first `width` columns once, followed by TRUE."""
     columns: list[Named] = [(f.name, ColumnRef(f.type, i, f.name)) for i, f in enumerate(node.schema.fields[:width])]
     return nodes.distinct(nodes.calc(node, [*columns, ("PRESENT", Literal(BOOLEAN, True))], span), span)
-
-
-def _sides(condition: Expression) -> tuple[Expression, Expression] | None:
-    if not isinstance(condition, Call) or condition.function != "=":
-        return None
-    for inner, outer in (condition.arguments, condition.arguments[::-1]):
-        if not has(inner, OuterColumn) and columns_used(inner) and not columns_used(outer) and has(outer, OuterColumn):
-            return inner, outer
-    return None

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from flowrun.core.types import BIGINT, STRING, DataType, decimal
 from flowrun.frontend.sql.binding_aggregate_calls import is_star, typed_call, written_arguments
+from flowrun.frontend.sql.binding_expressions import ExpressionBinder
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import AggregateCall, And, Case, Cast, Expression, Literal
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 
 _SPREADS = {
     "STDDEV_POP": (False, True), "STDDEV_SAMP": (True, True), "STDDEV": (True, True),
@@ -45,7 +42,7 @@ def is_derived_aggregate(name: str) -> bool:
 
 
 def derived_aggregate(
-    outer: QueryExpressionBinder, node: exp.Expression, filter: Expression | None, pending: Pending
+    outer: ExpressionBinder, node: exp.Expression, filter: Expression | None, pending: Pending
 ) -> Expression | None:
     """The expression that an aggregate call stands for; None: the call is an aggregate itself.
 
@@ -81,7 +78,7 @@ class _Calls:
 
     def __init__(
         self,
-        binder: QueryExpressionBinder,
+        binder: ExpressionBinder,
         node: exp.Expression,
         distinct: bool,
         filter: Expression | None,

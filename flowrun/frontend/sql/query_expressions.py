@@ -9,13 +9,12 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from flowrun.core.types import BOOLEAN, DataType, timestamp
+from flowrun.core.types import DataType, timestamp
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder
 from flowrun.frontend.sql.places import Span, span_of
-from flowrun.frontend.sql.query_derived_aggregates import Pending, derived_aggregate, is_derived_aggregate
-from flowrun.frontend.sql.query_ordered_aggregates import order_of, ordered_aggregate, reject_order
+from flowrun.frontend.sql.query_aggregates import QueryAggregates
+from flowrun.frontend.sql.query_ordered_aggregates import reject_order
 from flowrun.frontend.sql.query_over import OverBinder, is_over_function
 from flowrun.frontend.sql.query_pending import (
     PendingAggregate,
@@ -30,7 +29,7 @@ from flowrun.frontend.sql.query_user_functions import UserFunctions
 from flowrun.frontend.sql.syntax import OverClause, QuerySyntax
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import aggregate, scalar
-from flowrun.plan.expressions import AggregateCall, And, Case, Expression, Literal, Or
+from flowrun.plan.expressions import And, Expression, Literal, Or
 
 GROUP_WINDOWS = ("TUMBLE", "HOP", "SESSION")
 _BOUNDS = ("START", "END", "ROWTIME", "PROCTIME")
@@ -98,6 +97,7 @@ class QueryExpressionBinder(ExpressionBinder):
         self.clause = clause
         self.queries = queries
         self.windows = windows or {}
+        self._aggregates = QueryAggregates(queries.user_functions)
 
     def within(self, clause: Clause) -> QueryExpressionBinder:
         """A binder of the same names for what stands inside `clause`."""
@@ -141,22 +141,17 @@ class QueryExpressionBinder(ExpressionBinder):
             self.fail(
                 f"{name}(…) stands only in GROUP BY", node, f"use {name}_START(…), {name}_END(…) or {name}_ROWTIME(…)"
             )
-        if self._is_aggregate(name):
+        if self._aggregates.knows(name):
             return self._aggregate(node, None)
         if is_over_function(name) and scalar(name) is None:
             self.fail(f"{name} needs OVER", node, f"write {name}() OVER (PARTITION BY … ORDER BY …)")
         reject_order(self, node)
         return super().function(node)
 
-    def _is_aggregate(self, name: str) -> bool:
-        return (
-            aggregate(name) is not None or self.queries.user_functions.is_aggregate(name) or is_derived_aggregate(name)
-        )
-
     def filtered(self, node: exp.Expression) -> Expression:
         """An aggregate with FILTER (WHERE …)."""
         call, where = node.this, node.expression
-        if not isinstance(call, exp.Anonymous) or not self._is_aggregate(str(call.this).upper()):
+        if not isinstance(call, exp.Anonymous) or not self._aggregates.knows(str(call.this).upper()):
             return super().filtered(node)
         condition = where.this if isinstance(where, exp.Where) else where
         return self._aggregate(call, condition)
@@ -164,42 +159,13 @@ class QueryExpressionBinder(ExpressionBinder):
     def _aggregate(self, node: exp.Expression, condition: exp.Expression | None) -> Expression:
         if not self.clause.takes_aggregates:
             self.reject_aggregate(node, str(node.this))
-        return self.aggregate_result(
+        return self._aggregates.result(
             node, condition, self.within(Clause.AGGREGATE), lambda call: PendingAggregate(call.type, call)
         )
 
-    def aggregate_result(
-        self, node: exp.Expression, condition: exp.Expression | None, rows: QueryExpressionBinder, pending: Pending
-    ) -> Expression:
-        """What a call of an aggregate stands for: `pending` of its call, or an expression over several. `rows` binds its arguments."""
-        filter = None if condition is None else rows.boolean(condition, "the condition of FILTER")
-        if order_of(node):
-            return ordered_aggregate(rows, node, filter, pending)
-        derived = None
-        if not self.queries.user_functions.is_aggregate(str(node.this).upper()):
-            derived = derived_aggregate(rows, node, filter, pending)
-        return pending(self._aggregate_call(node, rows, filter)) if derived is None else derived
-
-    def _aggregate_call(
-        self, node: exp.Expression, rows: QueryExpressionBinder, filter: Expression | None
-    ) -> AggregateCall:
-        arguments, distinct = written_arguments(node)
-        user = self.queries.user_functions.aggregate(str(node.this), rows, node, arguments, distinct, filter)
-        if user is not None:
-            return user
-        function = aggregate(str(node.this))
-        assert function is not None
-        star = is_star(arguments)
-        check_arguments(self, function, arguments, node, distinct=distinct, star=star)
-        arguments = [] if star else arguments
-        bound = [rows.bind(a) for a in arguments]
-        if function.name == "COUNT" and len(bound) > 1:
-            bound, arguments = [_all_present(self, bound, arguments, node)], arguments[:1]
-        return typed_call(rows, function, bound, arguments, node, distinct=distinct, filter=filter)
-
     def reject_aggregate(self, node: exp.Expression, name: str) -> None:
         """Fail if the name is an aggregate: it has no meaning in this clause."""
-        if not self._is_aggregate(name.upper()) or self.clause.takes_aggregates:
+        if not self._aggregates.knows(name.upper()) or self.clause.takes_aggregates:
             return
         if self.clause is Clause.AGGREGATE:
             self.fail(
@@ -233,7 +199,7 @@ class QueryExpressionBinder(ExpressionBinder):
         if not self.clause.takes_over:
             hint = "put it into a subquery: SELECT … FROM (SELECT …, ROW_NUMBER() OVER (…) AS rn FROM …) WHERE rn <= 3"
             self.fail(f"OVER is not possible in {self.clause.value}", node, hint)
-        return OverBinder(self, self.within(Clause.OVER)).call(node)
+        return OverBinder(self.within(Clause.OVER), self.windows, self._aggregates).call(node)
 
     # -- subqueries ----------------------------------------------------------------------------------------------------------
 
@@ -297,9 +263,7 @@ class QueryExpressionBinder(ExpressionBinder):
         for operand, type, one in zip(operands, types, nodes, strict=True):
             # the comparison is built when the join is; here it only shows whether there is one
             self.apply("=", (operand, Literal(type, None)), (one, one), one)
-        return PendingSubquery(
-            BOOLEAN, SubqueryKind.IN, tuple(operands), pending.outer, pending.plan, span_of(node), negated
-        )
+        return replace(pending, operands=tuple(operands), negated=negated)
 
     def _quantified(self, node: exp.Expression, symbol: str) -> Expression:
         """X op ALL (query), x op ANY (query)."""
@@ -376,18 +340,6 @@ def _without_parens(node: exp.Expression) -> exp.Expression:
     while isinstance(node, exp.Paren):
         node = node.this
     return node
-
-
-def _all_present(
-    binder: QueryExpressionBinder,
-    values: Sequence[Expression],
-    nodes: Sequence[exp.Expression],
-    node: exp.Expression,
-) -> Expression:
-    """ROW(values) where none is NULL, else NULL: what COUNT(a, b) counts."""
-    row = binder.apply("ROW", values, nodes, node)
-    missing = [binder.apply("IS NULL", (v,), (n,), node) for v, n in zip(values, nodes, strict=True)]
-    return Case(row.type, tuple((m, Literal(row.type, None)) for m in missing), row)
 
 
 def conjuncts(node: exp.Expression | None) -> list[exp.Expression]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -15,6 +14,7 @@ from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.binding_scope import UnknownNameError
 from flowrun.frontend.sql.expression_trees import find, rewrite
 from flowrun.frontend.sql.places import error_at, span_of
+from flowrun.frontend.sql.query_binding_context import BindingContext
 from flowrun.frontend.sql.query_expressions import GROUP_WINDOWS, QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import identity, with_lifetimes
 from flowrun.frontend.sql.query_pending import PendingAggregate, PendingGrouping, PendingWindowBound
@@ -28,9 +28,6 @@ from flowrun.plan.expressions import Call, Case, ColumnRef, Expression, Literal
 from flowrun.plan.nodes import PlanNode, SessionWindow
 from flowrun.plan.relational import Expand, WindowTableFunction, window_columns
 
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_binder import QueryBinder
-
 _MOST_SETS = 64
 _Sets = tuple[tuple[int, ...], ...]
 
@@ -38,8 +35,8 @@ _Sets = tuple[tuple[int, ...], ...]
 class GroupingBinder:
     """Binds GROUP BY over the rows."""
 
-    def __init__(self, binder: QueryBinder, expressions: QueryExpressionBinder) -> None:
-        self._binder = binder
+    def __init__(self, context: BindingContext, expressions: QueryExpressionBinder) -> None:
+        self._context = context
         self._expressions = expressions
         self._keys: list[Expression] = []
         self._window: GroupWindow | None = None
@@ -47,7 +44,7 @@ class GroupingBinder:
     def bound(self, elements: Sequence[GroupingElement]) -> Groups:
         """The keys, and the grouping sets over them: the product of the sets of each element."""
         steps = [lambda e=element: self._sets(e) for element in elements]
-        sets = self._binder.all_of(steps)
+        sets = self._context.all_of(steps)
         combined = [tuple(dict.fromkeys(k for part in parts for k in part)) for parts in product(*sets)]
         if len(combined) > _MOST_SETS:
             raise error_at(
@@ -95,9 +92,9 @@ class GroupingBinder:
 class GroupingPlanner:
     """Makes the nodes of a grouping, and rewrites expressions over rows to expressions over groups."""
 
-    def __init__(self, binder: QueryBinder, parts: SelectParts) -> None:
-        self._binder = binder
-        self._nodes = binder.nodes
+    def __init__(self, context: BindingContext, parts: SelectParts) -> None:
+        self._context = context
+        self._nodes = context.nodes
         self._parts = parts
         one_group = Groups((), ((),), None, parts.syntax.span)
         self._groups = parts.groups or one_group
@@ -120,7 +117,7 @@ class GroupingPlanner:
         """The node that groups; `extra_keys` come first."""
         groups, span = self._groups, self._groups.span
         keys = [*extra_keys, *groups.keys]
-        planner = SubqueryPlanner(self._binder)
+        planner = SubqueryPlanner(self._context)
         node, planned = planner.applied(node, [*keys, *aggregates, *self._window_time()])
         key_values, calls = (
             planned[: len(keys)],

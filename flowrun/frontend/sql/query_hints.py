@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from flowrun.core.record import record
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.places import Span, error_at
+from flowrun.frontend.sql.query_binding_context import BindingContext
 from flowrun.frontend.sql.query_relations import Relation
 from flowrun.frontend.sql.syntax import HintText
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_binder import QueryBinder
 
 Lifetimes: TypeAlias = Mapping[str, int]
 """By the name that a table has in FROM: how long what is kept of its rows lives, ms; 0: for ever."""
@@ -109,7 +107,7 @@ class _HintReader:
         return error_at("the hint is not understood", self._comment.span, "write /*+ NAME('key' = 'value', …) */")
 
 
-def lifetimes(binder: QueryBinder, comments: Sequence[HintText]) -> Lifetimes:
+def lifetimes(context: BindingContext, comments: Sequence[HintText]) -> Lifetimes:
     """What the hints of a SELECT say of its tables. Hints that mean nothing here are warned about.
 
     Raises:
@@ -118,7 +116,7 @@ def lifetimes(binder: QueryBinder, comments: Sequence[HintText]) -> Lifetimes:
     found: dict[str, int] = {}
     for hint in (h for c in comments for h in read_hints(c)):
         if hint.name != _STATE_TTL:
-            _warn(binder, hint)
+            _warn(context, hint)
             continue
         for table, value in hint.options:
             found.setdefault(table, _lifetime(table, value, hint))  # the first one counts, as in Flink
@@ -163,9 +161,9 @@ def _lifetime(table: str, value: str | None, hint: Hint) -> int:
         ) from error
 
 
-def _warn(binder: QueryBinder, hint: Hint) -> None:
+def _warn(context: BindingContext, hint: Hint) -> None:
     known = (_STATE_TTL, *_WITHOUT_EFFECT)
     advice = _WITHOUT_EFFECT.get(hint.name) or did_you_mean(hint.name, known) or "leave it out"
-    binder.context.diagnostics.warning(
-        f"the hint {hint.name} has no effect", binder.nodes.locate(hint.span), hint=advice
+    context.statement.diagnostics.warning(
+        f"the hint {hint.name} has no effect", context.nodes.locate(hint.span), hint=advice
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from flowrun.frontend.sql.expression_trees import compare, has, shifted, test
 from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_expressions import Clause, conjuncts
+from flowrun.frontend.sql.query_from_context import FromContext
 from flowrun.frontend.sql.query_hints import joined_lifetimes
 from flowrun.frontend.sql.query_join_subqueries import OuterJoinWithSubqueries
 from flowrun.frontend.sql.query_nodes import joined_schema, with_lifetimes
@@ -25,9 +25,6 @@ from flowrun.plan.expressions import Case, Cast, Expression, columns_used
 from flowrun.plan.nodes import PlanNode, TimeDomain
 from flowrun.plan.relational import Join, JoinKind, TemporalJoin
 
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_from import FromBinder
-
 
 def side_by_side(left: Relation, right: Relation, node: PlanNode) -> Relation:
     """The relation of a join's rows: the tables of the left, then those of the right."""
@@ -40,10 +37,10 @@ def side_by_side(left: Relation, right: Relation, node: PlanNode) -> Relation:
 class JoinBinder:
     """Binds joins of one FROM."""
 
-    def __init__(self, tables: FromBinder) -> None:
+    def __init__(self, tables: FromContext) -> None:
         self._tables = tables
-        self._binder = tables.binder
-        self._nodes = tables.binder.nodes
+        self._context = tables.context
+        self._nodes = tables.nodes
 
     def check_aliases(self, left: Relation, right: Relation, table: JoinTable) -> None:
         """Fail if both sides have a table of one name.
@@ -84,7 +81,7 @@ class JoinBinder:
         subqueries: Sequence[Expression],
     ) -> PlanNode:
         assert table.on is not None
-        span, planner, width = span_of(table.on), SubqueryPlanner(self._binder), len(left.schema)
+        span, planner, width = span_of(table.on), SubqueryPlanner(self._context), len(left.schema)
         if table.kind is JoinKind.INNER:
             return planner.filtered(self._join(left, right, table, conjunction(conditions)), subqueries, span)
         # a condition on the side that is not kept is a filter below the join
@@ -118,15 +115,15 @@ class JoinBinder:
             return [], []
         rows = self._nodes.join(left.node, right.node, table.kind, None, table.span, "condition")
         binder = self._tables.expressions(side_by_side(left, right, rows), Clause.ON)
-        before = len(self._binder.errors)
+        before = len(self._context.errors)
         plain: list[Expression] = []
         subqueries: list[Expression] = []
         for part in conjuncts(table.on):
-            bound = self._binder.attempt(lambda p=part: binder.boolean(p, "a condition of ON"))  # type: ignore[misc]
+            bound = self._context.attempt(lambda p=part: binder.boolean(p, "a condition of ON"))  # type: ignore[misc]
             if bound is None:
                 continue
             (subqueries if has(bound, PendingSubquery) else plain).append(bound)
-        if len(self._binder.errors) > before:
+        if len(self._context.errors) > before:
             raise FailedError
         return plain, subqueries
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from flowrun.core.types import BOOLEAN
 from flowrun.frontend.sql.places import error_at, span_of
+from flowrun.frontend.sql.query_binding_context import Environment
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import NodeMaker
 from flowrun.frontend.sql.query_over import null_order
@@ -21,9 +21,6 @@ from flowrun.plan.expressions import ColumnRef, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import Calc, PlanNode, TimeDomain
 from flowrun.plan.relational import LAST_RANK, Rank, RankFunction, SortKey, TemporalSort
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_binder import Environment
 
 
 def ordered(
@@ -92,7 +89,7 @@ def output_order(order: Sequence[OrderItem], bound: Bound, environment: Environm
 
 
 def _count(node: exp.Expression, what: str, environment: Environment) -> int:
-    nothing = Relation(environment.binder.nodes.one_row(span_of(node)), ())
+    nothing = Relation(environment.context.nodes.one_row(span_of(node)), ())
     bound = QueryExpressionBinder(QueryScope(relation=nothing), Clause.LIMIT, environment).bind(node)
     value = fold_constants(bound)
     if not isinstance(value, Literal) or not value.type.is_integer or value.value is None or value.value < 0:

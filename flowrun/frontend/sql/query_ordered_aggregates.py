@@ -5,21 +5,17 @@ Collecting is exact over rows that are taken back, merges in windows and stands 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlglot import exp
 
 from flowrun.core.types import BOOLEAN, STRING
 from flowrun.frontend.sql.binding_aggregate_calls import typed_call, written_arguments
+from flowrun.frontend.sql.binding_expressions import ExpressionBinder
+from flowrun.frontend.sql.query_derived_aggregates import Pending
 from flowrun.frontend.sql.syntax import OrderItem
 from flowrun.functions.ordered_values import VALUES_IN_ORDER, directions_text
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import And, Expression, Literal
 from flowrun.plan.folding import fold_constants
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_derived_aggregates import Pending
-    from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 
 ORDERED = ("LISTAGG", "ARRAY_AGG")
 
@@ -31,7 +27,7 @@ def order_of(node: exp.Expression) -> tuple[OrderItem, ...]:
 
 
 def ordered_aggregate(
-    rows: QueryExpressionBinder, node: exp.Expression, filter: Expression | None, pending: Pending
+    rows: ExpressionBinder, node: exp.Expression, filter: Expression | None, pending: Pending
 ) -> Expression:
     """What a call with an order stands for.
 
@@ -86,7 +82,7 @@ def ordered_aggregate(
     return rows.apply("ARRAY_JOIN", [found, separator], [node] * 2, node)
 
 
-def reject_order(rows: QueryExpressionBinder, node: exp.Expression) -> None:
+def reject_order(rows: ExpressionBinder, node: exp.Expression) -> None:
     """Fail if a call that is no aggregate has an order."""
     order = order_of(node)
     if order:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from sqlglot import exp
 
 from flowrun.core.foreign_names import function_hint
 from flowrun.core.types import BIGINT, DOUBLE, INT, DataType, TypeRoot
 from flowrun.errors import did_you_mean
+from flowrun.frontend.sql.binding_expressions import ExpressionBinder
 from flowrun.frontend.sql.places import error_at, span_of
+from flowrun.frontend.sql.query_aggregates import QueryAggregates
 from flowrun.frontend.sql.query_derived_aggregates import is_derived_aggregate, is_json_aggregate
 from flowrun.frontend.sql.query_pending import PendingOrder, PendingOver
 from flowrun.frontend.sql.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause
@@ -21,9 +23,6 @@ from flowrun.plan.expressions import AggregateCall, Expression, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.frames import MOST_DIGITS, can_be_counted
 from flowrun.plan.relational import Frame, FrameUnit, NullOrder
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 
 _RANKS = {"ROW_NUMBER": BIGINT, "RANK": BIGINT, "DENSE_RANK": BIGINT, "PERCENT_RANK": DOUBLE, "CUME_DIST": DOUBLE}
 _OTHERS = ("LAG", "LEAD", "NTILE")
@@ -37,11 +36,12 @@ def is_over_function(name: str) -> bool:
 
 
 class OverBinder:
-    """Binds a call with OVER: `outer` binds the clause, `inner` what stands inside it."""
+    """Binds a call with OVER: `rows` what stands inside it; `windows` are those that WINDOW names."""
 
-    def __init__(self, outer: QueryExpressionBinder, inner: QueryExpressionBinder) -> None:
-        self._outer = outer
-        self._inner = inner
+    def __init__(self, rows: ExpressionBinder, windows: Mapping[str, OverClause], aggregates: QueryAggregates) -> None:
+        self._rows = rows
+        self._windows = windows
+        self._aggregates = aggregates
 
     def call(self, node: exp.Expression) -> Expression:
         """The pending OVER call.
@@ -54,9 +54,9 @@ class OverBinder:
         if isinstance(call, exp.Filter):
             call, condition = call.this, call.expression.this
         if not isinstance(call, exp.Anonymous):
-            self._outer.fail("OVER follows only a function", node)
+            self._rows.fail("OVER follows only a function", node)
         name = str(call.this).upper()
-        partition = tuple(self._inner.bind(p) for p in clause.partition)
+        partition = tuple(self._rows.bind(p) for p in clause.partition)
         order = tuple(self.order(o) for o in clause.order)
         framed = name not in _RANKS and name not in _OTHERS
         if framed:
@@ -76,62 +76,62 @@ class OverBinder:
             return PendingOver(bound.type, bound, partition, order, frame, span_of(node))
 
         if framed:
-            return self._outer.aggregate_result(call, condition, self._inner, pending)
+            return self._aggregates.result(call, condition, self._rows, pending)
         return pending(self._function(name, call, condition))
 
     def order(self, item: OrderItem) -> PendingOrder:
         """An entry of an order, with Flink's default for NULLs: NULL is the least value."""
-        return PendingOrder(self._inner.bind(item.expression), item.descending, null_order(item))
+        return PendingOrder(self._rows.bind(item.expression), item.descending, null_order(item))
 
     # -- functions -----------------------------------------------------------------------------------------------------------
 
     def _function(self, name: str, call: exp.Expression, condition: exp.Expression | None) -> AggregateCall:
         if condition is not None:
-            self._outer.fail("FILTER (WHERE …) follows only aggregates", call)
+            self._rows.fail("FILTER (WHERE …) follows only aggregates", call)
         if name in _RANKS:
             if call.expressions:
-                self._outer.fail(f"{name} takes no arguments", call, f"write {name}() OVER (…)")
+                self._rows.fail(f"{name} takes no arguments", call, f"write {name}() OVER (…)")
             return AggregateCall(name, (), _RANKS[name], "")
         return self._ntile(call) if name == "NTILE" else self._shift(name, call)
 
     def _check_aggregate(self, name: str, call: exp.Expression) -> None:
         if is_json_aggregate(name):
-            self._outer.fail(f"{name} cannot have OVER", call, "use ARRAY_AGG(…) OVER (…)")
+            self._rows.fail(f"{name} cannot have OVER", call, "use ARRAY_AGG(…) OVER (…)")
         if is_derived_aggregate(name):
             return
-        if aggregate(name) is None and not self._outer.queries.user_functions.is_aggregate(name):
+        if aggregate(name) is None and not self._aggregates.is_users(name):
             known = {*aggregate_names(), *_RANKS, *_OTHERS}
-            self._outer.fail(f"'{call.this}' is no aggregate or OVER function", call, function_hint(name, known))
+            self._rows.fail(f"'{call.this}' is no aggregate or OVER function", call, function_hint(name, known))
 
     def _ntile(self, call: exp.Expression) -> AggregateCall:
         if len(call.expressions) != 1:
-            self._outer.fail("NTILE takes 1 argument", call, "usage: NTILE(4) OVER (…)")
+            self._rows.fail("NTILE takes 1 argument", call, "usage: NTILE(4) OVER (…)")
         buckets = self._constant(call.expressions[0], "the number of buckets of NTILE", least=1)
         return AggregateCall("NTILE", (Literal(INT, buckets),), INT, "")
 
     def _shift(self, name: str, call: exp.Expression) -> AggregateCall:
         given = list(call.expressions)
         if not 1 <= len(given) <= 3:
-            self._outer.fail(
+            self._rows.fail(
                 f"{name} takes 1 to 3 arguments, {len(given)} given", call, f"usage: {name}(value[, offset[, default]])"
             )
-        value = self._inner.bind(given[0])
+        value = self._rows.bind(given[0])
         offset = self._constant(given[1], f"the offset of {name}", least=0) if len(given) > 1 else 1
         default: Expression = Literal(value.type, None)
         if len(given) > 2:
-            default = self._inner.bind(given[2])
+            default = self._rows.bind(given[2])
             type = common_type((value.type, default.type))
             if type is None:
-                self._outer.fail(
+                self._rows.fail(
                     f"the default of {name} is {default.type}, the value {value.type}", given[2], "CAST one of them"
                 )
-            value, default = self._inner.cast(value, type, given[0]), self._inner.cast(default, type, given[2])
+            value, default = self._rows.cast(value, type, given[0]), self._rows.cast(default, type, given[2])
         return AggregateCall(name, (value, Literal(INT, offset), default), value.type, "")
 
     def _constant(self, node: exp.Expression, what: str, *, least: int) -> int:
-        value = fold_constants(self._inner.bind(node))
+        value = fold_constants(self._rows.bind(node))
         if not isinstance(value, Literal) or not value.type.is_integer or value.value is None or value.value < least:
-            self._outer.fail(f"{what} must be a whole number from {least}", node)
+            self._rows.fail(f"{what} must be a whole number from {least}", node)
         return int(value.value)
 
     # -- windows -------------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class OverBinder:
     def _resolved(self, clause: OverClause, seen: tuple[str, ...] = ()) -> OverClause:
         if clause.base is None:
             return clause
-        base = self._outer.windows.get(clause.base.text)
+        base = self._windows.get(clause.base.text)
         if base is None or clause.base.text in seen:
             self._unknown_window(clause.base)
         known = self._resolved(base, (*seen, clause.base.text))
@@ -152,7 +152,7 @@ class OverBinder:
         return OverClause(clause.span, None, known.partition, clause.order or known.order, clause.frame or known.frame)
 
     def _unknown_window(self, name: Name) -> NoReturn:
-        hint = did_you_mean(name.text, self._outer.windows) or "describe it: WINDOW w AS (PARTITION BY … ORDER BY …)"
+        hint = did_you_mean(name.text, self._windows) or "describe it: WINDOW w AS (PARTITION BY … ORDER BY …)"
         raise error_at(f"window '{name.text}' does not exist", name.span, hint)
 
     def _frame(self, frame: FrameClause | None, order: Sequence[PendingOrder]) -> Frame:
@@ -183,7 +183,7 @@ class OverBinder:
             return None
         if bound.amount is None:
             return 0
-        value = fold_constants(self._inner.bind(bound.amount))
+        value = fold_constants(self._rows.bind(bound.amount))
         known = isinstance(value, Literal) and value.value is not None
         side = "FOLLOWING" if bound.following else "PRECEDING"
         if frame.unit is FrameUnit.ROWS:

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.core.types import BIGINT, BOOLEAN, DataType
 from flowrun.frontend.sql.places import Span
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.relational import Frame, NullOrder
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_decorrelation import SubqueryPlan
 
 
 @record
@@ -116,8 +112,8 @@ class PendingSubquery(Expression):
 
     Attributes:
         operands: what IN looks for, one a column of the query; what ALL or ANY compare.
-        outer: the values that `OuterColumn`s of the plan stand for, over the row of the query around.
-        plan: how the query is computed; compared by identity.
+        outer: the values that `OuterColumn`s of the subquery stand for, over the row of the query around.
+        number: of the subquery among those of the query text; the binding context knows how it is computed.
         negated: NOT IN or NOT EXISTS.
         column: of a scalar subquery, which of its columns.
         quantifier: of a quantified comparison, its operator, and whether it is with ALL.
@@ -126,7 +122,7 @@ class PendingSubquery(Expression):
     kind: SubqueryKind
     operands: tuple[Expression, ...]
     outer: tuple[Expression, ...]
-    plan: SubqueryPlan = field(repr=False)
+    number: int
     span: Span = field(compare=False)
     negated: bool = False
     column: int = 0

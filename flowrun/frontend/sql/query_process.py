@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,38 +13,38 @@ from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import PipelineError, did_you_mean
 from flowrun.frontend.sql.catalog import Parameter, ProcessSignature, UserFunction
 from flowrun.frontend.sql.places import error_at
+from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
+from flowrun.frontend.sql.query_from_context import FromContext
 from flowrun.frontend.sql.query_relations import Relation, Source, unique_fields
 from flowrun.frontend.sql.query_table_arguments import TableArguments, assigned, descriptor_column, partition_columns
-from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument
+from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument, TableSyntax
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.operators.process.loading import FunctionRecipe, load_process_function
 from flowrun.plan.expressions import Cast, Expression, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import NodeHints, NullKeys, Process, TableFunction
 
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
-    from flowrun.frontend.sql.query_from import FromBinder
-
 _ON_TIME, _UID = "ON_TIME", "UID"
 ROWTIME = "rowtime"
 
 
-def process_relation(tables: FromBinder, table: FunctionTable) -> Relation:
+def process_relation(tables: FromContext, table: FunctionTable, read: Callable[[TableSyntax], Relation]) -> Relation:
     """The rows of a call: the keys (or all columns of the table), the function's columns, and `rowtime` if `on_time` is given.
+
+    `read` gives the rows of its table.
 
     Raises:
         ExpressionError: wrong arguments; marks the place.
     """
-    function = tables.binder.user_functions.find(table.name.text)
+    function = tables.context.user_functions.find(table.name.text)
     assert function is not None
     assert function.process is not None
-    return _Call(tables, table, function, function.process).relation()
+    return _Call(tables, table, function, function.process).relation(read)
 
 
 class _Call:
     def __init__(
-        self, tables: FromBinder, table: FunctionTable, function: UserFunction, signature: ProcessSignature
+        self, tables: FromContext, table: FunctionTable, function: UserFunction, signature: ProcessSignature
     ) -> None:
         self._tables = tables
         self._table = table
@@ -60,11 +60,11 @@ class _Call:
             required=tuple(p.upper() for p in required),
         )
 
-    def relation(self) -> Relation:
+    def relation(self, read: Callable[[TableSyntax], Relation]) -> Relation:
         """The node with its columns by name."""
         data = self._arguments.tables(self._signature.table.upper())
-        inner = self._tables.relation(data.table)
-        nodes = self._tables.binder.nodes
+        inner = read(data.table)
+        nodes = self._tables.nodes
         items = inner.star()
         node = nodes.calc(inner.node, items, data.span)
         relation = Relation(
@@ -118,7 +118,7 @@ class _Call:
         return list(names).index(column.text)
 
     def _hints(self, binder: QueryExpressionBinder) -> NodeHints:
-        hints = self._tables.binder.nodes.hints(self._function.name, self._table.span)
+        hints = self._tables.nodes.hints(self._function.name, self._table.span)
         argument = self._arguments.get(_UID)
         if argument is None:
             return hints

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -13,8 +12,10 @@ from flowrun.core.schema import Field, Schema
 from flowrun.frontend.sql.binding_expressions import dotted_parts
 from flowrun.frontend.sql.expression_trees import find, has, rewrite
 from flowrun.frontend.sql.places import Span, error_at, span_of
+from flowrun.frontend.sql.query_binding_context import BindingContext, Environment
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder, conjuncts
 from flowrun.frontend.sql.query_from import FromBinder
+from flowrun.frontend.sql.query_from_context import FromContext
 from flowrun.frontend.sql.query_grouping import GroupingBinder, GroupingPlanner
 from flowrun.frontend.sql.query_hints import check_names, lifetime_of, lifetimes
 from flowrun.frontend.sql.query_joins import absorbed
@@ -37,17 +38,14 @@ from flowrun.plan.expressions import Call, ColumnRef, Expression, FieldAccess
 from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import Over, OverCall, SortKey
 
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_binder import Environment, QueryBinder
-
 
 class SelectBinder:
     """Binds the clauses of one SELECT."""
 
     def __init__(
-        self, binder: QueryBinder, select: Select, environment: Environment, outer: OuterScope | None = None
+        self, context: BindingContext, select: Select, environment: Environment, outer: OuterScope | None = None
     ) -> None:
-        self._binder = binder
+        self._context = context
         self._select = select
         self._environment = environment
         self._outer = outer
@@ -56,10 +54,10 @@ class SelectBinder:
         """The bound clauses; `order` is the ORDER BY that follows the query.
 
         Raises:
-            FailedError: what is wrong was added to the binder's errors.
+            FailedError: what is wrong was added to the context's errors.
         """
-        select, attempt = self._select, self._binder.attempt
-        before = len(self._binder.errors)
+        select, attempt = self._select, self._context.attempt
+        before = len(self._context.errors)
         reads = 0 if self._outer is None else self._outer.reads
         relation, lifetime_ms = self._relation()
         correlated_source = self._outer is not None and self._outer.reads > reads
@@ -70,12 +68,12 @@ class SelectBinder:
         where = self._conditions(select.where, binder_of(scope, Clause.WHERE))
         items, spans = self._items(binder_of(scope, Clause.SELECT), relation)
         named = replace_aliases(scope, items)
-        grouping = GroupingBinder(self._binder, binder_of(scope, Clause.GROUP_BY))
+        grouping = GroupingBinder(self._context, binder_of(scope, Clause.GROUP_BY))
         groups = None if select.grouping is None else attempt(lambda: grouping.bound(select.grouping or ()))
         having = self._conditions(select.having, binder_of(scope, Clause.HAVING))
         qualify = self._conditions(select.qualify, binder_of(named, Clause.QUALIFY))
         sort = self._order(order, binder_of(named, Clause.ORDER_BY), items)
-        if len(self._binder.errors) > before:
+        if len(self._context.errors) > before:
             raise FailedError
         where = tuple(p for c in where for p in factored_conjuncts(c))
         local = [c for c in where if not has(c, OuterColumn)]
@@ -84,7 +82,7 @@ class SelectBinder:
             span = span_of(select.where) if select.where is not None else select.span
             node, local = absorbed(relation.node, select.source, local)
             if local:
-                node = SubqueryPlanner(self._binder).filtered(node, local, span)
+                node = SubqueryPlanner(self._context).filtered(node, local, span)
             relation = replace(relation, node=node)
         parts = (tuple(items), tuple(spans), groups, having, qualify, sort, lifetime_ms, correlated_source)
         return SelectParts(select, relation, correlated, *parts)
@@ -92,11 +90,13 @@ class SelectBinder:
     def _relation(self) -> tuple[Relation, int | None]:
         """(FROM; what a hint says of how long groups of its rows are kept)."""
         select = self._select
-        given = lifetimes(self._binder, select.hints)
+        given = lifetimes(self._context, select.hints)
         if select.source is None:
-            relation = Relation(self._binder.nodes.one_row(select.span), ())
+            relation = Relation(self._context.nodes.one_row(select.span), ())
         else:
-            relation = FromBinder(self._binder, self._environment, self._outer, given).relation(select.source)
+            relation = FromBinder(FromContext(self._context, self._environment, self._outer, given)).relation(
+                select.source
+            )
         check_names(given, relation, select.hints)
         return relation, lifetime_of(relation, given)
 
@@ -104,7 +104,7 @@ class SelectBinder:
         known: dict[str, OverClause] = {}
         for name, clause in self._select.windows:
             if name.text in known:
-                self._binder.errors.append(
+                self._context.errors.append(
                     error_at(f"window '{name.text}' is defined twice", name.span, "rename one of them")
                 )
             known[name.text] = clause
@@ -113,7 +113,7 @@ class SelectBinder:
     def _conditions(self, node: exp.Expression | None, binder: QueryExpressionBinder) -> tuple[Expression, ...]:
         found = []
         for part in conjuncts(node):
-            bound = self._binder.attempt(partial(binder.boolean, part, f"a condition of {binder.clause.value}"))
+            bound = self._context.attempt(partial(binder.boolean, part, f"a condition of {binder.clause.value}"))
             if bound is not None:
                 found.append(bound)
         return tuple(found)
@@ -124,7 +124,7 @@ class SelectBinder:
         items: list[Named] = []
         spans: list[Span] = []
         for item in self._select.items:
-            found = self._binder.attempt(partial(self._item, item, binder, relation, items))
+            found = self._context.attempt(partial(self._item, item, binder, relation, items))
             if found is None:
                 found = [("", ColumnRef(relation.schema.types[0], 0, ""))]  # keeps the count for EXPR$n
             items += found
@@ -167,7 +167,7 @@ class SelectBinder:
     ) -> tuple[SortItem, ...]:
         found = []
         for item in order:
-            bound = self._binder.attempt(partial(sort_expression, item, binder, items))
+            bound = self._context.attempt(partial(sort_expression, item, binder, items))
             if bound is not None:
                 found.append(SortItem(bound, item.descending, null_order(item), item.span))
         return tuple(found)
@@ -208,10 +208,10 @@ def _column(parts: Sequence[exp.Expression]) -> exp.Column:
 class SelectPlanner:
     """Makes the nodes of a bound SELECT."""
 
-    def __init__(self, binder: QueryBinder, parts: SelectParts) -> None:
-        self._binder = binder
+    def __init__(self, context: BindingContext, parts: SelectParts) -> None:
+        self._context = context
         self._parts = parts
-        self._nodes: NodeMaker = binder.nodes
+        self._nodes: NodeMaker = context.nodes
 
     def planned(self) -> Planned:
         """The plan of a SELECT. If it reads the query around, its expressions hold `OuterColumn`s for that.
@@ -223,18 +223,18 @@ class SelectPlanner:
         node, outputs = parts.relation.node, list(parts.outputs)
         if parts.correlated:
             assert parts.syntax.where is not None
-            node = SubqueryPlanner(self._binder).filtered(node, parts.correlated, span_of(parts.syntax.where))
+            node = SubqueryPlanner(self._context).filtered(node, parts.correlated, span_of(parts.syntax.where))
         if parts.is_grouped:
-            node, outputs = GroupingPlanner(self._binder, parts).planned(node, outputs)
+            node, outputs = GroupingPlanner(self._context, parts).planned(node, outputs)
         elif parts.having:
             raise error_at("HAVING needs groups", parts.syntax.span, "write WHERE")
         count = len(parts.items)
         having = outputs[count : count + len(parts.having)]
         if having:
             assert parts.syntax.having is not None
-            node = SubqueryPlanner(self._binder).filtered(node, having, span_of(parts.syntax.having))
+            node = SubqueryPlanner(self._context).filtered(node, having, span_of(parts.syntax.having))
         outputs[count : count + len(having)] = []
-        node, outputs = SubqueryPlanner(self._binder).applied(node, outputs)
+        node, outputs = SubqueryPlanner(self._context).applied(node, outputs)
         node, outputs = self._over(node, outputs)
         if parts.qualify:
             assert parts.syntax.qualify is not None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, INT, DataType, map_of
 from flowrun.frontend.sql.expression_trees import compare, may_be_null
 from flowrun.frontend.sql.places import Span, error_at, span_of
+from flowrun.frontend.sql.query_binding_context import BindingContext, Environment
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import NodeMaker, identity
 from flowrun.frontend.sql.query_relations import Named, OuterScope, QueryScope, Relation, unique_names
@@ -19,9 +19,6 @@ from flowrun.plan.expressions import AggregateCall, Call, Case, Cast, ColumnRef,
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import PlanNode, Union
 from flowrun.plan.relational import Join, JoinKind, Unnest, Values
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_binder import Environment, QueryBinder
 
 
 def combined(nodes: NodeMaker, query: SetOperation, left: PlanNode, right: PlanNode, names: Sequence[str]) -> PlanNode:
@@ -111,25 +108,25 @@ def _converted(
 
 
 def values(
-    binder: QueryBinder, query: ValuesRows, environment: Environment, outer: OuterScope | None = None
+    context: BindingContext, query: ValuesRows, environment: Environment, outer: OuterScope | None = None
 ) -> PlanNode:
     """The rows of VALUES: columns EXPR$0, EXPR$1, …, each in the common type of its values.
 
     Raises:
         ExpressionError: rows of different lengths, or values without a common type.
-        FailedError: values are wrong; what is wrong was added to the binder's errors.
+        FailedError: values are wrong; what is wrong was added to the context's errors.
     """
     width = len(query.rows[0])
     odd = next((r for r in query.rows if len(r) != width), None)
     if odd is not None:
         span = (span_of(odd[0])[0], span_of(odd[-1])[1])
         raise error_at(f"this row of VALUES has {len(odd)} values, the first has {width}", span)
-    nodes = binder.nodes
+    nodes = context.nodes
     source = nodes.one_row(query.span)
     expressions = QueryExpressionBinder(
         QueryScope(relation=Relation(source, ()), outer=outer), Clause.VALUES, environment
     )
-    flat = binder.all_of([partial(expressions.bind, n) for row in query.rows for n in row])
+    flat = context.all_of([partial(expressions.bind, n) for row in query.rows for n in row])
     columns = [flat[i::width] for i in range(width)]
     written = [[row[i] for row in query.rows] for i in range(width)]
     unified = [

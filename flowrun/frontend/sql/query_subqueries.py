@@ -7,69 +7,46 @@ query gave nothing).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from flowrun.frontend.sql.expression_trees import compare, has, may_be_null, test
 from flowrun.frontend.sql.places import Span
-from flowrun.frontend.sql.query_decorrelation import (
-    Decorrelation,
-    SubqueryPlan,
-    SubqueryRows,
-    bound_subquery,
-    joined,
-    marker,
-    subquery_rows,
-)
+from flowrun.frontend.sql.query_binding_context import BindingContext, SubqueryPlan
+from flowrun.frontend.sql.query_decorrelation import Decorrelation, SubqueryRows, joined, marker, subquery_rows
 from flowrun.frontend.sql.query_pending import PendingSubquery, SubqueryKind
-from flowrun.frontend.sql.query_relations import OuterScope
 from flowrun.frontend.sql.query_subquery_values import SubqueryValues
-from flowrun.frontend.sql.syntax import QuerySyntax
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import JoinKind
 
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_binder import Environment, QueryBinder
-
 
 class SubqueryPlanner:
     """Plans the subqueries of one query's expressions."""
 
-    def __init__(self, binder: QueryBinder) -> None:
-        self._binder = binder
-        self._nodes = binder.nodes
+    def __init__(self, context: BindingContext) -> None:
+        self._context = context
+        self._nodes = context.nodes
 
-    def bound(
-        self, query: QuerySyntax, environment: Environment, outer: OuterScope, span: Span
-    ) -> tuple[SubqueryPlan, list[Expression]]:
-        """A subquery, not yet planned, and the values of the query around that it reads."""
-        plan = bound_subquery(self._binder, query, environment, outer, span)
-        return plan, outer.captured
-
-    def rows(self, plan: SubqueryPlan, around: PlanNode, outer: Sequence[Expression]) -> SubqueryRows:
-        """The rows of LATERAL (query) for the rows around it, of which it reads the values `outer`.
+    def rows(self, plan: SubqueryPlan, around: PlanNode) -> SubqueryRows:
+        """The rows of LATERAL (query) for the rows around it.
 
         Raises:
             ExpressionError: a query that cannot be joined instead.
         """
-        return Decorrelation(self._binder, plan, around, outer).rows()
+        return Decorrelation(self._context, plan, around, plan.outer).rows()
 
-    def one_group(
-        self, node: PlanNode, plan: SubqueryPlan, outer: Sequence[Expression]
-    ) -> tuple[PlanNode, list[Expression], Expression | None]:
+    def one_group(self, node: PlanNode, plan: SubqueryPlan) -> tuple[PlanNode, list[Expression], Expression | None]:
         """The node with what an aggregate without GROUP BY gives for each of its rows: its select list, and its HAVING.
 
         Args:
             node: the rows around.
             plan: the aggregate, which reads them.
-            outer: what it reads, over the columns of the node.
 
         Raises:
             ExpressionError: a query that cannot be joined instead.
         """
-        values = SubqueryValues(self._binder, node)
-        use = PendingSubquery(plan.types[0], SubqueryKind.SCALAR, (), tuple(outer), plan, plan.span)
+        values = SubqueryValues(self._context, node)
+        use = PendingSubquery(plan.types[0], SubqueryKind.SCALAR, (), plan.outer, plan.number, plan.span)
         outputs, condition = values.group_outputs(use)
         return values.node, outputs, condition
 
@@ -99,7 +76,10 @@ class SubqueryPlanner:
         return node
 
     def _joins_directly(self, use: PendingSubquery) -> bool:
-        if use.kind in (SubqueryKind.SCALAR, SubqueryKind.QUANTIFIED) or use.plan.is_one_group:
+        if (
+            use.kind in (SubqueryKind.SCALAR, SubqueryKind.QUANTIFIED)
+            or self._context.subquery(use.number).is_one_group
+        ):
             return False
         return not any(has(e, PendingSubquery) for e in use.children)
 
@@ -107,10 +87,10 @@ class SubqueryPlanner:
         kind = JoinKind.ANTI if use.negated else JoinKind.SEMI
         width = len(node.schema)
         if use.kind is SubqueryKind.EXISTS:
-            rows = subquery_rows(self._binder, use, node, with_items=False)
+            rows = subquery_rows(self._context, use, node, with_items=False)
             right = rows.node if rows.conditions else marker(self._nodes, rows.node, 0, use.span)
             return self._nodes.join(node, right, kind, rows.condition(use.outer, width), use.span, kind.value)
-        rows = subquery_rows(self._binder, use, node)
+        rows = subquery_rows(self._context, use, node)
         columns = [
             ColumnRef(f.type, rows.width + i, f.name) for i, f in enumerate(rows.node.schema.fields[rows.width :])
         ]
@@ -164,6 +144,6 @@ class SubqueryPlanner:
         """
         if not any(has(e, PendingSubquery) for e in expressions):
             return node, list(expressions)
-        values = SubqueryValues(self._binder, node)
+        values = SubqueryValues(self._context, node)
         found = [values.of(e, true_only=true_only) for e in expressions]
         return values.node, found

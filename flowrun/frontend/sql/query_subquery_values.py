@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from flowrun.core.types import BIGINT, BOOLEAN, INT
 from flowrun.frontend.sql.expression_trees import compare, find, map_children, may_be_null, shifted, test
 from flowrun.frontend.sql.places import Span
+from flowrun.frontend.sql.query_binding_context import BindingContext
 from flowrun.frontend.sql.query_decorrelation import SubqueryRows, joined, marker, subquery_rows
 from flowrun.frontend.sql.query_dependent_joins import domain_of, is_empty_count, same_values
 from flowrun.frontend.sql.query_nodes import identity
@@ -20,9 +20,6 @@ from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, And, Call, Case, Cast, ColumnRef, Expression, Literal, Or
 from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import JoinKind
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_binder import QueryBinder
 
 _TRUE = Literal(BOOLEAN, True)
 _FALSE = Literal(BOOLEAN, False)
@@ -38,9 +35,9 @@ _EXTREMES = {
 class SubqueryValues:
     """Replaces subqueries in expressions by columns; `node` grows by the joins that give them."""
 
-    def __init__(self, binder: QueryBinder, node: PlanNode) -> None:
-        self._binder = binder
-        self._nodes = binder.nodes
+    def __init__(self, context: BindingContext, node: PlanNode) -> None:
+        self._context = context
+        self._nodes = context.nodes
         self.node = node
         self._known: dict[tuple[PendingSubquery, bool], Expression] = {}
         self._rows: dict[tuple[int, tuple[Expression, ...]], int] = {}
@@ -58,12 +55,13 @@ class SubqueryValues:
 
     def _value(self, use: PendingSubquery, *, true_only: bool) -> Expression:
         use = replace(use, operands=tuple(self.of(o) for o in use.operands), outer=tuple(self.of(o) for o in use.outer))
+        plan = self._context.subquery(use.number)
         match use.kind:
             case SubqueryKind.SCALAR:
-                return self._one_group(use) if use.plan.is_group_by_keys else self._single(use)
+                return self._one_group(use) if plan.is_group_by_keys else self._single(use)
             case SubqueryKind.EXISTS:
                 return self._exists(use)
-            case SubqueryKind.IN if use.plan.is_group_by_keys and len(use.operands) == 1 and not use.plan.has_having:
+            case SubqueryKind.IN if plan.is_group_by_keys and len(use.operands) == 1 and not plan.has_having:
                 return compare("<>" if use.negated else "=", use.operands[0], self._one_group(use))
             case SubqueryKind.IN:
                 return self._in(use, true_only=true_only and not use.negated)
@@ -94,14 +92,15 @@ class SubqueryValues:
         One value for all rows is NULL until it is known, COUNT too, as in Apache Flink: rows would else be computed with a 0 before the
         first row of the subquery has come.
         """
-        plan, parts = use.plan, use.plan.parts
+        plan = self._context.subquery(use.number)
+        parts = plan.parts
         assert parts is not None
         keys = plan.equalities
         assert keys is not None
         inner, outer = keys
         outputs = (*(e for _, e in parts.items), *parts.having)
         aggregates = list(dict.fromkeys(a for output in outputs for a in find(output, PendingAggregate)))
-        grouping = self._binder.grouping(parts)
+        grouping = self._context.queries.grouping(parts)
         node = grouping.aggregated(parts.relation.node, aggregates, inner)
         conditions = tuple(
             compare("=", o, ColumnRef(e.type, i, node.schema.names[i]))
@@ -122,13 +121,13 @@ class SubqueryValues:
 
     def _single(self, use: PendingSubquery) -> Expression:
         """The value of the only row that belongs to a row."""
-        known = self._rows.get((id(use.plan), use.outer))
+        known = self._rows.get((use.number, use.outer))
         if known is None:
-            rows = subquery_rows(self._binder, use, self.node, by_keys=True)
-            if not use.plan.is_unique:
+            rows = subquery_rows(self._context, use, self.node, by_keys=True)
+            if not self._context.subquery(use.number).is_unique:
                 rows = self._only_rows(rows, use.span)
             known = self._join(rows, use) + rows.width
-            self._rows[id(use.plan), use.outer] = known
+            self._rows[use.number, use.outer] = known
         return self._column(known + use.column)
 
     def _only_rows(self, rows: SubqueryRows, span: Span) -> SubqueryRows:
@@ -139,9 +138,10 @@ class SubqueryValues:
         return replace(rows, node=self._nodes.group(rows.node, tuple(range(rows.width)), calls, span, rows.names))
 
     def _exists(self, use: PendingSubquery) -> Expression:
-        if use.plan.is_one_group and use.plan.parts is not None and not use.plan.parts.having:
+        plan = self._context.subquery(use.number)
+        if plan.is_one_group and not plan.has_having:
             return _FALSE if use.negated else _TRUE
-        rows = subquery_rows(self._binder, use, self.node, by_keys=True, with_items=False)
+        rows = subquery_rows(self._context, use, self.node, by_keys=True, with_items=False)
         start = self._join(self._marked(rows, rows.width, use.span), use)
         return test("IS NULL" if use.negated else "IS NOT NULL", self._column(start + rows.width))
 
@@ -149,7 +149,7 @@ class SubqueryValues:
         return replace(rows, node=marker(self._nodes, rows.node, width, span))
 
     def _in(self, use: PendingSubquery, *, true_only: bool) -> Expression:
-        rows = subquery_rows(self._binder, use, self.node, by_keys=True)
+        rows = subquery_rows(self._context, use, self.node, by_keys=True)
         schema, count = rows.node.schema, len(use.operands)
         columns = [ColumnRef(schema.types[rows.width + i], rows.width + i, "") for i in range(count)]
         optional = any(may_be_null(o, self.node.schema) for o in use.operands)
@@ -214,7 +214,7 @@ class SubqueryValues:
         """
         assert use.quantifier is not None
         symbol, every = use.quantifier
-        rows = subquery_rows(self._binder, use, self.node, by_keys=True)
+        rows = subquery_rows(self._context, use, self.node, by_keys=True)
         field = rows.node.schema.fields[rows.width]
         typed = compare(symbol, use.operands[0], Literal(field.type, None))
         operand, like = typed.children

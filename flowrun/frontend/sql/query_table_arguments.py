@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from flowrun.core.record import record
 from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.places import Span, error_at, span_of
+from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, Name, TableArgument
 from flowrun.plan.expressions import ColumnRef
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 
 
 @record

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.catalog import CatalogTable, CatalogView
 from flowrun.frontend.sql.places import error_at
+from flowrun.frontend.sql.query_binding_context import BindingContext
 from flowrun.frontend.sql.query_results import Bound
 from flowrun.frontend.sql.syntax import NamedTable
 from flowrun.plan.nodes import PlanNode
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_binder import QueryBinder
 
 _OPTIONS = re.compile(r"OPTIONS\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
 _OPTION = re.compile(r"\s*'((?:[^']|'')*)'\s*=\s*'((?:[^']|'')*)'\s*(?:,|$)")
 _CATALOG = ("default_catalog", "default_database")
 
 
-def read_table(binder: QueryBinder, table: NamedTable) -> Bound:
+def read_table(context: BindingContext, table: NamedTable) -> Bound:
     """The rows of a table or view.
 
     Raises:
         ExpressionError: no such table, or it cannot be read.
     """
-    relations = binder.catalog.relations
+    relations = context.catalog.relations
     name = table.parts[-1].text
     qualifiers = tuple(p.text for p in table.parts[:-1])
     if qualifiers not in ((), _CATALOG[1:], _CATALOG):
@@ -41,13 +38,13 @@ def read_table(binder: QueryBinder, table: NamedTable) -> Bound:
         hint = f"names are case-sensitive: did you mean '{folded[0]}'?" if folded else did_you_mean(name, relations)
         raise error_at(f"table '{name}' does not exist", table.parts[-1].span, hint or "create it with CREATE TABLE")
     if isinstance(known, CatalogView):
-        _warn(binder, table, table.hints)
+        _warn(context, table, table.hints)
         return Bound(known.node, known.node.schema.names)
-    node = _scan(binder, known, table)
+    node = _scan(context, known, table)
     return Bound(node, node.schema.names)
 
 
-def _scan(binder: QueryBinder, known: CatalogTable, table: NamedTable) -> PlanNode:
+def _scan(context: BindingContext, known: CatalogTable, table: NamedTable) -> PlanNode:
     others = []
     for hint in table.hints:
         options = _OPTIONS.fullmatch(hint)
@@ -56,13 +53,13 @@ def _scan(binder: QueryBinder, known: CatalogTable, table: NamedTable) -> PlanNo
         else:
             reference = replace(known.reference, options={**known.reference.options, **_options(options[1], table)})
             known = replace(known, reference=reference, scan=None)
-    _warn(binder, table, tuple(others))
+    _warn(context, table, tuple(others))
     span = table.parts[-1].span
     try:
-        return binder.context.scan(known, (span[0] + binder.offset, span[1] + binder.offset))
+        return context.statement.scan(known, (span[0] + context.offset, span[1] + context.offset))
     except ExpressionError as error:
         # it counts in the whole script, as all errors of the query will in the end
-        offset = error.offset - binder.offset
+        offset = error.offset - context.offset
         raise ExpressionError(error.message, offset=offset, length=error.length, hint=error.hint) from error
 
 
@@ -78,8 +75,8 @@ def _options(text: str, table: NamedTable) -> dict[str, str]:
     return found
 
 
-def _warn(binder: QueryBinder, table: NamedTable, hints: tuple[str, ...]) -> None:
+def _warn(context: BindingContext, table: NamedTable, hints: tuple[str, ...]) -> None:
     for hint in hints:
-        binder.context.diagnostics.warning(
-            f"the hint {hint} has no effect", binder.nodes.locate(table.span), hint="leave it out"
+        context.statement.diagnostics.warning(
+            f"the hint {hint} has no effect", context.nodes.locate(table.span), hint="leave it out"
         )

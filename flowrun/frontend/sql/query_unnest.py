@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from flowrun.core.schema import Field
 from flowrun.core.types import INT, DataType, TypeRoot
 from flowrun.errors import did_you_mean, near_matches
 from flowrun.frontend.sql.catalog import FunctionKind
 from flowrun.frontend.sql.places import error_at, span_of
-from flowrun.frontend.sql.query_decorrelation import SubqueryPlan
+from flowrun.frontend.sql.query_binding_context import SubqueryPlan
 from flowrun.frontend.sql.query_expressions import Clause
+from flowrun.frontend.sql.query_from_context import FromContext
 from flowrun.frontend.sql.query_joins import JoinBinder, is_true, side_by_side
 from flowrun.frontend.sql.query_relations import OuterScope, QueryScope, Relation, Source, unique_fields
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
@@ -26,19 +25,16 @@ from flowrun.frontend.sql.syntax import (
     without_alias,
 )
 from flowrun.plan.conditions import conjunction
-from flowrun.plan.expressions import Case, Expression, Literal
+from flowrun.plan.expressions import Case, Literal
 from flowrun.plan.relational import JoinKind, TableFunctionCall, Unnest
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_from import FromBinder
 
 
 class LateralTables:
     """Binds tables of FROM that depend on the row to their left."""
 
-    def __init__(self, tables: FromBinder) -> None:
+    def __init__(self, tables: FromContext) -> None:
         self._tables = tables
-        self._nodes = tables.binder.nodes
+        self._nodes = tables.nodes
 
     def joined(self, left: Relation, table: JoinTable) -> Relation:
         """The left rows, each with the rows that UNNEST or a table function gives for it.
@@ -74,7 +70,7 @@ class LateralTables:
         if conditional:
             assert table.on is not None
             condition = self._tables.expressions(relation, Clause.ON).boolean(table.on, "the condition of ON")
-            node = SubqueryPlanner(self._tables.binder).filtered(relation.node, [condition], span_of(table.on))
+            node = SubqueryPlanner(self._tables.context).filtered(relation.node, [condition], span_of(table.on))
             relation = replace(relation, node=node)
         return relation
 
@@ -109,9 +105,9 @@ class LateralTables:
     def _called(self, left: Relation, table: FunctionTable, outer: bool) -> Relation:
         binder = self._tables.expressions(left)
         name = table.name.text
-        function = self._tables.binder.user_functions.find(name)
+        function = self._tables.context.user_functions.find(name)
         if function is None or function.kind is not FunctionKind.TABLE:
-            catalog = self._tables.binder.catalog
+            catalog = self._tables.context.catalog
             known = [f.name for f in catalog.functions.values() if f.kind is FunctionKind.TABLE]
             what = "does not exist" if function is None else f"is a {function.kind.value} function"
             known += ["TUMBLE", "HOP", "CUMULATE", "SESSION"]
@@ -130,7 +126,7 @@ class LateralTables:
             if isinstance(argument.value, TableArgument | Descriptor):
                 raise error_at(f"{name} takes values, not tables", argument.span, "pass columns")
             given.append(argument.value)
-        function, arguments = self._tables.binder.user_functions.called(function, binder, given, table.span)
+        function, arguments = self._tables.context.user_functions.called(function, binder, given, table.span)
         schema = unique_fields(
             [
                 *left.schema.fields,
@@ -157,13 +153,13 @@ class LateralTables:
         if table.kind not in (JoinKind.INNER, JoinKind.LEFT) or table.using or table.natural:
             raise error_at("LATERAL goes only with CROSS JOIN, JOIN or LEFT JOIN … ON", table.span)
         scope = OuterScope(QueryScope(relation=left, outer=self._tables.outer))
-        planner = SubqueryPlanner(self._tables.binder)
-        plan, outer = planner.bound(right.query, self._tables.environment, scope, right.span)
-        if outer and plan.is_group_by_keys:
-            return self._one_group(left, table, plan, outer)
-        rows = planner.rows(plan, left.node, outer)
+        planner = SubqueryPlanner(self._tables.context)
+        plan = self._tables.context.bound_subquery(right.query, self._tables.environment, scope, right.span)
+        if plan.is_correlated and plan.is_group_by_keys:
+            return self._one_group(left, table, plan)
+        rows = planner.rows(plan, left.node)
         node = self._nodes.join(
-            left.node, rows.node, table.kind, rows.condition(scope.captured, len(left.schema)), table.span
+            left.node, rows.node, table.kind, rows.condition(plan.outer, len(left.schema)), table.span
         )
         positions = tuple(range(rows.width, rows.width + len(rows.names)))
         own = Relation(rows.node, (Source(None, rows.names, positions),))
@@ -174,19 +170,19 @@ class LateralTables:
         if table.on is not None and not is_true(table.on):
             condition = self._tables.expressions(relation, Clause.ON).boolean(table.on, "the condition of ON")
             if table.kind is JoinKind.LEFT:
-                whole = [c for c in (rows.condition(scope.captured, len(left.schema)), condition) if c is not None]
+                whole = [c for c in (rows.condition(plan.outer, len(left.schema)), condition) if c is not None]
                 node = self._nodes.join(left.node, rows.node, table.kind, conjunction(whole), table.span)
             else:
                 node = self._nodes.filter(relation.node, [condition], span_of(table.on))
             relation = replace(relation, node=node)
         return relation
 
-    def _one_group(self, left: Relation, table: JoinTable, plan: SubqueryPlan, outer: Sequence[Expression]) -> Relation:
+    def _one_group(self, left: Relation, table: JoinTable, plan: SubqueryPlan) -> Relation:
         """The left rows, each with the one row of an aggregate that reads it: of no rows, too."""
         _, alias, columns = without_alias(table.right)
         assert plan.parts is not None
-        planner = SubqueryPlanner(self._tables.binder)
-        node, values, having = planner.one_group(left.node, plan, outer)
+        planner = SubqueryPlanner(self._tables.context)
+        node, values, having = planner.one_group(left.node, plan)
         node, positions = self._nodes.extended(node, values, table.span)
         own = Relation(node, (Source(None, tuple(n for n, _ in plan.parts.items), positions),))
         if alias is not None:

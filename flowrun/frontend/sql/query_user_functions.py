@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from sqlglot import exp
 
@@ -14,9 +14,6 @@ from flowrun.frontend.sql.catalog import Catalog, FunctionKind, UserFunction
 from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import AggregateCall, Expression, PythonCall, UserAggregateReference
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 
 
 class UserFunctions:
@@ -60,7 +57,7 @@ class UserFunctions:
     def aggregate(
         self,
         name: str,
-        rows: QueryExpressionBinder,
+        rows: ExpressionBinder,
         node: exp.Expression,
         arguments: Sequence[exp.Expression],
         distinct: bool,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from sqlglot import exp
 
 from flowrun.core.types import TypeRoot
 from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.places import Span, error_at, span_of
+from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import NodeMaker
 from flowrun.frontend.sql.query_relations import Relation
 from flowrun.frontend.sql.query_table_arguments import partition_columns
@@ -18,9 +19,6 @@ from flowrun.plan.expressions import ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import CumulativeWindow, PlanNode, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec
 from flowrun.plan.relational import WindowTableFunction, window_columns
-
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 
 _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
