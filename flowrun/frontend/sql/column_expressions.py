@@ -10,7 +10,7 @@ from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder
 from flowrun.frontend.sql.binding_scope import Scope
 from flowrun.frontend.sql.catalog import Catalog
-from flowrun.frontend.sql.dialect import parse_text
+from flowrun.frontend.sql.grammar.dialect import parse_text
 from flowrun.frontend.sql.places import FlinkSyntaxError
 from flowrun.frontend.sql.query_user_functions import UserFunctions
 from flowrun.frontend.sql.script_problems import moved

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flowrun.errors import ExpressionError
+from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.statement_tokens import Cursor, TokenKind, tokenize
 from flowrun.frontend.sql.statements import (
@@ -19,7 +20,6 @@ from flowrun.frontend.sql.statements import (
     PrimaryKeySyntax,
     WatermarkSyntax,
 )
-from flowrun.frontend.sql.syntax import Name
 
 _MOST_BUCKETS = 1024
 _AFTER_TYPE = ("NOT", "NULL", "PRIMARY", "UNIQUE", "COMMENT", "METADATA", "CONSTRAINT", "DEFAULT", "GENERATED")

@@ -13,9 +13,9 @@ from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder, dotted_parts
 from flowrun.frontend.sql.binding_scope import Scope, UnknownNameError, access_fields
-from flowrun.frontend.sql.match_grammar import MatchSyntax, NamedExpression, parse_match
+from flowrun.frontend.sql.grammar.match_recognize import MatchSyntax, NamedExpression, parse_match
+from flowrun.frontend.sql.grammar.syntax import OrderItem
 from flowrun.frontend.sql.places import Span, error_at, span_of
-from flowrun.frontend.sql.syntax import OrderItem
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, transform, walk
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternAggregate, PatternColumn, PatternVariable

@@ -1,4 +1,4 @@
-"""Queries of a script → plan nodes: the entry point of everything in the modules `select_*` (grammar) and `query_*` (binding).
+"""Queries of a script → plan nodes: the entry point of everything in the modules `query_*`.
 
 The nodes are the general ones that say what the query says; `flowrun.plan.recognition` turns them into the special forms.
 """
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from flowrun.core.record import record
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import Catalog
+from flowrun.frontend.sql.grammar.queries import parse_query
+from flowrun.frontend.sql.grammar.syntax import Ordered, QuerySyntax, Select, ValuesRows, WithQuery
 from flowrun.frontend.sql.places import FlinkSyntaxError, SeveralErrors, Span, span_of
 from flowrun.frontend.sql.query_binder import QueryBinder
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_results import FailedError
-from flowrun.frontend.sql.select_parser import parse_query
-from flowrun.frontend.sql.syntax import Ordered, QuerySyntax, Select, ValuesRows, WithQuery
 from flowrun.plan.nodes import PlanNode
 
 

@@ -15,6 +15,7 @@ from flowrun.core.types import BOOLEAN, DataType
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import Catalog
 from flowrun.frontend.sql.expression_trees import has
+from flowrun.frontend.sql.grammar.syntax import Ordered, OrderItem, QuerySyntax, Select
 from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_nodes import NodeMaker
@@ -22,7 +23,6 @@ from flowrun.frontend.sql.query_pending import OuterColumn, PendingAggregate, Pe
 from flowrun.frontend.sql.query_relations import OuterScope, QueryScope
 from flowrun.frontend.sql.query_results import Bound, FailedError, SelectParts
 from flowrun.frontend.sql.query_user_functions import UserFunctions
-from flowrun.frontend.sql.syntax import Ordered, OrderItem, QuerySyntax, Select
 from flowrun.plan.expressions import Call, Expression, columns_used
 from flowrun.plan.nodes import PlanNode
 

@@ -12,6 +12,7 @@ from sqlglot import exp
 from flowrun.core.types import DataType, timestamp
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.binding_expressions import ExpressionBinder
+from flowrun.frontend.sql.grammar.syntax import OverClause, QuerySyntax
 from flowrun.frontend.sql.places import Span, span_of
 from flowrun.frontend.sql.query_aggregates import QueryAggregates
 from flowrun.frontend.sql.query_ordered_aggregates import reject_order
@@ -26,7 +27,6 @@ from flowrun.frontend.sql.query_pending import (
 )
 from flowrun.frontend.sql.query_relations import QueryScope
 from flowrun.frontend.sql.query_user_functions import UserFunctions
-from flowrun.frontend.sql.syntax import OverClause, QuerySyntax
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import aggregate, scalar
 from flowrun.plan.expressions import And, Expression, Literal, Or

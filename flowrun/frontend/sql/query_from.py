@@ -7,19 +7,7 @@ from functools import partial
 
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import FunctionKind
-from flowrun.frontend.sql.match_recognize import bind_match
-from flowrun.frontend.sql.places import FlinkSyntaxError, error_at
-from flowrun.frontend.sql.query_changelog import changelog_relation, is_changelog_function
-from flowrun.frontend.sql.query_from_context import FromContext, plain, renamed
-from flowrun.frontend.sql.query_joins import JoinBinder
-from flowrun.frontend.sql.query_process import process_relation
-from flowrun.frontend.sql.query_relations import Relation, Source, unique_names
-from flowrun.frontend.sql.query_results import Bound, FailedError
-from flowrun.frontend.sql.query_sets import values
-from flowrun.frontend.sql.query_tables import read_table
-from flowrun.frontend.sql.query_unnest import LateralTables
-from flowrun.frontend.sql.query_windows import is_window_function, windowed
-from flowrun.frontend.sql.syntax import (
+from flowrun.frontend.sql.grammar.syntax import (
     AliasedTable,
     DerivedTable,
     FunctionTable,
@@ -33,6 +21,18 @@ from flowrun.frontend.sql.syntax import (
     ValuesRows,
     without_alias,
 )
+from flowrun.frontend.sql.match_recognize import bind_match
+from flowrun.frontend.sql.places import FlinkSyntaxError, error_at
+from flowrun.frontend.sql.query_changelog import changelog_relation, is_changelog_function
+from flowrun.frontend.sql.query_from_context import FromContext, plain, renamed
+from flowrun.frontend.sql.query_joins import JoinBinder
+from flowrun.frontend.sql.query_process import process_relation
+from flowrun.frontend.sql.query_relations import Relation, Source, unique_names
+from flowrun.frontend.sql.query_results import Bound, FailedError
+from flowrun.frontend.sql.query_sets import values
+from flowrun.frontend.sql.query_tables import read_table
+from flowrun.frontend.sql.query_unnest import LateralTables
+from flowrun.frontend.sql.query_windows import is_window_function, windowed
 from flowrun.plan.expressions import ColumnRef
 
 

@@ -13,6 +13,7 @@ from flowrun.core.types import BIGINT, BOOLEAN, INT, STRING, TypeRoot
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.binding_scope import UnknownNameError
 from flowrun.frontend.sql.expression_trees import find, rewrite
+from flowrun.frontend.sql.grammar.syntax import GroupingElement, SetKind
 from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_binding_context import BindingContext
 from flowrun.frontend.sql.query_expressions import GROUP_WINDOWS, QueryExpressionBinder
@@ -22,7 +23,6 @@ from flowrun.frontend.sql.query_relations import QueryScope, unique_fields
 from flowrun.frontend.sql.query_results import Groups, GroupWindow, SelectParts
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.frontend.sql.query_windows import group_window_spec
-from flowrun.frontend.sql.syntax import GroupingElement, SetKind
 from flowrun.functions.registry import scalar
 from flowrun.plan.expressions import Call, Case, ColumnRef, Expression, Literal
 from flowrun.plan.nodes import PlanNode, SessionWindow

@@ -8,6 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from flowrun.frontend.sql.expression_trees import compare, has, shifted, test
+from flowrun.frontend.sql.grammar.syntax import JoinTable, Name, NamedTable, TableSyntax
 from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_expressions import Clause, conjuncts
 from flowrun.frontend.sql.query_from_context import FromContext
@@ -18,7 +19,6 @@ from flowrun.frontend.sql.query_pending import PendingSubquery
 from flowrun.frontend.sql.query_relations import Named, Relation, Source
 from flowrun.frontend.sql.query_results import FailedError
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
-from flowrun.frontend.sql.syntax import JoinTable, Name, NamedTable, TableSyntax
 from flowrun.functions.coercion import common_type
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Case, Cast, Expression, columns_used

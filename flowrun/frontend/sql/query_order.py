@@ -8,6 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from flowrun.core.types import BOOLEAN
+from flowrun.frontend.sql.grammar.syntax import Ordered, OrderItem
 from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_binding_context import Environment
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
@@ -16,7 +17,6 @@ from flowrun.frontend.sql.query_over import null_order
 from flowrun.frontend.sql.query_relations import QueryScope, Relation, Source
 from flowrun.frontend.sql.query_results import Bound, Planned
 from flowrun.frontend.sql.query_select import sort_expression
-from flowrun.frontend.sql.syntax import Ordered, OrderItem
 from flowrun.plan.expressions import ColumnRef, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import Calc, PlanNode, TimeDomain

@@ -11,6 +11,7 @@ from sqlglot import exp
 from flowrun.core.schema import Field, Schema
 from flowrun.frontend.sql.binding_expressions import dotted_parts
 from flowrun.frontend.sql.expression_trees import find, has, rewrite
+from flowrun.frontend.sql.grammar.syntax import OrderItem, OverClause, Select, SelectItem
 from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.frontend.sql.query_binding_context import BindingContext, Environment
 from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder, conjuncts
@@ -32,7 +33,6 @@ from flowrun.frontend.sql.query_relations import (
 )
 from flowrun.frontend.sql.query_results import FailedError, Planned, SelectParts, SortItem
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
-from flowrun.frontend.sql.syntax import OrderItem, OverClause, Select, SelectItem
 from flowrun.plan.disjunctions import factored_conjuncts
 from flowrun.plan.expressions import Call, ColumnRef, Expression, FieldAccess
 from flowrun.plan.nodes import PlanNode

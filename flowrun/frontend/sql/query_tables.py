@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.catalog import CatalogTable, CatalogView
+from flowrun.frontend.sql.grammar.syntax import NamedTable
 from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.query_binding_context import BindingContext
 from flowrun.frontend.sql.query_results import Bound
-from flowrun.frontend.sql.syntax import NamedTable
 from flowrun.plan.nodes import PlanNode
 
 _OPTIONS = re.compile(r"OPTIONS\s*\((.*)\)", re.IGNORECASE | re.DOTALL)

@@ -9,12 +9,12 @@ from sqlglot import exp
 
 from flowrun.core.types import TypeRoot
 from flowrun.errors import did_you_mean
+from flowrun.frontend.sql.grammar.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument
 from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import NodeMaker
 from flowrun.frontend.sql.query_relations import Relation
 from flowrun.frontend.sql.query_table_arguments import partition_columns
-from flowrun.frontend.sql.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import CumulativeWindow, PlanNode, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec

@@ -18,6 +18,7 @@ from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE, Catalog, CatalogTable, CatalogView
 from flowrun.frontend.sql.column_expressions import ColumnExpressions
 from flowrun.frontend.sql.functions import user_function
+from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.inserts import insert_sink, print_sink
 from flowrun.frontend.sql.listings import created_table, created_view, described_table, described_view, listed
 from flowrun.frontend.sql.places import error_at
@@ -51,7 +52,6 @@ from flowrun.frontend.sql.statements import (
     Statement,
     UseDefault,
 )
-from flowrun.frontend.sql.syntax import Name
 from flowrun.frontend.sql.tables import DeclaredTable, ScriptTables
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.expressions import ColumnRef

@@ -10,9 +10,9 @@ from enum import Enum
 from typing import TypeAlias
 
 from flowrun.core.record import record
+from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.statement_tokens import Slice
-from flowrun.frontend.sql.syntax import Name
 
 
 @record

@@ -14,11 +14,11 @@ from flowrun.errors import ExpressionError, Location, OptionError, did_you_mean,
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.catalog import Catalog, CatalogTable
 from flowrun.frontend.sql.ddl_syntax import hinted_options
+from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import SeveralErrors, Span, error_at
 from flowrun.frontend.sql.script_text import ScriptText
 from flowrun.frontend.sql.statement_tokens import Slice
 from flowrun.frontend.sql.statements import ColumnKind, ColumnSyntax, CreateTable, OptionSyntax
-from flowrun.frontend.sql.syntax import Name
 from flowrun.frontend.sql.table_columns import BindExpression, ColumnReader, TableColumns
 from flowrun.frontend.sql.table_likeness import merged_with
 from flowrun.frontend.sql.table_options import TableOptions, read_options

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from flowrun.frontend.sql.qualified_calls import names_before_call, skip_qualifiers
-from flowrun.frontend.sql.select_expressions import ExpressionGrammar
-from flowrun.frontend.sql.syntax import (
+from flowrun.frontend.sql.grammar.expressions_in_queries import ExpressionGrammar
+from flowrun.frontend.sql.grammar.qualified_calls import names_before_call, skip_qualifiers
+from flowrun.frontend.sql.grammar.syntax import (
     AliasedTable,
     DerivedTable,
     Descriptor,

@@ -10,7 +10,7 @@ from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
 from flowrun.frontend.sql.places import FlinkSyntaxError
 
 if TYPE_CHECKING:
-    from flowrun.frontend.sql.dialect import FlinkParser
+    from flowrun.frontend.sql.grammar.dialect import FlinkParser
 
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 

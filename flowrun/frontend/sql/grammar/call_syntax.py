@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 if TYPE_CHECKING:
-    from flowrun.frontend.sql.dialect import FlinkParser
+    from flowrun.frontend.sql.grammar.dialect import FlinkParser
 
 CallParser = Callable[["FlinkParser"], exp.Expression]
 """Parses what stands between the parentheses of a call."""

@@ -8,9 +8,9 @@ from dataclasses import fields, is_dataclass
 from sqlglot import exp
 
 from flowrun.core.record import record
+from flowrun.frontend.sql.grammar.queries import parse_query
+from flowrun.frontend.sql.grammar.syntax import NamedTable, WithQuery
 from flowrun.frontend.sql.places import FlinkSyntaxError, Span
-from flowrun.frontend.sql.select_parser import parse_query
-from flowrun.frontend.sql.syntax import NamedTable, WithQuery
 
 
 @record

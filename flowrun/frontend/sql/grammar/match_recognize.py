@@ -9,10 +9,10 @@ from sqlglot.errors import ErrorLevel
 from sqlglot.tokenizer_core import TokenType
 
 from flowrun.core.record import record
-from flowrun.frontend.sql.dialect import Flink, checked_tokens, parse_tokens
+from flowrun.frontend.sql.grammar.dialect import Flink, checked_tokens, parse_tokens
+from flowrun.frontend.sql.grammar.queries import QueryParser
+from flowrun.frontend.sql.grammar.syntax import Name, OrderItem
 from flowrun.frontend.sql.places import Span
-from flowrun.frontend.sql.select_parser import QueryParser
-from flowrun.frontend.sql.syntax import Name, OrderItem
 from flowrun.plan.matching import AfterMatch, PatternVariable
 
 _QUANTIFIERS = {"+": (1, None), "*": (0, None), "?": (0, 1)}

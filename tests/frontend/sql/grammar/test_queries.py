@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flowrun.frontend.sql.places import FlinkSyntaxError
-from flowrun.frontend.sql.select_parser import parse_query
-from flowrun.frontend.sql.syntax import (
+from flowrun.frontend.sql.grammar.queries import parse_query
+from flowrun.frontend.sql.grammar.syntax import (
     AliasedTable,
     DerivedTable,
     FunctionTable,
@@ -23,6 +22,7 @@ from flowrun.frontend.sql.syntax import (
     ValuesRows,
     WithQuery,
 )
+from flowrun.frontend.sql.places import FlinkSyntaxError
 from flowrun.plan.relational import JoinKind
 
 

@@ -1,4 +1,4 @@
-"""Flink SQL's query grammar on the expression parser: from tokens to `flowrun.frontend.sql.syntax`.
+"""Flink SQL's query grammar on the expression parser: from tokens to `flowrun.frontend.sql.grammar.syntax`.
 
 The grammar is that of the page "Queries" of Flink's SQL documentation; INTERSECT binds tighter than UNION and EXCEPT.
 """
@@ -11,10 +11,10 @@ from sqlglot.errors import ErrorLevel
 from sqlglot.tokenizer_core import TokenType
 
 from flowrun.errors import near_matches
-from flowrun.frontend.sql.dialect import Flink, checked_tokens, parse_tokens
-from flowrun.frontend.sql.select_expressions import ExpressionGrammar
-from flowrun.frontend.sql.select_tables import TableGrammar
-from flowrun.frontend.sql.syntax import (
+from flowrun.frontend.sql.grammar.dialect import Flink, checked_tokens, parse_tokens
+from flowrun.frontend.sql.grammar.expressions_in_queries import ExpressionGrammar
+from flowrun.frontend.sql.grammar.from_clause import TableGrammar
+from flowrun.frontend.sql.grammar.syntax import (
     CommonTable,
     GroupingElement,
     Name,

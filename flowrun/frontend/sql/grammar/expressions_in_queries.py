@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from flowrun.frontend.sql.dialect import FlinkParser
+from flowrun.frontend.sql.grammar.dialect import FlinkParser
+from flowrun.frontend.sql.grammar.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax
 from flowrun.frontend.sql.places import FlinkSyntaxError, Span, span_of
-from flowrun.frontend.sql.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax
 from flowrun.plan.relational import FrameUnit
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from sqlglot.parser import Parser, binary_range_parser
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
-from flowrun.frontend.sql.call_syntax import CALL_SYNTAX, call
+from flowrun.frontend.sql.grammar.call_syntax import CALL_SYNTAX, call
+from flowrun.frontend.sql.grammar.qualified_calls import names_before_call, skip_qualifiers
 from flowrun.frontend.sql.places import FlinkSyntaxError, span_of
-from flowrun.frontend.sql.qualified_calls import names_before_call, skip_qualifiers
 
 _UNIT_INSIDE = re.compile(r"\s*([+-]?[\d.]+)\s*(year|month|week|day|hour|minute|second)s?\s*", re.IGNORECASE)
 """An interval as PostgreSQL writes it: a number and a unit, both in quotes."""
