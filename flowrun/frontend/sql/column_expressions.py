@@ -7,12 +7,12 @@ from sqlglot import exp
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.binding_expressions import ExpressionBinder
-from flowrun.frontend.sql.binding_scope import Scope
 from flowrun.frontend.sql.catalog import Catalog
+from flowrun.frontend.sql.expressions.binder import ExpressionBinder
+from flowrun.frontend.sql.expressions.scope import Scope
+from flowrun.frontend.sql.expressions.user_functions import UserFunctions
 from flowrun.frontend.sql.grammar.dialect import parse_text
 from flowrun.frontend.sql.places import FlinkSyntaxError
-from flowrun.frontend.sql.query_user_functions import UserFunctions
 from flowrun.frontend.sql.script_problems import moved
 from flowrun.frontend.sql.statement_tokens import Slice
 from flowrun.functions.coercion import implicitly_castable

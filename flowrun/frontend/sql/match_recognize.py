@@ -10,9 +10,9 @@ from sqlglot import exp
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.errors import did_you_mean
-from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
-from flowrun.frontend.sql.binding_expressions import ExpressionBinder, dotted_parts
-from flowrun.frontend.sql.binding_scope import Scope, UnknownNameError, access_fields
+from flowrun.frontend.sql.expressions.aggregate_calls import check_arguments, is_star, typed_call, written_arguments
+from flowrun.frontend.sql.expressions.binder import ExpressionBinder, dotted_parts
+from flowrun.frontend.sql.expressions.scope import Scope, UnknownNameError, access_fields
 from flowrun.frontend.sql.grammar.match_recognize import MatchSyntax, NamedExpression, parse_match
 from flowrun.frontend.sql.grammar.syntax import OrderItem
 from flowrun.frontend.sql.places import Span, error_at, span_of

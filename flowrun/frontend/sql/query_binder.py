@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowrun.frontend.sql.catalog import Catalog
+from flowrun.frontend.sql.expressions.relations import OuterScope
 from flowrun.frontend.sql.grammar.syntax import (
     CommonTable,
     Name,
@@ -21,7 +22,6 @@ from flowrun.frontend.sql.query_binding_context import BindingContext, Environme
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_grouping import GroupingPlanner
 from flowrun.frontend.sql.query_order import ordered, output_order
-from flowrun.frontend.sql.query_relations import OuterScope
 from flowrun.frontend.sql.query_results import Bound, Planned, SelectParts
 from flowrun.frontend.sql.query_select import SelectBinder, SelectPlanner
 from flowrun.frontend.sql.query_sets import combined, values

@@ -14,15 +14,21 @@ from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, DataType
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import Catalog
-from flowrun.frontend.sql.expression_trees import has
+from flowrun.frontend.sql.expressions.pending import (
+    OuterColumn,
+    PendingAggregate,
+    PendingOver,
+    PendingSubquery,
+    SubqueryKind,
+)
+from flowrun.frontend.sql.expressions.relations import OuterScope, QueryScope
+from flowrun.frontend.sql.expressions.trees import has
+from flowrun.frontend.sql.expressions.user_functions import UserFunctions
 from flowrun.frontend.sql.grammar.syntax import Ordered, OrderItem, QuerySyntax, Select
 from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.query_context import QueryContext
 from flowrun.frontend.sql.query_nodes import NodeMaker
-from flowrun.frontend.sql.query_pending import OuterColumn, PendingAggregate, PendingOver, PendingSubquery, SubqueryKind
-from flowrun.frontend.sql.query_relations import OuterScope, QueryScope
 from flowrun.frontend.sql.query_results import Bound, FailedError, SelectParts
-from flowrun.frontend.sql.query_user_functions import UserFunctions
 from flowrun.plan.expressions import Call, Expression, columns_used
 from flowrun.plan.nodes import PlanNode
 

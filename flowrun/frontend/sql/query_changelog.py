@@ -8,12 +8,12 @@ from flowrun.core.elements import RowKind
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import STRING
 from flowrun.errors import did_you_mean
+from flowrun.frontend.sql.expressions.query_expressions import QueryExpressionBinder
+from flowrun.frontend.sql.expressions.relations import Relation, Source, unique_names
 from flowrun.frontend.sql.grammar.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument, TableSyntax
 from flowrun.frontend.sql.places import error_at, span_of
-from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 from flowrun.frontend.sql.query_from_context import FromContext
 from flowrun.frontend.sql.query_nodes import identity
-from flowrun.frontend.sql.query_relations import Relation, Source, unique_names
 from flowrun.frontend.sql.query_table_arguments import TableArguments, assigned, descriptor_column, partition_columns
 from flowrun.plan.changelog_nodes import ChangelogNormalize, Codes, FromChangelog, ToChangelog
 from flowrun.plan.expressions import Call, ColumnRef, Literal

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN
-from flowrun.frontend.sql.expression_trees import compare, rewrite
+from flowrun.frontend.sql.expressions.pending import OuterColumn, PendingSubquery
+from flowrun.frontend.sql.expressions.relations import Named
+from flowrun.frontend.sql.expressions.trees import compare, rewrite
 from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.query_binding_context import BindingContext, SubqueryPlan
 from flowrun.frontend.sql.query_dependent_joins import DependentJoin, domain_of
 from flowrun.frontend.sql.query_nodes import NodeMaker
-from flowrun.frontend.sql.query_pending import OuterColumn, PendingSubquery
-from flowrun.frontend.sql.query_relations import Named
 from flowrun.frontend.sql.query_results import Bound, Groups, SelectParts
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, columns_used

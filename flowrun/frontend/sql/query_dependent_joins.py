@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
-from flowrun.frontend.sql.expression_trees import compare, has, rewrite, shifted, test
+from flowrun.frontend.sql.expressions.pending import OuterColumn
+from flowrun.frontend.sql.expressions.relations import Named, unique_fields
+from flowrun.frontend.sql.expressions.trees import compare, has, rewrite, shifted, test
 from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.query_nodes import NodeMaker, identity, joined_schema
-from flowrun.frontend.sql.query_pending import OuterColumn
-from flowrun.frontend.sql.query_relations import Named, unique_fields
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, Case, ColumnRef, Expression, Literal
 from flowrun.plan.matching import MatchRecognize

@@ -7,6 +7,7 @@ from functools import partial
 
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import FunctionKind
+from flowrun.frontend.sql.expressions.relations import Relation, Source, unique_names
 from flowrun.frontend.sql.grammar.syntax import (
     AliasedTable,
     DerivedTable,
@@ -27,7 +28,6 @@ from flowrun.frontend.sql.query_changelog import changelog_relation, is_changelo
 from flowrun.frontend.sql.query_from_context import FromContext, plain, renamed
 from flowrun.frontend.sql.query_joins import JoinBinder
 from flowrun.frontend.sql.query_process import process_relation
-from flowrun.frontend.sql.query_relations import Relation, Source, unique_names
 from flowrun.frontend.sql.query_results import Bound, FailedError
 from flowrun.frontend.sql.query_sets import values
 from flowrun.frontend.sql.query_tables import read_table

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 
 from flowrun.core.record import record
+from flowrun.frontend.sql.expressions.query_expressions import Clause, QueryExpressionBinder
+from flowrun.frontend.sql.expressions.relations import OuterScope, QueryScope, Relation, Source
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.query_binding_context import BindingContext, Environment
-from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_hints import Lifetimes
 from flowrun.frontend.sql.query_nodes import NodeMaker
-from flowrun.frontend.sql.query_relations import OuterScope, QueryScope, Relation, Source
 from flowrun.frontend.sql.query_results import Bound
 from flowrun.plan.expressions import ColumnRef
 

@@ -11,15 +11,15 @@ from sqlglot import exp
 from flowrun.core.schema import Field
 from flowrun.core.types import BIGINT, BOOLEAN, INT, STRING, TypeRoot
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.binding_scope import UnknownNameError
-from flowrun.frontend.sql.expression_trees import find, rewrite
+from flowrun.frontend.sql.expressions.pending import PendingAggregate, PendingGrouping, PendingWindowBound
+from flowrun.frontend.sql.expressions.query_expressions import GROUP_WINDOWS, QueryExpressionBinder
+from flowrun.frontend.sql.expressions.relations import QueryScope, unique_fields
+from flowrun.frontend.sql.expressions.scope import UnknownNameError
+from flowrun.frontend.sql.expressions.trees import find, rewrite
 from flowrun.frontend.sql.grammar.syntax import GroupingElement, SetKind
 from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_binding_context import BindingContext
-from flowrun.frontend.sql.query_expressions import GROUP_WINDOWS, QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import identity, with_lifetimes
-from flowrun.frontend.sql.query_pending import PendingAggregate, PendingGrouping, PendingWindowBound
-from flowrun.frontend.sql.query_relations import QueryScope, unique_fields
 from flowrun.frontend.sql.query_results import Groups, GroupWindow, SelectParts
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.frontend.sql.query_windows import group_window_spec

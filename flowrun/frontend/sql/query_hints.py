@@ -9,10 +9,10 @@ from typing import TypeAlias
 from flowrun.core.record import record
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ExpressionError, did_you_mean
+from flowrun.frontend.sql.expressions.relations import Relation
 from flowrun.frontend.sql.grammar.syntax import HintText
 from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.query_binding_context import BindingContext
-from flowrun.frontend.sql.query_relations import Relation
 
 Lifetimes: TypeAlias = Mapping[str, int]
 """By the name that a table has in FROM: how long what is kept of its rows lives, ms; 0: for ever."""

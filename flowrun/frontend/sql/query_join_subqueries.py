@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowrun.frontend.sql.expression_trees import rewrite
+from flowrun.frontend.sql.expressions.relations import Named
+from flowrun.frontend.sql.expressions.trees import rewrite
 from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.query_dependent_joins import same_values
 from flowrun.frontend.sql.query_nodes import NodeMaker, identity, joined_schema
-from flowrun.frontend.sql.query_relations import Named
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, columns_used

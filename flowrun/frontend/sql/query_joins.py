@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from flowrun.frontend.sql.expression_trees import compare, has, shifted, test
+from flowrun.frontend.sql.expressions.pending import PendingSubquery
+from flowrun.frontend.sql.expressions.query_expressions import Clause, conjuncts
+from flowrun.frontend.sql.expressions.relations import Named, Relation, Source
+from flowrun.frontend.sql.expressions.trees import compare, has, shifted, test
 from flowrun.frontend.sql.grammar.syntax import JoinTable, Name, NamedTable, TableSyntax
 from flowrun.frontend.sql.places import error_at, span_of
-from flowrun.frontend.sql.query_expressions import Clause, conjuncts
 from flowrun.frontend.sql.query_from_context import FromContext
 from flowrun.frontend.sql.query_hints import joined_lifetimes
 from flowrun.frontend.sql.query_join_subqueries import OuterJoinWithSubqueries
 from flowrun.frontend.sql.query_nodes import joined_schema, with_lifetimes
-from flowrun.frontend.sql.query_pending import PendingSubquery
-from flowrun.frontend.sql.query_relations import Named, Relation, Source
 from flowrun.frontend.sql.query_results import FailedError
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.functions.coercion import common_type

@@ -10,10 +10,10 @@ from typing import TypeVar
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import INT, TypeRoot
 from flowrun.errors import Location
-from flowrun.frontend.sql.expression_trees import may_be_null
+from flowrun.frontend.sql.expressions.relations import Named, unique_fields, unique_names
+from flowrun.frontend.sql.expressions.trees import may_be_null
 from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.query_context import QueryContext
-from flowrun.frontend.sql.query_relations import Named, unique_fields, unique_names
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import (
     AggregateCall,

@@ -8,13 +8,13 @@ from dataclasses import replace
 from sqlglot import exp
 
 from flowrun.core.types import BOOLEAN
+from flowrun.frontend.sql.expressions.over import null_order
+from flowrun.frontend.sql.expressions.query_expressions import Clause, QueryExpressionBinder
+from flowrun.frontend.sql.expressions.relations import QueryScope, Relation, Source
 from flowrun.frontend.sql.grammar.syntax import Ordered, OrderItem
 from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_binding_context import Environment
-from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import NodeMaker
-from flowrun.frontend.sql.query_over import null_order
-from flowrun.frontend.sql.query_relations import QueryScope, Relation, Source
 from flowrun.frontend.sql.query_results import Bound, Planned
 from flowrun.frontend.sql.query_select import sort_expression
 from flowrun.plan.expressions import ColumnRef, Literal

@@ -12,11 +12,11 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import PipelineError, did_you_mean
 from flowrun.frontend.sql.catalog import Parameter, ProcessSignature, UserFunction
+from flowrun.frontend.sql.expressions.query_expressions import QueryExpressionBinder
+from flowrun.frontend.sql.expressions.relations import Relation, Source, unique_fields
 from flowrun.frontend.sql.grammar.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument, TableSyntax
 from flowrun.frontend.sql.places import error_at
-from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 from flowrun.frontend.sql.query_from_context import FromContext
-from flowrun.frontend.sql.query_relations import Relation, Source, unique_fields
 from flowrun.frontend.sql.query_table_arguments import TableArguments, assigned, descriptor_column, partition_columns
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.operators.process.loading import FunctionRecipe, load_process_function

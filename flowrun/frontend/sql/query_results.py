@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import field
 
 from flowrun.core.record import record
-from flowrun.frontend.sql.expression_trees import has
+from flowrun.frontend.sql.expressions.pending import OuterColumn, PendingAggregate, PendingGrouping, PendingWindowBound
+from flowrun.frontend.sql.expressions.relations import Named, Relation
+from flowrun.frontend.sql.expressions.trees import has
 from flowrun.frontend.sql.grammar.syntax import Select
 from flowrun.frontend.sql.places import Span
-from flowrun.frontend.sql.query_pending import OuterColumn, PendingAggregate, PendingGrouping, PendingWindowBound
-from flowrun.frontend.sql.query_relations import Named, Relation
 from flowrun.plan.expressions import Expression
 from flowrun.plan.nodes import PlanNode, WindowSpec
 from flowrun.plan.relational import NullOrder, SortKey

@@ -9,28 +9,21 @@ from functools import partial
 from sqlglot import exp
 
 from flowrun.core.schema import Field, Schema
-from flowrun.frontend.sql.binding_expressions import dotted_parts
-from flowrun.frontend.sql.expression_trees import find, has, rewrite
+from flowrun.frontend.sql.expressions.binder import dotted_parts
+from flowrun.frontend.sql.expressions.over import null_order
+from flowrun.frontend.sql.expressions.pending import OuterColumn, PendingOver
+from flowrun.frontend.sql.expressions.query_expressions import Clause, QueryExpressionBinder, conjuncts
+from flowrun.frontend.sql.expressions.relations import Named, OuterScope, QueryScope, Relation, fields_of, unique_names
+from flowrun.frontend.sql.expressions.trees import find, has, rewrite
 from flowrun.frontend.sql.grammar.syntax import OrderItem, OverClause, Select, SelectItem
 from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.frontend.sql.query_binding_context import BindingContext, Environment
-from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder, conjuncts
 from flowrun.frontend.sql.query_from import FromBinder
 from flowrun.frontend.sql.query_from_context import FromContext
 from flowrun.frontend.sql.query_grouping import GroupingBinder, GroupingPlanner
 from flowrun.frontend.sql.query_hints import check_names, lifetime_of, lifetimes
 from flowrun.frontend.sql.query_joins import absorbed
 from flowrun.frontend.sql.query_nodes import NodeMaker, with_lifetimes
-from flowrun.frontend.sql.query_over import null_order
-from flowrun.frontend.sql.query_pending import OuterColumn, PendingOver
-from flowrun.frontend.sql.query_relations import (
-    Named,
-    OuterScope,
-    QueryScope,
-    Relation,
-    fields_of,
-    unique_names,
-)
 from flowrun.frontend.sql.query_results import FailedError, Planned, SelectParts, SortItem
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.plan.disjunctions import factored_conjuncts

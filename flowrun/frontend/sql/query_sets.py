@@ -7,13 +7,13 @@ from functools import partial
 
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, INT, DataType, map_of
-from flowrun.frontend.sql.expression_trees import compare, may_be_null
+from flowrun.frontend.sql.expressions.query_expressions import Clause, QueryExpressionBinder
+from flowrun.frontend.sql.expressions.relations import Named, OuterScope, QueryScope, Relation, unique_names
+from flowrun.frontend.sql.expressions.trees import compare, may_be_null
 from flowrun.frontend.sql.grammar.syntax import SetOperation, SetOperator, ValuesRows
 from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.frontend.sql.query_binding_context import BindingContext, Environment
-from flowrun.frontend.sql.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import NodeMaker, identity
-from flowrun.frontend.sql.query_relations import Named, OuterScope, QueryScope, Relation, unique_names
 from flowrun.functions.coercion import common_type
 from flowrun.plan.expressions import AggregateCall, Call, Case, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants

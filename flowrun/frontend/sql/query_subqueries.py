@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowrun.frontend.sql.expression_trees import compare, has, may_be_null, test
+from flowrun.frontend.sql.expressions.pending import PendingSubquery, SubqueryKind
+from flowrun.frontend.sql.expressions.trees import compare, has, may_be_null, test
 from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.query_binding_context import BindingContext, SubqueryPlan
 from flowrun.frontend.sql.query_decorrelation import Decorrelation, SubqueryRows, joined, marker, subquery_rows
-from flowrun.frontend.sql.query_pending import PendingSubquery, SubqueryKind
 from flowrun.frontend.sql.query_subquery_values import SubqueryValues
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowrun.core.types import BIGINT, BOOLEAN, INT
-from flowrun.frontend.sql.expression_trees import compare, find, map_children, may_be_null, shifted, test
+from flowrun.frontend.sql.expressions.pending import PendingAggregate, PendingSubquery, SubqueryKind
+from flowrun.frontend.sql.expressions.trees import compare, find, map_children, may_be_null, shifted, test
 from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.query_binding_context import BindingContext
 from flowrun.frontend.sql.query_decorrelation import SubqueryRows, joined, marker, subquery_rows
 from flowrun.frontend.sql.query_dependent_joins import domain_of, is_empty_count, same_values
 from flowrun.frontend.sql.query_nodes import identity
-from flowrun.frontend.sql.query_pending import PendingAggregate, PendingSubquery, SubqueryKind
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, And, Call, Case, Cast, ColumnRef, Expression, Literal, Or
 from flowrun.plan.nodes import PlanNode

@@ -8,6 +8,8 @@ from flowrun.core.schema import Field
 from flowrun.core.types import INT, DataType, TypeRoot
 from flowrun.errors import did_you_mean, near_matches
 from flowrun.frontend.sql.catalog import FunctionKind
+from flowrun.frontend.sql.expressions.query_expressions import Clause
+from flowrun.frontend.sql.expressions.relations import OuterScope, QueryScope, Relation, Source, unique_fields
 from flowrun.frontend.sql.grammar.syntax import (
     DerivedTable,
     Descriptor,
@@ -19,10 +21,8 @@ from flowrun.frontend.sql.grammar.syntax import (
 )
 from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.query_binding_context import SubqueryPlan
-from flowrun.frontend.sql.query_expressions import Clause
 from flowrun.frontend.sql.query_from_context import FromContext
 from flowrun.frontend.sql.query_joins import JoinBinder, is_true, side_by_side
-from flowrun.frontend.sql.query_relations import OuterScope, QueryScope, Relation, Source, unique_fields
 from flowrun.frontend.sql.query_subqueries import SubqueryPlanner
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Case, Literal

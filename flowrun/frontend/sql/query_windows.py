@@ -9,11 +9,11 @@ from sqlglot import exp
 
 from flowrun.core.types import TypeRoot
 from flowrun.errors import did_you_mean
+from flowrun.frontend.sql.expressions.query_expressions import QueryExpressionBinder
+from flowrun.frontend.sql.expressions.relations import Relation
 from flowrun.frontend.sql.grammar.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument
 from flowrun.frontend.sql.places import Span, error_at, span_of
-from flowrun.frontend.sql.query_expressions import QueryExpressionBinder
 from flowrun.frontend.sql.query_nodes import NodeMaker
-from flowrun.frontend.sql.query_relations import Relation
 from flowrun.frontend.sql.query_table_arguments import partition_columns
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants

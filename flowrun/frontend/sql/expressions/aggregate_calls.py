@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.binding_core import BinderCore
+from flowrun.frontend.sql.expressions.binder_core import BinderCore
 from flowrun.functions.contract import AggregateFunction
 from flowrun.plan.expressions import AggregateCall, Call, Expression
 from flowrun.plan.folding import argument_of

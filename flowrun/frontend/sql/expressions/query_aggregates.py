@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
-from flowrun.frontend.sql.binding_expressions import ExpressionBinder
-from flowrun.frontend.sql.query_derived_aggregates import Pending, derived_aggregate, is_derived_aggregate
-from flowrun.frontend.sql.query_ordered_aggregates import order_of, ordered_aggregate
-from flowrun.frontend.sql.query_user_functions import UserFunctions
+from flowrun.frontend.sql.expressions.aggregate_calls import check_arguments, is_star, typed_call, written_arguments
+from flowrun.frontend.sql.expressions.binder import ExpressionBinder
+from flowrun.frontend.sql.expressions.derived_aggregates import Pending, derived_aggregate, is_derived_aggregate
+from flowrun.frontend.sql.expressions.ordered_aggregates import order_of, ordered_aggregate
+from flowrun.frontend.sql.expressions.user_functions import UserFunctions
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import AggregateCall, Case, Expression, Literal
 

@@ -3,9 +3,9 @@
 import pytest
 
 from flowrun.core.types import BIGINT, DOUBLE, INT, decimal
-from flowrun.frontend.sql.binding import ListedExpressionError, bind_aggregates
+from flowrun.frontend.sql.expressions.from_text import ListedExpressionError, bind_aggregates
 from flowrun.plan.expressions import ColumnRef
-from tests.frontend.sql.evaluation import ORDERS
+from tests.frontend.sql.expressions.evaluation import ORDERS
 
 KEYS = [ORDERS.index("s")]
 BOUNDS = ("window_start", "window_end")

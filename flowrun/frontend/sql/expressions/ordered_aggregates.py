@@ -8,10 +8,10 @@ from __future__ import annotations
 from sqlglot import exp
 
 from flowrun.core.types import BOOLEAN, STRING
-from flowrun.frontend.sql.binding_aggregate_calls import typed_call, written_arguments
-from flowrun.frontend.sql.binding_expressions import ExpressionBinder
+from flowrun.frontend.sql.expressions.aggregate_calls import typed_call, written_arguments
+from flowrun.frontend.sql.expressions.binder import ExpressionBinder
+from flowrun.frontend.sql.expressions.derived_aggregates import Pending
 from flowrun.frontend.sql.grammar.syntax import OrderItem
-from flowrun.frontend.sql.query_derived_aggregates import Pending
 from flowrun.functions.ordered_values import VALUES_IN_ORDER, directions_text
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import And, Expression, Literal

@@ -11,13 +11,10 @@ from sqlglot import exp
 
 from flowrun.core.types import DataType, timestamp
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.binding_expressions import ExpressionBinder
-from flowrun.frontend.sql.grammar.syntax import OverClause, QuerySyntax
-from flowrun.frontend.sql.places import Span, span_of
-from flowrun.frontend.sql.query_aggregates import QueryAggregates
-from flowrun.frontend.sql.query_ordered_aggregates import reject_order
-from flowrun.frontend.sql.query_over import OverBinder, is_over_function
-from flowrun.frontend.sql.query_pending import (
+from flowrun.frontend.sql.expressions.binder import ExpressionBinder
+from flowrun.frontend.sql.expressions.ordered_aggregates import reject_order
+from flowrun.frontend.sql.expressions.over import OverBinder, is_over_function
+from flowrun.frontend.sql.expressions.pending import (
     PendingAggregate,
     PendingGrouping,
     PendingSubquery,
@@ -25,8 +22,11 @@ from flowrun.frontend.sql.query_pending import (
     SubqueryKind,
     negation,
 )
-from flowrun.frontend.sql.query_relations import QueryScope
-from flowrun.frontend.sql.query_user_functions import UserFunctions
+from flowrun.frontend.sql.expressions.query_aggregates import QueryAggregates
+from flowrun.frontend.sql.expressions.relations import QueryScope
+from flowrun.frontend.sql.expressions.user_functions import UserFunctions
+from flowrun.frontend.sql.grammar.syntax import OverClause, QuerySyntax
+from flowrun.frontend.sql.places import Span, span_of
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import aggregate, scalar
 from flowrun.plan.expressions import And, Expression, Literal, Or

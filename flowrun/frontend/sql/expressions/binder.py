@@ -1,6 +1,6 @@
 """Syntax trees → typed expression trees: a dispatch table from sqlglot nodes to methods.
 
-`binding_core` holds what the methods share, `binding_calls` the forms that are written as function calls.
+`binder_core` holds what the methods share, `special_calls` the forms that are written as function calls.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from sqlglot import exp
 
 from flowrun.core.foreign_names import function_hint
 from flowrun.core.types import BOOLEAN, NULL, DataType, TypeRoot
-from flowrun.frontend.sql import literals
-from flowrun.frontend.sql.binding_calls import SPECIAL_CALLS
-from flowrun.frontend.sql.binding_core import BinderCore
-from flowrun.frontend.sql.binding_scope import UnknownNameError, access_fields
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
+from flowrun.frontend.sql.expressions import literals
+from flowrun.frontend.sql.expressions.binder_core import BinderCore
+from flowrun.frontend.sql.expressions.scope import UnknownNameError, access_fields
+from flowrun.frontend.sql.expressions.special_calls import SPECIAL_CALLS
 from flowrun.functions.coercion import castable
 from flowrun.functions.operator_rules import comparison_type
 from flowrun.functions.operators import OPERATORS

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from sqlglot import exp
 
 from flowrun.core.types import BOOLEAN, STRING, DataType, TypeRoot
-from flowrun.frontend.sql.binding_core import BinderCore
 from flowrun.frontend.sql.catalog import DEFAULT_DATABASE
-from flowrun.frontend.sql.expression_trees import may_be_null
+from flowrun.frontend.sql.expressions.binder_core import BinderCore
+from flowrun.frontend.sql.expressions.trees import may_be_null
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
 
 _LONGEST = 2**31 - 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN, DATE, DOUBLE, STRING
 from tests.examples import examples
-from tests.frontend.sql.evaluation import batch_of, evaluate
+from tests.frontend.sql.expressions.evaluation import batch_of, evaluate
 
 SCHEMA = Schema.of(a=BIGINT, b=BIGINT, x=DOUBLE, y=DOUBLE, s=STRING, t=STRING, f=BOOLEAN, g=BOOLEAN, d=DATE, e=DATE)
 

@@ -1,6 +1,6 @@
 """Work on trees of typed expressions: looking for parts and replacing them, comparisons of bound values, and what may be NULL.
 
-The trees may hold pending parts (`query_pending`), which work as all other nodes do.
+The trees may hold pending parts (`pending`), which work as all other nodes do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import BOOLEAN
-from flowrun.frontend.sql.query_pending import PendingOrder
+from flowrun.frontend.sql.expressions.pending import PendingOrder
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import scalar
 from flowrun.plan.expressions import (

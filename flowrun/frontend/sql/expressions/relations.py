@@ -9,8 +9,8 @@ from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import TypeRoot
 from flowrun.errors import did_you_mean, near_matches
-from flowrun.frontend.sql.binding_scope import Scope, UnknownNameError, access_fields
-from flowrun.frontend.sql.query_pending import OuterColumn
+from flowrun.frontend.sql.expressions.pending import OuterColumn
+from flowrun.frontend.sql.expressions.scope import Scope, UnknownNameError, access_fields
 from flowrun.plan.expressions import ColumnRef, Expression, FieldAccess
 from flowrun.plan.nodes import PlanNode
 

@@ -7,7 +7,7 @@ import pytest
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, INT, STRING, decimal, varchar
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.binding import (
+from flowrun.frontend.sql.expressions.from_text import (
     ListedExpressionError,
     bind_expression,
     bind_predicate,
@@ -15,7 +15,7 @@ from flowrun.frontend.sql.binding import (
     bind_projections,
 )
 from flowrun.plan.expressions import Cast, ColumnRef, InList, Literal
-from tests.frontend.sql.evaluation import ORDERS, type_of
+from tests.frontend.sql.expressions.evaluation import ORDERS, type_of
 
 
 @pytest.mark.parametrize(

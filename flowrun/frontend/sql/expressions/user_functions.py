@@ -9,8 +9,8 @@ from typing import NoReturn, TypeAlias
 from sqlglot import exp
 
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.frontend.sql.binding_expressions import ExpressionBinder
 from flowrun.frontend.sql.catalog import Catalog, FunctionKind, UserFunction
+from flowrun.frontend.sql.expressions.binder import ExpressionBinder
 from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import AggregateCall, Expression, PythonCall, UserAggregateReference

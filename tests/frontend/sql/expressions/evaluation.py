@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from flowrun.core.schema import Schema
 from flowrun.core.type_parser import parse_type
-from flowrun.frontend.sql.binding import bind_expression
+from flowrun.frontend.sql.expressions.from_text import bind_expression
 from flowrun.plan.compiler import compile_value
 
 ORDERS = Schema.from_pairs(

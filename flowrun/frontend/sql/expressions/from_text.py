@@ -13,9 +13,9 @@ from sqlglot import exp
 from flowrun.core.schema import Schema
 from flowrun.core.types import BOOLEAN, DataType, TypeRoot
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.binding_aggregates import AggregateBinder, AggregateBinding, finished, group_schema
-from flowrun.frontend.sql.binding_expressions import ExpressionBinder, dotted_parts
-from flowrun.frontend.sql.binding_scope import Scope
+from flowrun.frontend.sql.expressions.aggregate_binder import AggregateBinder, AggregateBinding, finished, group_schema
+from flowrun.frontend.sql.expressions.binder import ExpressionBinder, dotted_parts
+from flowrun.frontend.sql.expressions.scope import Scope
 from flowrun.frontend.sql.grammar.dialect import parse_text
 from flowrun.frontend.sql.places import FlinkSyntaxError
 from flowrun.functions.coercion import implicitly_castable

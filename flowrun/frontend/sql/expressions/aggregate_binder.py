@@ -13,9 +13,9 @@ from sqlglot import exp
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import timestamp
-from flowrun.frontend.sql.binding_aggregate_calls import check_arguments, is_star, typed_call, written_arguments
-from flowrun.frontend.sql.binding_expressions import ExpressionBinder
-from flowrun.frontend.sql.binding_scope import Scope, UnknownNameError
+from flowrun.frontend.sql.expressions.aggregate_calls import check_arguments, is_star, typed_call, written_arguments
+from flowrun.frontend.sql.expressions.binder import ExpressionBinder
+from flowrun.frontend.sql.expressions.scope import Scope, UnknownNameError
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression
 

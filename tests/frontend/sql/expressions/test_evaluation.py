@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from flowrun.errors import DataError
-from tests.frontend.sql.evaluation import constant, evaluate
+from tests.frontend.sql.expressions.evaluation import constant, evaluate
 
 
 def at(text: str) -> dt.datetime:

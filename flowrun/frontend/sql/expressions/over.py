@@ -11,12 +11,12 @@ from sqlglot import exp
 from flowrun.core.foreign_names import function_hint
 from flowrun.core.types import BIGINT, DOUBLE, INT, DataType, TypeRoot
 from flowrun.errors import did_you_mean
-from flowrun.frontend.sql.binding_expressions import ExpressionBinder
+from flowrun.frontend.sql.expressions.binder import ExpressionBinder
+from flowrun.frontend.sql.expressions.derived_aggregates import is_derived_aggregate, is_json_aggregate
+from flowrun.frontend.sql.expressions.pending import PendingOrder, PendingOver
+from flowrun.frontend.sql.expressions.query_aggregates import QueryAggregates
 from flowrun.frontend.sql.grammar.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause
 from flowrun.frontend.sql.places import error_at, span_of
-from flowrun.frontend.sql.query_aggregates import QueryAggregates
-from flowrun.frontend.sql.query_derived_aggregates import is_derived_aggregate, is_json_aggregate
-from flowrun.frontend.sql.query_pending import PendingOrder, PendingOver
 from flowrun.functions.coercion import common_type
 from flowrun.functions.registry import aggregate, aggregate_names
 from flowrun.plan.expressions import AggregateCall, Expression, Literal

@@ -13,8 +13,8 @@ from decimal import Decimal
 from sqlglot import exp
 
 from flowrun.core.types import BIGINT, STRING, DataType, decimal
-from flowrun.frontend.sql.binding_aggregate_calls import is_star, typed_call, written_arguments
-from flowrun.frontend.sql.binding_expressions import ExpressionBinder
+from flowrun.frontend.sql.expressions.aggregate_calls import is_star, typed_call, written_arguments
+from flowrun.frontend.sql.expressions.binder import ExpressionBinder
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import AggregateCall, And, Case, Cast, Expression, Literal
 
