@@ -12,8 +12,8 @@ from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import Catalog
 from flowrun.frontend.sql.column_expressions import ColumnExpressions
 from flowrun.frontend.sql.inserts import print_sink
-from flowrun.frontend.sql.query import bind_query
-from flowrun.frontend.sql.query_context import QueryContext
+from flowrun.frontend.sql.queries.from_text import bind_query
+from flowrun.frontend.sql.queries.statement_context import QueryContext
 from flowrun.frontend.sql.script_text import ScriptText, fill_script
 from flowrun.frontend.sql.statement_parser import read_statements
 from flowrun.frontend.sql.statements import CreateTable, ReadStatement

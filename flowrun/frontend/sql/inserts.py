@@ -11,7 +11,7 @@ from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.insert_conflicts import without_conflicts
 from flowrun.frontend.sql.places import SeveralErrors, Span, error_at
-from flowrun.frontend.sql.query import BoundQuery
+from flowrun.frontend.sql.queries.from_text import BoundQuery
 from flowrun.frontend.sql.script_text import ScriptText
 from flowrun.frontend.sql.statement_tokens import Slice
 from flowrun.frontend.sql.statements import ConflictAction, Insert

@@ -9,8 +9,8 @@ from flowrun.connectors.reference import option_table
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.types import DataType
 from flowrun.frontend.sql.expressions.over import OVER_FUNCTIONS
-from flowrun.frontend.sql.query_changelog import CHANGELOG_USAGE
-from flowrun.frontend.sql.query_windows import GROUP_WINDOW_USAGE, WINDOW_USAGE
+from flowrun.frontend.sql.queries.tables.changelog_functions import CHANGELOG_USAGE
+from flowrun.frontend.sql.queries.tables.windows import GROUP_WINDOW_USAGE, WINDOW_USAGE
 from flowrun.frontend.sql.settings import (
     HELD_ANYWAY,
     IDLE_TIMEOUT,

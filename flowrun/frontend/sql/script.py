@@ -22,9 +22,9 @@ from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.inserts import insert_sink, print_sink
 from flowrun.frontend.sql.listings import created_table, created_view, described_table, described_view, listed
 from flowrun.frontend.sql.places import error_at
-from flowrun.frontend.sql.query import BoundQuery, bind_query
-from flowrun.frontend.sql.query_context import QueryContext
-from flowrun.frontend.sql.query_order import with_optional_order
+from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
+from flowrun.frontend.sql.queries.order_and_limit import with_optional_order
+from flowrun.frontend.sql.queries.statement_context import QueryContext
 from flowrun.frontend.sql.script_overrides import ScriptOverrides, read_overrides
 from flowrun.frontend.sql.script_problems import report
 from flowrun.frontend.sql.script_text import ScriptText, fill_script

@@ -13,8 +13,8 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import Catalog, CatalogTable, CatalogView, UserFunction
 from flowrun.frontend.sql.places import Span
-from flowrun.frontend.sql.query import bind_query
-from flowrun.frontend.sql.query_context import HintNodes, QueryContext
+from flowrun.frontend.sql.queries.from_text import bind_query
+from flowrun.frontend.sql.queries.statement_context import HintNodes, QueryContext
 from flowrun.frontend.yaml.hints import part_hints
 from flowrun.frontend.yaml.nodes import YamlScalar
 from flowrun.plan.expressions import ColumnRef
