@@ -7,7 +7,7 @@ import pytest
 from flowrun.plan.explain import plan_text
 from flowrun.plan.nodes import PlanNode, walk_plan
 from flowrun.plan.relational import GroupAggregate, Join
-from tests.frontend.sql.scripts import ORDERS, lines, load, plan_of
+from tests.frontend.sql.script.scripts import ORDERS, lines, load, plan_of
 
 _MORE = ORDERS.replace("orders", "more")
 _DAY, _HOUR = 86_400_000, 3_600_000

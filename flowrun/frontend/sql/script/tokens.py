@@ -14,7 +14,7 @@ from flowrun.core.record import record
 from flowrun.errors import ExpressionError, did_you_mean, near_matches
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import Span
-from flowrun.frontend.sql.script_text import BLOCK_COMMENT, LINE_COMMENT, is_open_comment
+from flowrun.frontend.sql.script.text import BLOCK_COMMENT, LINE_COMMENT, is_open_comment
 
 _TOKEN = re.compile(
     rf"\s+|{LINE_COMMENT}|{BLOCK_COMMENT}"

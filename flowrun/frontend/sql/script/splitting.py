@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from flowrun.frontend.sql.places import Span
-from flowrun.frontend.sql.script_text import BLOCK_COMMENT, LINE_COMMENT, is_open_comment
+from flowrun.frontend.sql.script.text import BLOCK_COMMENT, LINE_COMMENT, is_open_comment
 
 _STRETCH = re.compile(
     rf"(?P<blank>\s+|{LINE_COMMENT}|{BLOCK_COMMENT})|(?P<semicolon>;)|'(?:[^']|'')*'?|`(?:[^`]|``)*`?|[^;'`\s/-]+|.",

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from flowrun.core.record import record
 from flowrun.errors import ExpressionError, did_you_mean, near_matches
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
-from flowrun.frontend.sql.ddl_syntax import create_table
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import Span, error_at
-from flowrun.frontend.sql.script_splitting import split_script
-from flowrun.frontend.sql.statement_tokens import Cursor, Token, TokenKind, tokenize
-from flowrun.frontend.sql.statements import (
+from flowrun.frontend.sql.script.ddl_parser import create_table
+from flowrun.frontend.sql.script.splitting import split_script
+from flowrun.frontend.sql.script.statements import (
     AddJar,
     ConflictAction,
     ConflictSyntax,
@@ -36,6 +35,7 @@ from flowrun.frontend.sql.statements import (
     Statement,
     UseDefault,
 )
+from flowrun.frontend.sql.script.tokens import Cursor, Token, TokenKind, tokenize
 
 _QUERY_WORDS = ("SELECT", "WITH", "VALUES", "TABLE")
 _EXPLAIN_DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")

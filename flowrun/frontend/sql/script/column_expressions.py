@@ -13,8 +13,8 @@ from flowrun.frontend.sql.expressions.scope import Scope
 from flowrun.frontend.sql.expressions.user_functions import UserFunctions
 from flowrun.frontend.sql.grammar.dialect import parse_text
 from flowrun.frontend.sql.places import FlinkSyntaxError
-from flowrun.frontend.sql.script_problems import moved
-from flowrun.frontend.sql.statement_tokens import Slice
+from flowrun.frontend.sql.script.problems import moved
+from flowrun.frontend.sql.script.tokens import Slice
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import Expression
 from flowrun.plan.folding import fold_constants

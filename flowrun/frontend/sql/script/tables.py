@@ -13,15 +13,15 @@ from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, Location, OptionError, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.catalog import Catalog, CatalogTable
-from flowrun.frontend.sql.ddl_syntax import hinted_options
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import SeveralErrors, Span, error_at
-from flowrun.frontend.sql.script_text import ScriptText
-from flowrun.frontend.sql.statement_tokens import Slice
-from flowrun.frontend.sql.statements import ColumnKind, ColumnSyntax, CreateTable, OptionSyntax
-from flowrun.frontend.sql.table_columns import BindExpression, ColumnReader, TableColumns
-from flowrun.frontend.sql.table_likeness import merged_with
-from flowrun.frontend.sql.table_options import TableOptions, read_options
+from flowrun.frontend.sql.script.ddl_parser import hinted_options
+from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, CreateTable, OptionSyntax
+from flowrun.frontend.sql.script.table_columns import BindExpression, ColumnReader, TableColumns
+from flowrun.frontend.sql.script.table_likeness import merged_with
+from flowrun.frontend.sql.script.table_options import TableOptions, read_options
+from flowrun.frontend.sql.script.text import ScriptText
+from flowrun.frontend.sql.script.tokens import Slice
 from flowrun.plan.nodes import NodeHints, Scan, TableReference
 from flowrun.plan.tables import (
     TableRole,

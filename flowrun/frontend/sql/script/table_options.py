@@ -10,8 +10,8 @@ from flowrun.core.row_errors import OnError
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ExpressionError, OptionError
 from flowrun.frontend.sql.places import Span, error_at
-from flowrun.frontend.sql.script_text import ScriptText
-from flowrun.frontend.sql.statements import OptionSyntax
+from flowrun.frontend.sql.script.statements import OptionSyntax
+from flowrun.frontend.sql.script.text import ScriptText
 from flowrun.plan.nodes import WatermarkEmit
 
 CONNECTOR = "connector"

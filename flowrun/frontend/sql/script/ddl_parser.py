@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import error_at
-from flowrun.frontend.sql.statement_tokens import Cursor, TokenKind, tokenize
-from flowrun.frontend.sql.statements import (
+from flowrun.frontend.sql.script.statements import (
     ColumnKind,
     ColumnSyntax,
     CreateTable,
@@ -20,6 +19,7 @@ from flowrun.frontend.sql.statements import (
     PrimaryKeySyntax,
     WatermarkSyntax,
 )
+from flowrun.frontend.sql.script.tokens import Cursor, TokenKind, tokenize
 
 _MOST_BUCKETS = 1024
 _AFTER_TYPE = ("NOT", "NULL", "PRIMARY", "UNIQUE", "COMMENT", "METADATA", "CONSTRAINT", "DEFAULT", "GENERATED")

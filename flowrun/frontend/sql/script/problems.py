@@ -5,8 +5,8 @@ from __future__ import annotations
 from flowrun.errors import ExpressionError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.places import SeveralErrors
-from flowrun.frontend.sql.script_text import ScriptText
-from flowrun.frontend.sql.statement_tokens import Slice
+from flowrun.frontend.sql.script.text import ScriptText
+from flowrun.frontend.sql.script.tokens import Slice
 
 
 def moved(error: ExpressionError, text: Slice) -> ExpressionError:

@@ -6,7 +6,7 @@ import pytest
 
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.plan.nodes import Settings
-from tests.frontend.sql.scripts import ORDERS, load, problems
+from tests.frontend.sql.script.scripts import ORDERS, load, problems
 
 QUERY = ORDERS + "SELECT id FROM orders;"
 

@@ -13,8 +13,8 @@ from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import Span, error_at
-from flowrun.frontend.sql.statement_tokens import Slice
-from flowrun.frontend.sql.statements import ColumnKind, ColumnSyntax, CreateTable, WatermarkSyntax
+from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, CreateTable, WatermarkSyntax
+from flowrun.frontend.sql.script.tokens import Slice
 from flowrun.functions.coercion import castable
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from flowrun.errors import near_matches
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.places import error_at
-from flowrun.frontend.sql.script_text import ScriptText
-from flowrun.frontend.sql.statements import OptionSyntax
-from flowrun.frontend.sql.table_options import flink_duration_ms
+from flowrun.frontend.sql.script.statements import OptionSyntax
+from flowrun.frontend.sql.script.table_options import flink_duration_ms
+from flowrun.frontend.sql.script.text import ScriptText
 from flowrun.frontend.yaml.checking import check_document
 from flowrun.frontend.yaml.document import SETTINGS
 from flowrun.frontend.yaml.nodes import ScalarStyle, YamlEntry, YamlMapping, YamlNode, YamlScalar

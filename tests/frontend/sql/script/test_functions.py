@@ -9,7 +9,7 @@ import pytest
 from flowrun.plan.expressions import PythonCall, walk
 from flowrun.plan.nodes import Plan, walk_plan
 from flowrun.plan.relational import GroupAggregate, TableFunctionCall
-from tests.frontend.sql.scripts import ORDERS, plan_of, problems
+from tests.frontend.sql.script.scripts import ORDERS, plan_of, problems
 
 MODULE = """
 import flowrun

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from flowrun.core.schema import Schema
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE, Catalog, CatalogView
-from flowrun.frontend.sql.statements import ColumnKind, ColumnSyntax, Listing, NameFilter
-from flowrun.frontend.sql.tables import DeclaredTable
+from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, Listing, NameFilter
+from flowrun.frontend.sql.script.tables import DeclaredTable
 from flowrun.functions.registry import aggregate_functions, scalar_functions
 
 _DEFAULTS = {

@@ -8,7 +8,7 @@ import pytest
 
 from flowrun.errors import PipelineError
 from flowrun.plan.nodes import OnDisorder, WatermarkEmit, WatermarkKind
-from tests.frontend.sql.scripts import GENERATED, lines, load, problems, scan_of
+from tests.frontend.sql.script.scripts import GENERATED, lines, load, problems, scan_of
 
 TYPES = (
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10, 2)", "STRING", "VARCHAR(7)", "CHAR(3)", "BYTES",

@@ -9,7 +9,7 @@ import pytest
 
 from flowrun.errors import PipelineError
 from flowrun.runners.compile import compile_pipeline
-from tests.frontend.sql.scripts import GENERATED, lines, plan_of, problems
+from tests.frontend.sql.script.scripts import GENERATED, lines, plan_of, problems
 
 SOURCE = f"CREATE TABLE s (i INT, b BIGINT, t STRING, d DECIMAL(10, 2), ts TIMESTAMP(3)) {GENERATED};\n"
 SINK = "CREATE TABLE o (a BIGINT, n STRING NOT NULL, c AS a + 1, at TIMESTAMP_LTZ(3)) WITH ('connector' = 'print');\n"

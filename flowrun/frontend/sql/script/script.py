@@ -16,22 +16,20 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE, Catalog, CatalogTable, CatalogView
-from flowrun.frontend.sql.column_expressions import ColumnExpressions
-from flowrun.frontend.sql.functions import user_function
 from flowrun.frontend.sql.grammar.syntax import Name
-from flowrun.frontend.sql.inserts import insert_sink, print_sink
-from flowrun.frontend.sql.listings import created_table, created_view, described_table, described_view, listed
 from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
 from flowrun.frontend.sql.queries.order_and_limit import with_optional_order
 from flowrun.frontend.sql.queries.statement_context import QueryContext
-from flowrun.frontend.sql.script_overrides import ScriptOverrides, read_overrides
-from flowrun.frontend.sql.script_problems import report
-from flowrun.frontend.sql.script_text import ScriptText, fill_script
-from flowrun.frontend.sql.settings import IDLE_TIMEOUT, NAME, WATERMARK_INTERVAL, ScriptSettings
-from flowrun.frontend.sql.statement_parser import FailedStatement, read_statements
-from flowrun.frontend.sql.statement_tokens import Slice, TokenKind, tokenize
-from flowrun.frontend.sql.statements import (
+from flowrun.frontend.sql.script.column_expressions import ColumnExpressions
+from flowrun.frontend.sql.script.functions import user_function
+from flowrun.frontend.sql.script.inserts import insert_sink, print_sink
+from flowrun.frontend.sql.script.listings import created_table, created_view, described_table, described_view, listed
+from flowrun.frontend.sql.script.overrides import ScriptOverrides, read_overrides
+from flowrun.frontend.sql.script.problems import report
+from flowrun.frontend.sql.script.settings import IDLE_TIMEOUT, NAME, WATERMARK_INTERVAL, ScriptSettings
+from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
+from flowrun.frontend.sql.script.statements import (
     AddJar,
     CreateFunction,
     CreateTable,
@@ -52,7 +50,9 @@ from flowrun.frontend.sql.statements import (
     Statement,
     UseDefault,
 )
-from flowrun.frontend.sql.tables import DeclaredTable, ScriptTables
+from flowrun.frontend.sql.script.tables import DeclaredTable, ScriptTables
+from flowrun.frontend.sql.script.text import ScriptText, fill_script
+from flowrun.frontend.sql.script.tokens import Slice, TokenKind, tokenize
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Calc, NodeHints, Plan, Settings, Sink, with_constraints

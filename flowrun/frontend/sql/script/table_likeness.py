@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.places import error_at
-from flowrun.frontend.sql.statements import (
+from flowrun.frontend.sql.script.statements import (
     ColumnKind,
     ColumnSyntax,
     CreateTable,

@@ -8,7 +8,7 @@ import pytest
 
 from flowrun.plan.nodes import Calc, Plan, Scan, walk_plan
 from flowrun.plan.relational import TemporalSort
-from tests.frontend.sql.scripts import GENERATED, ORDERS, PRINTED, lines, load, plan_of, problems
+from tests.frontend.sql.script.scripts import GENERATED, ORDERS, PRINTED, lines, load, plan_of, problems
 
 
 def test_an_insert_is_a_sink() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import row
 from flowrun.frontend.sql.places import error_at
-from flowrun.frontend.sql.statements import ConflictAction, ConflictSyntax
+from flowrun.frontend.sql.script.statements import ConflictAction, ConflictSyntax
 from flowrun.plan.expressions import AggregateCall, Call, ColumnRef, Expression, FieldAccess
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
 from flowrun.plan.relational import GroupAggregate
