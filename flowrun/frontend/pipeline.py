@@ -126,7 +126,7 @@ def _load_script(
     diagnostics: Diagnostics,
     functions: FunctionScopes,
 ) -> LoadedPipeline:
-    from flowrun.frontend.sql.script import read_script
+    from flowrun.frontend.sql.script.script import read_script
 
     read = read_script(
         source,

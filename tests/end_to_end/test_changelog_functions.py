@@ -9,7 +9,7 @@ import pytest
 from flowrun.errors import JobFailedError, UnsupportedPlanError
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
-from tests.frontend.sql.queries import problems
+from tests.frontend.sql.queries.binding import problems
 
 CHANGES = """
 CREATE VIEW cdc AS SELECT * FROM (VALUES

@@ -10,14 +10,14 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import Catalog
-from flowrun.frontend.sql.column_expressions import ColumnExpressions
-from flowrun.frontend.sql.inserts import print_sink
-from flowrun.frontend.sql.query import bind_query
-from flowrun.frontend.sql.query_context import QueryContext
-from flowrun.frontend.sql.script_text import ScriptText, fill_script
-from flowrun.frontend.sql.statement_parser import read_statements
-from flowrun.frontend.sql.statements import CreateTable, ReadStatement
-from flowrun.frontend.sql.tables import ScriptTables
+from flowrun.frontend.sql.queries.from_text import bind_query
+from flowrun.frontend.sql.queries.statement_context import QueryContext
+from flowrun.frontend.sql.script.column_expressions import ColumnExpressions
+from flowrun.frontend.sql.script.inserts import print_sink
+from flowrun.frontend.sql.script.statement_parser import read_statements
+from flowrun.frontend.sql.script.statements import CreateTable, ReadStatement
+from flowrun.frontend.sql.script.tables import ScriptTables
+from flowrun.frontend.sql.script.text import ScriptText, fill_script
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph

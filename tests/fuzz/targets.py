@@ -15,7 +15,7 @@ import pyarrow as pa
 from flowrun.core.schema import Schema
 from flowrun.core.type_parser import TypeTextError, parse_type
 from flowrun.errors import DataError, ExpressionError, OptionError, PipelineError, SetupError, UnsupportedPlanError
-from flowrun.frontend.sql.binding import bind_expression
+from flowrun.frontend.sql.expressions.from_text import bind_expression
 from flowrun.functions.registry import aggregate_names, scalar_names
 from flowrun.plan.compiler import compile_value
 from flowrun.runners.compile import compile_kept

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, row
-from flowrun.frontend.sql.binding import bind_aggregates
+from flowrun.frontend.sql.expressions.from_text import bind_aggregates
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation
 from flowrun.lowering import lower

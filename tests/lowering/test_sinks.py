@@ -8,7 +8,7 @@ import pytest
 
 from flowrun.errors import PipelineError
 from flowrun.lowering import lower
-from tests.frontend.sql.scripts import GENERATED, plan_of
+from tests.frontend.sql.script.scripts import GENERATED, plan_of
 
 
 @pytest.mark.parametrize(("buckets", "said"), [(1, "its 1 bucket\n"), (2, "its 2 buckets\n")])

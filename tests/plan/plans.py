@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, STRING, decimal, timestamp
-from flowrun.frontend.sql.binding import bind_aggregates, bind_expression, bind_predicate, bind_projections
+from flowrun.frontend.sql.expressions.from_text import (
+    bind_aggregates,
+    bind_expression,
+    bind_predicate,
+    bind_projections,
+)
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import (
     Calc,

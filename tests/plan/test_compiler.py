@@ -10,7 +10,7 @@ import pytest
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, array, decimal
 from flowrun.errors import DataError
-from flowrun.frontend.sql.binding import bind_predicate
+from flowrun.frontend.sql.expressions.from_text import bind_predicate
 from flowrun.functions import registry
 from flowrun.plan.compiled import Predicate, Projection, Value
 from flowrun.plan.compiler import compile_columns, compile_value

@@ -9,7 +9,7 @@ import pytest
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, timestamp
-from flowrun.frontend.sql.binding import bind_predicate
+from flowrun.frontend.sql.expressions.from_text import bind_predicate
 from flowrun.plan.explain import plan_text
 from flowrun.plan.expressions import ColumnRef, columns_used
 from flowrun.plan.nodes import (

@@ -26,8 +26,8 @@ from flowrun.plan.explain import plan_text
 from flowrun.plan.nodes import NodeHints, Plan, Settings, Sink, TableReference
 from flowrun.plan.rewrites import RULES, Rule, optimise
 from flowrun.runners.embedded import run_embedded
-from tests.frontend.sql.interpreter import Interpreter, comparable
-from tests.frontend.sql.queries import bind
+from tests.frontend.sql.queries.binding import bind
+from tests.frontend.sql.queries.interpreter import Interpreter, comparable
 from tests.sql import random_queries
 from tests.sql.random_queries import Generator, Query, script
 from tests.sql.random_tables import RandomTable, random_tables, stored_at_random

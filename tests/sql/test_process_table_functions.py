@@ -11,7 +11,7 @@ import pytest
 from flowrun.errors import PipelineError
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
-from tests.frontend.sql.scripts import problems
+from tests.frontend.sql.script.scripts import problems
 from tests.sql.recovery_gates import FUNCTIONS
 from tests.sql.recovery_runs import Job
 from tests.sql.test_cases import HERE, folded, plain

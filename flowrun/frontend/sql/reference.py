@@ -8,10 +8,10 @@ from flowrun.connectors.formats.registry import format_named, format_names
 from flowrun.connectors.reference import option_table
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.types import DataType
-from flowrun.frontend.sql.query_changelog import CHANGELOG_USAGE
-from flowrun.frontend.sql.query_over import OVER_FUNCTIONS
-from flowrun.frontend.sql.query_windows import GROUP_WINDOW_USAGE, WINDOW_USAGE
-from flowrun.frontend.sql.settings import (
+from flowrun.frontend.sql.expressions.over import OVER_FUNCTIONS
+from flowrun.frontend.sql.queries.tables.changelog_functions import CHANGELOG_USAGE
+from flowrun.frontend.sql.queries.tables.windows import GROUP_WINDOW_USAGE, WINDOW_USAGE
+from flowrun.frontend.sql.script.settings import (
     HELD_ANYWAY,
     IDLE_TIMEOUT,
     KEYS,
@@ -20,9 +20,15 @@ from flowrun.frontend.sql.settings import (
     WATERMARK_INTERVAL,
     own_settings,
 )
-from flowrun.frontend.sql.statement_parser import UNSUPPORTED
-from flowrun.frontend.sql.table_options import CONNECTOR, EMIT_STRATEGY, FORMAT, SCAN_PARALLELISM, SINK_PARALLELISM
-from flowrun.frontend.sql.table_options import IDLE_TIMEOUT as TABLE_IDLE_TIMEOUT
+from flowrun.frontend.sql.script.statement_parser import UNSUPPORTED
+from flowrun.frontend.sql.script.table_options import (
+    CONNECTOR,
+    EMIT_STRATEGY,
+    FORMAT,
+    SCAN_PARALLELISM,
+    SINK_PARALLELISM,
+)
+from flowrun.frontend.sql.script.table_options import IDLE_TIMEOUT as TABLE_IDLE_TIMEOUT
 from flowrun.operators.joins.lookup_options import LOOKUP_JOIN_OPTIONS
 
 _INTRODUCTION = """# SQL scripts

@@ -10,7 +10,7 @@ from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import timestamp, timestamp_ltz
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.sql.binding_aggregates import AggregateBinding
+from flowrun.frontend.sql.expressions.aggregate_binder import AggregateBinding
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.times import has_event_time

@@ -8,7 +8,7 @@ from typing import TypeVar
 from flowrun.core.schema import Field, Schema
 from flowrun.errors import ExpressionError
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.sql.binding import (
+from flowrun.frontend.sql.expressions.from_text import (
     AggregateBinding,
     ListedExpressionError,
     bind_aggregates,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from flowrun.errors import ExpressionError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.catalog import UserFunction
-from flowrun.frontend.sql.functions import user_function
-from flowrun.frontend.sql.statements import CreateFunction
-from flowrun.frontend.sql.syntax import Name
+from flowrun.frontend.sql.grammar.syntax import Name
+from flowrun.frontend.sql.script.functions import user_function
+from flowrun.frontend.sql.script.statements import CreateFunction
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
 from flowrun.operators.function_scope import FunctionScope

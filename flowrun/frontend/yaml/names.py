@@ -8,7 +8,7 @@ from enum import Enum
 from flowrun.core.record import record
 from flowrun.errors import Location, did_you_mean
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.sql.query_names import tables_named
+from flowrun.frontend.sql.grammar.tables_named import tables_named
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Named, Section
 from flowrun.frontend.yaml.step_queries import SET_PARTS

@@ -12,9 +12,9 @@ from flowrun.errors import ExpressionError, InternalError, Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import Catalog, CatalogTable, CatalogView, UserFunction
-from flowrun.frontend.sql.query import bind_query
-from flowrun.frontend.sql.query_context import HintNodes, QueryContext
-from flowrun.frontend.sql.syntax import Span
+from flowrun.frontend.sql.places import Span
+from flowrun.frontend.sql.queries.from_text import bind_query
+from flowrun.frontend.sql.queries.statement_context import HintNodes, QueryContext
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.yaml.hints import part_hints
 from flowrun.plan.expressions import ColumnRef

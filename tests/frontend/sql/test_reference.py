@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flowrun.frontend.sql.reference import STATEMENTS, reference_markdown
-from flowrun.frontend.sql.settings import KEYS
-from flowrun.frontend.sql.statement_parser import STATEMENT_WORDS
+from flowrun.frontend.sql.script.settings import KEYS
+from flowrun.frontend.sql.script.statement_parser import STATEMENT_WORDS
 
 
 def test_every_statement_is_on_the_page() -> None:

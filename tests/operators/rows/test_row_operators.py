@@ -15,7 +15,7 @@ from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, INT, STRING, DataType, array, map_of, row, timestamp, timestamp_ltz
 from flowrun.errors import DataError
-from flowrun.frontend.sql.binding import bind_projections
+from flowrun.frontend.sql.expressions.from_text import bind_projections
 from flowrun.operators.rows.assign_time import AssignTimeFactory
 from flowrun.operators.rows.expand import ExpandFactory
 from flowrun.operators.rows.table_function import TableFunctionFactory

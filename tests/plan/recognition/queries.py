@@ -7,7 +7,7 @@ from pathlib import Path
 from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.sql.script import read_script
+from flowrun.frontend.sql.script.script import read_script
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, Sink, Union, WindowAggregate, walk_plan
 from flowrun.plan.relational import (
     AssignTime,

@@ -1,0 +1,282 @@
+"""Function calls whose arguments are not a plain list: CAST(x AS t), EXTRACT(u FROM x), TRIM(BOTH a FROM b), JSON_VALUE(…) and so on.
+
+Every parser turns the special words into ordinary arguments, so that the binder sees one form: a name and arguments. Time units and
+JSON modes become upper-case string literals: `EXTRACT(MINUTE FROM ts)` is `EXTRACT('MINUTE', ts)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+if TYPE_CHECKING:
+    from flowrun.frontend.sql.grammar.dialect import FlinkParser
+
+CallParser = Callable[["FlinkParser"], exp.Expression]
+"""Parses what stands between the parentheses of a call."""
+
+_STRING_ARRAY = re.compile(r"\s*ARRAY\s*<\s*(STRING|VARCHAR(\s*\(\s*\d+\s*\))?)\s*(NOT\s+NULL\s*)?>\s*", re.IGNORECASE)
+_JSON_MODES = ("NULL", "ERROR", "DEFAULT")
+
+
+def call(name: str, *arguments: exp.Expression) -> exp.Anonymous:
+    """A call node."""
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def word(text: str) -> exp.Literal:
+    """A keyword as an argument."""
+    return exp.Literal.string(text.upper())
+
+
+def _cast(parser: FlinkParser, node: type[exp.Cast]) -> exp.Expression:
+    operand = parser.operand()
+    if not parser._match(TokenType.ALIAS):
+        parser.raise_error(f"expected AS and a type, got {parser.shown()}")
+    return node(this=operand, to=parser.type_text(stop=()))
+
+
+def _extract(parser: FlinkParser) -> exp.Expression:
+    unit = parser.any_word("a time unit like MINUTE")
+    if not parser._match(TokenType.FROM):
+        parser.raise_error(f"expected FROM, got {parser.shown()}")
+    return call("EXTRACT", unit, parser.operand())
+
+
+def _rounding(name: str) -> CallParser:
+    def parse(parser: FlinkParser) -> exp.Expression:
+        arguments = parser.arguments()
+        if parser._match_text_seq("TO"):
+            arguments.append(parser.any_word("a time unit like MINUTE"))
+        return call(name, *arguments)
+
+    return parse
+
+
+def _trim(parser: FlinkParser) -> exp.Expression:
+    side = "BOTH"
+    explicit = parser._match_texts(("BOTH", "LEADING", "TRAILING"))
+    if explicit:
+        side = parser._prev.text.upper()
+    name = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}[side]
+    if explicit and parser._match(TokenType.FROM):
+        return call(name, parser.operand())
+    first = parser.operand()
+    if parser._match(TokenType.FROM):
+        return call(name, parser.operand(), first)
+    if explicit:
+        parser.raise_error(f"expected FROM, got {parser.shown()}")
+    rest = parser.arguments() if parser._match(TokenType.COMMA) else []
+    return call(name, first, *rest)
+
+
+def _position(parser: FlinkParser) -> exp.Expression:
+    needle = parser.operand(parser._parse_bitwise)
+    if parser._match(TokenType.COMMA):
+        return call("POSITION", needle, *parser.arguments())
+    if not parser._match(TokenType.IN):
+        parser.raise_error(f"expected IN, got {parser.shown()}")
+    arguments = [needle, parser.operand()]
+    if parser._match(TokenType.FROM):
+        arguments.append(parser.operand())
+    return call("POSITION", *arguments)
+
+
+def _overlay(parser: FlinkParser) -> exp.Expression:
+    first = parser.operand()
+    if parser._match(TokenType.COMMA):
+        return call("OVERLAY", first, *parser.arguments())
+    if not parser._match_text_seq("PLACING"):
+        parser.raise_error(f"expected PLACING, got {parser.shown()}")
+    arguments = [first, parser.operand()]
+    if not parser._match(TokenType.FROM):
+        parser.raise_error(f"expected FROM, got {parser.shown()}")
+    arguments.append(parser.operand())
+    if parser._match(TokenType.FOR):
+        arguments.append(parser.operand())
+    return call("OVERLAY", *arguments)
+
+
+def _substring(parser: FlinkParser) -> exp.Expression:
+    first = parser.operand()
+    if parser._match(TokenType.COMMA):
+        return call("SUBSTRING", first, *parser.arguments())
+    if not parser._match(TokenType.FROM):
+        parser.raise_error(f"SUBSTRING needs a start: expected ',' or FROM, got {parser.shown()}")
+    arguments = [first, parser.operand()]
+    if parser._match(TokenType.FOR):
+        arguments.append(parser.operand())
+    return call("SUBSTRING", *arguments)
+
+
+def _unit_first(name: str) -> CallParser:
+    def parse(parser: FlinkParser) -> exp.Expression:
+        unit = parser.any_word("a time unit like SECOND")
+        if unit.this.startswith("SQL_TSI_"):
+            unit = word(unit.this.removeprefix("SQL_TSI_"))
+        if not parser._match(TokenType.COMMA):
+            parser.raise_error(f"expected ',', got {parser.shown()}")
+        return call(name, unit, *parser.arguments())
+
+    return parse
+
+
+def _json_path(parser: FlinkParser) -> tuple[exp.Expression, exp.Expression]:
+    document = parser.operand()
+    if not parser._match(TokenType.COMMA):
+        parser.raise_error(f"expected ',' and a JSON path, got {parser.shown()}")
+    return document, parser.operand()
+
+
+def _json_value(parser: FlinkParser) -> exp.Expression:
+    document, path = _json_path(parser)
+    returning = parser.type_text(stop=_JSON_MODES) if parser._match_text_seq("RETURNING") else None
+    modes: dict[str, tuple[exp.Expression, exp.Expression]] = {
+        "EMPTY": (word("NULL"), exp.Null()),
+        "ERROR": (word("NULL"), exp.Null()),
+    }
+    while parser._match_texts(_JSON_MODES):
+        mode = parser._prev.text.upper()
+        default = _as_text(parser.operand()) if mode == "DEFAULT" else exp.Null()
+        modes[parser.on_condition(("EMPTY", "ERROR"))] = (word(mode), default)
+    result: exp.Expression = call("JSON_VALUE", document, path, *modes["EMPTY"], *modes["ERROR"])
+    if returning is None:
+        return result
+    strict = modes["ERROR"][0].this == "ERROR"
+    return exp.Cast(this=result, to=returning) if strict else exp.TryCast(this=result, to=returning)
+
+
+def _as_text(value: exp.Expression) -> exp.Expression:
+    """The default of JSON_VALUE as the text that is converted to the type after RETURNING; truth values as JSON writes them."""
+    if isinstance(value, exp.Boolean):
+        return exp.Literal.string("true" if value.this else "false")
+    if isinstance(value, exp.Null) or value.is_string:
+        return value
+    if isinstance(value, exp.Literal) and set(value.this) <= set("0123456789."):
+        return exp.Literal.string(value.this)
+    node = exp.Cast(this=value, to=exp.Var(this="STRING"))
+    node.meta["span"] = value.meta.get("span", (0, 0))
+    return node
+
+
+def _json_query(parser: FlinkParser) -> exp.Expression:
+    document, path = _json_path(parser)
+    returning = None
+    if parser._match_text_seq("RETURNING"):
+        returning = parser.type_text(stop=("WITH", "WITHOUT", "NULL", "ERROR", "EMPTY"))
+    wrapper = "WITHOUT"
+    if parser._match_texts(("WITH", "WITHOUT")):
+        if parser._prev.text.upper() == "WITH":
+            wrapper = "UNCONDITIONAL"
+            if parser._match_texts(("CONDITIONAL", "UNCONDITIONAL")):
+                wrapper = parser._prev.text.upper()
+        parser._match_text_seq("ARRAY")
+        if not parser._match_text_seq("WRAPPER"):
+            parser.raise_error(f"expected WRAPPER, got {parser.shown()}")
+    modes = {"EMPTY": "NULL", "ERROR": "NULL"}
+    while parser._match_texts(("NULL", "ERROR", "EMPTY")):
+        mode = parser._prev.text.upper()
+        if mode == "EMPTY":
+            if not parser._match_texts(("ARRAY", "OBJECT")):
+                parser.raise_error(f"expected ARRAY or OBJECT, got {parser.shown()}")
+            mode = f"EMPTY {parser._prev.text.upper()}"
+        modes[parser.on_condition(("EMPTY", "ERROR"))] = mode
+    result = call("JSON_QUERY", document, path, word(wrapper), word(modes["EMPTY"]), word(modes["ERROR"]))
+    if returning is None:
+        return result
+    if _STRING_ARRAY.fullmatch(str(returning.this)):
+        return call("JSON_ELEMENTS", result)
+    return exp.TryCast(this=result, to=returning)
+
+
+def _json_exists(parser: FlinkParser) -> exp.Expression:
+    document, path = _json_path(parser)
+    mode = "FALSE"
+    if parser._match_texts(("TRUE", "FALSE", "UNKNOWN", "ERROR")):
+        mode = parser._prev.text.upper()
+        parser.on_condition(("ERROR",))
+    return call("JSON_EXISTS", document, path, word(mode))
+
+
+def _on_null(parser: FlinkParser, default: str) -> exp.Literal:
+    if parser._match_texts(("NULL", "ABSENT")):
+        mode = parser._prev.text
+        parser.on_condition(("NULL",))
+        return word(mode)
+    return word(default)
+
+
+def _marks(values: Sequence[exp.Expression]) -> exp.Literal:
+    """`j` for each value that is JSON itself, `-` for others, which are turned into JSON."""
+    nested = (isinstance(v, exp.Anonymous) and str(v.this).upper() in ("JSON_OBJECT", "JSON_ARRAY") for v in values)
+    return exp.Literal.string("".join("j" if n else "-" for n in nested))
+
+
+def _json_object(name: str) -> CallParser:
+    def parse(parser: FlinkParser) -> exp.Expression:
+        pairs: list[exp.Expression] = []
+        while not parser.at_close() and not (parser.at_word("NULL", "ABSENT") and parser.next_is_word("ON")):
+            parser._match_text_seq("KEY")
+            pairs.append(parser.operand())
+            if not parser._match_text_seq("VALUE") and not parser._match(TokenType.COLON):
+                parser.raise_error(f"expected VALUE, got {parser.shown()}")
+            pairs.append(parser.operand())
+            if not parser._match(TokenType.COMMA):
+                break
+        return call(name, _on_null(parser, "NULL"), _marks(pairs[1::2]), *pairs)
+
+    return parse
+
+
+def _json_array(name: str) -> CallParser:
+    def parse(parser: FlinkParser) -> exp.Expression:
+        items: list[exp.Expression] = []
+        while not parser.at_close() and not (parser.at_word("NULL", "ABSENT") and parser.next_is_word("ON")):
+            items.append(parser.operand())
+            if not parser._match(TokenType.COMMA):
+                break
+        return call(name, _on_null(parser, "ABSENT"), _marks(items), *items)
+
+    return parse
+
+
+def _json_array_aggregate(parser: FlinkParser) -> exp.Expression:
+    item = parser.operand()
+    return call("JSON_ARRAYAGG", _on_null(parser, "ABSENT"), _marks([item]), item)
+
+
+def _json_object_aggregate(parser: FlinkParser) -> exp.Expression:
+    parser._match_text_seq("KEY")
+    key = parser.operand()
+    if not parser._match_text_seq("VALUE") and not parser._match(TokenType.COLON):
+        parser.raise_error(f"expected VALUE, got {parser.shown()}")
+    value = parser.operand()
+    return call("JSON_OBJECTAGG", _on_null(parser, "NULL"), _marks([value]), key, value)
+
+
+CALL_SYNTAX: dict[str, CallParser] = {
+    "CAST": lambda parser: _cast(parser, exp.Cast),
+    "TRY_CAST": lambda parser: _cast(parser, exp.TryCast),
+    "EXTRACT": _extract,
+    "FLOOR": _rounding("FLOOR"),
+    "CEIL": _rounding("CEIL"),
+    "CEILING": _rounding("CEIL"),
+    "TRIM": _trim,
+    "POSITION": _position,
+    "OVERLAY": _overlay,
+    "SUBSTRING": _substring,
+    "TIMESTAMPADD": _unit_first("TIMESTAMPADD"),
+    "TIMESTAMPDIFF": _unit_first("TIMESTAMPDIFF"),
+    "JSON_VALUE": _json_value,
+    "JSON_QUERY": _json_query,
+    "JSON_EXISTS": _json_exists,
+    "JSON_OBJECT": _json_object("JSON_OBJECT"),
+    "JSON_ARRAY": _json_array("JSON_ARRAY"),
+    "JSON_ARRAYAGG": _json_array_aggregate,
+    "JSON_OBJECTAGG": _json_object_aggregate,
+}
+"""Upper-case function name → parser of its arguments; every other function takes a plain list."""

@@ -1,0 +1,336 @@
+"""What scalar expressions may hold inside a query: subqueries, quantified comparisons, tuples and OVER clauses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from flowrun.frontend.sql.grammar.dialect import FlinkParser
+from flowrun.frontend.sql.grammar.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax
+from flowrun.frontend.sql.places import FlinkSyntaxError, Span, span_of
+from flowrun.plan.relational import FrameUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_QUERY_STARTS = ("SELECT", "WITH", "VALUES", "TABLE")
+_QUANTIFIERS = ("ANY", "SOME", "ALL")
+_NO_ALIAS = frozenset((
+    "APPLY", "ASOF", "CLUSTER", "CONNECT", "DISTRIBUTE", "FETCH", "FOR", "GROUP", "INTO", "LIMIT", "MATCH_RECOGNIZE", "MINUS",
+    "OFFSET", "ORDER", "PARTITION", "PIVOT", "QUALIFY", "SORT", "START", "TABLESAMPLE", "UNPIVOT", "WINDOW",
+))  # fmt: skip
+_WORDS_AS_NAMES = frozenset((TokenType.STRING, TokenType.NUMBER))
+
+
+class ExpressionGrammar(FlinkParser):
+    """The expression parser with the hooks that queries need. Abstract: `query` and `order_by` are the query grammar's."""
+
+    def query(self) -> QuerySyntax:
+        """A whole query."""
+        raise TypeError("the query grammar defines this")
+
+    def order_by(self) -> tuple[OrderItem, ...]:
+        """Entries after ORDER BY."""
+        raise TypeError("the query grammar defines this")
+
+    # -- words ---------------------------------------------------------------------------------------------------------------
+
+    def at(self, *words: str) -> bool:
+        """Whether the current token is one of these keywords, not quoted."""
+        token = self._curr
+        return bool(token) and not _is_quoted(token) and token.text.upper() in words
+
+    def matches(self, word: str) -> bool:
+        """Step over the keyword if it is the current token."""
+        if self.at(word):
+            self._advance()
+            return True
+        return False
+
+    def expect(self, word: str) -> None:
+        """Step over the keyword, or fail."""
+        if not self.matches(word):
+            self.raise_error(f"expected {word}, got {self.shown()}")
+
+    def phrase(self, *words: str) -> bool:
+        """Step over keywords that the tokenizer may have joined into one token."""
+        if self._curr and not _is_quoted(self._curr) and tuple(self._curr.text.upper().split()) == words:
+            self._advance()
+            return True
+        if self.at(words[0]) and self._next and self._next.text.upper() == words[1]:
+            self._advance(2)
+            return True
+        return False
+
+    def open_paren(self, what: str) -> None:
+        """Step over '(' or fail; `what` follows it."""
+        if not self._match(TokenType.L_PAREN):
+            self.raise_error(f"expected '(' and {what}, got {self.shown()}")
+
+    def close_paren(self) -> None:
+        """Step over ')' or fail."""
+        if not self._match(TokenType.R_PAREN):
+            self.raise_error(f"expected ')', got {self.shown()}")
+
+    def at_empty_parens(self) -> bool:
+        """Whether `()` comes next."""
+        return bool(
+            self._match(TokenType.L_PAREN, advance=False) and self._next and self._next.token_type is TokenType.R_PAREN
+        )
+
+    def since(self, start: int) -> Span:
+        """The span from `start` to the end of the last token."""
+        return (start, max(start + 1, self._prev.end + 1 if self._prev else start + 1))
+
+    def fail_here(self, message: str, hint: str | None = None) -> NoReturn:
+        """Fail at the current token."""
+        raise FlinkSyntaxError(message, self._curr.start, self._curr.end + 1 - self._curr.start, hint)
+
+    def fail_at_previous(self, message: str, hint: str | None = None) -> NoReturn:
+        """Fail at the token that was just read."""
+        raise FlinkSyntaxError(message, self._prev.start, self._prev.end + 1 - self._prev.start, hint)
+
+    def number(self, value: int) -> exp.Expression:
+        """A number that the text leaves out."""
+        literal = exp.Literal.number(value)
+        literal.meta["span"] = (self._prev.start, self._prev.end + 1)
+        return literal
+
+    def identifier(self, what: str) -> Name:
+        """A name, quoted or not."""
+        token = self._curr
+        if (
+            not token
+            or token.token_type in _WORDS_AS_NAMES
+            or not (_is_quoted(token) or token.text[:1].isalpha() or token.text[:1] in "_$")
+        ):
+            self.raise_error(f"expected {what}, got {self.shown()}")
+        self._advance()
+        return Name(token.text, (token.start, token.end + 1), token.token_type is TokenType.IDENTIFIER)
+
+    def alias(self) -> Name | None:
+        """[AS] name, if there is one."""
+        if self._match(TokenType.ALIAS):
+            return self.identifier("a name after AS")
+        token = self._curr
+        if token and token.token_type is TokenType.IDENTIFIER:
+            return self.identifier("a name")
+        if token and token.token_type is TokenType.VAR and token.text.upper() not in _NO_ALIAS:
+            return self.identifier("a name")
+        return None
+
+    def name_list(self) -> tuple[Name, ...]:
+        """Names in parentheses."""
+        self.open_paren("column names")
+        names = [self.identifier("a column name")]
+        while self._match(TokenType.COMMA):
+            names.append(self.identifier("a column name"))
+        self.close_paren()
+        return tuple(names)
+
+    def is_star(self, node: exp.Expression) -> bool:
+        """Whether the expression is `a.*` or `a.b.*`."""
+        return (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)) or (
+            isinstance(node, exp.Dot) and isinstance(node.expression, exp.Star)
+        )
+
+    def tuple_members(self, node: exp.Expression) -> tuple[exp.Expression, ...]:
+        """The members of `(a, b)` or `(a)`, else ()."""
+        if isinstance(node, exp.Tuple):
+            return tuple(node.expressions)
+        return (node.this,) if isinstance(node, exp.Paren) else ()
+
+    # -- subqueries ----------------------------------------------------------------------------------------------------------
+
+    def _at_query(self) -> bool:
+        """Whether a query comes next, perhaps in more parentheses."""
+        index = self._index
+        while index < len(self._tokens) and self._tokens[index].token_type is TokenType.L_PAREN:
+            index += 1
+        if index >= len(self._tokens):
+            return False
+        token = self._tokens[index]
+        if _is_quoted(token) or token.text.upper() not in _QUERY_STARTS:
+            return False
+        return token.text.upper() != "TABLE" or index + 1 >= len(self._tokens) or self._tokens[index + 1].text != "("
+
+    def _subquery(self) -> exp.Expression | None:
+        """A query in parentheses whose '(' was just read, with its ')'; None if it turns out to be an expression."""
+        if not self._at_query():
+            return None
+        opened, index = self._prev.start, self._index
+        nested = bool(self._match(TokenType.L_PAREN, advance=False))
+        try:
+            query = self.query()
+        except FlinkSyntaxError:
+            if not nested:
+                raise
+            query = None
+        if query is None or not self._match(TokenType.R_PAREN):
+            if not nested:
+                self.raise_error(f"expected ')' after the subquery, got {self.shown()}")
+            self._retreat(index)
+            return None
+        node = exp.Subquery(this=exp.Null())
+        node.meta.update(query=query, span=(opened, self._prev.end + 1))
+        return node
+
+    def _parse_paren(self) -> Any:
+        start = self._curr
+        if not self._match(TokenType.L_PAREN):
+            return None
+        node = self._subquery()
+        if node is None:
+            members = self.arguments()
+            self.close_paren()
+            node = exp.Paren(this=members[0]) if len(members) == 1 else exp.Tuple(expressions=members)
+            node.meta["span"] = (start.start, self._prev.end + 1)
+        return node
+
+    def _special(self) -> exp.Expression | None:
+        token = self._curr
+        if self.at("EXISTS") and self._next and self._next.token_type is TokenType.L_PAREN:
+            self._advance(2)
+            query = self._subquery()
+            if query is None:
+                self.raise_error(f"expected a query after EXISTS (, got {self.shown()}")
+            node = exp.Exists(this=query)
+            node.meta["span"] = (token.start, self._prev.end + 1)
+            return node
+        if self.at(*_QUANTIFIERS) and self._next and self._next.token_type is TokenType.L_PAREN:
+            return self._quantified(token)
+        if (
+            self.at("CURSOR", "MULTISET")
+            and self._next
+            and self._next.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET)
+        ):
+            self.fail_here(f"{token.text.upper()} constructors are not supported", "use ARRAY[…] or COLLECT(value)")
+        return super()._special()
+
+    def _quantified(self, token: Token) -> exp.Expression:
+        self._advance(2)
+        query = self._subquery()
+        if query is None:
+            self.raise_error(f"expected a query after {token.text.upper()} (, got {self.shown()}")
+        kind: Callable[..., exp.Expression] = exp.All if token.text.upper() == "ALL" else exp.Any
+        node = kind(this=query)
+        node.meta["span"] = (token.start, self._prev.end + 1)
+        return node
+
+    def membership(self, this: exp.Expression) -> exp.Expression:
+        """A list or a query in parentheses, after IN."""
+        if self._curr and self._curr.token_type is TokenType.L_PAREN:
+            index = self._index
+            self._advance()
+            query = self._subquery()
+            # IN ((SELECT 1), 2) is a list that begins with a subquery
+            if query is not None:
+                return exp.In(this=this, query=query)
+            self._retreat(index)
+        return super().membership(this)
+
+    # -- OVER ----------------------------------------------------------------------------------------------------------------
+
+    def _parse_window(self, this: Any, alias: bool = False) -> Any:
+        self._call_order(this)
+        node = self.filtered(this)
+        if self.phrase("WITHIN", "GROUP"):
+            self.fail_at_previous("WITHIN GROUP (ORDER BY …) stands before FILTER", "move it in front of FILTER")
+        if self.at("IGNORE", "RESPECT") and self._next and self._next.text.upper() == "NULLS":
+            self._null_treatment(node)
+        if not self.matches("OVER"):
+            return node
+        start = span_of(node)[0]
+        clause = self.over_clause()
+        windowed = exp.Window(this=node)
+        windowed.meta.update(over=clause, span=self.since(start))
+        return windowed
+
+    def _plain_arguments(self) -> list[exp.Expression]:
+        found = super()._plain_arguments()
+        if found and self.phrase("ORDER", "BY"):
+            order = exp.Order(expressions=[])
+            order.meta["order"] = self.order_by()
+            found.append(order)
+        return found
+
+    def _call_order(self, node: exp.Expression) -> None:
+        """The order of a call's rows, from inside its parentheses or from WITHIN GROUP, into its `meta`."""
+        last = node.expressions[-1] if node.expressions else None
+        # calls that sqlglot reads by itself may hold an order of its own making, which the binder refuses with its place
+        if isinstance(last, exp.Order) and "order" in last.meta:
+            node.meta["order"] = last.meta["order"]
+            node.set("expressions", node.expressions[:-1])
+        if not self.at("WITHIN") or not self.phrase("WITHIN", "GROUP"):
+            return
+        if "order" in node.meta:
+            self.fail_at_previous("the call is ordered already", "leave out one ORDER BY")
+        self.open_paren("ORDER BY")
+        if not self.phrase("ORDER", "BY"):
+            self.raise_error(f"expected ORDER BY, got {self.shown()}")
+        node.meta["order"] = self.order_by()
+        self.close_paren()
+        node.meta["span"] = self.since(span_of(node)[0])
+
+    def _null_treatment(self, node: exp.Expression) -> None:
+        ignore = self.at("IGNORE")
+        name = str(node.this).upper() if isinstance(node, exp.Anonymous) else ""
+        # FIRST_VALUE and LAST_VALUE skip NULLs anyhow, as in Flink; LAG and LEAD count them
+        if ignore != (name in ("FIRST_VALUE", "LAST_VALUE")):
+            self.fail_here(
+                f"{self._curr.text.upper()} NULLS is not supported here",
+                "FIRST_VALUE and LAST_VALUE skip NULLs, LAG and LEAD count them",
+            )
+        self._advance(2)
+
+    def over_clause(self) -> OverClause:
+        """A window's name, or its description in parentheses."""
+        start = self._curr.start if self._curr else len(self.sql)
+        if not self._match(TokenType.L_PAREN):
+            name = self.identifier("a window's name or '('")
+            return OverClause(name.span, name)
+        base = None
+        if self._curr and self._curr.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
+            base = self.identifier("a window's name")
+        partition: tuple[exp.Expression, ...] = ()
+        if self.phrase("PARTITION", "BY"):
+            partition = tuple(self.arguments())
+        order = self.order_by() if self.phrase("ORDER", "BY") else ()
+        frame = self._frame() if self.at("ROWS", "RANGE") else None
+        if self.at("GROUPS", "EXCLUDE"):
+            self.fail_here(
+                f"{self._curr.text.upper()} is not supported in OVER", "use ROWS or RANGE BETWEEN … PRECEDING"
+            )
+        self.close_paren()
+        return OverClause(self.since(start), base, partition, order, frame)
+
+    def _frame(self) -> FrameClause:
+        start = self._curr.start
+        unit = FrameUnit(self._curr.text.lower())
+        self._advance()
+        if self._match(TokenType.BETWEEN):
+            first = self._bound()
+            if not self._match(TokenType.AND):
+                self.raise_error(f"expected AND, got {self.shown()}")
+            last = self._bound()
+        else:
+            first = self._bound()
+            last = FrameBound(first.span)
+        return FrameClause(unit, first, last, self.since(start))
+
+    def _bound(self) -> FrameBound:
+        start = self._curr.start if self._curr else len(self.sql)
+        if self.phrase("CURRENT", "ROW"):
+            return FrameBound(self.since(start))
+        unbounded = self.matches("UNBOUNDED")
+        amount = None if unbounded else self.operand(self._parse_bitwise)
+        following = self.matches("FOLLOWING")
+        if not following:
+            self.expect("PRECEDING")
+        return FrameBound(self.since(start), amount, unbounded, following)
+
+
+def _is_quoted(token: Token) -> bool:
+    return token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)

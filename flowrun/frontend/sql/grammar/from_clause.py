@@ -1,0 +1,282 @@
+"""The grammar of FROM: tables, joins, subqueries, UNNEST, table functions, FOR SYSTEM_TIME AS OF, MATCH_RECOGNIZE."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+from flowrun.frontend.sql.grammar.expressions_in_queries import ExpressionGrammar
+from flowrun.frontend.sql.grammar.qualified_calls import names_before_call, skip_qualifiers
+from flowrun.frontend.sql.grammar.syntax import (
+    AliasedTable,
+    DerivedTable,
+    Descriptor,
+    FunctionArgument,
+    FunctionTable,
+    HintText,
+    JoinTable,
+    MatchTable,
+    Name,
+    NamedTable,
+    OrderItem,
+    TableArgument,
+    TableSyntax,
+    UnnestTable,
+    ValuesRows,
+)
+from flowrun.plan.relational import JoinKind
+
+_OUTER = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL}
+_FOREIGN_JOINS = {
+    "SEMI": "write WHERE EXISTS (SELECT …) or WHERE x IN (SELECT …)",
+    "ANTI": "write WHERE NOT EXISTS (SELECT …)",
+    "ASOF": "write JOIN versions FOR SYSTEM_TIME AS OF left.time ON …",
+}
+
+
+class TableGrammar(ExpressionGrammar):
+    """Parses what stands in FROM. Abstract: `values` is the query grammar's."""
+
+    def values(self, start: int) -> ValuesRows:
+        """Rows after VALUES."""
+        raise TypeError("the query grammar defines this")
+
+    def table_list(self) -> TableSyntax:
+        """Tables separated by commas: a cross join."""
+        start = self._curr.start if self._curr else len(self.sql)
+        table = self._joined()
+        while self._match(TokenType.COMMA):
+            right = self._joined()
+            table = JoinTable(self.since(start), table, right, JoinKind.INNER)
+        return table
+
+    def _joined(self) -> TableSyntax:
+        start = self._curr.start if self._curr else len(self.sql)
+        table = self._table()
+        while True:
+            joined = self._join(start, table)
+            if joined is None:
+                return table
+            table = joined
+
+    def _join(self, start: int, left: TableSyntax) -> TableSyntax | None:
+        natural = self.matches("NATURAL")
+        kind, cross = JoinKind.INNER, False
+        if self.matches("CROSS"):
+            cross = True
+        elif self.at(*_OUTER):
+            kind = _OUTER[self._curr.text.upper()]
+            self._advance()
+            self.matches("OUTER")
+        elif self.matches("INNER") or self.at(*_FOREIGN_JOINS):
+            pass
+        elif not self.at("JOIN"):
+            if natural:
+                self.raise_error(f"expected JOIN, got {self.shown()}")
+            return None
+        if self.at(*_FOREIGN_JOINS):
+            word = self._curr.text.upper()
+            self.fail_here(f"{word} JOIN is not part of Flink SQL", _FOREIGN_JOINS[word])
+        if self.at("APPLY"):
+            self.fail_here("APPLY is not part of Flink SQL", "write CROSS JOIN LATERAL TABLE(f(x)) or JOIN … ON")
+        self.expect("JOIN")
+        right = self._table()
+        if cross or natural:
+            if self.at("ON", "USING"):
+                self.fail_here(f"{'CROSS' if cross else 'NATURAL'} JOIN has no condition", "write JOIN … ON condition")
+            return JoinTable(self.since(start), left, right, kind, natural)
+        if self.matches("ON"):
+            condition = self.operand()
+            return JoinTable(self.since(start), left, right, kind, on=condition)
+        if not self.matches("USING"):
+            self.raise_error(f"expected ON or USING and the condition of the join, got {self.shown()}")
+        using = self.name_list()
+        return JoinTable(self.since(start), left, right, kind, using=using)
+
+    def _table(self) -> TableSyntax:
+        start = self._curr.start if self._curr else len(self.sql)
+        table = self._atom(start)
+        if self._match(TokenType.FOR):
+            table = self._as_of(start, table)
+        if self.at("TABLESAMPLE"):
+            self.fail_here("TABLESAMPLE is not supported", "filter, e.g. WHERE MOD(HASH_CODE(key), 10) = 0")
+        if self.at("PIVOT", "UNPIVOT"):
+            self.fail_here(
+                f"{self._curr.text.upper()} is not supported", "write SUM(x) FILTER (WHERE …) for each column"
+            )
+        if self.at("MATCH_RECOGNIZE"):
+            table = self._match_recognize(start, table)
+        alias = self.alias()
+        if alias is None:
+            return table
+        columns = self.name_list() if self._match(TokenType.L_PAREN, advance=False) else ()
+        aliased = AliasedTable(self.since(start), table, alias, columns)
+        if self.at("MATCH_RECOGNIZE"):
+            matched = self._match_recognize(start, aliased)
+            again = self.alias()
+            return matched if again is None else AliasedTable(self.since(start), matched, again)
+        return aliased
+
+    def _as_of(self, start: int, table: TableSyntax) -> TableSyntax:
+        for word in ("SYSTEM_TIME", "AS", "OF"):
+            self.expect(word)
+        time = self.operand(self._parse_bitwise)
+        if not isinstance(table, NamedTable):
+            self.fail_at_previous(
+                "FOR SYSTEM_TIME AS OF follows only the name of a table or view",
+                "give the query a name with WITH or CREATE VIEW",
+            )
+        return NamedTable(self.since(start), table.parts, time, (*table.hints, *self._table_hints()))
+
+    def _match_recognize(self, start: int, table: TableSyntax) -> TableSyntax:
+        self._advance()
+        self.open_paren("a pattern")
+        opened, depth = self._prev.end + 1, 1
+        while self._curr:
+            kind = self._curr.token_type
+            depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+            if depth == 0:
+                break
+            self._advance()
+        body = (opened, self._curr.start if self._curr else len(self.sql))
+        self.close_paren()
+        return MatchTable(self.since(start), table, body)
+
+    def _atom(self, start: int) -> TableSyntax:
+        lateral = self.matches("LATERAL")
+        if self._match(TokenType.L_PAREN):
+            return self._parenthesised(start, lateral)
+        following = self._next.token_type if self._next else None
+        if self.at("TABLE") and following is TokenType.L_PAREN:
+            self._advance(2)
+            function = self._function(start, lateral)
+            self.close_paren()
+            return FunctionTable(self.since(start), function.name, function.arguments, lateral)
+        if self.at("UNNEST") and following is TokenType.L_PAREN:
+            return self._unnest(start)
+        if names_before_call(self):
+            return self._function(start, lateral)
+        if lateral:
+            self.raise_error(f"expected TABLE(function(…)) or a query in parentheses after LATERAL, got {self.shown()}")
+        if self.at("TABLE"):
+            self._advance()
+        name = self.table_name()
+        return NamedTable(self.since(start), name, hints=self._table_hints())
+
+    def _parenthesised(self, start: int, lateral: bool) -> TableSyntax:
+        if self._at_query():
+            index = self._index
+            query = self.query()
+            if self._match(TokenType.R_PAREN):
+                return DerivedTable(self.since(start), query, lateral)
+            if not self.at("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "CROSS", "NATURAL", "AS") and (
+                not self._curr or self._curr.token_type not in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.COMMA)
+            ):
+                self.raise_error(f"expected ')' after the query, got {self.shown()}")
+            self._retreat(index)  # ((SELECT …) a JOIN b ON …)
+        table = self.table_list()
+        self.close_paren()
+        return table
+
+    def _unnest(self, start: int) -> TableSyntax:
+        self._advance(2)
+        expression = self.operand()
+        if self._match(TokenType.COMMA):
+            self.fail_at_previous("UNNEST takes one collection", "write one UNNEST for each")
+        self.close_paren()
+        ordinality = self.at("WITH") and bool(self._next) and self._next.text.upper() == "ORDINALITY"
+        if ordinality:
+            self._advance(2)
+        return UnnestTable(self.since(start), expression, ordinality)
+
+    def table_name(self) -> tuple[Name, ...]:
+        """A name with its qualifiers."""
+        if not self._curr or (
+            self._curr.token_type not in (TokenType.VAR, TokenType.IDENTIFIER) and not self._is_word()
+        ):
+            self.raise_error(f"expected a table, got {self.shown()}")
+        parts = [self.identifier("a table")]
+        while self._match(TokenType.DOT):
+            parts.append(self.identifier("a table's name"))
+        return tuple(parts)
+
+    def _is_word(self) -> bool:
+        # a keyword that names a table, e.g. `FROM range`; not one that begins the next clause
+        return self._curr.token_type in (TokenType.RANGE, TokenType.ROWS, TokenType.SET, TokenType.OFFSET)
+
+    def hints(self) -> tuple[HintText, ...]:
+        """Hints of tables and queries: /*+ NAME(…) */."""
+        found = []
+        while self._match(TokenType.HINT):
+            text = self._prev.text.removeprefix("/*+").removesuffix("*/").strip()
+            found.append(HintText((self._prev.start, self._prev.end + 1), text))
+        return tuple(found)
+
+    def _table_hints(self) -> tuple[str, ...]:
+        return tuple(h.text for h in self.hints())
+
+    # -- table functions -----------------------------------------------------------------------------------------------------
+
+    def _function(self, start: int, lateral: bool) -> FunctionTable:
+        skip_qualifiers(self)
+        name = self.identifier("a table function")
+        self.open_paren("arguments")
+        arguments: list[FunctionArgument] = []
+        while not self.at_close():
+            arguments.append(self._function_argument())
+            if not self._match(TokenType.COMMA):
+                break
+        self.close_paren()
+        return FunctionTable(self.since(start), name, tuple(arguments), lateral)
+
+    def _function_argument(self) -> FunctionArgument:
+        start = self._curr.start
+        name = None
+        if self._next and self._next.token_type is TokenType.FARROW:
+            name = self.identifier("an argument's name")
+            self._advance()
+        value_start = self._curr.start if self._curr else start
+        following = self._next.token_type if self._next else None
+        value: TableArgument | Descriptor | exp.Expression
+        if self.at("TABLE"):
+            self._advance()
+            value = self._table_argument(value_start)
+        elif self.at("DESCRIPTOR") and following is TokenType.L_PAREN:
+            self._advance()
+            value = Descriptor(self.since(value_start), self.name_list())
+            value = Descriptor(self.since(value_start), value.columns)
+        elif self._match(TokenType.L_PAREN, advance=False) and self._at_query():
+            value = self._table_argument(value_start)
+        else:
+            value = self.operand()
+        return FunctionArgument(self.since(start), value, name)
+
+    def _table_argument(self, start: int) -> TableArgument:
+        table: TableSyntax
+        inner = self._curr.start if self._curr else start
+        if self._match(TokenType.L_PAREN):
+            if self._at_query():
+                table = DerivedTable((inner, inner + 1), self.query())
+                table = DerivedTable(self.since(inner), table.query)
+            else:
+                table = NamedTable((inner, inner + 1), self.table_name())
+            self.close_paren()
+        elif names_before_call(self):
+            function = self._function(inner, lateral=False)
+            table = function
+        else:
+            table = NamedTable(self.since(inner), self.table_name(), hints=self._table_hints())
+        partition: tuple[exp.Expression, ...] = ()
+        order: tuple[OrderItem, ...] = ()
+        if self.phrase("PARTITION", "BY"):
+            first = self.operand()
+            partition = self.tuple_members(first) or (first,)
+        if self.phrase("ORDER", "BY"):
+            order = self.order_by() if not self._match(TokenType.L_PAREN, advance=False) else self._wrapped_order()
+        return TableArgument(self.since(start), table, partition, order)
+
+    def _wrapped_order(self) -> tuple[OrderItem, ...]:
+        self._advance()
+        order = self.order_by()
+        self.close_paren()
+        return order

@@ -1,0 +1,314 @@
+"""Flink SQL's query grammar on the expression parser: from tokens to `flowrun.frontend.sql.grammar.syntax`.
+
+The grammar is that of the page "Queries" of Flink's SQL documentation; INTERSECT binds tighter than UNION and EXCEPT.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot.errors import ErrorLevel
+from sqlglot.tokenizer_core import TokenType
+
+from flowrun.errors import near_matches
+from flowrun.frontend.sql.grammar.dialect import Flink, checked_tokens, parse_tokens
+from flowrun.frontend.sql.grammar.expressions_in_queries import ExpressionGrammar
+from flowrun.frontend.sql.grammar.from_clause import TableGrammar
+from flowrun.frontend.sql.grammar.syntax import (
+    CommonTable,
+    GroupingElement,
+    Name,
+    NamedTable,
+    Ordered,
+    OrderItem,
+    OverClause,
+    QuerySyntax,
+    Select,
+    SelectItem,
+    SetKind,
+    SetOperation,
+    SetOperator,
+    TableSyntax,
+    ValuesRows,
+    WithQuery,
+)
+
+_STATEMENTS = frozenset({"SELECT", "WITH", "INSERT", "CREATE", "DROP", "SET", "EXPLAIN", "EXECUTE", "SHOW", "DESCRIBE"})
+_CLAUSES = (
+    "FROM",
+    "WHERE",
+    "GROUP BY",
+    "HAVING",
+    "WINDOW",
+    "ORDER BY",
+    "LIMIT",
+    "OFFSET",
+    "FETCH",
+    "UNION",
+    "EXCEPT",
+    "INTERSECT",
+)
+_SET_KINDS = {"GROUPING SETS": SetKind.SETS, "ROLLUP": SetKind.ROLLUP, "CUBE": SetKind.CUBE}
+_NOT_FLINK = {
+    "MINUS": ("MINUS is not part of Flink SQL", "write EXCEPT"),
+    "CLUSTER": ("CLUSTER BY is not part of Flink SQL", "leave it out"),
+    "DISTRIBUTE": ("DISTRIBUTE BY is not part of Flink SQL", "leave it out"),
+    "SORT": ("SORT BY is not part of Flink SQL", "write ORDER BY"),
+    "CONNECT": ("CONNECT BY is not part of Flink SQL", None),
+    "START": ("START WITH is not part of Flink SQL", None),
+    "INTO": ("SELECT INTO is not part of Flink SQL", "write INSERT INTO table SELECT …"),
+}
+
+
+class QueryParser(TableGrammar, ExpressionGrammar):
+    """Parses one query; `parse_all` is the entry."""
+
+    def parse_all(self) -> QuerySyntax:
+        """The whole text as one query."""
+        query = self.query()
+        if self._curr:
+            self._reject_foreign()
+            self.fail_here(f"unexpected {self.shown()} after the query", self._hint_after_query())
+        return query
+
+    def _hint_after_query(self) -> str | None:
+        """What may be meant by a word that cannot follow a query."""
+        if self._curr.token_type is TokenType.STRING:
+            return None
+        if self._curr.token_type is TokenType.HINT:
+            return "hints stand directly behind SELECT, or behind a table's name before its alias"
+        written = self._curr.text.upper()
+        if written in _STATEMENTS:
+            return "end the statement before it with ;"
+        if written == ":":
+            return "to convert a value, write CAST(value AS type)"
+        close = near_matches(written, _CLAUSES)
+        return f"did you mean {close[0]}?" if close else None
+
+    # -- queries -------------------------------------------------------------------------------------------------------------
+
+    def query(self) -> QuerySyntax:
+        """[WITH …] set expression [ORDER BY …] [OFFSET …] [LIMIT … | FETCH …]."""
+        start = self._curr.start if self._curr else len(self.sql)
+        if not self.matches("WITH"):
+            return self._ordered(start)
+        if self.matches("RECURSIVE"):
+            self.fail_at_previous("WITH RECURSIVE is not possible in a stream", "join the levels one by one")
+        tables = [self._common_table()]
+        while self._match(TokenType.COMMA):
+            tables.append(self._common_table())
+        query = self._ordered(self._curr.start if self._curr else start)
+        return WithQuery(self.since(start), tuple(tables), query)
+
+    def _common_table(self) -> CommonTable:
+        name = self.identifier("a name for the query")
+        columns = self.name_list() if self._match(TokenType.L_PAREN, advance=False) else ()
+        self.expect("AS")
+        self.open_paren("a query")
+        query = self.query()
+        self.close_paren()
+        return CommonTable(name, columns, query)
+
+    def _ordered(self, start: int) -> QuerySyntax:
+        query = self._set_expression(start)
+        order = self.order_by() if self.phrase("ORDER", "BY") else ()
+        offset = limit = None
+        while self._curr:
+            if offset is None and self.matches("OFFSET"):
+                offset = self.operand(self._parse_bitwise)
+                self.matches("ROWS") or self.matches("ROW")
+            elif limit is None and self.matches("LIMIT"):
+                if self.matches("ALL"):
+                    continue
+                limit = self.operand(self._parse_bitwise)
+                if self._match(TokenType.COMMA):
+                    self.fail_at_previous("LIMIT takes one number", "write LIMIT count OFFSET start")
+            elif limit is None and self.matches("FETCH"):
+                limit = self._fetch()
+            else:
+                break
+        if not order and offset is None and limit is None:
+            return query
+        return Ordered(self.since(start), query, order, offset, limit)
+
+    def _fetch(self) -> Any:
+        if not (self.matches("FIRST") or self.matches("NEXT")):
+            self.raise_error(f"expected FIRST or NEXT, got {self.shown()}")
+        explicit = not self.at("ROW", "ROWS")
+        amount = self.operand(self._parse_bitwise) if explicit else self.number(1)
+        if not (self.matches("ROW") or self.matches("ROWS")):
+            self.raise_error(f"expected ROWS, got {self.shown()}")
+        self.expect("ONLY")
+        return amount
+
+    def _set_expression(self, start: int) -> QuerySyntax:
+        left = self._intersections(start)
+        while self.at("UNION", "EXCEPT"):
+            left = self._combined(start, left, self._intersections)
+        return left
+
+    def _intersections(self, start: int) -> QuerySyntax:
+        left = self._query_primary()
+        while self.at("INTERSECT"):
+            left = self._combined(start, left, lambda _: self._query_primary())
+        return left
+
+    def _combined(self, start: int, left: QuerySyntax, parse: Any) -> QuerySyntax:
+        operator = SetOperator(self._curr.text.upper())
+        self._advance()
+        keep_all = self.matches("ALL")
+        if not keep_all:
+            self.matches("DISTINCT")
+        right = parse(self._curr.start if self._curr else len(self.sql))
+        return SetOperation(self.since(start), operator, keep_all, left, right)
+
+    def _query_primary(self) -> QuerySyntax:
+        start = self._curr.start if self._curr else len(self.sql)
+        if self.at("SELECT"):
+            return self._select()
+        if self.matches("VALUES"):
+            return self.values(start)
+        if self._match(TokenType.L_PAREN):
+            query = self.query()
+            self.close_paren()
+            return query
+        if not self.matches("TABLE"):
+            self.raise_error(f"expected a query (SELECT, VALUES, WITH or '('), got {self.shown()}")
+        table = NamedTable(self.since(start), self.table_name())
+        span = self.since(start)
+        return Select(span, (SelectItem(None, None, span, star=True),), source=table)
+
+    def values(self, start: int) -> ValuesRows:
+        """Rows after VALUES; a row of one column needs no parentheses."""
+        rows = [self._row()]
+        while self._match(TokenType.COMMA):
+            rows.append(self._row())
+        return ValuesRows(self.since(start), tuple(rows))
+
+    def _row(self) -> Any:
+        if self.at("ROW") and self._next and self._next.token_type is TokenType.L_PAREN:
+            self._advance()
+        if not self._match(TokenType.L_PAREN):
+            return (self.operand(),)
+        row = tuple(self.arguments())
+        self.close_paren()
+        return row
+
+    # -- SELECT --------------------------------------------------------------------------------------------------------------
+
+    def _select(self) -> Select:
+        start = self._curr.start
+        self.expect("SELECT")
+        hints = self.hints()
+        distinct = self.matches("DISTINCT")
+        if not distinct:
+            self.matches("ALL")
+        items = [self._item()]
+        while self._match(TokenType.COMMA):
+            items.append(self._item())
+        self._reject_foreign()
+        source = self._from() if self.matches("FROM") else None
+        self._reject_foreign()
+        where = self.operand() if self.matches("WHERE") else None
+        grouping = self._group_by() if self.phrase("GROUP", "BY") else None
+        having = self.operand() if self.matches("HAVING") else None
+        windows = self._windows() if self.matches("WINDOW") else ()
+        qualify = self.operand() if self.matches("QUALIFY") else None
+        self._reject_foreign()
+        return Select(
+            self.since(start), tuple(items), distinct, source, where, grouping, having, windows, qualify, hints
+        )
+
+    def _reject_foreign(self) -> None:
+        known = _NOT_FLINK.get(self._curr.text.upper()) if self._curr else None
+        if known is not None and self._curr.token_type is not TokenType.STRING:
+            self.fail_here(*known)
+
+    def _item(self) -> SelectItem:
+        if not self._curr or self.at("FROM"):
+            self.raise_error(f"expected a column or expression, got {self.shown()}")
+        start = self._curr.start
+        if self._match(TokenType.STAR):
+            return SelectItem(None, None, self.since(start), star=True)
+        expression = self.operand()
+        if self.is_star(expression):
+            return SelectItem(expression, None, self.since(start), star=True)
+        alias = self.alias()
+        return SelectItem(expression, alias, self.since(start))
+
+    def _group_by(self) -> tuple[GroupingElement, ...]:
+        if self.matches("DISTINCT"):
+            self.fail_at_previous("GROUP BY DISTINCT is not supported", "write every grouping set once")
+        self.matches("ALL")
+        return self._grouping_elements()
+
+    def _grouping_elements(self) -> tuple[GroupingElement, ...]:
+        elements = [self._grouping_element()]
+        while self._match(TokenType.COMMA):
+            elements.append(self._grouping_element())
+        return tuple(elements)
+
+    def _grouping_element(self) -> GroupingElement:
+        start = self._curr.start if self._curr else len(self.sql)
+        kind = self._set_kind()
+        if kind is not None:
+            self.open_paren("grouping columns")
+            elements = self._grouping_elements()
+            self.close_paren()
+            return GroupingElement(self.since(start), kind=kind, elements=elements)
+        if self.at_empty_parens():
+            self._advance(2)
+            return GroupingElement(self.since(start))
+        expression = self.operand()
+        members = self.tuple_members(expression)
+        return GroupingElement(self.since(start), members or (expression,))
+
+    def _set_kind(self) -> SetKind | None:
+        if self.phrase("GROUPING", "SETS"):
+            return SetKind.SETS
+        if self._next and self._next.token_type is TokenType.L_PAREN:
+            for word in ("ROLLUP", "CUBE"):
+                if self.matches(word):
+                    return _SET_KINDS[word]
+        return None
+
+    def _windows(self) -> tuple[tuple[Name, OverClause], ...]:
+        found: list[tuple[Name, OverClause]] = []
+        while not found or self._match(TokenType.COMMA):
+            name = self.identifier("a name for the window")
+            self.expect("AS")
+            found.append((name, self.over_clause()))
+        return tuple(found)
+
+    def order_by(self) -> tuple[OrderItem, ...]:
+        """Entries after ORDER BY."""
+        items: list[OrderItem] = []
+        while not items or self._match(TokenType.COMMA):
+            start = self._curr.start if self._curr else len(self.sql)
+            expression = self.operand()
+            descending = self.matches("DESC")
+            if not descending:
+                self.matches("ASC")
+            nulls_first = None
+            if self.matches("NULLS"):
+                nulls_first = self.matches("FIRST")
+                if not nulls_first:
+                    self.expect("LAST")
+            items.append(OrderItem(expression, descending, nulls_first, self.since(start)))
+        return tuple(items)
+
+    def _from(self) -> TableSyntax:
+        return self.table_list()
+
+
+def parse_query(text: str) -> QuerySyntax:
+    """The syntax of a query.
+
+    Raises:
+        FlinkSyntaxError: the text is no query of Flink SQL; carries the place.
+
+    >>> parse_query("SELECT a, b AS c FROM t WHERE a > 1").items[1].alias.text
+    'c'
+    """
+    parser = QueryParser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
+    return parse_tokens(parser, parser.parse_all, checked_tokens(text, "the query"), text, "the query")

@@ -1,0 +1,230 @@
+"""CREATE FUNCTION: users' Python functions, found and checked when the script is read, not when it runs."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from typing import Any, TypeAlias
+
+from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction
+from flowrun.api.user_functions import (
+    Callee,
+    FunctionDeclaration,
+    annotated_types,
+    declaration_of,
+    overloaded,
+    type_of_annotation,
+)
+from flowrun.core.types import DataType, TypeRoot, row
+from flowrun.errors import ExpressionError, PipelineError
+from flowrun.frontend.sql.catalog import FunctionKind, Parameter, ProcessSignature, UserFunction
+from flowrun.frontend.sql.places import Span, error_at
+from flowrun.frontend.sql.script.statements import CreateFunction
+from flowrun.operators.function_loading import load_attribute
+from flowrun.operators.function_scope import FunctionScope
+from flowrun.operators.user_functions import can_retract, load_aggregate
+
+_KNOWN_JAVA = {"com.github.nexmark.flink.udf.CountChar": "flowrun.connectors.nexmark_functions:count_char"}
+"""Java functions of published scripts that are built in."""
+_KINDS = {
+    Callee.SCALAR: FunctionKind.SCALAR,
+    Callee.AGGREGATE: FunctionKind.AGGREGATE,
+    Callee.TABLE: FunctionKind.TABLE,
+    Callee.PROCESS: FunctionKind.PROCESS,
+}
+_Signature: TypeAlias = tuple[tuple[DataType, ...] | None, DataType]
+_AGGREGATE_METHODS = ("create_accumulator", "accumulate", "get_value")
+
+
+def user_function(statement: CreateFunction, scope: FunctionScope) -> UserFunction:
+    """The function that the statement names.
+
+    Args:
+        statement: CREATE FUNCTION.
+        scope: where it may come from.
+
+    Raises:
+        ExpressionError: it comes from elsewhere, cannot be loaded, is in another language, or its types are not known; marks the
+            place in the script.
+    """
+    reference = _reference(statement)
+    try:
+        built_in = statement.reference.strip() in _KNOWN_JAVA
+        target = load_attribute(reference, scope.folders) if built_in else scope.load(reference)
+    except PipelineError as error:
+        found = error.diagnostics[0]
+        raise error_at(found.message, statement.reference_span, found.hint) from error
+    return _Reading(statement, reference, target, scope.folders).function()
+
+
+def _reference(statement: CreateFunction) -> str:
+    text = statement.reference.strip()
+    if text in _KNOWN_JAVA:
+        return _KNOWN_JAVA[text]
+    if statement.language != "PYTHON":
+        given = any(statement.language_span) and statement.language_span != statement.reference_span
+        what = (
+            f"functions in {statement.language} cannot be called"
+            if given
+            else "this is a function in Java, which cannot be called"
+        )
+        hint = f"write it in Python: CREATE FUNCTION {statement.name[-1].text} AS 'module.function' LANGUAGE PYTHON"
+        raise error_at(what, statement.language_span, hint)
+    if ":" in text:
+        return text
+    module, dot, name = text.rpartition(".")
+    if not dot:
+        hint = "with the module in my_functions.py beside the script: 'my_functions.clean'"
+        raise error_at(f"'{text}' names no module", statement.reference_span, hint)
+    return f"{module}:{name}"
+
+
+class _Reading:
+    """Finds kind and types of one function."""
+
+    def __init__(self, statement: CreateFunction, reference: str, target: Any, search_path: tuple[str, ...]) -> None:
+        self._statement = statement
+        self._reference = reference
+        self._target = target
+        self._search_path = search_path
+        self._span: Span = statement.reference_span
+
+    def function(self) -> UserFunction:
+        """The function as the catalog has it."""
+        declared = declaration_of(self._target)
+        if inspect.isclass(self._target) and issubclass(self._target, ProcessFunction):
+            return self._process(self._target, declared)
+        kind = self._kind() if declared is None else declared.kind
+        declared = declared or FunctionDeclaration(kind, None, None, False, True)
+        (arguments, result), *overloads = self._signatures(kind, declared)
+        return UserFunction(
+            name=self._statement.name[-1].text,
+            kind=_KINDS[kind],
+            reference=self._reference,
+            arguments=arguments,
+            result=result,
+            vectorised=declared.vectorised,
+            deterministic=declared.deterministic,
+            search_path=self._search_path,
+            retractable=kind is Callee.AGGREGATE and can_retract(self._load_aggregate()),
+            overloads=tuple((a, r) for a, r in overloads if a is not None),
+            required=self._required(kind),
+        )
+
+    def _signatures(self, kind: Callee, declared: FunctionDeclaration) -> list[_Signature]:
+        """Types of arguments and result as each decorator has them, or as `typing.overload` does."""
+        if kind is Callee.AGGREGATE:
+            annotated = [self._aggregate_types()]
+        else:
+            called, skip = self._called()
+            annotated = [annotated_types(f, skip) for f in overloaded(called)]
+        found: list[_Signature] = []
+        for declaration in (declared, *declared.others):
+            given = annotated if declaration.arguments is None else annotated[:1]
+            for types, returned in given:
+                result = declaration.result or returned
+                if kind is Callee.TABLE:
+                    result = self._table_columns(declaration.result)
+                if result is None:
+                    hint = f'declare it: @flowrun.{_decorator(kind)}(result="STRING")'
+                    raise self._error("the type of its result is not known", hint)
+                found.append((types if declaration.arguments is None else declaration.arguments, result))
+        if len(found) > 1 and any(arguments is None for arguments, _ in found):
+            hint = f'@flowrun.{_decorator(kind)}(arguments=["STRING"], result="STRING"), once for each'
+            raise self._error("it has several signatures, and the arguments of one are not known", hint)
+        return found
+
+    def _required(self, kind: Callee) -> int | None:
+        """How many arguments must be given: those without a default."""
+        called, skip = (self._load_aggregate().accumulate, 1) if kind is Callee.AGGREGATE else self._called()
+        try:
+            parameters = list(inspect.signature(called).parameters.values())[skip:]
+        except (TypeError, ValueError):  # built-in functions may have no signature
+            return None
+        return sum(p.default is p.empty for p in parameters if p.kind is not p.VAR_POSITIONAL)
+
+    def _process(self, kind: type[ProcessFunction], declared: FunctionDeclaration | None) -> UserFunction:
+        if declared is None or declared.result is None or declared.kind is not Callee.PROCESS:
+            hint = '@flowrun.ptf(result="word STRING, size INT")'
+            raise self._error("the columns of the rows that it sends are not known", f"declare them: {hint}")
+        timers = [n for n in ("on_timer", "on_timers") if hasattr(kind, n)]
+        if declared.passes_columns and timers:
+            raise self._error(
+                f"{timers[0]} is not possible with pass_columns_through: a timer has no row whose columns could be passed",
+                "leave pass_columns_through out, and keep in state what is wanted of the row",
+            )
+        signature = ProcessSignature(
+            declared.table, issubclass(kind, KeyedProcessFunction), declared.passes_columns, _parameters(kind)
+        )
+        return UserFunction(
+            name=self._statement.name[-1].text,
+            kind=FunctionKind.PROCESS,
+            reference=self._reference,
+            arguments=None,
+            result=declared.result,
+            search_path=self._search_path,
+            process=signature,
+        )
+
+    def _error(self, message: str, hint: str | None) -> ExpressionError:
+        return error_at(f"'{self._statement.reference}': {message}", self._span, hint)
+
+    def _kind(self) -> Callee:
+        """The kind of a function without a decorator."""
+        if all(callable(getattr(self._target, m, None)) for m in _AGGREGATE_METHODS):
+            return Callee.AGGREGATE
+        if inspect.isgeneratorfunction(self._called()[0]):
+            return Callee.TABLE
+        return Callee.SCALAR
+
+    def _called(self) -> tuple[Any, int]:
+        """What is called, and how many parameters come before the arguments."""
+        target = self._target
+        if inspect.isroutine(target):
+            return target, 0
+        owner = target if inspect.isclass(target) else type(target)
+        method = getattr(target, "eval", None)
+        if method is None:
+            found = next((vars(c)["__call__"] for c in owner.__mro__ if "__call__" in vars(c)), None)
+            method = found if inspect.isclass(target) or found is None else target.__call__
+        if method is None or not callable(method):
+            what = type(target).__name__ if not inspect.isclass(target) else "class without __call__ or eval"
+            raise self._error(
+                f"this is a {what}, which cannot be called", "name a function, or a class with __call__ or eval"
+            )
+        return method, int(inspect.isclass(target))
+
+    def _aggregate_types(self) -> tuple[tuple[DataType, ...] | None, DataType | None]:
+        aggregate = self._load_aggregate()
+        arguments, _ = annotated_types(aggregate.accumulate, 1)
+        _, result = annotated_types(aggregate.get_value)
+        return arguments, result
+
+    def _load_aggregate(self) -> Any:
+        try:
+            return load_aggregate(self._reference, self._search_path)
+        except PipelineError as error:
+            found = error.diagnostics[0]
+            raise error_at(found.message, self._span, found.hint) from error
+
+    def _table_columns(self, declared: DataType | None) -> DataType:
+        if declared is None:
+            raise self._error("the columns of its rows are not known", '@flowrun.udtf(result="word STRING, size INT")')
+        return declared if declared.root is TypeRoot.ROW else row(("f0", declared))
+
+
+def _parameters(kind: type) -> tuple[Parameter, ...]:
+    """What the class is made with."""
+    made: Any = inspect.getattr_static(kind, "__init__")
+    if made is object.__init__:
+        return ()
+    try:
+        hints = typing.get_type_hints(made)
+    except (NameError, TypeError):  # a name that only type checkers know
+        hints = {}
+    named = [p for p in inspect.signature(kind).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return tuple(Parameter(p.name, type_of_annotation(hints.get(p.name)), p.default is p.empty) for p in named)
+
+
+def _decorator(kind: Callee) -> str:
+    return "udaf" if kind is Callee.AGGREGATE else "udf"

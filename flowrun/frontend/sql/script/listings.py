@@ -1,0 +1,160 @@
+"""What DESCRIBE and SHOW answer: tables of text, as Flink's client shows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from flowrun.core.schema import Schema
+from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE, Catalog, CatalogView
+from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, Listing, NameFilter
+from flowrun.frontend.sql.script.tables import DeclaredTable
+from flowrun.functions.registry import aggregate_functions, scalar_functions
+
+_DEFAULTS = {
+    Listing.CATALOGS: ("catalog name", DEFAULT_CATALOG),
+    Listing.CURRENT_CATALOG: ("current catalog name", DEFAULT_CATALOG),
+    Listing.DATABASES: ("database name", DEFAULT_DATABASE),
+    Listing.CURRENT_DATABASE: ("current database name", DEFAULT_DATABASE),
+    Listing.MODULES: ("module name", "core"),
+}
+
+
+def text_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows in a box, columns as wide as they need.
+
+    >>> print(text_table(["name", "type"], [["id", "BIGINT"]]))
+    +------+--------+
+    | name |   type |
+    +------+--------+
+    |   id | BIGINT |
+    +------+--------+
+    1 row in set
+    """
+    shown = [list(r) for r in rows]
+    if not shown:
+        return "Empty set"
+    widths = [max(len(c) for c in column) for column in zip(headers, *shown, strict=True)]
+    rule = "+" + "+".join("-" * (w + 2) for w in widths) + "+"
+    lines = [
+        "| " + " | ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) + " |"
+        for row in [list(headers), *shown]
+    ]
+    count = f"{len(shown)} row{'s' if len(shown) > 1 else ''} in set"
+    return "\n".join((rule, lines[0], rule, *lines[1:], rule, count))
+
+
+def described_table(made: DeclaredTable, chosen: NameFilter | None = None) -> str:
+    """The columns of a table: name, type, whether NULL may occur, key, extras, watermark."""
+    syntax = {c.name.text: c for c in made.syntax.columns}
+    mark = made.syntax.watermark
+    rows = []
+    key = ", ".join(made.table.primary_key)
+    for field in (f for f in made.table.schema if _is_chosen(f.name, chosen)):
+        column = syntax.get(field.name)
+        is_time = mark is not None and mark.column[0].text == field.name
+        rows.append(
+            [
+                field.name,
+                str(field.type) + (" *ROWTIME*" if is_time else ""),
+                "TRUE" if field.nullable else "FALSE",
+                f"PRI({key})" if field.name in made.table.primary_key else "",
+                _extras(column) if column is not None else "",
+                mark.expression.text if mark is not None and is_time else "",
+            ]
+        )
+    return text_table(["name", "type", "null", "key", "extras", "watermark"], rows)
+
+
+def described_view(schema: Schema, chosen: NameFilter | None = None) -> str:
+    """The columns of a view."""
+    fields = [f for f in schema if _is_chosen(f.name, chosen)]
+    rows = [[f.name, str(f.type), "TRUE" if f.nullable else "FALSE", "", "", ""] for f in fields]
+    return text_table(["name", "type", "null", "key", "extras", "watermark"], rows)
+
+
+def listed(listing: Listing, catalog: Catalog, chosen: NameFilter | None = None) -> str:
+    """What SHOW answers."""
+    header, names = _names(listing, catalog)
+    return text_table([header], [[n] for n in names if _is_chosen(n, chosen)])
+
+
+def _names(listing: Listing, catalog: Catalog) -> tuple[str, list[str]]:
+    match listing:
+        case Listing.TABLES:
+            return "table name", sorted(catalog.relations)
+        case Listing.VIEWS:
+            return "view name", sorted(n for n, r in catalog.relations.items() if isinstance(r, CatalogView))
+        case Listing.FUNCTIONS:
+            own = {f.name for f in catalog.functions.values()}
+            built_in = {f.name for f in scalar_functions()} | {f.name for f in aggregate_functions()}
+            return "function name", sorted(own | {b for b in built_in if b.isidentifier()})
+        case Listing.USER_FUNCTIONS:
+            return "function name", sorted(f.name for f in catalog.functions.values())
+        case Listing.JARS:
+            return "jars", []
+        case _:
+            header, value = _DEFAULTS[listing]
+            return header, [value]
+
+
+def _is_chosen(name: str, chosen: NameFilter | None) -> bool:
+    if chosen is None:
+        return True
+    pattern = "".join({"%": ".*", "_": "."}.get(c, re.escape(c)) for c in chosen.pattern)
+    return (re.fullmatch(pattern, name, re.IGNORECASE if chosen.any_case else 0) is not None) != chosen.negated
+
+
+def created_table(made: DeclaredTable) -> str:
+    """The CREATE TABLE statement of a table, with what LIKE took over. Values of secret options are not shown."""
+    syntax, table = made.syntax, made.table
+    lines = [f"  {_column(c)}" for c in syntax.columns] or [f"  `{f.name}` {f.type}" for f in table.schema]
+    if syntax.watermark is not None:
+        lines.append(f"  WATERMARK FOR `{syntax.watermark.column[0].text}` AS {syntax.watermark.expression.text}")
+    if table.primary_key:
+        lines.append(f"  PRIMARY KEY ({', '.join(f'`{k}`' for k in table.primary_key)}) NOT ENFORCED")
+    text = f"CREATE TABLE `{table.name}` (\n" + ",\n".join(lines) + "\n)" + _comment(syntax.comment, "\n")
+    if syntax.distribution is not None:
+        names = ", ".join(f"`{c.text}`" for c in syntax.distribution.columns)
+        number = syntax.distribution.buckets
+        text += "\nDISTRIBUTED" + (f" BY ({names})" if names else "") + (f" INTO {number} BUCKETS" if number else "")
+    if made.columns.partitions:
+        text += f"\nPARTITIONED BY ({', '.join(f'`{k}`' for k in made.columns.partitions)})"
+    secret = table.reference.secret_options
+    options = [f"  '{o.key}' = '{'***' if o.key in secret else _quoted(o.value)}'" for o in syntax.options]
+    return text + ("\nWITH (\n" + ",\n".join(options) + "\n)" if options else "")
+
+
+def created_view(view: CatalogView) -> str:
+    """The CREATE VIEW statement of a view."""
+    columns = ", ".join(f"`{n}`" for n in view.node.schema.names)
+    return f"CREATE VIEW `{view.name}` ({columns})\nAS {view.text}"
+
+
+def _extras(column: ColumnSyntax) -> str:
+    if column.kind is ColumnKind.COMPUTED and column.expression is not None:
+        return f"AS {column.expression.text}"
+    if column.kind is ColumnKind.METADATA:
+        return f"METADATA{_from(column)}{' VIRTUAL' if column.virtual else ''}"
+    return ""
+
+
+def _from(column: ColumnSyntax) -> str:
+    return f" FROM '{column.key.text}'" if column.key is not None else ""
+
+
+def _column(column: ColumnSyntax) -> str:
+    name, comment = f"`{column.name.text}`", _comment(column.comment)
+    if column.kind is ColumnKind.COMPUTED and column.expression is not None:
+        return f"{name} AS {column.expression.text}{comment}"
+    type = column.type.text if column.type is not None else ""
+    extras = f" {_extras(column)}" if column.kind is ColumnKind.METADATA else ""
+    return f"{name} {type}{'' if column.nullable else ' NOT NULL'}{extras}{comment}"
+
+
+def _comment(comment: str | None, before: str = " ") -> str:
+    return "" if comment is None else f"{before}COMMENT '{_quoted(comment)}'"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")

@@ -1,0 +1,433 @@
+"""From the text of a script to its statements. What is wrong with one statement does not hide the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from flowrun.core.record import record
+from flowrun.errors import ExpressionError, did_you_mean, near_matches
+from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
+from flowrun.frontend.sql.grammar.syntax import Name
+from flowrun.frontend.sql.places import Span, error_at
+from flowrun.frontend.sql.script.ddl_parser import create_table
+from flowrun.frontend.sql.script.splitting import split_script
+from flowrun.frontend.sql.script.statements import (
+    AddJar,
+    ConflictAction,
+    ConflictSyntax,
+    CreateFunction,
+    CreateView,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Listing,
+    NameFilter,
+    ObjectKind,
+    OptionSyntax,
+    ReadStatement,
+    ResetOption,
+    Select,
+    SetOption,
+    Show,
+    ShowColumns,
+    ShowCreate,
+    Statement,
+    UseDefault,
+)
+from flowrun.frontend.sql.script.tokens import Cursor, Token, TokenKind, tokenize
+
+_QUERY_WORDS = ("SELECT", "WITH", "VALUES", "TABLE")
+_EXPLAIN_DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
+UNSUPPORTED = {
+    "ALTER": "change the CREATE statement itself: a script declares everything anew",
+    "ANALYZE": "flowrun plans without statistics: leave it out",
+    "CALL": "flowrun has no stored procedures",
+    "COMPILE": "run the script itself; `flowrun explain` shows its plan",
+    "DELETE": "write rows with INSERT; deletes come from updating queries",
+    "LOAD": "everything is built in: leave it out",
+    "MERGE": "a join written with INSERT INTO a table with a PRIMARY KEY",
+    "REMOVE": "no jars are used: leave it out",
+    "REPLACE": "CREATE TABLE … AS SELECT",
+    "STOP": "flowrun stop, from another terminal",
+    "TRUNCATE": "remove the table's files",
+    "UNLOAD": "everything is built in: leave it out",
+    "UPDATE": "write rows with INSERT INTO a table with a PRIMARY KEY",
+}
+
+
+@record
+class FailedStatement:
+    """A statement that does not parse; `creates` is the name that it would have given to something."""
+
+    error: ExpressionError
+    span: Span
+    creates: str | None
+
+
+def read_statements(text: str) -> Iterator[ReadStatement | FailedStatement]:
+    """The statements of a script, in order; those between BEGIN and END of a statement set are marked."""
+    in_set = explained = False
+    opened: Span = (0, 0)
+    tokens: tuple[Token, ...]
+    for whole_start, end in split_script(text):
+        start, tokens = whole_start, ()
+        try:
+            tokens = tokenize(text, start, end)
+            cursor = Cursor(text, tokens, end)
+            if _opens_set(cursor):
+                if in_set:
+                    cursor.fail("a statement set cannot stand in another", tokens[0], "end the first one with END;")
+                in_set, explained, opened = True, tokens[0].is_word("EXPLAIN"), tokens[0].span
+                if cursor.done:
+                    continue
+                start = cursor.token.start
+            elif in_set and cursor.accept("END"):
+                cursor.expect_end()
+                in_set = explained = False
+                continue
+            statement = _statement(cursor)
+            if in_set and not isinstance(statement, Insert):
+                raise error_at(
+                    "only INSERT INTO can stand in a statement set", (start, end), "end the set with END; before it"
+                )
+            yield ReadStatement(statement, (start, end), in_set, explained)
+        except ExpressionError as error:
+            yield FailedStatement(error, (start, end), _created(tokens))
+    if in_set:
+        unclosed = error_at("the statement set has no END", opened, "write END;")
+        yield FailedStatement(unclosed, opened, None)
+
+
+def _opens_set(cursor: Cursor) -> bool:
+    for words in (
+        ("EXECUTE", "STATEMENT", "SET", "BEGIN"),
+        ("EXPLAIN", "STATEMENT", "SET", "BEGIN"),
+        ("EXPLAIN", "PLAN", "FOR", "STATEMENT", "SET", "BEGIN"),
+    ):
+        if cursor.accept(*words):
+            return True
+    if cursor.accept("BEGIN", "STATEMENT", "SET"):
+        cursor.expect_end()
+        return True
+    return False
+
+
+def _created(tokens: tuple[Token, ...]) -> str | None:
+    """The name that a broken CREATE statement is about."""
+    if not tokens or not near_matches(tokens[0].text, ["CREATE"]):
+        return None
+    for place, token in enumerate(tokens[:6]):
+        if token.is_word("TABLE", "VIEW", "FUNCTION"):
+            rest = list(tokens[place + 1 :])
+            if len(rest) > 3 and rest[0].is_word("IF") and rest[1].is_word("NOT"):
+                rest = rest[3:]
+            while len(rest) > 2 and rest[1].is_mark("."):
+                rest = rest[2:]
+            named = rest and rest[0].kind in (TokenKind.WORD, TokenKind.NAME)
+            return rest[0].text if named else None
+    return None
+
+
+def _statement(cursor: Cursor) -> Statement:
+    token = cursor.token
+    if token.is_mark("(") or token.is_word(*_QUERY_WORDS):
+        return Select(cursor.take_rest("a query"))
+    word = token.text.upper() if token.kind is TokenKind.WORD else ""
+    read = _READERS.get(word)
+    if read is None:
+        if word in UNSUPPORTED:
+            cursor.fail(f"{word} is not supported", hint=f"instead: {UNSUPPORTED[word]}")
+        known = STATEMENT_WORDS
+        hint = (
+            did_you_mean(word, near_matches(word, known)) if near_matches(word, known) else "known: " + ", ".join(known)
+        )
+        cursor.fail(f"expected a statement, got {token.shown}", hint=hint)
+    cursor.advance()
+    return read(cursor)
+
+
+# -- CREATE and DROP -----------------------------------------------------------------------------------------------------------
+
+
+def _create(cursor: Cursor) -> Statement:
+    replace = cursor.accept("OR", "REPLACE")
+    cursor.accept("TEMPORARY")
+    cursor.accept("SYSTEM")
+    word = cursor.one_of(
+        ("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL", "CONNECTION", "MATERIALIZED"),
+        "TABLE, VIEW or FUNCTION",
+    )
+    match word:
+        case "TABLE":
+            if replace:
+                cursor.fail(
+                    "CREATE OR REPLACE TABLE is not supported", cursor.previous, "DROP TABLE IF EXISTS it before"
+                )
+            return create_table(cursor)
+        case "VIEW":
+            return _create_view(cursor, replace)
+        case "FUNCTION":
+            return _create_function(cursor)
+        case "CATALOG" | "DATABASE":
+            hint = f"all tables of a script are in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}: create them there"
+        case _:
+            hint = "create a TABLE or a VIEW"
+    raise cursor.error(f"CREATE {word} is not supported", cursor.previous, hint)
+
+
+def _create_view(cursor: Cursor, replace: bool) -> CreateView:
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.take_path("a view's name")
+    columns: list[Name] = []
+    if cursor.accept_mark("("):
+        while not columns or cursor.accept_mark(","):
+            columns.append(cursor.take_name("a column's name"))
+            if cursor.accept("COMMENT"):
+                cursor.take_text("a comment")
+        cursor.expect_mark(")")
+    if cursor.accept("COMMENT"):
+        cursor.take_text("a comment")
+    cursor.expect("AS")
+    return CreateView(name, cursor.take_rest("a query"), tuple(columns), if_not_exists, replace)
+
+
+def _create_function(cursor: Cursor) -> CreateFunction:
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.take_path("a function's name")
+    cursor.expect("AS")
+    reference = cursor.take_text("the function, like 'module.name'")
+    language, span = "JAVA", reference.span
+    if cursor.accept("LANGUAGE"):
+        span = cursor.token.span
+        language = cursor.one_of(("PYTHON", "JAVA", "SCALA"), "PYTHON")
+    while cursor.accept("USING") or cursor.accept_mark(","):
+        cursor.one_of(("JAR", "ARTIFACT", "FILE"), "JAR")
+        cursor.take_text("a file")
+    cursor.expect_end()
+    return CreateFunction(name, reference.text, reference.span, language, span, if_not_exists)
+
+
+def _drop(cursor: Cursor) -> Statement:
+    cursor.accept("TEMPORARY")
+    cursor.accept("SYSTEM")
+    word = cursor.one_of(("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL"), "TABLE, VIEW or FUNCTION")
+    if word in ("CATALOG", "DATABASE", "MODEL"):
+        cursor.fail(f"DROP {word} is not supported", cursor.previous, "drop TABLEs, VIEWs and FUNCTIONs")
+    if_exists = cursor.accept("IF", "EXISTS")
+    name = cursor.take_path()
+    cursor.expect_end()
+    return Drop(ObjectKind(word.lower()), name, if_exists)
+
+
+# -- INSERT and EXPLAIN --------------------------------------------------------------------------------------------------------
+
+
+def _insert(cursor: Cursor) -> Insert:
+    overwrite = cursor.accept("OVERWRITE")
+    if not overwrite:
+        cursor.expect("INTO")
+    cursor.accept("TABLE")
+    table = cursor.take_path("a table's name")
+    hints: list[str] = []
+    while cursor.token.kind is TokenKind.HINT:
+        hints.append(cursor.advance().text[3:-2])
+    partition: list[tuple[Name, object]] = []
+    if cursor.accept("PARTITION"):
+        cursor.expect_mark("(")
+        while not partition or cursor.accept_mark(","):
+            key = cursor.take_name("a partition column")
+            cursor.expect_mark("=")
+            partition.append((key, cursor.take_until("a value")))
+        cursor.expect_mark(")")
+    columns: tuple[Name, ...] | None = None
+    if cursor.token.is_mark("(") and not _is_query(cursor):
+        cursor.advance()
+        names = [cursor.take_name("a column's name")]
+        while cursor.accept_mark(","):
+            names.append(cursor.take_name("a column's name"))
+        cursor.expect_mark(")")
+        columns = tuple(names)
+    if not cursor.done and not cursor.token.is_mark("(") and not cursor.token.is_word(*_QUERY_WORDS):
+        close = near_matches(cursor.token.text.upper(), _QUERY_WORDS)
+        cursor.fail(
+            f"expected SELECT or VALUES, got {cursor.token.shown}", hint=f"did you mean {close[0]}?" if close else None
+        )
+    query = cursor.take_rest("SELECT or VALUES", "ON", "CONFLICT", "DO")
+    return Insert(table, query, columns, tuple(partition), tuple(hints), _conflict(cursor), overwrite)  # type: ignore[arg-type]
+
+
+def _conflict(cursor: Cursor) -> ConflictSyntax | None:
+    start = cursor.token.start
+    if not cursor.accept("ON", "CONFLICT", "DO"):
+        return None
+    if cursor.at_words("ERROR"):
+        hint = "DO NOTHING keeps the row that came first, DO DEDUPLICATE the one that came last"
+        cursor.fail("ON CONFLICT DO ERROR is not supported", hint=hint)
+    word = cursor.one_of([a.value for a in ConflictAction], "NOTHING or DEDUPLICATE")
+    cursor.expect_end()
+    return ConflictSyntax(ConflictAction(word), (start, cursor.previous.end))
+
+
+def _is_query(cursor: Cursor) -> bool:
+    ahead = 0
+    while cursor.peek(ahead).is_mark("("):
+        ahead += 1
+    return cursor.peek(ahead).is_word(*_QUERY_WORDS)
+
+
+def _explain(cursor: Cursor) -> Explain:
+    if not cursor.accept("PLAN", "FOR"):
+        while cursor.token.is_word(*_EXPLAIN_DETAILS):
+            cursor.advance()
+            cursor.accept_mark(",")
+    first = cursor.token
+    inner = _statement(cursor)
+    if not isinstance(inner, Insert | Select):
+        cursor.fail("EXPLAIN is for queries and INSERT", first, "EXPLAIN SELECT … or EXPLAIN INSERT INTO …")
+    return Explain(inner)
+
+
+def _execute(cursor: Cursor) -> Statement:
+    if cursor.at_words("PLAN"):
+        cursor.fail("EXECUTE PLAN is not supported", hint="run the script that the plan was made of")
+    if cursor.at_words("STATEMENT"):
+        cursor.expect("STATEMENT", "SET", "BEGIN")
+    first = cursor.token
+    inner = _statement(cursor)
+    if not isinstance(inner, Insert | Select):
+        hint = f"leave out EXECUTE: {first.text.upper()} …"
+        cursor.fail("EXECUTE is for queries, INSERT and statement sets", first, hint)
+    return inner
+
+
+# -- the rest ------------------------------------------------------------------------------------------------------------------
+
+
+def _set(cursor: Cursor) -> SetOption:
+    if cursor.done:
+        return SetOption(None)
+    key, key_span = _option_key(cursor)
+    cursor.expect_mark("=")
+    if cursor.token.kind is TokenKind.TEXT:
+        value = cursor.advance()
+        text, span = value.text, value.span
+    else:
+        rest = cursor.take_rest("a value")
+        text, span = rest.text.strip(), rest.span
+    cursor.expect_end()
+    return SetOption(OptionSyntax(key, key_span, text, span))
+
+
+def _reset(cursor: Cursor) -> ResetOption:
+    if cursor.done:
+        return ResetOption(None, cursor.previous.span)
+    key, span = _option_key(cursor)
+    cursor.expect_end()
+    return ResetOption(key, span)
+
+
+def _option_key(cursor: Cursor) -> tuple[str, Span]:
+    if cursor.token.kind is TokenKind.TEXT:
+        key = cursor.advance()
+        return key.text, key.span
+    start = cursor.token.start
+    if cursor.token.kind is not TokenKind.WORD:
+        cursor.fail(f"expected a setting like 'parallelism.default', got {cursor.token.shown}")
+    while not cursor.done and not cursor.token.is_mark("="):
+        cursor.advance()
+    end = cursor.previous.end
+    return cursor.text[start:end], (start, end)
+
+
+def _describe(cursor: Cursor) -> Describe:
+    for word in ("CATALOG", "DATABASE", "FUNCTION", "JOB", "MODEL"):
+        if cursor.at_words(word) and cursor.peek(1).kind is not TokenKind.END:
+            cursor.fail(f"DESCRIBE {word} is not supported", hint="DESCRIBE a table or view")
+    cursor.accept("EXTENDED")
+    name = cursor.take_path("a table's name")
+    cursor.expect_end()
+    return Describe(name)
+
+
+def _show(cursor: Cursor) -> Statement:
+    if cursor.accept("CREATE"):
+        kind = ObjectKind(cursor.one_of(("TABLE", "VIEW"), "TABLE or VIEW").lower())
+        name = cursor.take_path()
+        cursor.expect_end()
+        return ShowCreate(kind, name)
+    if cursor.accept("COLUMNS"):
+        if not cursor.accept("FROM"):
+            cursor.expect("IN")
+        name = cursor.take_path("a table's name")
+        chosen = _name_filter(cursor)
+        cursor.expect_end()
+        return ShowColumns(name, chosen)
+    for listing in Listing:
+        if cursor.accept(*listing.value.split()):
+            if cursor.accept("FROM") or cursor.accept("IN"):
+                _only_database(cursor, cursor.take_path(), catalog=listing is Listing.DATABASES)
+            chosen = _name_filter(cursor)
+            cursor.expect_end()
+            return Show(listing, chosen)
+    known = [item.value for item in Listing] + ["COLUMNS FROM", "CREATE TABLE", "CREATE VIEW"]
+    hint = did_you_mean(cursor.token.text.upper(), known)
+    raise cursor.error(f"expected what to show, got {cursor.token.shown}", hint=hint)
+
+
+def _name_filter(cursor: Cursor) -> NameFilter | None:
+    negated = cursor.accept("NOT")
+    any_case = cursor.accept("ILIKE")
+    if not any_case:
+        if not negated and not cursor.at_words("LIKE"):
+            return None
+        cursor.expect("LIKE")
+    return NameFilter(cursor.take_text("a pattern").text, negated, any_case)
+
+
+def _use(cursor: Cursor) -> UseDefault:
+    if cursor.at_words("MODULES"):
+        cursor.fail("USE MODULES is not supported", hint="all functions are built in: leave it out")
+    catalog = cursor.accept("CATALOG")
+    path = cursor.take_path()
+    cursor.expect_end()
+    _only_database(cursor, path, catalog=catalog)
+    return UseDefault()
+
+
+def _only_database(cursor: Cursor, path: tuple[Name, ...], *, catalog: bool) -> None:
+    """Fail if a path is not that of the only catalog, or database, there is."""
+    names = [p.text for p in path]
+    allowed = [[DEFAULT_CATALOG]] if catalog else [[DEFAULT_DATABASE], [DEFAULT_CATALOG, DEFAULT_DATABASE]]
+    if names not in allowed:
+        what = "catalog" if catalog else "database"
+        cursor.fail(
+            f"there is no {what} '{'.'.join(names)}': flowrun keeps no catalogs", cursor.previous,
+            f"all tables of a script are in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}: leave the statement out",
+        )  # fmt: skip
+
+
+def _add(cursor: Cursor) -> AddJar:
+    start = cursor.previous.start
+    cursor.expect("JAR")
+    cursor.take_text("a file")
+    cursor.expect_end()
+    return AddJar((start, cursor.previous.end))
+
+
+_READERS: dict[str, Callable[[Cursor], Statement]] = {
+    "ADD": _add,
+    "CREATE": _create,
+    "DESC": _describe,
+    "DESCRIBE": _describe,
+    "DROP": _drop,
+    "EXECUTE": _execute,
+    "EXPLAIN": _explain,
+    "INSERT": _insert,
+    "RESET": _reset,
+    "SET": _set,
+    "SHOW": _show,
+    "USE": _use,
+}
+STATEMENT_WORDS = (*_READERS, *_QUERY_WORDS)
+"""The words that statements begin with."""

@@ -1,0 +1,372 @@
+"""The tables of a script: made by CREATE TABLE, read through one scan each, written by INSERT."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from flowrun.api.connector import Distribution
+from flowrun.connectors.registry import connector_named, connector_names
+from flowrun.core.schema import Schema
+from flowrun.core.types import DataType, TypeRoot
+from flowrun.errors import ExpressionError, Location, OptionError, did_you_mean, near_matches
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.sql.catalog import Catalog, CatalogTable
+from flowrun.frontend.sql.grammar.syntax import Name
+from flowrun.frontend.sql.places import SeveralErrors, Span, error_at
+from flowrun.frontend.sql.script.ddl_parser import hinted_options
+from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, CreateTable, OptionSyntax
+from flowrun.frontend.sql.script.table_columns import BindExpression, ColumnReader, TableColumns
+from flowrun.frontend.sql.script.table_likeness import merged_with
+from flowrun.frontend.sql.script.table_options import TableOptions, read_options
+from flowrun.frontend.sql.script.text import ScriptText
+from flowrun.frontend.sql.script.tokens import Slice
+from flowrun.plan.nodes import NodeHints, Scan, TableReference
+from flowrun.plan.tables import (
+    TableRole,
+    create_sink,
+    create_source,
+    declared_options,
+    learn_secrets_of_options,
+    secret_options,
+    table_problems,
+)
+
+_MODE = "sink.mode"
+
+
+@dataclass(slots=True, eq=False)
+class DeclaredTable:
+    """A table with all that its CREATE statement says; `syntax` is complete: what LIKE takes over is in it."""
+
+    table: CatalogTable
+    syntax: CreateTable
+    columns: TableColumns
+    options: TableOptions
+    name_span: Span
+    place: str
+    checked: dict[TableRole, bool]
+
+
+class ScriptTables:
+    """Declares tables, and checks them in the roles in which they are used.
+
+    Args:
+        script: the text.
+        catalog: receives the tables.
+        diagnostics: receives problems of options, each once.
+        bind: binds expressions of columns.
+        overrides: option values from the command line, by table.
+    """
+
+    def __init__(
+        self,
+        script: ScriptText,
+        catalog: Catalog,
+        diagnostics: Diagnostics,
+        bind: BindExpression,
+        overrides: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        self._script = script
+        self._catalog = catalog
+        self._diagnostics = diagnostics
+        self._bind = bind
+        self._overrides = overrides
+        self._declared: dict[str, DeclaredTable] = {}
+        self._times: Counter[str] = Counter()  # a name may be dropped and given again
+        self.idle_timeout_ms: int | None = None
+        """Of tables that say nothing else: `table.exec.source.idle-timeout`."""
+        self.watermark_interval_ms: int | None = None
+        """`pipeline.auto-watermark-interval`; None: not set."""
+
+    def declared(self, name: str) -> DeclaredTable | None:
+        """The table of a name, as declared."""
+        return self._declared.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all tables declared."""
+        return tuple(self._declared)
+
+    def forget(self, name: str) -> None:
+        """The table is dropped."""
+        self._declared.pop(name, None)
+
+    def declare(self, name: str, name_span: Span, syntax: CreateTable) -> DeclaredTable:
+        """Make a table known.
+
+        Raises:
+            SeveralErrors: columns, keys, watermark or LIKE are wrong.
+        """
+        problems: list[ExpressionError] = []
+        if syntax.like is not None:
+            base = self._declared.get(syntax.like.table[-1].text)
+            if base is None:
+                shown = ".".join(n.text for n in syntax.like.table)
+                span = syntax.like.table[-1].span
+                raise SeveralErrors(
+                    [error_at(f"table '{shown}' does not exist", span, did_you_mean(shown, self._declared))]
+                )
+            syntax = merged_with(syntax, base.syntax, problems)
+        syntax = replace(syntax, options=self._overridden(name, name_span, syntax.options))
+        options = read_options(syntax.options, self._script, problems)
+        if not syntax.columns:
+            problems += self._default_columns(name, name_span, options)
+        columns = ColumnReader(self._bind, _metadata(options), problems).read(syntax)
+        if columns is None or problems:
+            raise SeveralErrors(problems)
+        if not syntax.columns and options.connector is not None:
+            columns = _default(columns, options.connector)
+        location = self._script.locate(*name_span)
+        table = CatalogTable(
+            name,
+            columns.schema,
+            columns.physical,
+            self._reference(name, options, columns, syntax),
+            columns.primary_key,
+            location,
+        )
+        self._times[name] += 1
+        place = f"tables.{name}" if self._times[name] == 1 else f"tables.{name}-{self._times[name]}"
+        made = DeclaredTable(table, syntax, columns, options, name_span, place, {})
+        self._declared[name] = made
+        self._catalog.relations[name] = table
+        for key in options.without_effect:
+            self._diagnostics.warning(f"'{key}' has no effect here", self._script.locate(*options.keys[key]))
+        return made
+
+    def declare_like_query(self, name: str, name_span: Span, syntax: CreateTable, schema: Schema) -> DeclaredTable:
+        """Make a table known whose columns are those of a query (CREATE TABLE … AS).
+
+        Raises:
+            SeveralErrors: as `declare`.
+        """
+        columns = tuple(
+            ColumnSyntax(
+                Name(f.name, name_span, True),
+                ColumnKind.PHYSICAL,
+                name_span,
+                Slice(_type_text(f.type), name_span[0]),
+                f.nullable,
+            )
+            for f in schema
+        )
+        return self.declare(name, name_span, replace(syntax, columns=columns, query=None))
+
+    def with_hints(self, made: DeclaredTable, hints: tuple[str, ...], span: Span) -> DeclaredTable:
+        """The table with the options that hints after its name give.
+
+        Raises:
+            ExpressionError: a hint is wrong.
+        """
+        given = self._hinted(hints, span)
+        return self._with_options(made, given) if given else made
+
+    def overwriting(self, made: DeclaredTable, span: Span) -> DeclaredTable:
+        """The table as INSERT OVERWRITE writes it: files that are there are replaced once the run shows its own.
+
+        Raises:
+            ExpressionError: its connector cannot do that, or it is partitioned: partitions without new rows would go, too.
+        """
+        name, connector = made.table.name, made.options.connector
+        if connector in connector_names():
+            known = {o.name for o in connector_named(connector).sink_options}
+            if _MODE not in known:
+                hint = "INSERT INTO adds to what is there"
+                raise error_at(f"INSERT OVERWRITE: connector '{connector}' of '{name}' cannot replace rows", span, hint)
+        if made.columns.partitions:
+            raise error_at(
+                f"INSERT OVERWRITE of '{name}' is not possible, which is partitioned: partitions without new rows would have to stay",
+                span,
+                f"to replace all partitions set the table's option '{_MODE}' to 'overwrite' and use INSERT INTO",
+            )
+        return self._with_options(made, (OptionSyntax(_MODE, span, "overwrite", span),))
+
+    # -- reading -------------------------------------------------------------------------------------------------------------
+
+    def scan(self, table: CatalogTable, span: Span) -> Scan:
+        """See `ScanTable`."""
+        made = self._declared[table.name]
+        if table is not made.table:  # a query gives it other options
+            declared = made.table.reference.options
+            changed = {k: str(v) for k, v in table.reference.options.items() if declared.get(k) != v}
+            given = tuple(OptionSyntax(k, span, v, span) for k, v in changed.items())
+            self._times[f"{made.place}.options"] += 1
+            return self._scan(
+                self._with_options(made, given), f"{made.place}.options-{self._times[f'{made.place}.options']}"
+            )
+        if table.scan is None:
+            table.scan = self._scan(made, made.place)
+        return table.scan
+
+    def _hinted(self, hints: tuple[str, ...], span: Span) -> tuple[OptionSyntax, ...]:
+        found: list[OptionSyntax] = []
+        for hint in hints:
+            start = self._script.text.find(hint, span[0]) if hint else -1
+            found += hinted_options(hint, max(start, 0)) or ()
+        if hints:
+            shift = {o.key: self._script.text.find(f"'{o.key}'", span[0]) for o in found}
+            found = [_moved(o, shift[o.key]) for o in found]
+        return tuple(found)
+
+    def _with_options(self, made: DeclaredTable, given: tuple[OptionSyntax, ...]) -> DeclaredTable:
+        problems: list[ExpressionError] = []
+        kept = tuple(o for o in made.syntax.options if o.key not in {g.key for g in given})
+        options = read_options((*kept, *given), self._script, problems)
+        if problems:
+            raise SeveralErrors(problems)
+        table = replace_reference(made.table, self._reference(made.table.name, options, made.columns, made.syntax))
+        return DeclaredTable(table, made.syntax, made.columns, options, made.name_span, made.place, {})
+
+    def _scan(self, made: DeclaredTable, place: str) -> Scan:
+        columns, options = made.columns, made.options
+        self.check(made, TableRole.SOURCE)
+        watermark = columns.watermark
+        if watermark is not None:
+            watermark = replace(
+                watermark,
+                idle_timeout_ms=options.idle_timeout_ms or self.idle_timeout_ms,
+                emit=options.emit,
+                emit_interval_ms=self.watermark_interval_ms or watermark.emit_interval_ms,
+            )
+        hints = NodeHints(
+            name=made.table.name,
+            place=place,
+            parallelism=options.scan_parallelism,
+            location=made.table.location,
+            on_error=options.on_error,
+        )
+        return Scan(
+            schema=columns.schema,
+            hints=hints,
+            table=made.table.reference,
+            physical=columns.scanned,
+            projections=columns.projections,
+            watermark=watermark,
+            declared=columns.scanned,
+        )
+
+    # -- options -------------------------------------------------------------------------------------------------------------
+
+    def check(self, made: DeclaredTable, role: TableRole) -> bool:
+        """Whether connector, format and options fit the role; what does not is reported where it stands, once."""
+        if role not in made.checked:
+            problems = self._problems(made, role)
+            for found in problems:
+                span = made.options.place_of(found, made.options.places.get("connector", made.name_span))
+                self._diagnostics.error(f"table '{made.table.name}': {found.message}", self._at(span), hint=found.hint)
+            made.checked[role] = not problems
+        return made.checked[role]
+
+    def _at(self, span: Span) -> Location:
+        return self._script.locate(*span)
+
+    def _problems(self, made: DeclaredTable, role: TableRole) -> list[OptionError]:
+        reference, columns = made.table.reference, made.columns
+        if made.options.connector is None:
+            given = near_matches("connector", made.options.values)
+            hint = (
+                f"did you mean 'connector' instead of '{given[0]}'?"
+                if given
+                else "WITH ('connector' = 'filesystem', …)"
+            )
+            return [OptionError("connector", "the option 'connector' is missing", hint=hint)]
+        problems = table_problems(reference, role)
+        if problems:
+            return problems
+        try:
+            if role is TableRole.SOURCE:
+                create_source(reference, columns.scanned, columns.scanned)
+            elif role is TableRole.SINK:
+                create_sink(reference, columns.physical, unbounded=False)
+        except OptionError as error:
+            return [error]
+        return []
+
+    def _reference(
+        self, name: str, options: TableOptions, columns: TableColumns, syntax: CreateTable
+    ) -> TableReference:
+        secrets = set(options.secrets)
+        if options.connector in connector_names():
+            connector = connector_named(options.connector)
+            known = options.format if options.format in connector.formats else None
+            for role in TableRole:
+                declared = declared_options(connector, known, role)
+                learn_secrets_of_options(declared, options.values)
+                secrets |= secret_options(declared, options.values)
+        return TableReference(
+            name=name,
+            connector=options.connector or "",
+            options=dict(options.values),
+            format=options.format,
+            partition_keys=columns.partitions,
+            primary_key=columns.primary_key,
+            secret_options=frozenset(secrets),
+            metadata=columns.scanned.names[len(columns.physical) :],
+            distribution=_distribution(syntax),
+        )
+
+    def _overridden(self, name: str, span: Span, options: tuple[OptionSyntax, ...]) -> tuple[OptionSyntax, ...]:
+        """The options with the values that the command line gives instead; a new one stands where the table's name does."""
+        values = self._overrides.get(name, {})
+        kept = [replace(o, value=values[o.key]) if o.key in values else o for o in options]
+        known = {o.key for o in options}
+        return (*kept, *(OptionSyntax(k, span, v, span) for k, v in values.items() if k not in known))
+
+    def _default_columns(self, name: str, span: Span, options: TableOptions) -> list[ExpressionError]:
+        connector = options.connector
+        if connector in connector_names() and connector_named(connector).default_schema is not None:
+            return []
+        return [error_at(f"table '{name}' has no columns", span, "CREATE TABLE name (column TYPE, …) WITH (…)")]
+
+
+def _distribution(syntax: CreateTable) -> Distribution | None:
+    given = syntax.distribution
+    return None if given is None else Distribution(tuple(n.text for n in given.columns), given.buckets)
+
+
+def replace_reference(table: CatalogTable, reference: TableReference) -> CatalogTable:
+    """The same table with other options."""
+    return CatalogTable(table.name, table.schema, table.physical, reference, table.primary_key, table.location)
+
+
+def _type_text(type: DataType) -> str:
+    """The type as `parse_type` reads it: names of fields are quoted."""
+    match type.root:
+        case TypeRoot.ARRAY:
+            return f"ARRAY<{_type_text(type.children[0])}>"
+        case TypeRoot.MAP:
+            return f"MAP<{_type_text(type.children[0])}, {_type_text(type.children[1])}>"
+        case TypeRoot.ROW:
+            fields = (
+                f"`{n.replace('`', '``')}` {_type_text(c)}" for n, c in zip(type.names, type.children, strict=True)
+            )
+            return f"ROW<{', '.join(fields)}>"
+        case _:
+            return str(type)
+
+
+def _moved(option: OptionSyntax, start: int) -> OptionSyntax:
+    if start < 0:
+        return option
+    shift = start - option.key_span[0]
+    key = (start, option.key_span[1] + shift)
+    return replace(option, key_span=key, value_span=(option.value_span[0] + shift, option.value_span[1] + shift))
+
+
+def _metadata(options: TableOptions) -> dict[str, DataType]:
+    """Keys of METADATA columns that the connector can fill, with their types."""
+    if options.connector not in connector_names():
+        return {}
+    return dict(connector_named(options.connector).metadata)
+
+
+def _default(columns: TableColumns, connector: str) -> TableColumns:
+    """The columns that a connector has by itself."""
+    from flowrun.plan.expressions import ColumnRef
+
+    schema = connector_named(connector).default_schema
+    assert schema is not None
+    projections = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(schema))
+    return replace(columns, schema=schema, physical=schema, scanned=schema, projections=projections)
