@@ -50,9 +50,9 @@ from flowrun.operators.calc import CalcFactory
 from flowrun.operators.python_function import PythonFunctionFactory
 from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.operators.split import SplitFactory
+from flowrun.operators.timed.assigners import AlignedSlices
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.operators.watermarks import TimestampsAndWatermarksFactory
-from flowrun.operators.windows.assigners import AlignedSlices
 
 if TYPE_CHECKING:
     from flowrun.datastream.environment import StreamExecutionEnvironment

@@ -14,7 +14,7 @@ from flowrun.datastream.functions import invalid
 from flowrun.graph.partitioner import GlobalPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.windows.assigners import AlignedSlices, WindowTime
+from flowrun.operators.timed.assigners import AlignedSlices, WindowTime
 from flowrun.operators.windows.factories import (
     LocalSliceAggregateFactory,
     SessionWindowFactory,

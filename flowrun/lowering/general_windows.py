@@ -8,9 +8,9 @@ from flowrun.errors import UnsupportedPlanError
 from flowrun.lowering.aggregate_calls import column_position
 from flowrun.lowering.windows import aligned_slices
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.windows.assigners import WindowTime
-from flowrun.operators.windows.evictors import CountEvictor, Evictor, TimeEvictor
-from flowrun.operators.windows.general_factories import (
+from flowrun.operators.timed.assigners import WindowTime
+from flowrun.operators.windows.general.evictors import CountEvictor, Evictor, TimeEvictor
+from flowrun.operators.windows.general.factories import (
     CountWindowFactory,
     GeneralWindowFactory,
     GlobalAssigner,

@@ -10,7 +10,7 @@ from flowrun.graph.transformation import (
 from flowrun.lowering.aggregate_calls import bound_aggregate
 from flowrun.lowering.keyed import keyed, producing_parallelism
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.windows.assigners import (
+from flowrun.operators.timed.assigners import (
     AlignedSlices,
     CumulativeSlices,
     SlidingSlices,

@@ -17,7 +17,7 @@ from flowrun.core.units import format_duration
 from flowrun.operators.aggregation.engine import SEQ, VALUE
 from flowrun.operators.aggregation.layout import SLICE_END, PartialColumn, PartialLayout
 from flowrun.operators.windows.factories import SessionWindowFactory, SliceWindowFactory
-from flowrun.operators.windows.general_factories import CountWindowFactory, GeneralWindowFactory, GlobalWindowFactory
+from flowrun.operators.windows.general.factories import CountWindowFactory, GeneralWindowFactory, GlobalWindowFactory
 
 Meanings = Mapping[str, Mapping[str, str]]
 """Keyed table → column → what it holds. Columns whose names say it all are left out."""
@@ -87,7 +87,7 @@ def _general_window(factory: GeneralWindowFactory) -> Meanings:
 
 
 def _row_aggregation(schema: Schema, aggregates: tuple[BoundAggregate, ...], fixed: Mapping[str, str]) -> Meanings:
-    from flowrun.operators.windows.cell_partials import with_times
+    from flowrun.operators.windows.partials.cells import with_times
 
     timed, newest = with_times(schema)
     return _aggregation(PartialLayout.of(timed, (), (*aggregates, newest)), aggregates, fixed)

@@ -32,7 +32,7 @@ from flowrun.operators.source import SourceOperatorFactory
 from flowrun.operators.split import SplitFactory
 from flowrun.operators.watermark_strategy import WatermarkKind as StrategyKind
 from flowrun.operators.windows.factories import LocalSliceAggregateFactory, SessionWindowFactory, SliceWindowFactory
-from flowrun.operators.windows.general_factories import CountWindowFactory, GeneralWindowFactory, GlobalWindowFactory
+from flowrun.operators.windows.general.factories import CountWindowFactory, GeneralWindowFactory, GlobalWindowFactory
 from flowrun.plan.nodes import (
     CountWindow,
     CumulativeWindow,

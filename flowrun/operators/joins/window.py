@@ -33,11 +33,11 @@ from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs, waiting_schema
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
+from flowrun.operators.timed.assigners import WindowTime
+from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED
+from flowrun.operators.timed.local_time import in_zone
+from flowrun.operators.timed.time_driven import TimeDrivenOperator
 from flowrun.operators.updating.changes import only_adds
-from flowrun.operators.windows.assigners import WindowTime
-from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED
-from flowrun.operators.windows.local_time import in_zone
-from flowrun.operators.windows.time_driven import TimeDrivenOperator
 
 LEFT, RIGHT = 0, 1
 TABLES = ("left", "right")

@@ -24,9 +24,9 @@ from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import RowOrder, differs_from_previous, sorted_order
 from flowrun.operators.ranking.ranks import ranks
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs
+from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
+from flowrun.operators.timed.time_driven import TimeDrivenOperator
 from flowrun.operators.updating.changes import only_adds
-from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
-from flowrun.operators.windows.time_driven import TimeDrivenOperator
 
 if TYPE_CHECKING:
     from flowrun.operators.ranking.factories import WindowRankFactory

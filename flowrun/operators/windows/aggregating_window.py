@@ -16,11 +16,11 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.aggregation.engine import AggregationEngine
-from flowrun.operators.windows.assigners import Times
-from flowrun.operators.windows.event_rows import LateRows, RowIntake
-from flowrun.operators.windows.partial_tables import PartialTables
-from flowrun.operators.windows.time_driven import TimeDrivenOperator
-from flowrun.operators.windows.window_snapshot import PROGRESS, Progress
+from flowrun.operators.timed.assigners import Times
+from flowrun.operators.timed.event_rows import LateRows, RowIntake
+from flowrun.operators.timed.time_driven import TimeDrivenOperator
+from flowrun.operators.windows.partials.partial_tables import PartialTables
+from flowrun.operators.windows.progress import PROGRESS, Progress
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.aggregation.layout import SESSION_BOUNDS, SLICE_END, PartialLayout
-from flowrun.operators.windows.assigners import AlignedSlices, WindowTime, check_session_gap
-from flowrun.operators.windows.local_time import in_zone
+from flowrun.operators.timed.assigners import AlignedSlices, WindowTime, check_session_gap
+from flowrun.operators.timed.local_time import in_zone
 
 
 @record(slots=False)
@@ -102,13 +102,13 @@ class SliceWindowFactory(TimeWindowFactory):
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Partial results by key and slice."""
-        from flowrun.operators.windows.partial_tables import partial_schemas
+        from flowrun.operators.windows.partials.partial_tables import partial_schemas
 
         return partial_schemas(self.layout, (SLICE_END,))
 
     def create(self) -> StreamOperator:
         """A `SliceWindowOperator`."""
-        from flowrun.operators.windows.slice_window import SliceWindowOperator
+        from flowrun.operators.windows.slices.operator import SliceWindowOperator
 
         return in_zone(SliceWindowOperator(self), self.time_zone)
 
@@ -141,7 +141,7 @@ class LocalSliceAggregateFactory(KeyedWindowFactory):
 
     def create(self) -> StreamOperator:
         """A `LocalSliceAggregateOperator`."""
-        from flowrun.operators.windows.local_slice import LocalSliceAggregateOperator
+        from flowrun.operators.windows.slices.local import LocalSliceAggregateOperator
 
         return in_zone(LocalSliceAggregateOperator(self), self.time_zone)
 
@@ -168,13 +168,13 @@ class SessionWindowFactory(TimeWindowFactory):
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Partial results by key and session."""
-        from flowrun.operators.windows.partial_tables import partial_schemas
+        from flowrun.operators.windows.partials.partial_tables import partial_schemas
 
         return partial_schemas(self.layout, SESSION_BOUNDS)
 
     def create(self) -> StreamOperator:
         """A `SessionWindowOperator`."""
-        from flowrun.operators.windows.session_window import SessionWindowOperator
+        from flowrun.operators.windows.sessions.operator import SessionWindowOperator
 
         return in_zone(SessionWindowOperator(self), self.time_zone)
 

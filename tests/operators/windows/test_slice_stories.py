@@ -12,7 +12,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, STRING, array, map_of, row, timestamp
 from flowrun.errors import DataError, StateError
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.windows.assigners import CumulativeSlices, SlidingSlices, TumblingSlices, WindowTime
+from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices, WindowTime
 from flowrun.operators.windows.factories import SliceWindowFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored, taken, whole

@@ -17,10 +17,10 @@ from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE
 from flowrun.errors import StateError
-from flowrun.operators.windows.assigners import CumulativeSlices, SlidingSlices, TumblingSlices, WindowTime
-from flowrun.operators.windows.evictors import CountEvictor
+from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices, WindowTime
 from flowrun.operators.windows.factories import SessionWindowFactory, SliceWindowFactory
-from flowrun.operators.windows.general_factories import (
+from flowrun.operators.windows.general.evictors import CountEvictor
+from flowrun.operators.windows.general.factories import (
     CountWindowFactory,
     GeneralWindowFactory,
     GlobalAssigner,

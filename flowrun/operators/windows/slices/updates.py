@@ -18,7 +18,7 @@ from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.engine import SEQ, AggregationEngine
 from flowrun.operators.aggregation.grouping import group_ids
-from flowrun.operators.windows.assigners import AlignedSlices, Times
+from flowrun.operators.timed.assigners import AlignedSlices, Times
 
 _BLOCK_ROWS = 256
 _SLICE = "slice"

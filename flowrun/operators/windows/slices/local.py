@@ -17,9 +17,9 @@ from flowrun.core.elements import RecordBatch
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.windows.assigners import Times, slices_of
-from flowrun.operators.windows.event_rows import RowIntake
-from flowrun.operators.windows.slice_state import ReductionSampler, SliceNumbers, SliceStore
+from flowrun.operators.timed.assigners import Times, slices_of
+from flowrun.operators.timed.event_rows import RowIntake
+from flowrun.operators.windows.slices.store import ReductionSampler, SliceNumbers, SliceStore
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.factories import LocalSliceAggregateFactory

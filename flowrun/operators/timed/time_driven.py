@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowrun.api.operator import TimerHandle
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.timed.assigners import WindowTime
 
 
 class TimeDrivenOperator(AbstractOperator):

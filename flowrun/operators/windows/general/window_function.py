@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from flowrun.operators.windows.trigger_contract import Window
+from flowrun.operators.windows.general.trigger_contract import Window
 
 
 class ProcessWindowFunction(Protocol):

@@ -24,21 +24,21 @@ from flowrun.operators.aggregation.engine import AggregationEngine, concat_bundl
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers, extended
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
-from flowrun.operators.windows.assigners import Times, WindowTime
-from flowrun.operators.windows.cell_partials import CellAggregator, PartialLog
-from flowrun.operators.windows.count_window import NOWHERE, keyed_results
-from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowIntake
-from flowrun.operators.windows.lazy_tables import lazy_tables, no_tables
-from flowrun.operators.windows.part_log import SegmentCollector
-from flowrun.operators.windows.partial_tables import PartialTables
-from flowrun.operators.windows.slice_state import ReductionSampler, Slice
-from flowrun.operators.windows.slot_snapshot import KEYS, SlotTables, read_sequence, sequence_state
-from flowrun.operators.windows.time_driven import TimeDrivenOperator
-from flowrun.operators.windows.window_snapshot import PROGRESS, Progress
+from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
+from flowrun.operators.timed.assigners import Times, WindowTime
+from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowIntake
+from flowrun.operators.timed.time_driven import TimeDrivenOperator
+from flowrun.operators.windows.counts.count_window import NOWHERE, keyed_results
+from flowrun.operators.windows.partials.cell_tables import KEYS, SlotTables, read_sequence, sequence_state
+from flowrun.operators.windows.partials.cells import CellAggregator, PartialLog
+from flowrun.operators.windows.partials.part_log import SegmentCollector
+from flowrun.operators.windows.partials.partial_tables import PartialTables
+from flowrun.operators.windows.progress import PROGRESS, Progress
+from flowrun.operators.windows.slices.store import ReductionSampler, Slice
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
-    from flowrun.operators.windows.general_factories import GlobalWindowFactory
+    from flowrun.operators.windows.general.factories import GlobalWindowFactory
 
 _PINNED_BYTES = 64 * 1024
 _SPARE_ROWS = 64 * 1024

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.core.record import record
-from flowrun.operators.windows.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, Times
-from flowrun.operators.windows.trigger_contract import Window
+from flowrun.operators.timed.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, Times
+from flowrun.operators.windows.general.trigger_contract import Window
 
 Integers = npt.NDArray[np.int64]
 

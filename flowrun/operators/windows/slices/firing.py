@@ -11,10 +11,10 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.engine import AggregationEngine
-from flowrun.operators.windows.assigners import AlignedSlices, Times
-from flowrun.operators.windows.event_rows import MAX_OUTPUT_ROWS, result_batches
-from flowrun.operators.windows.slice_state import SliceStore
-from flowrun.operators.windows.slice_tree import MIN_SLICES, SliceTree
+from flowrun.operators.timed.assigners import AlignedSlices, Times
+from flowrun.operators.timed.event_rows import MAX_OUTPUT_ROWS, result_batches
+from flowrun.operators.windows.slices.store import SliceStore
+from flowrun.operators.windows.slices.tree import MIN_SLICES, SliceTree
 
 _WINDOW = "window_end"
 _WORTH_COMPACTING = 1024
@@ -23,7 +23,7 @@ _WORTH_COMPACTING = 1024
 def windows_between(assigner: AlignedSlices, slice_end: int, after: int, until: int) -> range:
     """Ends of the windows over a slice that fire in the event-time interval (after, until], ascending.
 
-    >>> from flowrun.operators.windows.assigners import SlidingSlices
+    >>> from flowrun.operators.timed.assigners import SlidingSlices
     >>> list(windows_between(SlidingSlices(20, 5), 5, after=8, until=14))
     [10, 15]
     """

@@ -24,13 +24,11 @@ from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
+from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
+from flowrun.operators.timed.assigners import Times, WindowTime
+from flowrun.operators.timed.event_rows import LateRows, RowIntake
 from flowrun.operators.timers import InternalTimerService, TimeDomain, Timer
-from flowrun.operators.windows.assigners import Times, WindowTime
-from flowrun.operators.windows.event_rows import LateRows, RowIntake
-from flowrun.operators.windows.general_factories import GlobalAssigner, SessionAssigner
-from flowrun.operators.windows.lazy_tables import lazy_tables, no_tables
-from flowrun.operators.windows.trigger_contract import TriggerContext, TriggerResult, TriggerRows, Window
-from flowrun.operators.windows.window_assignment import (
+from flowrun.operators.windows.general.assignment import (
     Assignment,
     assign_aligned,
     assign_ever,
@@ -38,15 +36,17 @@ from flowrun.operators.windows.window_assignment import (
     closed_before,
     merge_sessions,
 )
-from flowrun.operators.windows.window_contents import Firing, FiringEvaluator, OpenWindow, WindowContents
-from flowrun.operators.windows.window_function import OpensAndCloses
-from flowrun.operators.windows.window_operator_state import ROWS, TIMERS, WINDOWS, WindowTables
-from flowrun.operators.windows.window_snapshot import PROGRESS, Progress
-from flowrun.operators.windows.window_timers import BOUNDS, TimerLog
+from flowrun.operators.windows.general.contents import Firing, FiringEvaluator, OpenWindow, WindowContents
+from flowrun.operators.windows.general.factories import GlobalAssigner, SessionAssigner
+from flowrun.operators.windows.general.tables import ROWS, TIMERS, WINDOWS, WindowTables
+from flowrun.operators.windows.general.timer_log import BOUNDS, TimerLog
+from flowrun.operators.windows.general.trigger_contract import TriggerContext, TriggerResult, TriggerRows, Window
+from flowrun.operators.windows.general.window_function import OpensAndCloses
+from flowrun.operators.windows.progress import PROGRESS, Progress
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
-    from flowrun.operators.windows.general_factories import GeneralWindowFactory
+    from flowrun.operators.windows.general.factories import GeneralWindowFactory
 
 _SPARE_ROWS = 64 * 1024
 

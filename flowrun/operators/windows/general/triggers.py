@@ -12,7 +12,7 @@ from dataclasses import field
 
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.record import record
-from flowrun.operators.windows.trigger_contract import (
+from flowrun.operators.windows.general.trigger_contract import (
     Decision,
     Number,
     Trigger,

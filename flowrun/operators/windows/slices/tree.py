@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.engine import AggregationEngine
-from flowrun.operators.windows.slice_state import SliceStore
+from flowrun.operators.windows.slices.store import SliceStore
 
 MIN_SLICES = 8
 """Windows of fewer slices are merged directly."""

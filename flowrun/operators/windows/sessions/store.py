@@ -19,10 +19,10 @@ from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.layout import SESSION_BOUNDS
-from flowrun.operators.windows.assigners import Times
-from flowrun.operators.windows.key_index import KeyIndex, KeyView
-from flowrun.operators.windows.part_log import TieredParts
-from flowrun.operators.windows.session_intervals import Intervals, MergedIntervals, merge_intervals, runs_of
+from flowrun.operators.keyed.key_index import KeyIndex, KeyView
+from flowrun.operators.timed.assigners import Times
+from flowrun.operators.windows.partials.part_log import TieredParts
+from flowrun.operators.windows.sessions.intervals import Intervals, MergedIntervals, merge_intervals, runs_of
 
 SESSION = "session"
 _MIN_LOG_ROWS = 128 * 1024

@@ -7,7 +7,7 @@ of Apache Flink's `WindowOperator` with its event-time trigger, and do not depen
 * A row is dropped as late only if the *last* window that contains its slice has been cleaned up (watermark ≥ last end − 1 +
   allowed lateness). Otherwise it is merged and counts in all windows that have not been cleaned up.
 * A row between two windows (slide > size) is in no result; it counts as late once its slice is past.
-* For each late row, each window of it that has fired but is not cleaned up gives an updated result at once (see `slice_updates`).
+* For each late row, each window of it that has fired but is not cleaned up gives an updated result at once (see `updates`).
 * In processing time a window fires when the clock reaches its end; at the end of bounded input the open windows fire.
 
 After a restore at another parallelism, keys may come from old subtasks whose windows had fired further than this subtask's event
@@ -26,12 +26,12 @@ import pyarrow.compute as pc
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.aggregation.layout import SLICE_END
+from flowrun.operators.timed.assigners import SlidingSlices, Times, slices_of
+from flowrun.operators.timed.event_rows import split_rows
 from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
-from flowrun.operators.windows.assigners import SlidingSlices, Times, slices_of
-from flowrun.operators.windows.event_rows import split_rows
-from flowrun.operators.windows.slice_firing import SliceFiring, windows_between
-from flowrun.operators.windows.slice_state import ReductionSampler, SliceNumbers, SliceStore
-from flowrun.operators.windows.slice_updates import late_updates
+from flowrun.operators.windows.slices.firing import SliceFiring, windows_between
+from flowrun.operators.windows.slices.store import ReductionSampler, SliceNumbers, SliceStore
+from flowrun.operators.windows.slices.updates import late_updates
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.factories import SliceWindowFactory

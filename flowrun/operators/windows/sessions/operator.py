@@ -28,13 +28,13 @@ from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch, concat_batches
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.layout import SESSION_BOUNDS
+from flowrun.operators.keyed.lazy_tables import UnchangedTables, lazy_tables, no_tables
+from flowrun.operators.timed.assigners import Times
+from flowrun.operators.timed.event_rows import result_batches
 from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
-from flowrun.operators.windows.assigners import Times
-from flowrun.operators.windows.event_rows import result_batches
-from flowrun.operators.windows.lazy_tables import UnchangedTables, lazy_tables, no_tables
-from flowrun.operators.windows.partial_tables import PARTIALS, PartialTables
-from flowrun.operators.windows.session_intervals import Intervals, end_of, merge_intervals
-from flowrun.operators.windows.session_store import SESSION, SessionStore, SessionView
+from flowrun.operators.windows.partials.partial_tables import PARTIALS, PartialTables
+from flowrun.operators.windows.sessions.intervals import Intervals, end_of, merge_intervals
+from flowrun.operators.windows.sessions.store import SESSION, SessionStore, SessionView
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:

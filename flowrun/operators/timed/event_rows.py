@@ -14,7 +14,7 @@ from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, InternalError
 from flowrun.operators.aggregation.keys import NullKeyPolicy, apply_null_keys
-from flowrun.operators.windows.assigners import Times
+from flowrun.operators.timed.assigners import Times
 
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
 LATE_RECORDS_SIDE_OUTPUT = "numLateRecordsSideOutput"

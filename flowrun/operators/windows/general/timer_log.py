@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from flowrun.api.state import DELETED_COLUMN, SegmentedTable, keyed_schema
 from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, TimeDomain, Timer
-from flowrun.operators.windows.trigger_contract import Window
+from flowrun.operators.windows.general.trigger_contract import Window
 from flowrun.state.backend.objects import ChangeSet
 from flowrun.state.backend.upsert_log import UpsertLog
 from flowrun.state.key_groups import key_groups_or_zero

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from flowrun.api.state import SegmentedTable, StateSegment
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
-from flowrun.operators.windows.partial_tables import PartialTables
+from flowrun.operators.windows.partials.partial_tables import PartialTables
 
 _TIER_CHUNKS = 32
 _TIER_BLOCKS = 8

@@ -29,13 +29,13 @@ from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers, extended, ranges
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
-from flowrun.operators.windows.cell_partials import CellAggregator, PartialLog, select_cells
-from flowrun.operators.windows.event_rows import MAX_OUTPUT_ROWS, RowIntake
-from flowrun.operators.windows.lazy_tables import UnchangedTables, lazy_tables, no_tables
-from flowrun.operators.windows.slot_snapshot import KEYS, SlotTables, read_sequence, sequence_state
+from flowrun.operators.keyed.lazy_tables import UnchangedTables, lazy_tables, no_tables
+from flowrun.operators.timed.event_rows import MAX_OUTPUT_ROWS, RowIntake
+from flowrun.operators.windows.partials.cell_tables import KEYS, SlotTables, read_sequence, sequence_state
+from flowrun.operators.windows.partials.cells import CellAggregator, PartialLog, select_cells
 
 if TYPE_CHECKING:
-    from flowrun.operators.windows.general_factories import CountWindowFactory
+    from flowrun.operators.windows.general.factories import CountWindowFactory
 
 NOWHERE = -1
 _SPARE_ROWS = 64 * 1024

@@ -48,13 +48,13 @@ from flowrun.api.operator import StreamOperator
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.layout import PartialLayout
-from flowrun.operators.windows.assigners import AlignedSlices, WindowTime, check_session_gap
-from flowrun.operators.windows.count_window import CountMode
-from flowrun.operators.windows.evictors import Evictor
+from flowrun.operators.timed.assigners import AlignedSlices, WindowTime, check_session_gap
+from flowrun.operators.timed.local_time import in_zone
+from flowrun.operators.windows.counts.count_window import CountMode
 from flowrun.operators.windows.factories import KeyedWindowFactory, TimeWindowFactory
-from flowrun.operators.windows.local_time import in_zone
-from flowrun.operators.windows.trigger_contract import Trigger
-from flowrun.operators.windows.triggers import (
+from flowrun.operators.windows.general.evictors import Evictor
+from flowrun.operators.windows.general.trigger_contract import Trigger
+from flowrun.operators.windows.general.triggers import (
     AnyTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
@@ -64,7 +64,7 @@ from flowrun.operators.windows.triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
-from flowrun.operators.windows.window_function import ProcessWindowFunction
+from flowrun.operators.windows.general.window_function import ProcessWindowFunction
 
 
 @record
@@ -179,13 +179,13 @@ class CountWindowFactory(KeyedWindowFactory):
 
     def state_schemas(self) -> dict[str, pa.Schema]:
         """Rows counted for each key, and partial results by key and cell."""
-        from flowrun.operators.windows.slot_snapshot import slot_schemas
+        from flowrun.operators.windows.partials.cell_tables import slot_schemas
 
         return slot_schemas(cell_layout(self), self.input_schema, self.keys, ("rows",))
 
     def create(self) -> StreamOperator:
         """A `CountWindowOperator`."""
-        from flowrun.operators.windows.count_window import CountWindowOperator
+        from flowrun.operators.windows.counts.count_window import CountWindowOperator
 
         return CountWindowOperator(self)
 
@@ -235,15 +235,15 @@ class GlobalWindowFactory(KeyedWindowFactory):
     @cached_property
     def layout(self) -> PartialLayout:
         """Columns of the partial results of an operator that fires once."""
-        from flowrun.operators.windows.cell_partials import with_times
+        from flowrun.operators.windows.partials.cells import with_times
 
         schema, newest = with_times(self.input_schema)
         return PartialLayout.of(schema, self.keys, (*self.aggregates, newest))
 
     def state_schemas(self) -> dict[str, pa.Schema]:
         """Partial results by key, and when they fire next if they fire more than once."""
-        from flowrun.operators.windows.partial_tables import partial_schemas
-        from flowrun.operators.windows.slot_snapshot import slot_schemas
+        from flowrun.operators.windows.partials.cell_tables import slot_schemas
+        from flowrun.operators.windows.partials.partial_tables import partial_schemas
 
         if self._counted is not None:
             return self._counted.state_schemas()
@@ -253,7 +253,7 @@ class GlobalWindowFactory(KeyedWindowFactory):
 
     def create(self) -> StreamOperator:
         """A `GlobalWindowOperator`, or one that fires by count or by interval."""
-        from flowrun.operators.windows.global_window import ContinuousGlobalWindowOperator, GlobalWindowOperator
+        from flowrun.operators.windows.counts.global_window import ContinuousGlobalWindowOperator, GlobalWindowOperator
 
         if self._counted is not None:
             return self._counted.create()
@@ -299,19 +299,19 @@ class GeneralWindowFactory(TimeWindowFactory):
 
     def create(self) -> StreamOperator:
         """A `WindowOperator`."""
-        from flowrun.operators.windows.window_operator import WindowOperator
+        from flowrun.operators.windows.general.operator import WindowOperator
 
         return in_zone(WindowOperator(self), self.time_zone)
 
     def state_schemas(self) -> dict[str, pa.Schema]:
         """Open windows, their rows, and timers."""
-        from flowrun.operators.windows.window_operator_state import window_schemas
+        from flowrun.operators.windows.general.tables import window_schemas
 
         return window_schemas(self)
 
 
 def cell_layout(factory: CountWindowFactory | GlobalWindowFactory) -> PartialLayout:
     """Columns of the partial results of numbered cells."""
-    from flowrun.operators.windows.cell_partials import CellAggregator
+    from flowrun.operators.windows.partials.cells import CellAggregator
 
     return CellAggregator(factory.input_schema, factory.aggregates).layout

@@ -18,14 +18,14 @@ from flowrun.operators.conformance import conform
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_log import RowLog
-from flowrun.operators.windows.cell_partials import CellAggregator
-from flowrun.operators.windows.count_window import keyed_results
-from flowrun.operators.windows.event_rows import result_batches
-from flowrun.operators.windows.evictors import WindowRows
-from flowrun.operators.windows.trigger_contract import Number, Window
+from flowrun.operators.timed.event_rows import result_batches
+from flowrun.operators.windows.counts.count_window import keyed_results
+from flowrun.operators.windows.general.evictors import WindowRows
+from flowrun.operators.windows.general.trigger_contract import Number, Window
+from flowrun.operators.windows.partials.cells import CellAggregator
 
 if TYPE_CHECKING:
-    from flowrun.operators.windows.general_factories import GeneralWindowFactory
+    from flowrun.operators.windows.general.factories import GeneralWindowFactory
 
 _NOTHING = np.zeros(0, np.int64)
 _EXPANDED_ROWS = 1024 * 1024

@@ -15,9 +15,9 @@ from flowrun.core.record import record
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.grouping import reduce_by
-from flowrun.operators.windows.assigners import Times
-from flowrun.operators.windows.part_log import Block, PartLog, SegmentCollector
-from flowrun.operators.windows.partial_tables import PartialTables
+from flowrun.operators.timed.assigners import Times
+from flowrun.operators.windows.partials.part_log import Block, PartLog, SegmentCollector
+from flowrun.operators.windows.partials.partial_tables import PartialTables
 from flowrun.state.key_groups import key_groups
 
 MIN_PENDING_ROWS = 256 * 1024

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.record import record
 from flowrun.operators.aggregation.dense import Slots
-from flowrun.operators.windows.assigners import Times
+from flowrun.operators.timed.assigners import Times
 
 _SMALL = 1 << 16
 
