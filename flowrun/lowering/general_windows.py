@@ -9,17 +9,15 @@ from flowrun.lowering.aggregate_calls import column_position
 from flowrun.lowering.windows import aligned_slices
 from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.timed.assigners import WindowTime
+from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory, global_fast_path
 from flowrun.operators.windows.general.evictors import CountEvictor, Evictor, TimeEvictor
 from flowrun.operators.windows.general.factories import (
-    CountWindowFactory,
     GeneralWindowFactory,
     GlobalAssigner,
-    GlobalWindowFactory,
     SessionAssigner,
-    TriggerRule,
     WindowAssigner,
-    global_fast_path,
 )
+from flowrun.operators.windows.recipes import TriggerRule
 from flowrun.plan.nodes import (
     CountWindow,
     EvictorSpec,

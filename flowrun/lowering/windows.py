@@ -17,9 +17,9 @@ from flowrun.operators.timed.assigners import (
     TumblingSlices,
     WindowTime,
 )
-from flowrun.operators.windows.factories import (
+from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,
-    SessionWindowFactory,
     SliceWindowFactory,
     local_aggregation_applies,
 )

@@ -30,7 +30,7 @@ from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.calc import CalcFactory
 from flowrun.operators.timed.assigners import SlidingSlices, TumblingSlices, WindowTime
 from flowrun.operators.watermark_strategy import WatermarkStrategy
-from flowrun.operators.windows.factories import SliceWindowFactory
+from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from flowrun.testing import OperatorHarness
 
 CLICKS = Schema.of(user=STRING, amount=BIGINT, ts=timestamp(3))

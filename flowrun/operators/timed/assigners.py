@@ -253,3 +253,43 @@ class CumulativeSlices:
 
 
 AlignedSlices: TypeAlias = TumblingSlices | SlidingSlices | CumulativeSlices
+
+
+@record
+class Assignment:
+    """Pairs of a row and a window: `rows` are positions in the batch."""
+
+    rows: Times
+    starts: Times
+    ends: Times
+
+    def filter(self, keep: npt.NDArray[np.bool_]) -> Assignment:
+        """Some of the pairs."""
+        return self if keep.all() else Assignment(self.rows[keep], self.starts[keep], self.ends[keep])
+
+
+def assign_aligned(assigner: AlignedSlices, times: Times) -> Assignment:
+    """All windows of each time, from the latest end to the earliest.
+
+    >>> pairs = assign_aligned(SlidingSlices(10, 5), np.array([7]))
+    >>> pairs.starts.tolist(), pairs.ends.tolist()
+    ([5, 0], [15, 10])
+    """
+    step = _step(assigner)
+    slices = assigner.slice_ends(times)
+    last = assigner.last_window_end(slices)
+    counts = np.maximum((last - assigner.first_window_end(slices)) // step + 1, 0)
+    rows = np.repeat(np.arange(len(times)), counts)
+    before = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    ends = last[rows] - before * step
+    return Assignment(rows, assigner.window_starts(ends), ends)
+
+
+def _step(assigner: AlignedSlices) -> int:
+    match assigner:
+        case SlidingSlices():
+            return assigner.slide_ms
+        case CumulativeSlices():
+            return assigner.step_ms
+        case _:
+            return assigner.size_ms

@@ -1,8 +1,6 @@
-"""What window operators do with rows before they aggregate them: NULL keys, event time, late rows, and result batches."""
+"""What operators do with rows before anything else: NULL keys, event time, late rows."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -94,17 +92,6 @@ class LateRows:
         self._counter.inc(rows.num_rows if count is None else count)
         if self._tag is not None:
             self._output.emit_side(self._tag, rows)
-
-
-def result_batches(
-    schema: Schema, keys: Sequence[pa.Array], starts: Times, ends: Times, results: Sequence[pa.Array]
-) -> Iterator[RecordBatch]:
-    """Result rows (keys, window_start, window_end, aggregates) in batches of a bounded size; event time is window_end − 1."""
-    bounds = [pa.array(starts).view(_TIMESTAMP), pa.array(ends).view(_TIMESTAMP)]
-    columns = pa.RecordBatch.from_arrays([*keys, *bounds, *results], schema=schema.arrow)
-    whole = RecordBatch(columns, pa.array(ends - 1))
-    for start in range(0, whole.num_rows, MAX_OUTPUT_ROWS):
-        yield whole if whole.num_rows <= MAX_OUTPUT_ROWS else whole.slice(start, MAX_OUTPUT_ROWS)
 
 
 def split_rows(batch: RecordBatch, chosen: npt.NDArray[np.bool_]) -> tuple[RecordBatch, RecordBatch]:

@@ -24,7 +24,8 @@ from flowrun.operators.windows.progress import PROGRESS, Progress
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
-    from flowrun.operators.windows.factories import SessionWindowFactory, SliceWindowFactory
+    from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+    from flowrun.operators.windows.slices.factories import SliceWindowFactory
 
 
 class AggregatingWindowOperator(TimeDrivenOperator):

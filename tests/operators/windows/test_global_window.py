@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.operators.timed.assigners import WindowTime
 from flowrun.operators.windows.counts import global_window
-from flowrun.operators.windows.general.factories import GlobalWindowFactory, TriggerRule, global_fast_path
+from flowrun.operators.windows.counts.factories import GlobalWindowFactory, global_fast_path
+from flowrun.operators.windows.recipes import TriggerRule
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, Watermark
 from flowrun.operators.timed.assigners import AlignedSlices, TumblingSlices, WindowTime
-from flowrun.operators.windows.factories import LocalSliceAggregateFactory, local_aggregation_applies
+from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactory, local_aggregation_applies
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.windows.flink_oracle import AlignedOracle

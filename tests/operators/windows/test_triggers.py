@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.operators.timed.assigners import TumblingSlices, WindowTime
-from flowrun.operators.windows.general.factories import (
-    GlobalAssigner,
-    SessionAssigner,
-    TriggerRule,
-    build_trigger,
-)
+from flowrun.operators.windows.general.factories import GlobalAssigner, SessionAssigner, build_trigger
 from flowrun.operators.windows.general.trigger_contract import (
     Trigger,
     TriggerContext,
@@ -35,6 +30,7 @@ from flowrun.operators.windows.general.triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
+from flowrun.operators.windows.recipes import TriggerRule
 from tests.examples import examples
 
 CONTINUE, FIRE, PURGE, BOTH = (

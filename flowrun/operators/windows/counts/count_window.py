@@ -13,8 +13,7 @@ Rows that no window has fired for when the input ends give no result, as in Flin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from enum import Enum
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,31 +23,24 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
-from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers, extended, ranges
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import UnchangedTables, lazy_tables, no_tables
 from flowrun.operators.timed.event_rows import MAX_OUTPUT_ROWS, RowIntake
+from flowrun.operators.windows.counts.factories import CountMode
 from flowrun.operators.windows.partials.cell_tables import KEYS, SlotTables, read_sequence, sequence_state
 from flowrun.operators.windows.partials.cells import CellAggregator, PartialLog, select_cells
+from flowrun.operators.windows.results import keyed_results
 
 if TYPE_CHECKING:
-    from flowrun.operators.windows.general.factories import CountWindowFactory
+    from flowrun.operators.windows.counts.factories import CountWindowFactory
 
 NOWHERE = -1
 _SPARE_ROWS = 64 * 1024
 _EXPANDED_ROWS = 1024 * 1024
 _SIDE_BATCH_ROWS = 1024
-
-
-class CountMode(Enum):
-    """What a firing covers: a full window that is then forgotten, the last rows, or all rows so far."""
-
-    TUMBLING = "tumbling"
-    SLIDING = "sliding"
-    ACCUMULATING = "accumulating"
 
 
 @record
@@ -361,12 +353,3 @@ def live_cells(heads: Integers, previous: Integers, chained: int) -> tuple[Integ
         found.append((current, slots, np.full(len(slots), depth)))
     positions, owners, depths = (np.concatenate(part) for part in zip(*found, strict=True))
     return positions, owners, depths
-
-
-def keyed_results(schema: Schema, keys: list[pa.Array], results: list[pa.Array]) -> Iterator[RecordBatch]:
-    """Result rows (keys, aggregates) in batches of a bounded size; the last of `results` is their event time, if they have one."""
-    *columns, times = results
-    rows = pa.RecordBatch.from_arrays([*keys, *columns], schema=schema.arrow)
-    whole = RecordBatch(rows, None if times.null_count else times)
-    for start in range(0, whole.num_rows, MAX_OUTPUT_ROWS):
-        yield whole if whole.num_rows <= MAX_OUTPUT_ROWS else whole.slice(start, MAX_OUTPUT_ROWS)

@@ -21,6 +21,7 @@ from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
 from flowrun.core.record import record
 from flowrun.operators.aggregation.engine import AggregationEngine, concat_bundles
+from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers, extended
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
@@ -28,17 +29,18 @@ from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.timed.assigners import Times, WindowTime
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowIntake
 from flowrun.operators.timed.time_driven import TimeDrivenOperator
-from flowrun.operators.windows.counts.count_window import NOWHERE, keyed_results
+from flowrun.operators.windows.counts.count_window import NOWHERE
 from flowrun.operators.windows.partials.cell_tables import KEYS, SlotTables, read_sequence, sequence_state
 from flowrun.operators.windows.partials.cells import CellAggregator, PartialLog
+from flowrun.operators.windows.partials.merged_parts import MergedParts
 from flowrun.operators.windows.partials.part_log import SegmentCollector
 from flowrun.operators.windows.partials.partial_tables import PartialTables
 from flowrun.operators.windows.progress import PROGRESS, Progress
-from flowrun.operators.windows.slices.store import ReductionSampler, Slice
+from flowrun.operators.windows.results import keyed_results
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
-    from flowrun.operators.windows.general.factories import GlobalWindowFactory
+    from flowrun.operators.windows.counts.factories import GlobalWindowFactory
 
 _PINNED_BYTES = 64 * 1024
 _SPARE_ROWS = 64 * 1024
@@ -52,7 +54,7 @@ class GlobalWindowOperator(AbstractOperator):
         self._factory = factory
         self._engine = AggregationEngine(factory.layout)
         self._names = factory.layout.input_schema.names
-        self._partials = Slice()
+        self._partials = MergedParts()
         self._sampler = ReductionSampler()
         self._sequence = 0
 
@@ -107,7 +109,7 @@ class GlobalWindowOperator(AbstractOperator):
             self._fire()
 
     def _fire(self) -> None:
-        parts, self._partials = self._partials.parts(), Slice()
+        parts, self._partials = self._partials.parts(), MergedParts()
         if not parts:
             return
         merged = self._engine.merge(concat_bundles(parts), in_arrival_order=True)

@@ -1,4 +1,4 @@
-"""Which windows rows belong to, and which rows are too late for all of them."""
+"""Windows of the general operator: the one that never ends, sessions that merge, and when a window is forgotten."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from flowrun.core.record import record
-from flowrun.operators.timed.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, Times
+from flowrun.operators.timed.assigners import Assignment
 from flowrun.operators.windows.general.trigger_contract import Window
 
 Integers = npt.NDArray[np.int64]
@@ -15,49 +14,9 @@ Integers = npt.NDArray[np.int64]
 EVER = Window(MIN_TIMESTAMP, MAX_TIMESTAMP)
 
 
-@record
-class Assignment:
-    """Pairs of a row and a window: `rows` are positions in the batch."""
-
-    rows: Integers
-    starts: Integers
-    ends: Integers
-
-    def filter(self, keep: npt.NDArray[np.bool_]) -> Assignment:
-        """Some of the pairs."""
-        return self if keep.all() else Assignment(self.rows[keep], self.starts[keep], self.ends[keep])
-
-
 def assign_ever(rows: int) -> Assignment:
     """All rows to the global window."""
     return Assignment(np.arange(rows), np.full(rows, EVER.start, np.int64), np.full(rows, EVER.end, np.int64))
-
-
-def assign_aligned(assigner: AlignedSlices, times: Times) -> Assignment:
-    """All windows of each time, from the latest end to the earliest.
-
-    >>> pairs = assign_aligned(SlidingSlices(10, 5), np.array([7]))
-    >>> pairs.starts.tolist(), pairs.ends.tolist()
-    ([5, 0], [15, 10])
-    """
-    step = _step(assigner)
-    slices = assigner.slice_ends(times)
-    last = assigner.last_window_end(slices)
-    counts = np.maximum((last - assigner.first_window_end(slices)) // step + 1, 0)
-    rows = np.repeat(np.arange(len(times)), counts)
-    before = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    ends = last[rows] - before * step
-    return Assignment(rows, assigner.window_starts(ends), ends)
-
-
-def _step(assigner: AlignedSlices) -> int:
-    match assigner:
-        case SlidingSlices():
-            return assigner.slide_ms
-        case CumulativeSlices():
-            return assigner.step_ms
-        case _:
-            return assigner.size_ms
 
 
 def closed_before(watermarks: Integers, lateness_ms: int) -> Integers:

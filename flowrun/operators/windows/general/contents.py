@@ -18,11 +18,10 @@ from flowrun.operators.conformance import conform
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_log import RowLog
-from flowrun.operators.timed.event_rows import result_batches
-from flowrun.operators.windows.counts.count_window import keyed_results
 from flowrun.operators.windows.general.evictors import WindowRows
 from flowrun.operators.windows.general.trigger_contract import Number, Window
 from flowrun.operators.windows.partials.cells import CellAggregator
+from flowrun.operators.windows.results import keyed_results, result_batches
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.general.factories import GeneralWindowFactory

@@ -25,17 +25,10 @@ from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
-from flowrun.operators.timed.assigners import Times, WindowTime
+from flowrun.operators.timed.assigners import Assignment, Times, WindowTime, assign_aligned
 from flowrun.operators.timed.event_rows import LateRows, RowIntake
 from flowrun.operators.timers import InternalTimerService, TimeDomain, Timer
-from flowrun.operators.windows.general.assignment import (
-    Assignment,
-    assign_aligned,
-    assign_ever,
-    cleanup_time,
-    closed_before,
-    merge_sessions,
-)
+from flowrun.operators.windows.general.assignment import assign_ever, cleanup_time, closed_before, merge_sessions
 from flowrun.operators.windows.general.contents import Firing, FiringEvaluator, OpenWindow, WindowContents
 from flowrun.operators.windows.general.factories import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.tables import ROWS, TIMERS, WINDOWS, WindowTables

@@ -20,11 +20,11 @@ from flowrun.core.record import record
 from flowrun.operators.aggregation.layout import state_key_fields
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
+from flowrun.operators.keyed.restored_tables import check_keys, restored_batches
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.windows.general.contents import OpenWindow, WindowContents, row_schema
 from flowrun.operators.windows.general.timer_log import restored_timers, timer_schema
 from flowrun.operators.windows.general.trigger_contract import Window
-from flowrun.operators.windows.partials.partial_tables import check_keys, restored_batches
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ from flowrun.operators.aggregation.engine import SEQ, VALUE, AggregationEngine
 from flowrun.operators.aggregation.layout import PartialLayout, state_key_fields
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
+from flowrun.operators.keyed.restored_tables import check_keys, restored_batches
 from flowrun.operators.windows.partials.cells import CELL
-from flowrun.operators.windows.partials.partial_tables import PARTIALS, check_keys, restored_batches
+from flowrun.operators.windows.partials.partial_tables import PARTIALS
 from flowrun.state.key_groups import key_groups_or_zero
 
 KEYS = "keys"

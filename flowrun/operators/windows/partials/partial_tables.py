@@ -17,16 +17,13 @@ import pyarrow.compute as pc
 
 from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot, StateSegment, keyed_schema
 from flowrun.core.record import record
-from flowrun.errors import StateError
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.engine import SEQ, VALUE, AggregationEngine
 from flowrun.operators.aggregation.layout import PartialLayout
+from flowrun.operators.keyed.restored_tables import check_keys, restored_batches
 from flowrun.state.key_groups import key_groups_or_zero
 
 PARTIALS = "partials"
-RESTORED_ROWS = 1 << 20
-"""How many rows are read back at a time: bounds what strings of one array may add up to."""
-_CHECKED_ROWS = 1024
 
 
 def partial_schemas(layout: PartialLayout, bounds: Sequence[str]) -> dict[str, pa.Schema]:
@@ -175,38 +172,6 @@ class PartialTables:
             yield from restored_batches(name, table, self.schemas[name])
 
 
-def restored_batches(name: str, table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a restored state table, columns in the order of `schema`, in batches of at most `RESTORED_ROWS`.
-
-    Raises:
-        StateError: it has other columns.
-    """
-    if set(table.schema.names) != set(schema.names) or any(table.schema.field(f.name).type != f.type for f in schema):
-        raise StateError(
-            f"state table '{name}' of a window has the columns {_text(table.schema)}; expected {_text(schema)}",
-            hint="the aggregates or keys changed since the snapshot; give the step another uid to start it empty",
-        )
-    if table.schema.names != schema.names:
-        table = table.select(schema.names)
-    for start in range(0, table.num_rows, RESTORED_ROWS):
-        yield from table.slice(start, RESTORED_ROWS).combine_chunks().to_batches()
-
-
-def check_keys(name: str, groups: pa.Array, keys: Sequence[pa.Array], max_parallelism: int) -> None:
-    """Check on some rows that their key groups are those of their keys: equal columns do not mean equal keys.
-
-    Raises:
-        StateError: the table was written with other key columns, another order of them, or another maximum parallelism.
-    """
-    rows = min(len(groups), _CHECKED_ROWS)
-    expected = key_groups_or_zero([k.slice(0, rows) for k in keys], rows, max_parallelism)
-    if not np.array_equal(expected, groups.slice(0, rows).to_numpy()):
-        raise StateError(
-            f"state table '{name}' of a window was written with other keys (or another maximum parallelism than {max_parallelism})",
-            hint="the keys changed since the snapshot; give the step another uid to start it empty",
-        )
-
-
 def _groups(batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
     groups: npt.NDArray[np.int32] = pc.cast(batch.column(KEY_GROUP_COLUMN), pa.int32()).to_numpy()
     return groups
@@ -214,7 +179,3 @@ def _groups(batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
-
-
-def _text(schema: pa.Schema) -> str:
-    return ", ".join(f"{f.name} {f.type}" for f in schema)

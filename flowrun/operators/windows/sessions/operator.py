@@ -30,15 +30,15 @@ from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.layout import SESSION_BOUNDS
 from flowrun.operators.keyed.lazy_tables import UnchangedTables, lazy_tables, no_tables
 from flowrun.operators.timed.assigners import Times
-from flowrun.operators.timed.event_rows import result_batches
 from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
 from flowrun.operators.windows.partials.partial_tables import PARTIALS, PartialTables
+from flowrun.operators.windows.results import result_batches
 from flowrun.operators.windows.sessions.intervals import Intervals, end_of, merge_intervals
 from flowrun.operators.windows.sessions.store import SESSION, SessionStore, SessionView
 from flowrun.state.key_groups import key_groups_or_zero
 
 if TYPE_CHECKING:
-    from flowrun.operators.windows.factories import SessionWindowFactory
+    from flowrun.operators.windows.sessions.factory import SessionWindowFactory
 
 
 class SessionWindowOperator(AggregatingWindowOperator):

@@ -12,7 +12,8 @@ from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.timed.assigners import AlignedSlices, Times
-from flowrun.operators.timed.event_rows import MAX_OUTPUT_ROWS, result_batches
+from flowrun.operators.timed.event_rows import MAX_OUTPUT_ROWS
+from flowrun.operators.windows.results import result_batches
 from flowrun.operators.windows.slices.store import SliceStore
 from flowrun.operators.windows.slices.tree import MIN_SLICES, SliceTree
 

@@ -16,13 +16,14 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.core.elements import RecordBatch
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import AggregationEngine
+from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.timed.assigners import Times, slices_of
 from flowrun.operators.timed.event_rows import RowIntake
-from flowrun.operators.windows.slices.store import ReductionSampler, SliceNumbers, SliceStore
+from flowrun.operators.windows.slices.store import SliceNumbers, SliceStore
 
 if TYPE_CHECKING:
-    from flowrun.operators.windows.factories import LocalSliceAggregateFactory
+    from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactory
 
 _TIMESTAMP = pa.timestamp("ms")
 

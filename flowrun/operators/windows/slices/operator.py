@@ -26,15 +26,16 @@ import pyarrow.compute as pc
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.aggregation.layout import SLICE_END
+from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.timed.assigners import SlidingSlices, Times, slices_of
 from flowrun.operators.timed.event_rows import split_rows
 from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
 from flowrun.operators.windows.slices.firing import SliceFiring, windows_between
-from flowrun.operators.windows.slices.store import ReductionSampler, SliceNumbers, SliceStore
+from flowrun.operators.windows.slices.store import SliceNumbers, SliceStore
 from flowrun.operators.windows.slices.updates import late_updates
 
 if TYPE_CHECKING:
-    from flowrun.operators.windows.factories import SliceWindowFactory
+    from flowrun.operators.windows.slices.factories import SliceWindowFactory
 
 _PINNED_BYTES = 64 * 1024
 
