@@ -14,7 +14,8 @@ from flowrun.datastream.functions import invalid
 from flowrun.graph.partitioner import GlobalPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.timed.assigners import AlignedSlices, WindowTime
+from flowrun.operators.timed.assigners import AlignedSlices
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.sessions.factory import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,

@@ -16,7 +16,7 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.ranking.order import OrderKey
 from flowrun.operators.ranking.ranks import Ranking
-from flowrun.operators.timed.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.timed.local_time import in_zone
 
 ROW_MEANINGS = {

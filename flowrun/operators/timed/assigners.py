@@ -10,7 +10,6 @@ All times are int64 ms. Everything here is pure; values are frozen and pickle.
 from __future__ import annotations
 
 import math
-from enum import Enum
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -19,13 +18,6 @@ import numpy.typing as npt
 from flowrun.core.record import record
 
 Times: TypeAlias = npt.NDArray[np.int64]
-
-
-class WindowTime(Enum):
-    """Which clock closes windows: the watermark over the rows' event times, or the machine's clock at arrival."""
-
-    EVENT = "event"
-    PROCESSING = "processing"
 
 
 class SliceAssigner(Protocol):

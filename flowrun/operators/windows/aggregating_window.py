@@ -16,9 +16,10 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.aggregation.engine import AggregationEngine
+from flowrun.operators.base import AbstractOperator
 from flowrun.operators.timed.assigners import Times
 from flowrun.operators.timed.event_rows import LateRows, RowIntake
-from flowrun.operators.timed.time_driven import TimeDrivenOperator
+from flowrun.operators.timed.firing_clock import FiringClock, WindowTime
 from flowrun.operators.windows.partials.partial_tables import PartialTables
 from flowrun.operators.windows.progress import PROGRESS, Progress
 from flowrun.state.key_groups import key_groups_or_zero
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from flowrun.operators.windows.slices.factories import SliceWindowFactory
 
 
-class AggregatingWindowOperator(TimeDrivenOperator):
+class AggregatingWindowOperator(AbstractOperator):
     """Keeps partial results of open windows and how far windows have fired.
 
     Subclasses implement `_process_rows`, `_restore_windows`, `_state`, `_plan_next` and `_advance`.
@@ -37,7 +38,7 @@ class AggregatingWindowOperator(TimeDrivenOperator):
     _factory: SliceWindowFactory | SessionWindowFactory
 
     def __init__(self, factory: SliceWindowFactory | SessionWindowFactory, bounds: tuple[str, ...]) -> None:
-        super().__init__(factory.domain)
+        self._processing = factory.domain is WindowTime.PROCESSING
         self._bounds = bounds
         self._factory = factory
         self._engine = AggregationEngine(factory.layout)
@@ -45,11 +46,13 @@ class AggregatingWindowOperator(TimeDrivenOperator):
         self._sequence = 0
         self._fired = MIN_TIMESTAMP
         self._progress = Progress()
+        self._next_firing: int | None = None
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output, register metrics."""
         super().setup(context, output)
         factory = self._factory
+        self._clock = FiringClock(factory.domain, context, self._advance, lambda: self._next_firing, behind_ms=1)
         self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
         self._late = LateRows(context, output, factory.late_tag)
         self._tables = PartialTables(self._engine, context.max_parallelism, self._bounds)
@@ -79,6 +82,14 @@ class AggregatingWindowOperator(TimeDrivenOperator):
         """Take back partial results; progress is known by now."""
         raise NotImplementedError
 
+    def open(self) -> None:
+        """Wait for what was restored."""
+        self._clock.rearm()
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._clock.close()
+
     # ---- rows
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
@@ -87,9 +98,9 @@ class AggregatingWindowOperator(TimeDrivenOperator):
         if batch.num_rows == 0:
             return
         if self._processing:
-            now = self._advance_to_clock()
+            now = self._clock.time_of_rows()
             self._process_rows(batch, self._placed(np.full(batch.num_rows, now, np.int64)), self._fired)
-            self._arm_timer()
+            self._clock.rearm()
         else:
             self._process_by_progress(batch, self._placed(self._intake.event_times(batch)), self._factory.keys)
 
@@ -116,8 +127,17 @@ class AggregatingWindowOperator(TimeDrivenOperator):
 
     # ---- time
 
-    def _time_at(self, now: int) -> int:
-        return now - 1  # a window fires when the clock reaches its end, which is its last time + 1
+    def on_watermark(self, timestamp: int) -> None:
+        """Fire the windows that the watermark has passed."""
+        self._clock.on_watermark(timestamp)
+
+    def finish(self) -> None:
+        """Fire what processing time has left open at the regular end of the input."""
+        self._clock.finish(self.current_watermark)
+
+    def _advance(self, time: int) -> None:
+        """Fire and clean up: this subtask's time is `time` now."""
+        raise NotImplementedError
 
     def _plan_next(self) -> None:
         """Compute `_next_firing` (the end of the next window) and whatever else is due from what is stored."""

@@ -39,7 +39,7 @@ from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.timed.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 
 
 @record(slots=False)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP
-from flowrun.operators.timed.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.counts import global_window
 from flowrun.operators.windows.counts.factories import GlobalWindowFactory, global_fast_path
 from flowrun.operators.windows.recipes import TriggerRule

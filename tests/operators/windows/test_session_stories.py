@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from flowrun.operators.timed.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored
 from tests.operators.windows.kernels import bound

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from flowrun.operators.timed.assigners import TumblingSlices, WindowTime
+from flowrun.operators.timed.assigners import TumblingSlices
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.general.factories import GlobalAssigner, SessionAssigner, build_trigger
 from flowrun.operators.windows.general.trigger_contract import (
     Trigger,

@@ -15,7 +15,8 @@ from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.errors import DataError
-from flowrun.operators.timed.assigners import TumblingSlices, WindowTime
+from flowrun.operators.timed.assigners import TumblingSlices
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.general import operator as window_operator
 from flowrun.operators.windows.general.evictors import CountEvictor, DeltaEvictor, TimeEvictor
 from flowrun.operators.windows.general.factories import (

@@ -17,7 +17,8 @@ from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE
 from flowrun.errors import StateError
-from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices, WindowTime
+from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory
 from flowrun.operators.windows.general.evictors import CountEvictor
 from flowrun.operators.windows.general.factories import GeneralWindowFactory, GlobalAssigner, SessionAssigner

@@ -23,7 +23,7 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.layout import PartialLayout
 from flowrun.operators.state_meanings import Meanings
-from flowrun.operators.timed.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.recipes import KeyedWindowFactory, TriggerRule
 
 

@@ -26,9 +26,9 @@ from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers, extended
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
-from flowrun.operators.timed.assigners import Times, WindowTime
+from flowrun.operators.timed.assigners import Times
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowIntake
-from flowrun.operators.timed.time_driven import TimeDrivenOperator
+from flowrun.operators.timed.firing_clock import FiringClock, WindowTime
 from flowrun.operators.windows.counts.count_window import NOWHERE
 from flowrun.operators.windows.partials.cell_tables import KEYS, SlotTables, read_sequence, sequence_state
 from flowrun.operators.windows.partials.cells import CellAggregator, PartialLog
@@ -118,11 +118,10 @@ class GlobalWindowOperator(AbstractOperator):
             self.output.emit(result)
 
 
-class ContinuousGlobalWindowOperator(TimeDrivenOperator):
+class ContinuousGlobalWindowOperator(AbstractOperator):
     """Fires the aggregate of all rows of a key at every interval; see the module."""
 
     def __init__(self, factory: GlobalWindowFactory, every_ms: int) -> None:
-        super().__init__(factory.domain)
         self._factory = factory
         self._every = every_ms
         self._aggregator = CellAggregator(factory.input_schema, factory.aggregates)
@@ -134,6 +133,7 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
         self._kept = 0
         self._sequence = 0
         self._progress = Progress()
+        self._next_firing: int | None = None
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output, register metrics."""
@@ -141,6 +141,7 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
         factory = self._factory
         self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, None)
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
+        self._clock = FiringClock(factory.domain, context, self._advance, lambda: self._next_firing)
         schemas = factory.state_schemas()
         self._tables = SlotTables(self._aggregator.engine, schemas, len(factory.keys), context.max_parallelism)
 
@@ -179,6 +180,14 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
             operator={**sequence_state(self._sequence), PROGRESS: progress.as_state()}, segmented=tables
         )
 
+    def open(self) -> None:
+        """Wait for what was restored."""
+        self._clock.rearm()
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._clock.close()
+
     # ---- rows
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
@@ -186,8 +195,8 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
         batch = self._intake.grouped_rows(batch)
         if batch.num_rows == 0:
             return
-        if self._processing:
-            times: Times = np.full(batch.num_rows, self._advance_to_clock(), np.int64)
+        if self._clock.is_processing:
+            times: Times = np.full(batch.num_rows, self._clock.time_of_rows(), np.int64)
         else:
             times = self._intake.event_times(batch)
             if self.current_watermark == MAX_TIMESTAMP:
@@ -197,7 +206,7 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
         self._make_room()
         self._merge(batch, located)
         self._schedule(located, times)
-        self._arm_timer()
+        self._clock.rearm()
 
     def _merge(self, batch: RecordBatch, located: LocatedKeys) -> None:
         slots = located.slots
@@ -212,7 +221,7 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
 
     def _schedule(self, located: LocatedKeys, times: Times) -> None:
         slots = located.slots
-        now = times[:1] if self._processing else self._reached(slots)
+        now = times[:1] if self._clock.is_processing else self._reached(slots)
         firsts = np.empty(len(slots), np.int64)
         firsts[located.local[::-1]] = np.arange(len(times) - 1, -1, -1)
         following = self._next[slots]
@@ -228,12 +237,20 @@ class ContinuousGlobalWindowOperator(TimeDrivenOperator):
 
     # ---- time
 
+    def on_watermark(self, timestamp: int) -> None:
+        """Fire what is due by event time."""
+        self._clock.on_watermark(timestamp)
+
+    def finish(self) -> None:
+        """Fire what processing time has left open at the regular end of the input."""
+        self._clock.finish(self.current_watermark)
+
     def _advance(self, time: int) -> None:
         if self._next_firing is None or time < self._next_firing:
             return
         count = len(self._slots)
         due = np.flatnonzero((self._changed[:count] == 1) & (self._next[:count] <= time))
-        if not self._processing and self._progress.most >= time:
+        if not self._clock.is_processing and self._progress.most >= time:
             due = due[self._restored(due) < time]
         due = due[np.argsort(self._next[due], kind="stable")]
         self._changed[due] = 0

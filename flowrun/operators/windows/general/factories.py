@@ -22,7 +22,8 @@ from flowrun.api.operator import StreamOperator
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.state_meanings import Meanings
-from flowrun.operators.timed.assigners import AlignedSlices, WindowTime, check_session_gap
+from flowrun.operators.timed.assigners import AlignedSlices, check_session_gap
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.windows.general.evictors import Evictor
 from flowrun.operators.windows.general.trigger_contract import Trigger

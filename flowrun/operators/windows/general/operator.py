@@ -25,8 +25,9 @@ from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
-from flowrun.operators.timed.assigners import Assignment, Times, WindowTime, assign_aligned
+from flowrun.operators.timed.assigners import Assignment, Times, assign_aligned
 from flowrun.operators.timed.event_rows import LateRows, RowIntake
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.timers import InternalTimerService, TimeDomain, Timer
 from flowrun.operators.windows.general.assignment import assign_ever, cleanup_time, closed_before, merge_sessions
 from flowrun.operators.windows.general.contents import Firing, FiringEvaluator, OpenWindow, WindowContents

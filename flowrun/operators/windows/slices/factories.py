@@ -22,7 +22,8 @@ from flowrun.core.schema import Schema
 from flowrun.core.units import format_duration
 from flowrun.operators.aggregation.layout import SLICE_END, PartialLayout
 from flowrun.operators.state_meanings import Meanings
-from flowrun.operators.timed.assigners import AlignedSlices, WindowTime
+from flowrun.operators.timed.assigners import AlignedSlices
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.windows.recipes import KeyedWindowFactory, TimeWindowFactory
 
