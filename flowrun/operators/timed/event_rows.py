@@ -13,6 +13,7 @@ from flowrun.core.schema import Schema
 from flowrun.errors import DataError, InternalError
 from flowrun.operators.aggregation.keys import NullKeyPolicy, apply_null_keys
 from flowrun.operators.timed.assigners import Times
+from flowrun.operators.timed.firing_clock import FiringClock
 
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
 LATE_RECORDS_SIDE_OUTPUT = "numLateRecordsSideOutput"
@@ -76,6 +77,32 @@ class RowIntake:
                 hint="filter such rows before the window",
             )
         return times if self._wall_clock is None else self._wall_clock.times(times)
+
+
+class RowArrivals:
+    """The rows that count of an operator's batches, each with its time on the operator's clock.
+
+    Args:
+        intake: filters rows, and knows their event times.
+        clock: of the operator; in processing time it fires what is due before rows are taken.
+    """
+
+    def __init__(self, intake: RowIntake, clock: FiringClock) -> None:
+        self._intake = intake
+        self._clock = clock
+
+    def arrive(self, batch: RecordBatch) -> tuple[RecordBatch, Times]:
+        """(the rows that the NULL key policy lets through, time of each, ms).
+
+        Raises:
+            DataError: a key is NULL and must not be, or an event time is too far from 1970.
+        """
+        rows = self._intake.grouped_rows(batch)
+        if rows.num_rows == 0:
+            return rows, np.zeros(0, np.int64)
+        if self._clock.is_processing:
+            return rows, np.full(rows.num_rows, self._clock.time_of_rows(), np.int64)
+        return rows, self._intake.event_times(rows)
 
 
 class LateRows:

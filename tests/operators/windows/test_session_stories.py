@@ -97,7 +97,7 @@ def test_forgotten_keys_make_room_for_new_ones() -> None:
         harness.watermark(at + 50)
     assert sorted({r[3] for r in harness.rows()}) == [2]
     assert len(harness.rows()) == 40_000
-    keys = harness.operator._store.keys
+    keys = harness.operator._windows._store.keys
     assert len(keys) == 0
     assert keys.capacity < 4000
 

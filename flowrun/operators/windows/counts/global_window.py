@@ -27,7 +27,7 @@ from flowrun.operators.keyed.integers import Integers, extended
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.timed.assigners import Times
-from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowIntake
+from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowArrivals, RowIntake
 from flowrun.operators.timed.firing_clock import FiringClock, WindowTime
 from flowrun.operators.windows.counts.count_window import NOWHERE
 from flowrun.operators.windows.partials.cell_tables import KEYS, SlotTables, read_sequence, sequence_state
@@ -139,9 +139,10 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
         """Keep context and output, register metrics."""
         super().setup(context, output)
         factory = self._factory
-        self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, None)
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
         self._clock = FiringClock(factory.domain, context, self._advance, lambda: self._next_firing)
+        intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, None)
+        self._arrivals = RowArrivals(intake, self._clock)
         schemas = factory.state_schemas()
         self._tables = SlotTables(self._aggregator.engine, schemas, len(factory.keys), context.max_parallelism)
 
@@ -192,16 +193,12 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Merge rows into the partial results of their keys; what this costs depends on the batch's keys only."""
-        batch = self._intake.grouped_rows(batch)
+        batch, times = self._arrivals.arrive(batch)
         if batch.num_rows == 0:
             return
-        if self._clock.is_processing:
-            times: Times = np.full(batch.num_rows, self._clock.time_of_rows(), np.int64)
-        else:
-            times = self._intake.event_times(batch)
-            if self.current_watermark == MAX_TIMESTAMP:
-                self._late.inc(batch.num_rows)
-                return
+        if not self._clock.is_processing and self.current_watermark == MAX_TIMESTAMP:
+            self._late.inc(batch.num_rows)
+            return
         located = self._slots.locate([batch.columns.column(k) for k in self._factory.keys], batch.num_rows)
         self._make_room()
         self._merge(batch, located)

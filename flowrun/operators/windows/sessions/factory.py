@@ -6,7 +6,7 @@ Within `allowed_lateness_ms` each late row emits the updated result of each fire
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 
@@ -53,7 +53,10 @@ class SessionWindowFactory(TimeWindowFactory):
         return partial_meanings(self.layout, self.aggregates, {})
 
     def create(self) -> StreamOperator:
-        """A `SessionWindowOperator`."""
-        from flowrun.operators.windows.sessions.operator import SessionWindowOperator
+        """An `AggregatingWindowOperator` over `SessionWindows`."""
+        from flowrun.operators.aggregation.engine import AggregationEngine
+        from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
+        from flowrun.operators.windows.sessions.open_windows import session_windows
 
-        return in_zone(SessionWindowOperator(self), self.time_zone)
+        make_windows = partial(session_windows, self, AggregationEngine(self.layout))
+        return in_zone(AggregatingWindowOperator(self.domain, make_windows), self.time_zone)

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 
@@ -61,10 +61,13 @@ class SliceWindowFactory(TimeWindowFactory):
         return partial_meanings(self.layout, self.aggregates, {SLICE_END: end})
 
     def create(self) -> StreamOperator:
-        """A `SliceWindowOperator`."""
-        from flowrun.operators.windows.slices.operator import SliceWindowOperator
+        """An `AggregatingWindowOperator` over `SliceWindows`."""
+        from flowrun.operators.aggregation.engine import AggregationEngine
+        from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
+        from flowrun.operators.windows.slices.open_windows import slice_windows
 
-        return in_zone(SliceWindowOperator(self), self.time_zone)
+        make_windows = partial(slice_windows, self, AggregationEngine(self.layout))
+        return in_zone(AggregatingWindowOperator(self.domain, make_windows), self.time_zone)
 
 
 @record(slots=False)

@@ -6,6 +6,7 @@ import bisect
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
@@ -16,6 +17,7 @@ from flowrun.operators.timed.event_rows import MAX_OUTPUT_ROWS
 from flowrun.operators.windows.results import result_batches
 from flowrun.operators.windows.slices.store import SliceStore
 from flowrun.operators.windows.slices.tree import MIN_SLICES, SliceTree
+from flowrun.operators.windows.slices.updates import late_updates
 
 _WINDOW = "window_end"
 _WORTH_COMPACTING = 1024
@@ -42,14 +44,14 @@ class SliceFiring:
         assigner: AlignedSlices,
         store: SliceStore,
         schema: Schema,
-        *,
-        keeps_slices: bool,
+        lateness_ms: int,
     ) -> None:
         self._engine = engine
         self._assigner = assigner
         self._store = store
         self._schema = schema
-        self._keeps_slices = keeps_slices or assigner.slices_per_window > 1
+        self._lateness_ms = lateness_ms
+        self._keeps_slices = lateness_ms > 0 or assigner.slices_per_window > 1
         self._tree = SliceTree(store, engine, assigner.slice_ms, assigner.offset_ms)
 
     def invalidate(self, slice_end: int) -> None:
@@ -89,6 +91,19 @@ class SliceFiring:
                 rows += own
         if packed:
             yield from self._finish_packed(packed, ends)
+
+    def updates(self, rows: RecordBatch, slice_ends: Times, sequence: int, fired: int) -> Iterator[RecordBatch]:
+        """Updated results of windows that had fired up to time `fired`, for each late row of a batch that is not stored yet."""
+        late = self._assigner.first_window_end(slice_ends) - 1 <= fired
+        if not late.any():
+            return
+        columns, ends = rows.filter(pa.array(late)).columns, slice_ends[late]
+        accepting = range(fired - self._lateness_ms + 2, fired + 2)
+        lowest = self._assigner.window_start(int(self._assigner.first_window_end(ends).min()))
+        stored = [(s, part) for s, found in self._store.items() if lowest < s <= fired + 1 for part in found.parts()]
+        updated = late_updates(self._engine, self._assigner, stored, columns, ends, sequence, accepting)
+        for merged, window_ends in updated:
+            yield from self.results(merged, window_ends)
 
     def results(self, merged: Bundle, window_ends: Times) -> Iterator[RecordBatch]:
         """Result rows of a merged bundle, whose last group columns are the keys, with the window of each of its rows."""

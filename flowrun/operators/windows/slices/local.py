@@ -20,7 +20,8 @@ from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.timed.assigners import Times, slices_of
 from flowrun.operators.timed.event_rows import RowIntake
-from flowrun.operators.windows.slices.store import SliceNumbers, SliceStore
+from flowrun.operators.windows.slices.rows import SliceNumbers
+from flowrun.operators.windows.slices.store import SliceStore
 
 if TYPE_CHECKING:
     from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactory

@@ -7,46 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import pyarrow as pa
-
 from flowrun.api.state import SegmentedTable
-from flowrun.core.record import record
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import AggregationEngine
-from flowrun.operators.timed.assigners import Times
 from flowrun.operators.windows.partials.merged_parts import MergedParts
 from flowrun.operators.windows.partials.part_log import SegmentCollector
 from flowrun.operators.windows.partials.partial_tables import PartialTables
-
-_SLICE = "slice"
-
-
-@record
-class SliceNumbers:
-    """The slices of a batch's rows by number: unlike their ends a small range of integers, which is what the fast grouping wants.
-
-    Attributes:
-        first_end: end of slice 0.
-        slice_ms: length of a slice.
-        leading: the group column of the rows' numbers; none if all rows are of slice 0.
-    """
-
-    first_end: int
-    slice_ms: int
-    leading: list[tuple[str, pa.Array]]
-
-    @classmethod
-    def of(cls, slice_ends: Times, slice_ms: int) -> SliceNumbers:
-        """From the end of each row's slice, or one that stands for all rows."""
-        first = int(slice_ends.min())
-        one_slice = len(slice_ends) == 1 or first == slice_ends.max()
-        leading = [] if one_slice else [(_SLICE, pa.array((slice_ends - first) // slice_ms))]
-        return cls(first, slice_ms, leading)
-
-    def split(self, part: Bundle) -> Iterator[tuple[int, Bundle]]:
-        """(slice end, its rows) of partial results that were grouped by `leading`."""
-        for number, own in part.split_leading() if self.leading else [(0, part)]:
-            yield self.first_end + number * self.slice_ms, own
 
 
 class SliceStore:

@@ -24,14 +24,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch, concat_batches
+from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.dense import Slots
+from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.layout import SESSION_BOUNDS
 from flowrun.operators.keyed.lazy_tables import UnchangedTables, lazy_tables, no_tables
 from flowrun.operators.timed.assigners import Times
-from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
+from flowrun.operators.timed.event_rows import LateRows, RowArrivals, RowIntake
+from flowrun.operators.timed.firing_clock import FiringClock
 from flowrun.operators.windows.partials.partial_tables import PARTIALS, PartialTables
+from flowrun.operators.windows.progress import Progress
 from flowrun.operators.windows.results import result_batches
 from flowrun.operators.windows.sessions.intervals import Intervals, end_of, merge_intervals
 from flowrun.operators.windows.sessions.store import SESSION, SessionStore, SessionView
@@ -41,32 +46,87 @@ if TYPE_CHECKING:
     from flowrun.operators.windows.sessions.factory import SessionWindowFactory
 
 
-class SessionWindowOperator(AggregatingWindowOperator):
-    """Aggregates by key and session; see the module."""
+def session_windows(
+    factory: SessionWindowFactory,
+    engine: AggregationEngine,
+    context: OperatorContext,
+    output: Output,
+    clock: FiringClock,
+) -> SessionWindows:
+    """The open sessions of one subtask, put together as a recipe says; `engine` has the recipe's layout."""
+    intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
+    return SessionWindows(
+        factory,
+        0 if clock.is_processing else factory.allowed_lateness_ms,
+        engine,
+        RowArrivals(intake, clock),
+        LateRows(context, output, factory.late_tag),
+        SessionStore(engine, factory.gap_ms),
+        PartialTables(engine, context.max_parallelism, SESSION_BOUNDS),
+        output,
+    )
 
-    _factory: SessionWindowFactory
 
-    def __init__(self, factory: SessionWindowFactory) -> None:
-        super().__init__(factory, SESSION_BOUNDS)
-        self._store = SessionStore(self._engine, factory.gap_ms)
+class SessionWindows:
+    """Open sessions; see the module and `OpenWindows`.
+
+    Args:
+        factory: the recipe.
+        lateness_ms: how long after its end a session still takes rows.
+        engine: folds rows, and computes results.
+        arrivals: which rows count, and their times.
+        late: where dropped rows go.
+        store: the sessions.
+        tables: the state.
+        output: where results go.
+    """
+
+    def __init__(
+        self,
+        factory: SessionWindowFactory,
+        lateness_ms: int,
+        engine: AggregationEngine,
+        arrivals: RowArrivals,
+        late: LateRows,
+        store: SessionStore,
+        tables: PartialTables,
+        output: Output,
+    ) -> None:
+        self.fired = MIN_TIMESTAMP
+        self.sequence = 0
+        self.next_firing: int | None = None
+        self._factory = factory
+        self._lateness = lateness_ms
+        self._engine = engine
+        self._arrivals = arrivals
+        self._late = late
+        self._store = store
+        self._tables = tables
+        self._output = output
         self._oldest_end: int | None = None
         self._unchanged = UnchangedTables()
 
     # ---- state
 
-    def _restore_windows(self, restored: OperatorSnapshot) -> None:
+    def restore(self, restored: OperatorSnapshot, progress: Progress, fired: int) -> None:
+        """Take back sessions; each remembers how far its old subtask had fired."""
+        self.fired, self.sequence = fired, progress.sequence
         bundle = self._tables.read(restored)
-        if bundle.main.num_rows == 0:
-            return
+        if bundle.main.num_rows:
+            self._restore(bundle, progress)
+        self._plan()
+
+    def _restore(self, bundle: Bundle, progress: Progress) -> None:
         keys = bundle.keys[len(SESSION_BOUNDS) :]
         bounds = (bundle.main.column(0).to_numpy(), bundle.main.column(1).to_numpy())
         decoded, rows = self._engine.decode_keys(keys), bundle.main.num_rows
-        done = self._progress.fired_of(key_groups_or_zero(decoded, rows, self.context.max_parallelism))
+        done = progress.fired_of(key_groups_or_zero(decoded, rows, self._tables.max_parallelism))
         self._store.restore(bundle, keys, bounds, done)
 
-    def _state(self) -> Mapping[str, SegmentedTable]:
+    def snapshot(self) -> Mapping[str, SegmentedTable]:
+        """The sessions as they are now, written whole if they have changed."""
         # only rows and the passing of time change sessions
-        return self._unchanged.get((self._sequence, self._fired), self._captured)
+        return self._unchanged.get((self.sequence, self.fired), self._captured)
 
     def _captured(self) -> Mapping[str, SegmentedTable]:
         if not len(self._store):
@@ -75,38 +135,47 @@ class SessionWindowOperator(AggregatingWindowOperator):
 
     # ---- rows
 
-    def _process_rows(self, batch: RecordBatch, times: Times, fired: int) -> None:
-        """Take rows whose keys' sessions have fired up to event time `fired`."""
-        positions, numbers = self._store.keys.number(self._engine.key_columns(batch.columns), batch.num_rows)
-        late = end_of(times, self._factory.gap_ms) - 1 <= fired
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """Positions of the key columns."""
+        return self._factory.keys
+
+    def arrive(self, batch: RecordBatch) -> tuple[RecordBatch, Times]:
+        """(the rows that count, their times)."""
+        return self._arrivals.arrive(batch)
+
+    def take(self, rows: RecordBatch, places: Times, fired: int) -> None:
+        """Fold rows into sessions; `places` are their times."""
+        positions, numbers = self._store.keys.number(self._engine.key_columns(rows.columns), rows.num_rows)
+        late = end_of(places, self._factory.gap_ms) - 1 <= fired
         if late.any():
-            self._process_with_late(batch, times, positions, numbers, late, fired)
+            self._take_with_late(rows, places, positions, numbers, late, fired)
             self._store.forget_idle(numbers)
         else:
-            self._add(batch.columns, times, positions, numbers, fired)
+            self._add(rows.columns, places, positions, numbers, fired)
 
     def _add(self, columns: pa.RecordBatch, times: Times, positions: Slots, numbers: Slots, fired: int) -> Slots:
         """Fold rows into sessions, whatever the watermark; the session of each row."""
         groups, slots = self._store.add(positions, numbers, times)
         part = self._engine.lift(
             columns,
-            self._sequence,
+            self.sequence,
             leading=[(SESSION, pa.array(groups))],
             keyed=False,
             reduce=2 * len(slots) <= columns.num_rows,
         )
         main, sides = slots[part.main.column(0).to_numpy()], [slots[s.column(0).to_numpy()] for s in part.sides]
         self._store.append(part.regrouped(SESSION, main, sides))
-        self._sequence += columns.num_rows
-        if fired > self._fired:
+        self.sequence += columns.num_rows
+        if fired > self.fired:
             self._store.done[slots] = np.maximum(self._store.done[slots], fired)
         least = int(self._store.ends[slots].min())
-        self._next_firing = least if self._next_firing is None else min(self._next_firing, least)
+        self.next_firing = least if self.next_firing is None else min(self.next_firing, least)
         self._oldest_end = least if self._oldest_end is None else min(self._oldest_end, least)
         found: Slots = slots[groups]
         return found
 
-    def _process_with_late(
+    def _take_with_late(
         self,
         batch: RecordBatch,
         times: Times,
@@ -163,7 +232,7 @@ class SessionWindowOperator(AggregatingWindowOperator):
         if updated:
             rows = np.concatenate([r for r, _ in updated])
             results = concat_batches([b for _, batches in updated for b in batches])
-            self.output.emit(results.take(pa.array(np.argsort(rows))))
+            self._output.emit(results.take(pa.array(np.argsort(rows))))
 
     def _results(self, slots: Slots) -> Iterator[RecordBatch]:
         store = self._store
@@ -173,25 +242,25 @@ class SessionWindowOperator(AggregatingWindowOperator):
 
     # ---- time
 
-    def _advance(self, time: int) -> None:
-        """Fire and clean up: this subtask's time is `time` now."""
-        if time <= self._fired:
+    def advance(self, time: int) -> None:
+        """Fire sessions, and forget those that take no rows any more."""
+        if time <= self.fired:
             return
-        fires = self._next_firing is not None and self._next_firing - 1 <= time
+        fires = self.next_firing is not None and self.next_firing - 1 <= time
         if fires:
-            due = self._store.between(self._fired, time)
+            due = self._store.between(self.fired, time)
             if len(due):
                 for result in self._results(due):
-                    self.output.emit(result)
-        self._fired = time
+                    self._output.emit(result)
+        self.fired = time
         if self._oldest_end is not None and self._oldest_end - 1 + self._lateness <= time:
             self._store.remove(self._store.until(max(time - self._lateness, MIN_TIMESTAMP)))
             self._oldest_end = self._store.next_end(MIN_TIMESTAMP)
         if fires:
-            self._next_firing = self._store.next_end(time) if self._lateness else self._oldest_end
+            self.next_firing = self._store.next_end(time) if self._lateness else self._oldest_end
 
-    def _plan_next(self) -> None:
-        self._next_firing = self._store.next_end(self._fired)
+    def _plan(self) -> None:
+        self.next_firing = self._store.next_end(self.fired)
         self._oldest_end = self._store.next_end(MIN_TIMESTAMP)
 
 
