@@ -53,9 +53,10 @@ from flowrun.operators.calc import CalcFactory
 from flowrun.operators.python_function import PythonFunctionFactory
 from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.operators.split import SplitFactory
+from flowrun.operators.timed.assigners import AlignedSlices
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.operators.watermarks import TimestampsAndWatermarksFactory
-from flowrun.operators.windows.assigners import AlignedSlices, WindowTime
 
 if TYPE_CHECKING:
     from flowrun.datastream.environment import StreamExecutionEnvironment

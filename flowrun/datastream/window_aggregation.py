@@ -13,10 +13,11 @@ from flowrun.datastream.functions import invalid
 from flowrun.graph.partitioner import GlobalPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.windows.assigners import AlignedSlices, WindowTime
-from flowrun.operators.windows.factories import (
+from flowrun.operators.timed.assigners import AlignedSlices
+from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,
-    SessionWindowFactory,
     SliceWindowFactory,
     local_aggregation_applies,
 )

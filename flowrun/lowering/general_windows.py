@@ -8,18 +8,16 @@ from flowrun.errors import UnsupportedPlanError
 from flowrun.lowering.aggregate_calls import column_position
 from flowrun.lowering.windows import aligned_slices
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.windows.assigners import WindowTime
-from flowrun.operators.windows.evictors import CountEvictor, Evictor, TimeEvictor
-from flowrun.operators.windows.general_factories import (
-    CountWindowFactory,
+from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory, global_fast_path
+from flowrun.operators.windows.general.evictors import CountEvictor, Evictor, TimeEvictor
+from flowrun.operators.windows.general.factories import (
     GeneralWindowFactory,
     GlobalAssigner,
-    GlobalWindowFactory,
     SessionAssigner,
-    TriggerRule,
     WindowAssigner,
-    global_fast_path,
 )
+from flowrun.operators.windows.recipes import TriggerRule
 from flowrun.plan.nodes import (
     CountWindow,
     EvictorSpec,

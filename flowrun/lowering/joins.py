@@ -10,7 +10,7 @@ from flowrun.lowering.settings import state_ttl_ms
 from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.regular import RegularJoinFactory
 from flowrun.operators.joins.window import WindowJoinFactory
-from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.plan.compiled import predicate_of
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import Join, WindowJoin

@@ -20,7 +20,7 @@ from flowrun.operators.ranking.factories import (
 )
 from flowrun.operators.ranking.order import OrderKey
 from flowrun.operators.ranking.ranks import Ranking
-from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.plan.nodes import PlanNode, Settings, TimeDomain
 from flowrun.plan.relational import Deduplicate, Keep, NullOrder, Rank, SortKey, TemporalSort, WindowRank
 

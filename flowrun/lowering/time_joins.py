@@ -23,7 +23,7 @@ from flowrun.operators.joins.lookup_options import (
     lookup_settings,
 )
 from flowrun.operators.joins.temporal import TemporalJoinFactory
-from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.plan.compiled import Projection, predicate_of
 from flowrun.plan.expressions import Cast, Expression
 from flowrun.plan.nodes import PlanNode, Settings, TableReference

@@ -10,16 +10,11 @@ from flowrun.graph.transformation import (
 from flowrun.lowering.aggregate_calls import bound_aggregate
 from flowrun.lowering.keyed import keyed, producing_parallelism
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.windows.assigners import (
-    AlignedSlices,
-    CumulativeSlices,
-    SlidingSlices,
-    TumblingSlices,
-    WindowTime,
-)
-from flowrun.operators.windows.factories import (
+from flowrun.operators.timed.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, TumblingSlices
+from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,
-    SessionWindowFactory,
     SliceWindowFactory,
     local_aggregation_applies,
 )

@@ -314,7 +314,7 @@ class TableFunction:
 class TumblingWindow:
     """Aligned, back to back; windows start at multiples of `size_ms` plus `offset_ms` since 1970 on the clocks of `time_zone`.
 
-    In a zone other than UTC, which all windows by time may have, their bounds are local times, see `operators.windows.local_time`.
+    In a zone other than UTC, which all windows by time may have, their bounds are local times, see `operators.timed.local_time`.
     """
 
     size_ms: int

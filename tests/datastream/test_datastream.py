@@ -28,9 +28,10 @@ from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.transformation import PhysicalTransformation, ResourceSpec
 from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.calc import CalcFactory
+from flowrun.operators.timed.assigners import SlidingSlices, TumblingSlices
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.watermark_strategy import WatermarkStrategy
-from flowrun.operators.windows.assigners import SlidingSlices, TumblingSlices, WindowTime
-from flowrun.operators.windows.factories import SliceWindowFactory
+from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from flowrun.testing import OperatorHarness
 
 CLICKS = Schema.of(user=STRING, amount=BIGINT, ts=timestamp(3))

@@ -21,8 +21,8 @@ from flowrun.datastream import ColumnValue, OnError, StreamExecutionEnvironment
 from flowrun.errors import JobFailedError, PipelineError
 from flowrun.graph.job_graph import JobSettings
 from flowrun.operators.aggregation.keys import NullKeyPolicy
+from flowrun.operators.timed.assigners import TumblingSlices
 from flowrun.operators.watermark_strategy import WatermarkStrategy
-from flowrun.operators.windows.assigners import TumblingSlices
 from flowrun.plan.nodes import TableReference
 from flowrun.plan.tables import create_sink, create_source
 from flowrun.runners.embedded import run_embedded

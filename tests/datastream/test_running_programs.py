@@ -18,8 +18,8 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.datastream import ColumnValue, DataStream, StreamExecutionEnvironment
 from flowrun.errors import PipelineError
+from flowrun.operators.timed.assigners import TumblingSlices
 from flowrun.operators.watermark_strategy import WatermarkStrategy
-from flowrun.operators.windows.assigners import TumblingSlices
 from flowrun.runners.embedded import run_embedded
 from flowrun.testing import rows_of
 

@@ -31,8 +31,10 @@ from flowrun.operators.python_function import PythonFunctionFactory
 from flowrun.operators.source import SourceOperatorFactory
 from flowrun.operators.split import SplitFactory
 from flowrun.operators.watermark_strategy import WatermarkKind as StrategyKind
-from flowrun.operators.windows.factories import LocalSliceAggregateFactory, SessionWindowFactory, SliceWindowFactory
-from flowrun.operators.windows.general_factories import CountWindowFactory, GeneralWindowFactory, GlobalWindowFactory
+from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory
+from flowrun.operators.windows.general.factories import GeneralWindowFactory
+from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactory, SliceWindowFactory
 from flowrun.plan.nodes import (
     CountWindow,
     CumulativeWindow,

@@ -37,7 +37,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/operators/joins/test_temporal_join.py",
         "tests/operators/joins/test_temporal_versions.py",
     ),
-    "flowrun/operators/windows/triggers.py": ("tests/operators/windows/test_triggers.py",),
+    "flowrun/operators/windows/general/triggers.py": ("tests/operators/windows/test_triggers.py",),
     "flowrun/operators/ranking/top_n_state.py": ("tests/operators/ranking/test_top_n.py",),
     "flowrun/operators/updating/group_state.py": ("tests/operators/updating/test_group_aggregate.py",),
     "flowrun/plan/rewrites/limits.py": (
@@ -68,7 +68,7 @@ _ALIGNMENT = "flowrun/runtime/network/barrier_alignment.py"
 _PACING = "flowrun/runtime/checkpoint/pacing.py"
 _VERSIONS = "flowrun/operators/joins/temporal_versions.py"
 _INVENTORY = "flowrun/state/storage/inventory.py"
-_TRIGGERS = "flowrun/operators/windows/triggers.py"
+_TRIGGERS = "flowrun/operators/windows/general/triggers.py"
 _TOP_N = "flowrun/operators/ranking/top_n_state.py"
 _KEY_GROUPS = "flowrun/state/key_groups.py"
 

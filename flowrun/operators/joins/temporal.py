@@ -32,7 +32,7 @@ from flowrun.operators.joins.outer import left_joined
 from flowrun.operators.joins.temporal_versions import DELETES_COLUMN, NONE, Versions, versions_schema
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
-from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 
 LEFT, RIGHT = 0, 1
 WAITING = "left"

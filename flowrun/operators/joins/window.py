@@ -24,6 +24,7 @@ from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.operators.aggregation.keys import KeyCodec
+from flowrun.operators.base import AbstractOperator
 from flowrun.operators.joins.condition import MAX_PAIRS, Mask, PairCondition, pair_chunks, paired
 from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.outer import padded_left, padded_right
@@ -33,11 +34,10 @@ from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs, waiting_schema
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
+from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED
+from flowrun.operators.timed.firing_clock import FiringClock, WindowTime
+from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.updating.changes import only_adds
-from flowrun.operators.windows.assigners import WindowTime
-from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED
-from flowrun.operators.windows.local_time import in_zone
-from flowrun.operators.windows.time_driven import TimeDrivenOperator
 
 LEFT, RIGHT = 0, 1
 TABLES = ("left", "right")
@@ -93,13 +93,12 @@ class _Windows:
     sides: tuple[list[Run], list[Run]] = field(default_factory=lambda: ([], []))
 
 
-class WindowJoinOperator(TimeDrivenOperator):
+class WindowJoinOperator(AbstractOperator):
     """Joins by window and key; see the module."""
 
     inputs = 2
 
     def __init__(self, factory: WindowJoinFactory) -> None:
-        super().__init__(factory.domain)
         self._factory = factory
         self._condition = PairCondition(factory.condition, factory.name, factory.errors)
         self._schema = factory.output_schema.arrow
@@ -108,11 +107,13 @@ class WindowJoinOperator(TimeDrivenOperator):
         self._codec = KeyCodec.of([(f.name, f.type) for f in fields])
         self._windows: dict[int, _Windows] = {}
         self._arrived = 0
+        self._next_firing: int | None = None
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output, register metrics."""
         super().setup(context, output)
         factory = self._factory
+        self._clock = FiringClock(factory.domain, context, self._advance, lambda: self._next_firing)
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
         self._tables = tuple(
             WaitingTable(name, factory.schemas[i], factory.keys[i], context.max_parallelism)
@@ -143,7 +144,11 @@ class WindowJoinOperator(TimeDrivenOperator):
     def open(self) -> None:
         """Compile the condition; wait for restored windows in processing time."""
         self._condition.open(self.context, self.output)
-        super().open()
+        self._clock.rearm()
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._clock.close()
 
     # ---- rows
 
@@ -161,7 +166,7 @@ class WindowJoinOperator(TimeDrivenOperator):
             run, ends = run.take(on_time), ends[on_time]
         self._add(run, ends, input_index)
         self._schedule()
-        self._arm_timer()
+        self._clock.rearm()
 
     def _ends(self, rows: pa.RecordBatch, index: int) -> Integers:
         """Window ends of rows, ms; rows without window are late for all."""
@@ -171,7 +176,7 @@ class WindowJoinOperator(TimeDrivenOperator):
 
     def _closed(self) -> int:
         """The greatest end of a window that is over, ms."""
-        if self._processing:
+        if self._clock.is_processing:
             return self.context.processing_time.now_ms() - PROCESSING_TIME_GRACE_MS
         return max(min(self.current_watermark, _LATEST), -_LATEST - 1) + 1
 
@@ -191,13 +196,21 @@ class WindowJoinOperator(TimeDrivenOperator):
 
     # ---- firing
 
+    def on_watermark(self, timestamp: int) -> None:
+        """Join the windows that the watermark has passed."""
+        self._clock.on_watermark(timestamp)
+
+    def finish(self) -> None:
+        """Join what processing time has left open at the regular end of the inputs."""
+        self._clock.finish(self.current_watermark)
+
     def _schedule(self) -> None:
         first = min(self._windows, default=None)
         self._next_firing = None if first is None else first + PROCESSING_TIME_GRACE_MS
 
     def _advance(self, time: int) -> None:
         """Join the windows that are over at `time`: the watermark, or what the clock shows."""
-        limit = min(time, _LATEST) - PROCESSING_TIME_GRACE_MS if self._processing else min(time, _LATEST) + 1
+        limit = min(time, _LATEST) - PROCESSING_TIME_GRACE_MS if self._clock.is_processing else min(time, _LATEST) + 1
         for end in sorted(end for end in self._windows if end <= limit):
             sides = self._windows.pop(end).sides
             rows = [self._rows(runs, index) for index, runs in enumerate(sides)]
@@ -267,5 +280,5 @@ class WindowJoinOperator(TimeDrivenOperator):
 
     def _emit(self, rows: pa.RecordBatch, end: int) -> None:
         if rows.num_rows:
-            times = None if self._processing else pa.array(np.full(rows.num_rows, end - 1))
+            times = None if self._clock.is_processing else pa.array(np.full(rows.num_rows, end - 1))
             self.output.emit(RecordBatch(rows, times))

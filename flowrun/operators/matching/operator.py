@@ -26,7 +26,7 @@ from flowrun.operators.matching.pattern import Pattern, Reference
 from flowrun.operators.matching.references import OrderedRows, Partials, ReferenceReader
 from flowrun.operators.matching.search import PatternSearch
 from flowrun.operators.ranking.order import OrderKey, RowOrder, sorted_order
-from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED
+from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED
 
 ROWS = "rows"
 ROLE = "__role"

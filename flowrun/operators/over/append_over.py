@@ -37,8 +37,8 @@ from flowrun.operators.over.progress import OverProgress
 from flowrun.operators.over.sequence import Sequence
 from flowrun.operators.ranking.order import sorted_order
 from flowrun.operators.ranking.slot_lists import SlotLists
+from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 from flowrun.operators.updating.changes import only_adds
-from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 
 if TYPE_CHECKING:
     from flowrun.operators.over.factories import AppendOverFactory

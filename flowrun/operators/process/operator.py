@@ -28,7 +28,7 @@ from flowrun.operators.function_loading import describe, where
 from flowrun.operators.process.added_columns import AddedColumns
 from flowrun.operators.process.loading import PROGRESS, TIMERS, LoadedFunction
 from flowrun.operators.process.subtask_state import SubtaskList
-from flowrun.operators.windows.event_rows import RowIntake
+from flowrun.operators.timed.event_rows import RowIntake
 
 _NO_TIME = -(2**63)
 

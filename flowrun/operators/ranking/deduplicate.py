@@ -33,8 +33,8 @@ from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.ranking.emission import AFTER, BEFORE, INSERT, emit_changes
 from flowrun.operators.ranking.order import Bools, OrderKey, RowOrder, sorted_order
 from flowrun.operators.ranking.top_n_state import WRITTEN
+from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 from flowrun.operators.updating.changes import only_adds
-from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 
 if TYPE_CHECKING:
     from flowrun.operators.ranking.factories import DeduplicateFactory

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from flowrun.api.operator import Output
 from flowrun.core.elements import RecordBatch, RowKind
-from flowrun.operators.windows.event_rows import MAX_OUTPUT_ROWS
+from flowrun.operators.timed.event_rows import MAX_OUTPUT_ROWS
 
 Kinds = npt.NDArray[np.int8]
 

@@ -16,8 +16,8 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.ranking.order import OrderKey
 from flowrun.operators.ranking.ranks import Ranking
-from flowrun.operators.windows.assigners import WindowTime
-from flowrun.operators.windows.local_time import in_zone
+from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.operators.timed.local_time import in_zone
 
 ROW_MEANINGS = {
     "__row": "arrival number",

@@ -16,13 +16,14 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch, timestamps_from_column
 from flowrun.errors import InternalError
+from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, concat_runs
+from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
+from flowrun.operators.timed.firing_clock import FiringClock, WindowTime
 from flowrun.operators.updating.changes import only_adds
-from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
-from flowrun.operators.windows.time_driven import TimeDrivenOperator
 
 if TYPE_CHECKING:
     from flowrun.operators.ranking.factories import TemporalSortFactory
@@ -34,25 +35,27 @@ SENT = "sent"
 _MERGED_RUNS = 64
 
 
-class TemporalSortOperator(TimeDrivenOperator):
+class TemporalSortOperator(AbstractOperator):
     """Sorts rows as time passes; see the module. Runs in one subtask.
 
     In event time every run is in order of time, so that what is due of it is a prefix.
     """
 
     def __init__(self, factory: TemporalSortFactory) -> None:
-        super().__init__(factory.domain)
         self._factory = factory
+        self._processing = factory.domain is WindowTime.PROCESSING
         # in processing time the first key is the clock, which arrival follows
         self._order = RowOrder(factory.input_schema, factory.order[1:] if self._processing else factory.order)
         self._time = factory.order[0].column
         self._runs: list[Run] = []
         self._sequence = 0
         self._sent = MIN_TIMESTAMP
+        self._next_firing: int | None = None
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output, register metrics."""
         super().setup(context, output)
+        self._clock = FiringClock(self._factory.domain, context, self._advance, lambda: self._next_firing)
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
         self._table = WaitingTable(ROWS, self._factory.input_schema, (), context.max_parallelism)
 
@@ -76,6 +79,14 @@ class TemporalSortOperator(TimeDrivenOperator):
         table = SegmentedTable(self._table.columns, tuple(run.segment(self._table) for run in self._runs))
         sent = pa.table({SENT: pa.array([self._sent], pa.int64())})
         return OperatorSnapshot(operator={SENT: OperatorState(sent, Redistribution.UNION)}, segmented={ROWS: table})
+
+    def open(self) -> None:
+        """Wait for what was restored."""
+        self._clock.rearm()
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._clock.close()
 
     # ---- rows
 
@@ -101,7 +112,7 @@ class TemporalSortOperator(TimeDrivenOperator):
             self._runs.append(run)
         if len(self._runs) > _MERGED_RUNS:
             self._merge_little()
-        self._arm_timer()
+        self._clock.rearm()
 
     def _times(self, run: Run) -> Integers:
         times: Integers = timestamps_from_column(run.rows.column(self._time)).to_numpy()
@@ -118,6 +129,14 @@ class TemporalSortOperator(TimeDrivenOperator):
         self._runs[half:] = [whole if self._processing else self._by_time(whole)]
 
     # ---- firing
+
+    def on_watermark(self, timestamp: int) -> None:
+        """Send the rows that the watermark has passed."""
+        self._clock.on_watermark(timestamp)
+
+    def finish(self) -> None:
+        """Send what processing time has left at the regular end of the input."""
+        self._clock.finish(self.current_watermark)
 
     def _advance(self, time: int) -> None:
         """Send the rows that are due at `time`: the watermark; in processing time all."""

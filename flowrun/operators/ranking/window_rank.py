@@ -20,13 +20,14 @@ from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.errors import InternalError
 from flowrun.operators.aggregation.grouping import numbered_groups
 from flowrun.operators.aggregation.keys import KeyCodec
+from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import RowOrder, differs_from_previous, sorted_order
 from flowrun.operators.ranking.ranks import ranks
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs
+from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
+from flowrun.operators.timed.firing_clock import FiringClock
 from flowrun.operators.updating.changes import only_adds
-from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
-from flowrun.operators.windows.time_driven import TimeDrivenOperator
 
 if TYPE_CHECKING:
     from flowrun.operators.ranking.factories import WindowRankFactory
@@ -54,22 +55,23 @@ class _Window:
         self.rows = self.thinned = len(run)
 
 
-class WindowRankOperator(TimeDrivenOperator):
+class WindowRankOperator(AbstractOperator):
     """Ranks the rows of windows; see the module."""
 
     def __init__(self, factory: WindowRankFactory) -> None:
-        super().__init__(factory.domain)
         self._factory = factory
         self._order = RowOrder(factory.input_schema, factory.order)
         fields = [factory.input_schema.fields[k] for k in factory.keys]
         self._codec = KeyCodec.of([(f.name, f.type) for f in fields])
         self._windows: dict[int, _Window] = {}
         self._sequence = 0
+        self._next_firing: int | None = None
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output, register metrics."""
         super().setup(context, output)
         factory = self._factory
+        self._clock = FiringClock(factory.domain, context, self._advance, lambda: self._next_firing)
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
         self._table = WaitingTable(ROWS, factory.input_schema, factory.keys, context.max_parallelism)
 
@@ -90,6 +92,14 @@ class WindowRankOperator(TimeDrivenOperator):
         segments = tuple(run.segment(self._table) for w in self._windows.values() for run in w.runs)
         return OperatorSnapshot(segmented={ROWS: SegmentedTable(self._table.columns, segments)})
 
+    def open(self) -> None:
+        """Wait for what was restored."""
+        self._clock.rearm()
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._clock.close()
+
     # ---- rows
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
@@ -105,7 +115,7 @@ class WindowRankOperator(TimeDrivenOperator):
             run = run.take(np.flatnonzero(~late))
         self._add(run)
         self._schedule()
-        self._arm_timer()
+        self._clock.rearm()
 
     def _ends(self, run: Run) -> Integers:
         ends: Integers = timestamps_from_column(run.rows.column(self._factory.window[1])).to_numpy()
@@ -113,7 +123,7 @@ class WindowRankOperator(TimeDrivenOperator):
 
     def _closed(self) -> int:
         """The greatest end of a window that is over, ms."""
-        if self._processing:
+        if self._clock.is_processing:
             return self.context.processing_time.now_ms() - PROCESSING_TIME_GRACE_MS
         # one more than the watermark, which may be the greatest integer
         return min(self.current_watermark, (1 << 62)) + 1
@@ -138,13 +148,21 @@ class WindowRankOperator(TimeDrivenOperator):
 
     # ---- firing
 
+    def on_watermark(self, timestamp: int) -> None:
+        """Send the windows that the watermark has passed."""
+        self._clock.on_watermark(timestamp)
+
+    def finish(self) -> None:
+        """Send what processing time has left open at the regular end of the input."""
+        self._clock.finish(self.current_watermark)
+
     def _schedule(self) -> None:
         first = min(self._windows, default=None)
         self._next_firing = None if first is None else first + PROCESSING_TIME_GRACE_MS
 
     def _advance(self, time: int) -> None:
         """Send the windows that are over at `time`: the watermark, or what the clock shows."""
-        limit = time - PROCESSING_TIME_GRACE_MS if self._processing else min(time, 1 << 62) + 1
+        limit = time - PROCESSING_TIME_GRACE_MS if self._clock.is_processing else min(time, 1 << 62) + 1
         due = sorted(end for end in self._windows if end <= limit)
         if due:
             self._fire(concat_runs([run for end in due for run in self._windows.pop(end).runs]))

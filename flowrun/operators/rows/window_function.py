@@ -16,8 +16,7 @@ from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
 from flowrun.operators.rows.children import pieces, with_columns_of
-from flowrun.operators.windows.assigners import AlignedSlices, Times
-from flowrun.operators.windows.window_assignment import assign_aligned
+from flowrun.operators.timed.assigners import AlignedSlices, Times, assign_aligned
 
 _MILLISECONDS = pa.timestamp("ms")
 

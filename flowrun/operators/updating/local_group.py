@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from flowrun.core.elements import RecordBatch
 from flowrun.operators.aggregation.numbering import by_appearance, first_rows
+from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.updating.accumulators import LoggedValue, accumulator_of
 from flowrun.operators.updating.group_feeds import RowFeed, SetRows, summed_by
-from flowrun.operators.windows.slice_state import ReductionSampler
 
 if TYPE_CHECKING:
     from flowrun.operators.updating.group_factories import LocalGroupAggregateFactory

@@ -22,7 +22,7 @@ from flowrun.operators.joins import interval_queue, temporal, temporal_versions
 from flowrun.operators.joins.temporal import TemporalJoinFactory
 from flowrun.operators.keyed import row_store
 from flowrun.operators.state_meanings import state_meanings
-from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored, taken

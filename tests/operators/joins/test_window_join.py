@@ -23,8 +23,8 @@ from flowrun.errors import InternalError
 from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.window import WindowJoinFactory
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
-from flowrun.operators.windows.assigners import WindowTime
-from flowrun.operators.windows.event_rows import LATE_RECORDS_DROPPED
+from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored, taken

@@ -15,7 +15,7 @@ from flowrun.errors import InternalError
 from flowrun.operators.ranking import temporal_sort
 from flowrun.operators.ranking.factories import TemporalSortFactory
 from flowrun.operators.ranking.order import OrderKey
-from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.ranking.oracles import Row, columns, sort_key

@@ -19,7 +19,7 @@ from flowrun.operators.ranking.factories import WindowRankFactory
 from flowrun.operators.ranking.order import OrderKey
 from flowrun.operators.ranking.ranks import Ranking
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
-from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.ranking.oracles import SCHEMA, Row, columns, ranked, some_order, some_row

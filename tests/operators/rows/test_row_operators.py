@@ -21,7 +21,7 @@ from flowrun.operators.rows.expand import ExpandFactory
 from flowrun.operators.rows.table_function import TableFunctionFactory
 from flowrun.operators.rows.unnest import Collection, UnnestFactory
 from flowrun.operators.rows.window_function import WindowFunctionFactory
-from flowrun.operators.windows.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
+from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
 from flowrun.plan.compiled import Projection
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowrun.api.operator import OperatorFactory
 from flowrun.core.schema import Schema
-from flowrun.operators.windows.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
+from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored
 from tests.operators.windows.flink_oracle import cumulative, sliding, tumbling

@@ -8,8 +8,8 @@ from typing import Any
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.core.elements import MAX_TIMESTAMP
-from flowrun.operators.windows.evictors import CountEvictor, Evictor, TimeEvictor
-from flowrun.operators.windows.general_factories import TriggerRule
+from flowrun.operators.windows.general.evictors import CountEvictor, Evictor, TimeEvictor
+from flowrun.operators.windows.recipes import TriggerRule
 from tests.operators.windows.flink_oracle import NEVER, Row, Window
 from tests.operators.windows.kernels import python_value
 

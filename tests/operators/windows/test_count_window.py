@@ -13,8 +13,8 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE
 from flowrun.errors import DataError, StateError
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.windows import count_window
-from flowrun.operators.windows.general_factories import CountWindowFactory
+from flowrun.operators.windows.counts import count_window
+from flowrun.operators.windows.counts.factories import CountWindowFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowrun.operators.windows.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor, WindowRows
+from flowrun.operators.windows.general.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor, WindowRows
 
 
 @pytest.mark.parametrize(

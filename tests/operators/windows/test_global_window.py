@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP
-from flowrun.operators.windows import global_window
-from flowrun.operators.windows.assigners import WindowTime
-from flowrun.operators.windows.general_factories import GlobalWindowFactory, TriggerRule, global_fast_path
+from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.operators.windows.counts import global_window
+from flowrun.operators.windows.counts.factories import GlobalWindowFactory, global_fast_path
+from flowrun.operators.windows.recipes import TriggerRule
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, Watermark
-from flowrun.operators.windows.assigners import AlignedSlices, TumblingSlices, WindowTime
-from flowrun.operators.windows.factories import LocalSliceAggregateFactory, local_aggregation_applies
+from flowrun.operators.timed.assigners import AlignedSlices, TumblingSlices
+from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactory, local_aggregation_applies
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.windows.flink_oracle import AlignedOracle

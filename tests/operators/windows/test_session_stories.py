@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from flowrun.operators.windows.assigners import WindowTime
+from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored
 from tests.operators.windows.kernels import bound
@@ -97,7 +97,7 @@ def test_forgotten_keys_make_room_for_new_ones() -> None:
         harness.watermark(at + 50)
     assert sorted({r[3] for r in harness.rows()}) == [2]
     assert len(harness.rows()) == 40_000
-    keys = harness.operator._store.keys
+    keys = harness.operator._windows._store.keys
     assert len(keys) == 0
     assert keys.capacity < 4000
 

@@ -12,8 +12,9 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, STRING, array, map_of, row, timestamp
 from flowrun.errors import DataError, StateError
 from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.windows.assigners import CumulativeSlices, SlidingSlices, TumblingSlices, WindowTime
-from flowrun.operators.windows.factories import SliceWindowFactory
+from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
+from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored, taken, whole
 from tests.operators.windows.kernels import bound

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.core.elements import MAX_TIMESTAMP
-from flowrun.operators.windows.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, TumblingSlices
-from flowrun.operators.windows.factories import SliceWindowFactory
+from flowrun.operators.timed.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, TumblingSlices
+from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from tests.examples import examples
 from tests.operators.windows.flink_oracle import AlignedOracle, Window, cumulative, sliding, tumbling
 from tests.operators.windows.streams import (

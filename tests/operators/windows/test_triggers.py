@@ -11,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from flowrun.operators.windows.assigners import TumblingSlices, WindowTime
-from flowrun.operators.windows.general_factories import (
-    GlobalAssigner,
-    SessionAssigner,
-    TriggerRule,
-    build_trigger,
+from flowrun.operators.timed.assigners import TumblingSlices
+from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.operators.windows.general.factories import GlobalAssigner, SessionAssigner, build_trigger
+from flowrun.operators.windows.general.trigger_contract import (
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+    TriggerRows,
+    Window,
 )
-from flowrun.operators.windows.trigger_contract import Trigger, TriggerContext, TriggerResult, TriggerRows, Window
-from flowrun.operators.windows.triggers import (
+from flowrun.operators.windows.general.triggers import (
     AnyTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
@@ -29,6 +31,7 @@ from flowrun.operators.windows.triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
+from flowrun.operators.windows.recipes import TriggerRule
 from tests.examples import examples
 
 CONTINUE, FIRE, PURGE, BOTH = (

@@ -15,18 +15,20 @@ from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.errors import DataError
-from flowrun.operators.windows import window_operator
-from flowrun.operators.windows.assigners import TumblingSlices, WindowTime
-from flowrun.operators.windows.evictors import CountEvictor, DeltaEvictor, TimeEvictor
-from flowrun.operators.windows.factories import SessionWindowFactory, SliceWindowFactory
-from flowrun.operators.windows.general_factories import (
+from flowrun.operators.timed.assigners import TumblingSlices
+from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.operators.windows.general import operator as window_operator
+from flowrun.operators.windows.general.evictors import CountEvictor, DeltaEvictor, TimeEvictor
+from flowrun.operators.windows.general.factories import (
     GeneralWindowFactory,
     GlobalAssigner,
     SessionAssigner,
-    TriggerRule,
     WindowAssigner,
 )
-from flowrun.operators.windows.trigger_contract import Window
+from flowrun.operators.windows.general.trigger_contract import Window
+from flowrun.operators.windows.recipes import TriggerRule
+from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored

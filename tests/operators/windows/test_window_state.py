@@ -17,17 +17,14 @@ from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE
 from flowrun.errors import StateError
-from flowrun.operators.windows.assigners import CumulativeSlices, SlidingSlices, TumblingSlices, WindowTime
-from flowrun.operators.windows.evictors import CountEvictor
-from flowrun.operators.windows.factories import SessionWindowFactory, SliceWindowFactory
-from flowrun.operators.windows.general_factories import (
-    CountWindowFactory,
-    GeneralWindowFactory,
-    GlobalAssigner,
-    GlobalWindowFactory,
-    SessionAssigner,
-    TriggerRule,
-)
+from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
+from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory
+from flowrun.operators.windows.general.evictors import CountEvictor
+from flowrun.operators.windows.general.factories import GeneralWindowFactory, GlobalAssigner, SessionAssigner
+from flowrun.operators.windows.recipes import TriggerRule
+from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored, taken, whole
 from tests.operators.windows.general_streams import unbounded_schema

@@ -1,0 +1,209 @@
+"""The rows of the general window operator's windows: stored once, however many windows they are in, and evaluated in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
+from flowrun.core.schema import Schema
+from flowrun.operators.conformance import conform
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.key_slots import KeySlots
+from flowrun.operators.keyed.row_log import RowLog
+from flowrun.operators.windows.general.evictors import WindowRows
+from flowrun.operators.windows.general.trigger_contract import Number, Window
+from flowrun.operators.windows.partials.cells import CellAggregator
+from flowrun.operators.windows.results import keyed_results, result_batches
+
+if TYPE_CHECKING:
+    from flowrun.operators.windows.general.factories import GeneralWindowFactory
+
+_NOTHING = np.zeros(0, np.int64)
+_EXPANDED_ROWS = 1024 * 1024
+
+
+@dataclass(slots=True)
+class OpenWindow:
+    """One key's window.
+
+    Attributes:
+        state: what its trigger remembers.
+        epoch: number of snapshots that were taken before it was made. One that a snapshot has seen never changes any more: its
+            successor is a copy.
+    """
+
+    slot: int
+    window: Window
+    state: dict[str, Number] = field(default_factory=dict)
+    epoch: int = 0
+    _parts: list[Integers] = field(default_factory=list)
+
+    def successor(self, epoch: int) -> OpenWindow:
+        """A copy that may change."""
+        return OpenWindow(self.slot, self.window, dict(self.state), epoch, list(self._parts))
+
+    @property
+    def parts(self) -> Sequence[Integers]:
+        """Where its rows are, in arrival order, in pieces; unlike `positions` this changes nothing."""
+        return self._parts
+
+    @property
+    def positions(self) -> Integers:
+        """Where its rows are, in arrival order."""
+        if len(self._parts) != 1:
+            self._parts = [np.concatenate(self._parts) if self._parts else _NOTHING]
+        return self._parts[0]
+
+    def add(self, positions: Integers) -> None:
+        """Rows that arrived after all others."""
+        if len(positions):
+            self._parts.append(positions)
+
+    def replace(self, positions: Integers) -> None:
+        """Have these rows only."""
+        self._parts = [positions]
+
+
+def row_schema(schema: Schema) -> pa.Schema:
+    """Columns of stored rows, in the log and in state tables: the row, by which time it was assigned, its event time."""
+    columns = [pa.field(f"row.{f.name}", f.type.arrow) for f in schema]
+    return pa.schema([*columns, pa.field("time", pa.int64(), nullable=False), pa.field("event_time", pa.int64())])
+
+
+class WindowContents:
+    """A log of rows with their times and event times (NULL on a stream without)."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.state_schema = row_schema(schema)
+        self._columns = len(schema)
+        self._schema = schema
+        self._log = RowLog()
+        self._log.append(pa.RecordBatch.from_pylist([], schema=self.state_schema))
+
+    def __len__(self) -> int:
+        return len(self._log)
+
+    def view(self) -> RowLog:
+        """The rows, with the columns of the state, as they are now."""
+        return self._log.view()
+
+    def append(self, batch: RecordBatch, times: Integers) -> int:
+        """Add rows; gives the position of the first."""
+        stamps = batch.timestamps if batch.timestamps is not None else pa.nulls(batch.num_rows, pa.int64())
+        columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns.columns]
+        return self.append_stored(
+            pa.RecordBatch.from_arrays([*columns, pa.array(times), stamps], schema=self.state_schema)
+        )
+
+    def append_stored(self, rows: pa.RecordBatch) -> int:
+        """Add rows that have the columns of the state."""
+        return self._log.append(rows)
+
+    def rows(self, positions: Integers) -> RecordBatch:
+        """Rows as they came."""
+        stored = self._log.take(positions)
+        columns = pa.RecordBatch.from_arrays(stored.columns[: self._columns], schema=self._schema.arrow)
+        return RecordBatch(columns, stored.column(self._columns + 1))
+
+    def evictable(self, positions: Integers, column: int | None) -> WindowRows:
+        """What an evictor looks at."""
+        stored = self._log.take(positions)
+        values = None if column is None else as_floats(stored.column(column))
+        return WindowRows(stored.column(self._columns).to_numpy(), values)
+
+    def keep(self, windows: Sequence[OpenWindow]) -> None:
+        """Forget rows that are in no window."""
+        used = np.zeros(len(self._log), np.bool_)
+        for window in windows:
+            used[window.positions] = True
+        kept = np.flatnonzero(used)
+        moved = np.cumsum(used) - 1
+        self._log.keep(kept)
+        for window in windows:
+            window.replace(moved[window.positions])
+
+
+def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Numbers as floats, NULL as NaN."""
+    values: npt.NDArray[np.float64] = pc.fill_null(pc.cast(column, pa.float64()), np.nan).to_numpy()
+    return values
+
+
+@record
+class Firing:
+    """A window as it was when it fired. Firings of one batch are ordered by row, then from the latest window to the earliest."""
+
+    row: int
+    slot: int
+    window: Window
+    positions: Integers
+
+
+class FiringEvaluator:
+    """Turns firings into result batches, many at once."""
+
+    def __init__(self, factory: GeneralWindowFactory, contents: WindowContents, slots: KeySlots) -> None:
+        self._factory = factory
+        self._contents = contents
+        self._slots = slots
+        self._aggregator = CellAggregator(factory.input_schema, factory.aggregates)
+        leading = len(factory.keys) + (2 if factory.bounded_windows else 0)
+        self._function_schema = Schema(factory.output_schema.fields[leading:])
+
+    def results(self, firings: Sequence[Firing]) -> Iterator[RecordBatch]:
+        """Result batches, in order."""
+        start = rows = 0
+        for i, firing in enumerate(firings):
+            if i > start and rows + len(firing.positions) > _EXPANDED_ROWS:
+                yield from self._evaluate(firings[start:i])
+                start, rows = i, 0
+            rows += len(firing.positions)
+        if firings:
+            yield from self._evaluate(firings[start:])
+
+    def _evaluate(self, firings: Sequence[Firing]) -> Iterator[RecordBatch]:
+        rows = self._contents.rows(np.concatenate([f.positions for f in firings]))
+        lengths = np.array([len(f.positions) for f in firings])
+        if self._factory.function is not None:
+            counts, columns, newest = self._apply(firings, rows, lengths)
+            results = [*columns, newest]
+        else:
+            cells = np.repeat(np.arange(len(firings)), lengths)
+            lifted = self._aggregator.lift(rows, cells, len(firings), 0)
+            counts, results = np.ones(len(firings), np.int64), self._aggregator.engine.finish(lifted)
+        keys = self._slots.keys_of(np.repeat(np.array([f.slot for f in firings]), counts))
+        if not self._factory.bounded_windows:
+            yield from keyed_results(self._factory.output_schema, keys, results)
+            return
+        starts = np.repeat(np.array([f.window.start for f in firings], np.int64), counts)
+        ends = np.repeat(np.array([f.window.end for f in firings], np.int64), counts)
+        yield from result_batches(self._factory.output_schema, keys, starts, ends, results[:-1])
+
+    def _apply(
+        self, firings: Sequence[Firing], rows: RecordBatch, lengths: Integers
+    ) -> tuple[Integers, list[pa.Array], pa.Array]:
+        """(result rows of each firing, result columns, newest event time for each result row)."""
+        function = self._factory.function
+        assert function is not None
+        place = f"window function {type(function).__name__}"
+        keys = self._slots.keys_of(np.array([f.slot for f in firings]))
+        parts: list[pa.RecordBatch] = []
+        newest: list[Any] = []
+        start = 0
+        for i, (firing, length) in enumerate(zip(firings, lengths.tolist(), strict=True)):
+            part = rows.slice(start, length)
+            start += length
+            result = function.process(tuple(k[i].as_py() for k in keys), firing.window, part.columns)
+            parts.append(conform(result, self._function_schema, place))
+            newest.append(pc.max(part.timestamps).as_py())
+        counts = np.array([p.num_rows for p in parts])
+        times = pa.array(newest, pa.int64()).take(pa.array(np.repeat(np.arange(len(parts)), counts)))
+        return counts, pa.concat_batches(parts).columns, times

@@ -1,0 +1,1 @@
+"""Aligned windows (tumbling, sliding, cumulative): rows are folded into slices of time, which windows that overlap share."""
