@@ -72,6 +72,8 @@ class TableDefinition:
         metadata: for a source: columns of `schema` and `declared` that the connector or format fills, not the stored rows.
         updating: for a sink: whether the rows that it gets hold updates or deletes.
         distribution: DISTRIBUTED BY; None: nothing was said.
+        source_watermarks: for a source: whether it is to send watermarks of its own (SOURCE_WATERMARK()); only asked of connectors that
+            say that they do (`Connector.source_watermarks`).
     """
 
     name: str
@@ -86,6 +88,7 @@ class TableDefinition:
     updating: bool = False
     metadata: tuple[str, ...] = ()
     distribution: Distribution | None = None
+    source_watermarks: bool = False
 
 
 @record
@@ -118,6 +121,8 @@ class Connector:
     """What its sinks promise when checkpoints are on, for lists; `Sink.delivery` is what counts."""
     metadata: tuple[tuple[str, DataType], ...] = ()
     """Keys of METADATA columns that its sources can fill, with their types: columns of these names may be asked for."""
+    source_watermarks: bool = False
+    """Whether its sources send watermarks of their own where `TableDefinition.source_watermarks` asks for them: see `SourceOutput`."""
     lookup_options: tuple[Option, ...] = ()
     create_lookup: Callable[[TableDefinition, tuple[str, ...]], LookupSource] | None = None
     """(table, names of the columns to ask by) → its lookup; `schema` of the table are the columns wanted, `declared` all of them."""

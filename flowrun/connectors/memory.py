@@ -25,7 +25,7 @@ from flowrun.api.source import (
     SplitEnumerator,
     split_list,
 )
-from flowrun.connectors.held_rows import HeldRowsReader, held_rows_position
+from flowrun.connectors.held_rows import HeldElement, HeldRowsReader, held_rows_position
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.clock import Clock
@@ -37,17 +37,22 @@ from flowrun.core.shapes import Shape, integer
 from flowrun.errors import OptionError, did_you_mean
 
 _lock = threading.Lock()
-_inputs: dict[str, tuple[tuple[RecordBatch, ...], ...]] = {}
+_inputs: dict[str, tuple[tuple[HeldElement, ...], ...]] = {}
 _outputs: dict[str, list[RecordBatch]] = {}
 
 OPTIONS = (Option("table", OptionType.STRING, "Name under which the process keeps the rows.", required=True),)
 
 
-def put(table: str, *partitions: Sequence[pa.RecordBatch | RecordBatch]) -> None:
-    """Set the rows that a memory source reads: one or more partitions, each a sequence of batches read in order."""
+def put(table: str, *partitions: Sequence[pa.RecordBatch | HeldElement]) -> None:
+    """Set the rows that a memory source reads: one or more partitions, each a sequence of batches read in order.
+
+    Between batches there may be a `Watermark` (rows of the partition behind it with an event time at or below it are late) or `IDLE`
+    (the partition holds event time back no more, until its next row or watermark): they count for tables that say `WATERMARK FOR ts AS
+    SOURCE_WATERMARK()`, and are left out for others.
+    """
     with _lock:
         _inputs[table] = tuple(
-            tuple(b if isinstance(b, RecordBatch) else RecordBatch(b) for b in batches) for batches in partitions
+            tuple(RecordBatch(e) if isinstance(e, pa.RecordBatch) else e for e in elements) for elements in partitions
         )
 
 
@@ -66,10 +71,15 @@ def clear() -> None:
 
 @record
 class MemorySource:
-    """Reads the partitions put under `table`; each partition is one split."""
+    """Reads the partitions put under `table`; each partition is one split.
+
+    Attributes:
+        watermarks: whether it sends the watermarks that were put between the batches.
+    """
 
     table: str
     schema: Schema
+    watermarks: bool = False
 
     @property
     def boundedness(self) -> Boundedness:
@@ -83,7 +93,7 @@ class MemorySource:
 
     def estimated_rows(self) -> int | None:
         """The rows of all batches."""
-        return sum(b.num_rows for batches in _inputs.get(self.table, ()) for b in batches)
+        return sum(b.num_rows for b in _batches(self.table))
 
     @property
     def in_process(self) -> bool:
@@ -93,7 +103,7 @@ class MemorySource:
     @property
     def changelog_mode(self) -> ChangelogMode:
         """Inserts, unless some batch has row kinds; upserts if there are rows after updates and none before them."""
-        given = [b.row_kinds for batches in _inputs[self.table] for b in batches if b.row_kinds is not None]
+        given = [b.row_kinds for b in _batches(self.table) if b.row_kinds is not None]
         kinds = set(pa.chunked_array(given).unique().to_pylist()) if given else set()
         if RowKind.UPDATE_AFTER in kinds and RowKind.UPDATE_BEFORE not in kinds:
             return ChangelogMode.UPSERT
@@ -116,10 +126,14 @@ class MemorySource:
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """Emits the batches as they were put, cut where they are larger than asked for."""
-        return HeldRowsReader(self.schema, self._batches, context)
+        return HeldRowsReader(self.schema, self._elements, context, watermarks=self.watermarks)
 
-    def _batches(self, split: Split) -> tuple[RecordBatch, ...]:
+    def _elements(self, split: Split) -> tuple[HeldElement, ...]:
         return _inputs[self.table][cast(int, split.position["partition"])]
+
+
+def _batches(table: str) -> list[RecordBatch]:
+    return [e for elements in _inputs.get(table, ()) for e in elements if isinstance(e, RecordBatch)]
 
 
 @record
@@ -170,7 +184,7 @@ def _create_source(table: TableDefinition) -> MemorySource:
             f"memory: nothing was put under '{name}' in this process",
             hint=did_you_mean(name, _inputs) or "call flowrun.connectors.memory.put(name, batches) first",
         )
-    return MemorySource(name, table.schema)
+    return MemorySource(name, table.schema, table.source_watermarks)
 
 
 CONNECTOR = Connector(
@@ -182,4 +196,5 @@ CONNECTOR = Connector(
     create_sink=lambda table: MemorySink(table.options.text("table"), table.schema),
     source_delivery=Delivery.EXACTLY_ONCE,
     sink_delivery=Delivery.AT_LEAST_ONCE,
+    source_watermarks=True,
 )

@@ -134,7 +134,9 @@ class EventTimeOutput:
             return
         self.resume()
         self._splits.touch(split_id, self._processing_time.now_ms())
-        self._splits.advance(split_id, timestamp)
+        self._splits.advance(
+            split_id, min(timestamp, MAX_TIMESTAMP - 1)
+        )  # MAX is the end of input, which no split can announce
         self._show_status()
         self._combine()
         self._arm()

@@ -133,6 +133,8 @@ class WatermarkStrategy:
         return cls(WatermarkKind.INGESTION, column="ingestion time")
 
     @classmethod
-    def none(cls, time: ValueFunction | None = None, *, column: str = "timestamp") -> WatermarkStrategy:
+    def none(
+        cls, time: ValueFunction | None = None, *, column: str = "timestamp", idle_timeout_ms: int | None = None
+    ) -> WatermarkStrategy:
         """Rows may have event time, but only the source itself, if it does, says how far time has come."""
-        return cls(WatermarkKind.NONE, time, column)
+        return cls(WatermarkKind.NONE, time, column, idle_timeout_ms=idle_timeout_ms)
