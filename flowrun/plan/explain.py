@@ -220,6 +220,8 @@ def _watermark(mark: WatermarkSpec) -> str:
             text = f"{time}, monotonous, on disorder {mark.on_disorder.value}"
         case WatermarkKind.PUNCTUATED:
             text = f"{time}, punctuated by {mark.punctuation}"
+        case WatermarkKind.SOURCE:
+            text = f"{time}, by watermarks of the source"
         case WatermarkKind.NONE:
             text = f"{time}, at the end of input only"
     if mark.emit is WatermarkEmit.EVENT:

@@ -63,6 +63,8 @@ class WatermarkKind(Enum):
     BOUNDED = "bounded"
     MONOTONOUS = "monotonous"
     PUNCTUATED = "punctuated"
+    SOURCE = "source"
+    """The source sends them itself."""
     NONE = "none"
 
 
@@ -121,6 +123,8 @@ class TableReference:
     metadata: tuple[str, ...] = ()
     """Columns of its scans that hold metadata: connector or format fill them, they are not part of the stored rows."""
     distribution: Distribution | None = None
+    source_watermarks: bool = False
+    """Whether its scans ask the source for watermarks of its own."""
 
 
 # eq=False: nodes compare by identity, because sharing a node (scan once) differs from repeating it.

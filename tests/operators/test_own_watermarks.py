@@ -17,6 +17,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.source import SourceOperatorFactory
 from flowrun.operators.watermark_strategy import WatermarkStrategy
+from flowrun.operators.watermarks import TimestampsAndWatermarksFactory
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import SourceHarness
 from tests.examples import examples
@@ -24,7 +25,7 @@ from tests.operators.fake_connector import ListSource
 from tests.operators.operator_recipes import Column
 
 SCHEMA = Schema.of(ts=BIGINT)
-TIMED = WatermarkStrategy.none(Column("ts"))
+TIMED = WatermarkStrategy.from_source(Column("ts"))
 
 _batches = st.lists(st.integers(0, 60), min_size=1, max_size=6)
 _elements = st.lists(
@@ -146,3 +147,21 @@ def test_what_stands_between_batches_counts_for_those_who_ask_for_it() -> None:
     assert MemorySource("t", SCHEMA).estimated_rows() == 2
     bounded = run(MemorySource("t", SCHEMA, watermarks=True), WatermarkStrategy.bounded(0, Column("ts")))
     assert bounded.watermarks() == [4, 5, MAX_TIMESTAMP], "a strategy that makes watermarks rules"
+
+
+def test_a_split_that_sends_nothing_for_long_is_not_waited_for() -> None:
+    source = ListSource(SCHEMA, {"a": [rows(9), 8, 20, "wait"], "b": [rows(4), *["wait"] * 4]}, turns=True)
+    strategy = WatermarkStrategy.from_source(Column("ts"), idle_timeout_ms=50)
+    harness = SourceHarness(SourceOperatorFactory(source, strategy), source)
+    harness.poll()
+    harness.poll()
+    assert harness.watermarks() == []
+    harness.advance_processing_time(30)
+    harness.poll()
+    harness.advance_processing_time(30)
+    assert harness.watermarks() == [20], "b has been silent for 60 ms, a for 30"
+
+
+def test_watermarks_of_a_source_are_nothing_for_mid_stream() -> None:
+    with pytest.raises(ValueError, match="give this strategy to the source"):
+        TimestampsAndWatermarksFactory(TIMED)

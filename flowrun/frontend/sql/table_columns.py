@@ -11,7 +11,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.type_parser import TypeTextError, parse_type
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
-from flowrun.frontend.sql.statement_tokens import Slice
+from flowrun.frontend.sql.statement_tokens import Slice, TokenKind, tokenize
 from flowrun.frontend.sql.statements import ColumnKind, ColumnSyntax, CreateTable, WatermarkSyntax
 from flowrun.frontend.sql.syntax import Name, Span
 from flowrun.functions.coercion import castable
@@ -233,6 +233,8 @@ class ColumnReader:
                 f"compute one: event_time AS {_conversion(column.text, type)}, WATERMARK FOR event_time AS …",
             )  # fmt: skip
             return None
+        if _is_source_watermark(mark.expression):
+            return WatermarkSpec(WatermarkKind.SOURCE, projections[position], column=column.text)
         bound = self._try_bind(mark.expression, schema)
         if bound is None:
             return None
@@ -249,6 +251,11 @@ class ColumnReader:
         if delay is None:
             return replace(spec, kind=WatermarkKind.PUNCTUATED, punctuation=substitute(bound, projections))
         return spec if delay == 0 else replace(spec, kind=WatermarkKind.BOUNDED, delay_ms=delay)
+
+
+def _is_source_watermark(text: Slice) -> bool:
+    word, *marks = tokenize(text.text, 0, len(text.text))
+    return word.is_word("SOURCE_WATERMARK") and [m.text for m in marks if m.kind is not TokenKind.END] == ["(", ")"]
 
 
 def _delay(expression: Expression, column: int) -> int | None:

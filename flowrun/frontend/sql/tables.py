@@ -21,8 +21,8 @@ from flowrun.frontend.sql.statements import ColumnKind, ColumnSyntax, CreateTabl
 from flowrun.frontend.sql.syntax import Name, Span
 from flowrun.frontend.sql.table_columns import BindExpression, ColumnReader, TableColumns
 from flowrun.frontend.sql.table_likeness import merged_with
-from flowrun.frontend.sql.table_options import TableOptions, read_options
-from flowrun.plan.nodes import NodeHints, Scan, TableReference
+from flowrun.frontend.sql.table_options import EMIT_STRATEGY, TableOptions, read_options
+from flowrun.plan.nodes import NodeHints, Scan, TableReference, WatermarkKind
 from flowrun.plan.tables import (
     TableRole,
     create_sink,
@@ -31,9 +31,11 @@ from flowrun.plan.tables import (
     learn_secrets_of_options,
     secret_options,
     table_problems,
+    watermark_problem,
 )
 
 _MODE = "sink.mode"
+_BOUNDED = "WATERMARK FOR {0} AS {0} - INTERVAL '5' SECOND"
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +134,7 @@ class ScriptTables:
         made = DeclaredTable(table, syntax, columns, options, name_span, place, {})
         self._declared[name] = made
         self._catalog.relations[name] = table
-        for key in options.without_effect:
+        for key in (*options.without_effect, *_not_sent(options, table.reference)):
             self._diagnostics.warning(f"'{key}' has no effect here", self._script.locate(*options.keys[key]))
         return made
 
@@ -227,7 +229,7 @@ class ScriptTables:
             watermark = replace(
                 watermark,
                 idle_timeout_ms=options.idle_timeout_ms or self.idle_timeout_ms,
-                emit=options.emit,
+                emit=None if watermark.kind is WatermarkKind.SOURCE else options.emit,
                 emit_interval_ms=self.watermark_interval_ms or watermark.emit_interval_ms,
             )
         hints = NodeHints(
@@ -256,8 +258,20 @@ class ScriptTables:
             for found in problems:
                 span = made.options.place_of(found, made.options.places.get("connector", made.name_span))
                 self._diagnostics.error(f"table '{made.table.name}': {found.message}", self._at(span), hint=found.hint)
-            made.checked[role] = not problems
+            made.checked[role] = not problems and (role is not TableRole.SOURCE or self._has_watermarks(made))
         return made.checked[role]
+
+    def _has_watermarks(self, made: DeclaredTable) -> bool:
+        """Whether who is to send the watermarks does so; else that is reported."""
+        mark = made.syntax.watermark
+        if mark is None or not made.table.reference.source_watermarks:
+            return True
+        instead = _BOUNDED.format(mark.column[0].text)
+        found = watermark_problem(made.table.reference.connector, "SOURCE_WATERMARK()", instead)
+        if found is not None:
+            place = self._at(mark.expression.span)
+            self._diagnostics.error(f"table '{made.table.name}': {found.message}", place, hint=found.hint)
+        return found is None
 
     def _at(self, span: Span) -> Location:
         return self._script.locate(*span)
@@ -305,6 +319,7 @@ class ScriptTables:
             secret_options=frozenset(secrets),
             metadata=columns.scanned.names[len(columns.physical) :],
             distribution=_distribution(syntax),
+            source_watermarks=columns.watermark is not None and columns.watermark.kind is WatermarkKind.SOURCE,
         )
 
     def _overridden(self, name: str, span: Span, options: tuple[OptionSyntax, ...]) -> tuple[OptionSyntax, ...]:
@@ -319,6 +334,11 @@ class ScriptTables:
         if connector in connector_names() and connector_named(connector).default_schema is not None:
             return []
         return [problem(f"table '{name}' has no columns", span, "CREATE TABLE name (column TYPE, …) WITH (…)")]
+
+
+def _not_sent(options: TableOptions, table: TableReference) -> tuple[str, ...]:
+    """Options that say when watermarks are sent, where the source decides that."""
+    return tuple(k for k in options.keys if k == EMIT_STRATEGY and table.source_watermarks)
 
 
 def _distribution(syntax: CreateTable) -> Distribution | None:
