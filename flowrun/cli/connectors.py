@@ -109,6 +109,7 @@ def _as_json(connector: Connector) -> dict[str, object]:
         "formats": list(connector.formats),
         "source_watermarks": connector.source_watermarks,
         "metadata": {key: str(type) for key, type in connector.metadata},
+        "writable_metadata": {key: str(type) for key, type in connector.writable_metadata},
         "columns": None if connector.default_schema is None else str(connector.default_schema),
         "source_options": options(connector.source_options),
         "sink_options": options(connector.sink_options),

@@ -7,7 +7,8 @@ belong to the process: they do not reach other processes and do not survive it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import cast
 
 import pyarrow as pa
@@ -34,11 +35,33 @@ from flowrun.core.options import Option, OptionType
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.shapes import Shape, integer
+from flowrun.core.types import BYTES, STRING, DataType, map_of, timestamp_ltz
 from flowrun.errors import OptionError, did_you_mean
+
+
+@record
+class WrittenRows:
+    """What a sink wrote at once.
+
+    Attributes:
+        rows: the physical columns of the table.
+        metadata: of each of these rows; columns are called by their keys, those that the table does not have are not there.
+    """
+
+    rows: RecordBatch
+    metadata: pa.RecordBatch
+
 
 _lock = threading.Lock()
 _inputs: dict[str, tuple[tuple[HeldElement, ...], ...]] = {}
-_outputs: dict[str, list[RecordBatch]] = {}
+_outputs: dict[str, list[WrittenRows]] = {}
+
+METADATA: tuple[tuple[str, DataType], ...] = (
+    ("timestamp", timestamp_ltz(3)),
+    ("key", BYTES),
+    ("headers", map_of(STRING, BYTES)),
+)
+"""What a message beside its value has; so a pipeline can be tried without a broker."""
 
 OPTIONS = (Option("table", OptionType.STRING, "Name under which the process keeps the rows.", required=True),)
 
@@ -57,7 +80,12 @@ def put(table: str, *partitions: Sequence[pa.RecordBatch | HeldElement]) -> None
 
 
 def take(table: str) -> list[RecordBatch]:
-    """What sinks wrote under this name, in arrival order, and forget it."""
+    """What sinks wrote under this name, in arrival order, without metadata, and forget it."""
+    return [written.rows for written in take_with_metadata(table)]
+
+
+def take_with_metadata(table: str) -> list[WrittenRows]:
+    """What sinks wrote under this name, in arrival order, with their metadata, and forget it."""
     with _lock:
         return _outputs.pop(table, [])
 
@@ -138,10 +166,15 @@ def _batches(table: str) -> list[RecordBatch]:
 
 @record
 class MemorySink:
-    """Collects rows under `table`."""
+    """Collects rows under `table`.
+
+    Attributes:
+        metadata: columns of `schema` that are kept beside the rows, each with its key.
+    """
 
     table: str
     schema: Schema
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def delivery(self) -> Delivery:
@@ -160,20 +193,25 @@ class MemorySink:
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer for one subtask."""
-        return _MemoryWriter(self.table)
+        return _MemoryWriter(self)
 
     def create_committer(self) -> None:
         """Nothing to commit."""
 
 
 class _MemoryWriter(ImmediateWriter):
-    def __init__(self, table: str) -> None:
-        self._table = table
+    def __init__(self, sink: MemorySink) -> None:
+        self._table = sink.table
+        self._metadata = sink.metadata
+        self._physical = [n for n in sink.schema.names if n not in sink.metadata]
 
     def write(self, batch: RecordBatch) -> None:
         """Keep the rows."""
+        metadata = batch.columns.select(list(self._metadata)).rename_columns(list(self._metadata.values()))
+        if self._metadata:
+            batch = batch.with_columns(batch.columns.select(self._physical))
         with _lock:
-            _outputs.setdefault(self._table, []).append(batch)
+            _outputs.setdefault(self._table, []).append(WrittenRows(batch, metadata))
 
 
 def _create_source(table: TableDefinition) -> MemorySource:
@@ -193,7 +231,8 @@ CONNECTOR = Connector(
     source_options=OPTIONS,
     sink_options=OPTIONS,
     create_source=_create_source,
-    create_sink=lambda table: MemorySink(table.options.text("table"), table.schema),
+    create_sink=lambda table: MemorySink(table.options.text("table"), table.schema, table.metadata),
+    writable_metadata=METADATA,
     source_delivery=Delivery.EXACTLY_ONCE,
     sink_delivery=Delivery.AT_LEAST_ONCE,
     source_watermarks=True,

@@ -51,6 +51,8 @@ def abilities(connector: Connector) -> list[str]:
         )
     if connector.metadata:
         found.append(f"Metadata columns that can be read: {_keys(connector.metadata)}.")
+    if connector.writable_metadata:
+        found.append(f"Metadata columns that can be written: {_keys(connector.writable_metadata)}.")
     return found
 
 

@@ -212,7 +212,7 @@ def _definition(connector: Connector, table: TableReference, schema: Schema, rol
         format=table.format,
         partition_keys=table.partition_keys,
         primary_key=table.primary_key,
-        metadata=table.metadata,
+        metadata=table.written_metadata if role is TableRole.SINK else table.metadata,
         distribution=table.distribution if role is TableRole.SINK else None,
         source_watermarks=table.source_watermarks and role is TableRole.SOURCE,
     )

@@ -199,4 +199,4 @@ def test_datagen_sends_watermarks_while_it_runs(tmp_path: Path) -> None:
 
 def took_rows() -> list[int]:
     with memory._lock:
-        return [row["n"] for b in memory._outputs.get("o", []) for row in b.columns.to_pylist()]
+        return [row["n"] for b in memory._outputs.get("o", []) for row in b.rows.columns.to_pylist()]

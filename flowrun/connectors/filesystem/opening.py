@@ -36,7 +36,7 @@ class OpenSplit:
         default_name = source.options.text("partition.default-name")
         self._constants = partition_values(path, base, source.partitions, default_name)
         if source.metadata.fields:
-            self._constants |= file_values(filesystem, path, source.metadata)
+            self._constants |= file_values(filesystem, path, source.metadata, source.metadata_keys)
 
     def next_rows(self) -> RecordBatch | None:
         """Some rows, perhaps none; None at the end. Raises ConnectorError and DataError."""

@@ -49,6 +49,7 @@ class FileSource:
         request: what the format is asked for (without partition columns).
         options: all parsed options.
         metadata: columns that hold facts about the file.
+        metadata_keys: which fact each of them holds.
         partition_filters: files whose folders say that none of their rows passes are not read.
     """
 
@@ -59,6 +60,7 @@ class FileSource:
     request: ReadRequest
     options: Options
     metadata: Schema = field(default=Schema(()))
+    metadata_keys: tuple[str, ...] = ()
     partition_filters: tuple[PushedFilter, ...] = ()
 
     @property
@@ -137,7 +139,7 @@ def create_source(table: TableDefinition) -> FileSource:
     if unknown:
         raise OptionError("partition_keys", f"partition column '{unknown[0]}' is no column of {table.name}")
     facts = {key for key, _ in FILE_METADATA}
-    metadata = {n for n in table.metadata if n in facts}
+    metadata = {n: key for n, key in table.metadata.items() if key in facts}
     apart = {*table.partition_keys, *metadata}
     stored = declared.select(n for n in declared.names if n not in apart)
     used.check(stored, table.options)
@@ -160,5 +162,6 @@ def create_source(table: TableDefinition) -> FileSource:
         request=ReadRequest(pruned, stored, table.options, filters),
         options=table.options,
         metadata=table.schema.select(n for n in table.schema.names if n in metadata),
+        metadata_keys=tuple(metadata[n] for n in table.schema.names if n in metadata),
         partition_filters=tuple(f for f in table.filters if f.column in table.partition_keys),
     )

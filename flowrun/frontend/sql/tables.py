@@ -115,7 +115,7 @@ class ScriptTables:
         options = read_options(syntax.options, self._script, problems)
         if not syntax.columns:
             problems += self._default_columns(name, name_span, options)
-        columns = ColumnReader(self._bind, _metadata(options), problems).read(syntax)
+        columns = ColumnReader(self._bind, *_metadata(options), problems).read(syntax)
         if columns is None or problems:
             raise StatementErrors(problems)
         if not syntax.columns and options.connector is not None:
@@ -258,8 +258,20 @@ class ScriptTables:
             for found in problems:
                 span = made.options.place_of(found, made.options.places.get("connector", made.name_span))
                 self._diagnostics.error(f"table '{made.table.name}': {found.message}", self._at(span), hint=found.hint)
-            made.checked[role] = not problems and (role is not TableRole.SOURCE or self._has_watermarks(made))
+            made.checked[role] = not problems and (role is not TableRole.SOURCE or self._can_be_read(made))
         return made.checked[role]
+
+    def _can_be_read(self, made: DeclaredTable) -> bool:
+        """Whether the connector fills all metadata columns, and sends the watermarks if it is to; else that is reported."""
+        unreadable = {c.field.name: c.key for c in made.columns.metadata if not c.readable}
+        for column in made.syntax.columns:
+            if column.name.text in unreadable:
+                self._diagnostics.error(
+                    f"table '{made.table.name}': the metadata '{unreadable[column.name.text]}' can be written, but not read",
+                    self._at((column.key or column.name).span),
+                    hint=f"read a table that is declared without column '{column.name.text}': LIKE … (EXCLUDING METADATA)",
+                )
+        return self._has_watermarks(made) and not unreadable
 
     def _has_watermarks(self, made: DeclaredTable) -> bool:
         """Whether who is to send the watermarks does so; else that is reported."""
@@ -290,10 +302,10 @@ class ScriptTables:
         if problems:
             return problems
         try:
-            if role is TableRole.SOURCE:
+            if role is TableRole.SOURCE and all(c.readable for c in columns.metadata):
                 create_source(reference, columns.scanned, columns.scanned)
             elif role is TableRole.SINK:
-                create_sink(reference, columns.physical, unbounded=False)
+                create_sink(reference, columns.written, unbounded=False)
         except OptionError as error:
             return [error]
         return []
@@ -317,7 +329,8 @@ class ScriptTables:
             partition_keys=columns.partitions,
             primary_key=columns.primary_key,
             secret_options=frozenset(secrets),
-            metadata=columns.scanned.names[len(columns.physical) :],
+            metadata=columns.keys,
+            written_metadata={c.field.name: c.key for c in columns.metadata if c.written is not None},
             distribution=_distribution(syntax),
             source_watermarks=columns.watermark is not None and columns.watermark.kind is WatermarkKind.SOURCE,
         )
@@ -375,11 +388,12 @@ def _moved(option: OptionSyntax, start: int) -> OptionSyntax:
     return replace(option, key_span=key, value_span=(option.value_span[0] + shift, option.value_span[1] + shift))
 
 
-def _metadata(options: TableOptions) -> dict[str, DataType]:
-    """Keys of METADATA columns that the connector can fill, with their types."""
+def _metadata(options: TableOptions) -> tuple[dict[str, DataType], dict[str, DataType]]:
+    """Keys of METADATA columns that the connector can fill, and of those that it takes, with their types."""
     if options.connector not in connector_names():
-        return {}
-    return dict(connector_named(options.connector).metadata)
+        return {}, {}
+    connector = connector_named(options.connector)
+    return dict(connector.metadata), dict(connector.writable_metadata)
 
 
 def _default(columns: TableColumns, connector: str) -> TableColumns:
@@ -389,4 +403,4 @@ def _default(columns: TableColumns, connector: str) -> TableColumns:
     schema = connector_named(connector).default_schema
     assert schema is not None
     projections = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(schema))
-    return replace(columns, schema=schema, physical=schema, scanned=schema, projections=projections)
+    return replace(columns, schema=schema, physical=schema, scanned=schema, projections=projections, persisted=schema)

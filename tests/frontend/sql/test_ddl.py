@@ -8,6 +8,7 @@ import pytest
 
 from flowrun.errors import PipelineError
 from flowrun.plan.nodes import OnDisorder, Scan, WatermarkEmit, WatermarkKind, walk_plan
+from tests.end_to_end.running import json_rows, run_file
 from tests.frontend.sql.scripts import GENERATED, lines, load, problems, scan_of
 
 TYPES = (
@@ -229,7 +230,7 @@ def test_metadata_of_files(tmp_path: Path) -> None:
     options = f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path}', 'format' = 'json')"
     scan = scan_of(table(columns, options) + "SELECT * FROM t")
     assert scan.physical.names == ("a", "file.name", "file.size")
-    assert scan.table.metadata == ("file.name", "file.size")
+    assert scan.table.metadata == {"file.name": "file.name", "file.size": "file.size"}
     assert [str(p) for p in scan.projections] == [
         "a",
         "file.name",
@@ -238,6 +239,19 @@ def test_metadata_of_files(tmp_path: Path) -> None:
     ]
     shown = problems(table("a INT, n INT METADATA FROM 'file.nam'", options))
     assert "did you mean 'file.name'" in shown
+
+
+def test_a_column_of_files_may_be_called_like_metadata(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"file.name": "b", "file.size": 5}\n')
+    columns = "`file.name` STRING, n STRING METADATA FROM 'file.name' VIRTUAL, `file.size` INT, p BIGINT METADATA FROM 'file.size' VIRTUAL"
+    script = tmp_path / "s.sql"
+    script.write_text(
+        table(columns, f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path / 'in'}', 'format' = 'json')")
+        + f"CREATE TABLE o WITH ('connector' = 'filesystem', 'path' = '{tmp_path / 'out'}', 'format' = 'json') AS SELECT * FROM t"
+    )
+    run_file(script)
+    assert json_rows(tmp_path / "out") == [{"file.name": "b", "n": "a.json", "file.size": 5, "p": 35}]
 
 
 def test_a_metadata_column_that_is_not_virtual_cannot_be_written(tmp_path: Path) -> None:
