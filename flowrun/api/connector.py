@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import Enum
 
@@ -61,7 +61,8 @@ class TableDefinition:
 
     Attributes:
         name: the user's name of the source or sink, for messages.
-        schema: physical columns; for a source those that are read (already pruned), in the declared order.
+        schema: the columns; for a source those that are read (already pruned), physical ones in the declared order, then metadata. For a
+            sink the physical columns, then those whose values the connector takes as metadata.
         options: parsed options of the connector and, with prefix removed from nothing, of the format.
         format: name of the format, or None for connectors without formats.
         partition_keys: PARTITIONED BY columns.
@@ -69,9 +70,13 @@ class TableDefinition:
         filters: hints for reading less (sources only).
         unbounded: for a sink: whether the job has an unbounded source.
         declared: for a source: all physical columns, pruned ones too; None: `schema` is all.
-        metadata: for a source: columns of `schema` and `declared` that the connector or format fills, not the stored rows.
+        metadata: columns of `schema` (and `declared`) that are no part of the stored rows, each with its metadata key. For a source the
+            connector or format fills them (`Connector.metadata`). For a sink the connector takes them (`Connector.writable_metadata`):
+            they have the types of their keys, and a format gets the rows of `physical` alone.
         updating: for a sink: whether the rows that it gets hold updates or deletes.
         distribution: DISTRIBUTED BY; None: nothing was said.
+        source_watermarks: for a source: whether it is to send watermarks of its own (SOURCE_WATERMARK()); only asked of connectors that
+            say that they do (`Connector.source_watermarks`).
     """
 
     name: str
@@ -84,8 +89,14 @@ class TableDefinition:
     unbounded: bool = False
     declared: Schema | None = None
     updating: bool = False
-    metadata: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
     distribution: Distribution | None = None
+    source_watermarks: bool = False
+
+    @property
+    def physical(self) -> Schema:
+        """The columns of `schema` that are part of the stored rows."""
+        return self.schema.select(n for n in self.schema.names if n not in self.metadata)
 
 
 @record
@@ -117,7 +128,12 @@ class Connector:
     sink_delivery: Delivery | None = None
     """What its sinks promise when checkpoints are on, for lists; `Sink.delivery` is what counts."""
     metadata: tuple[tuple[str, DataType], ...] = ()
-    """Keys of METADATA columns that its sources can fill, with their types: columns of these names may be asked for."""
+    """Keys of METADATA columns that its sources can fill, with their types: Flink's `SupportsReadingMetadata`."""
+    writable_metadata: tuple[tuple[str, DataType], ...] = ()
+    """Keys of METADATA columns, not VIRTUAL, that its sinks can take beside the row, with their types: Flink's `SupportsWritingMetadata`.
+    A key need not be readable, too; if it is, it may have another type there."""
+    source_watermarks: bool = False
+    """Whether its sources send watermarks of their own where `TableDefinition.source_watermarks` asks for them: see `SourceOutput`."""
     lookup_options: tuple[Option, ...] = ()
     create_lookup: Callable[[TableDefinition, tuple[str, ...]], LookupSource] | None = None
     """(table, names of the columns to ask by) → its lookup; `schema` of the table are the columns wanted, `declared` all of them."""

@@ -9,7 +9,7 @@ import click
 from flowrun.api.connector import Connector
 from flowrun.api.source import Delivery
 from flowrun.connectors.formats.registry import format_options
-from flowrun.connectors.reference import default_text
+from flowrun.connectors.reference import abilities, default_text
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.options import Option, OptionType
 
@@ -35,8 +35,8 @@ def connectors(name: str | None, output: str) -> None:
     for role, delivery in (("source", connector.source_delivery), ("sink", connector.sink_delivery)):
         if delivery is not None:
             click.echo(f"as a {role}, with checkpoints: {delivery.value}")
-    if connector.notes:
-        click.echo(connector.notes)
+    for line in (*abilities(connector), *([connector.notes] if connector.notes else [])):
+        click.echo(line)
     for role, options in (("source", connector.source_options), ("sink", connector.sink_options)):
         if options:
             click.echo(f"\n{role} options:")
@@ -107,6 +107,9 @@ def _as_json(connector: Connector) -> dict[str, object]:
         "source_delivery": None if connector.source_delivery is None else connector.source_delivery.value,
         "sink_delivery": None if connector.sink_delivery is None else connector.sink_delivery.value,
         "formats": list(connector.formats),
+        "source_watermarks": connector.source_watermarks,
+        "metadata": {key: str(type) for key, type in connector.metadata},
+        "writable_metadata": {key: str(type) for key, type in connector.writable_metadata},
         "columns": None if connector.default_schema is None else str(connector.default_schema),
         "source_options": options(connector.source_options),
         "sink_options": options(connector.sink_options),

@@ -60,6 +60,8 @@ class _Rows:
     schema: Schema
     columns: tuple[ColumnGenerator, ...]
     rows_per_second: int
+    max_past_ms: int = 0
+    """How far behind the nominal clock a timestamp may lie."""
 
     def create(self, origin_ms: int) -> RowGenerator:
         return _RowMaker(self, origin_ms)
@@ -74,6 +76,10 @@ class _RowMaker:
         """Rows `start` … `start + count − 1`."""
         arrays = [c.values(start, count, self._origin_ms, self._recipe.rows_per_second) for c in self._recipe.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._recipe.schema.arrow)
+
+    def watermark(self, row: int) -> int:
+        """Just before the earliest time that a timestamp from `row` on may have."""
+        return self._origin_ms + row * 1000 // self._recipe.rows_per_second - self._recipe.max_past_ms - 1
 
 
 def _create_source(table: TableDefinition) -> GeneratedSource:
@@ -92,8 +98,13 @@ def _create_source(table: TableDefinition) -> GeneratedSource:
         if isinstance(column, SequenceColumn) and column.length is not None:
             limits.append(column.length)
         columns[field.name] = column
-    rows = _Rows(table.schema, tuple(columns[n] for n in table.schema.names), rate)
-    return GeneratedSource(rows, min(limits) if limits else None, rate)
+    rows = _Rows(table.schema, tuple(columns[n] for n in table.schema.names), rate, _longest_past_ms(table.options))
+    return GeneratedSource(rows, min(limits) if limits else None, rate, table.source_watermarks)
+
+
+def _longest_past_ms(options: Options) -> int:
+    given = (v for k, v in options.under("fields").items() if k.endswith(".max-past") and v is not None)
+    return max((int(v) for v in given), default=0)
 
 
 def _top_level_names(options: Options) -> set[str]:
@@ -129,5 +140,7 @@ CONNECTOR = Connector(
     source_options=OPTIONS,
     create_source=_create_source,
     source_delivery=Delivery.EXACTLY_ONCE,
-    notes="Columns are random unless `fields.<column>.kind` is `sequence`; nested columns are named `fields.<row>.<field>`.",
+    source_watermarks=True,
+    notes="Columns are random unless `fields.<column>.kind` is `sequence`; nested columns are named `fields.<row>.<field>`. Its own "
+    "watermarks are those of timestamps that it makes: the nominal clock less the longest `max-past`.",
 )

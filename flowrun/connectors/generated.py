@@ -42,6 +42,10 @@ class RowGenerator(Protocol):
         """Rows `start` … `start + count − 1`."""
         ...
 
+    def watermark(self, row: int) -> int:
+        """Row `row` and those behind it have later event times than this, ms."""
+        ...
+
 
 class GeneratorFactory(Protocol):
     """A picklable recipe for a `RowGenerator`."""
@@ -62,11 +66,13 @@ class GeneratedSource:
         factory: makes the rows.
         total_rows: rows of the whole job; None: without end.
         rows_per_second: pace of the whole job; None: as fast as possible.
+        watermarks: whether readers say how far event time has come.
     """
 
     factory: GeneratorFactory
     total_rows: int | None = None
     rows_per_second: int | None = None
+    watermarks: bool = False
 
     @property
     def schema(self) -> Schema:
@@ -104,7 +110,7 @@ class GeneratedSource:
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """Generates the rows of its blocks."""
         pace = None if self.rows_per_second is None else self.rows_per_second / context.parallelism
-        return _GeneratingReader(self.factory, pace, context)
+        return _GeneratingReader(self.factory, pace, context, watermarks=self.watermarks)
 
     def _block_rows(self, parallelism: int) -> int:
         if self.rows_per_second is None:
@@ -169,10 +175,13 @@ class _BlockEnumerator:
 
 
 class _GeneratingReader:
-    def __init__(self, factory: GeneratorFactory, rows_per_second: float | None, context: ReaderContext) -> None:
+    def __init__(
+        self, factory: GeneratorFactory, rows_per_second: float | None, context: ReaderContext, *, watermarks: bool
+    ) -> None:
         self._factory = factory
         self._rate = rows_per_second
         self._context = context
+        self._watermarks = watermarks
         self._splits: list[Split] = []
         self._generator: RowGenerator | None = None
         self._next = self._stop = self._origin_ms = 0
@@ -208,6 +217,10 @@ class _GeneratingReader:
         output.emit(RecordBatch(self._generator.rows(self._next, count)), self._split_id)
         self._next += count
         self._emitted += count
+        if (
+            self._watermarks
+        ):  # of a subtask's blocks the later one comes later, also behind a restart: none of its rows is late
+            output.emit_watermark(self._generator.watermark(self._next), self._split_id)
         if self._next >= self._stop and not self._splits:
             self._ask()
         return InputStatus.MORE_AVAILABLE

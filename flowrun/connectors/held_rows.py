@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 from flowrun.api.operator import InputStatus
 from flowrun.api.source import ReaderContext, SourceOutput, Split
-from flowrun.core.elements import RecordBatch, RowKind
+from flowrun.core.elements import IDLE, RecordBatch, RowKind, Watermark, WatermarkStatus
 from flowrun.core.schema import Schema
 from flowrun.core.shapes import Shape, integer, members
 
 BATCH, ROW = "batch", "row"
-"""Members of a split's position: the batch to go on with, and its first row that was not given; both 0 if they are left out."""
+"""Members of a split's position: the batch (or what stands between batches) to go on with, and its first row that was not given; both
+0 if they are left out."""
+
+HeldElement: TypeAlias = RecordBatch | Watermark | WatermarkStatus
+"""Rows, or between them how far the event time of the split has come, or that nothing is expected from it for now."""
 
 
 def held_rows_position(shapes: Mapping[str, Shape]) -> Shape:
@@ -25,16 +29,23 @@ class HeldRowsReader:
 
     Args:
         schema: of the rows: columns that batches have besides are left out, others cast.
-        batches: gives those of a split; the same each time.
+        elements: gives those of a split; the same each time.
         context: of the subtask.
+        watermarks: whether what stands between batches is given, too.
     """
 
     def __init__(
-        self, schema: Schema, batches: Callable[[Split], Sequence[RecordBatch]], context: ReaderContext
+        self,
+        schema: Schema,
+        elements: Callable[[Split], Sequence[HeldElement]],
+        context: ReaderContext,
+        *,
+        watermarks: bool = False,
     ) -> None:
         self._schema = schema
-        self._batches = batches
+        self._elements = elements
         self._context = context
+        self._watermarks = watermarks
         self._splits: list[Split] = []
         self._no_more = False
 
@@ -49,19 +60,29 @@ class HeldRowsReader:
             return InputStatus.END_OF_INPUT if self._no_more else InputStatus.NOTHING_AVAILABLE
         split = self._splits[0]
         number, row = (cast(int, split.position.get(name, 0)) for name in (BATCH, ROW))
-        batches = self._batches(split)
-        if number < len(batches):
-            whole = batches[number]
-            stop = end_of_part(whole, row, self._context.batch_rows)
-            if stop > row:
-                output.emit(self._fitted(whole.slice(row, stop - row)), split.split_id)
-            number, row = (number, stop) if stop < whole.num_rows else (number + 1, 0)
+        elements = self._elements(split)
+        if number < len(elements):
+            whole = elements[number]
+            if isinstance(whole, RecordBatch):
+                stop = end_of_part(whole, row, self._context.batch_rows)
+                if stop > row:
+                    output.emit(self._fitted(whole.slice(row, stop - row)), split.split_id)
+                number, row = (number, stop) if stop < whole.num_rows else (number + 1, 0)
+            else:
+                self._say(whole, split.split_id, output)
+                number, row = number + 1, 0
             self._splits[0] = Split(split.split_id, {**split.position, BATCH: number, ROW: row})
-        if number >= len(batches):
+        if number >= len(elements):
             self._splits.pop(0)
             if not self._splits:
                 self._context.request_split()
         return InputStatus.MORE_AVAILABLE
+
+    def _say(self, element: Watermark | WatermarkStatus, split_id: str, output: SourceOutput) -> None:
+        if self._watermarks and isinstance(element, Watermark):
+            output.emit_watermark(element.timestamp, split_id)
+        elif self._watermarks and element == IDLE:
+            output.mark_idle(split_id)
 
     def _fitted(self, batch: RecordBatch) -> RecordBatch:
         return batch.with_columns(batch.columns.select(self._schema.names).cast(self._schema.arrow))

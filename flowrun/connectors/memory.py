@@ -7,7 +7,8 @@ belong to the process: they do not reach other processes and do not survive it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import cast
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from flowrun.api.source import (
     SplitEnumerator,
     split_list,
 )
-from flowrun.connectors.held_rows import HeldRowsReader, held_rows_position
+from flowrun.connectors.held_rows import HeldElement, HeldRowsReader, held_rows_position
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.clock import Clock
@@ -34,25 +35,57 @@ from flowrun.core.options import Option, OptionType
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.shapes import Shape, integer
+from flowrun.core.types import BYTES, STRING, DataType, map_of, timestamp_ltz
 from flowrun.errors import OptionError, did_you_mean
 
+
+@record
+class WrittenRows:
+    """What a sink wrote at once.
+
+    Attributes:
+        rows: the physical columns of the table.
+        metadata: of each of these rows; columns are called by their keys, those that the table does not have are not there.
+    """
+
+    rows: RecordBatch
+    metadata: pa.RecordBatch
+
+
 _lock = threading.Lock()
-_inputs: dict[str, tuple[tuple[RecordBatch, ...], ...]] = {}
-_outputs: dict[str, list[RecordBatch]] = {}
+_inputs: dict[str, tuple[tuple[HeldElement, ...], ...]] = {}
+_outputs: dict[str, list[WrittenRows]] = {}
+
+METADATA: tuple[tuple[str, DataType], ...] = (
+    ("timestamp", timestamp_ltz(3)),
+    ("key", BYTES),
+    ("headers", map_of(STRING, BYTES)),
+)
+"""What a message beside its value has; so a pipeline can be tried without a broker."""
 
 OPTIONS = (Option("table", OptionType.STRING, "Name under which the process keeps the rows.", required=True),)
 
 
-def put(table: str, *partitions: Sequence[pa.RecordBatch | RecordBatch]) -> None:
-    """Set the rows that a memory source reads: one or more partitions, each a sequence of batches read in order."""
+def put(table: str, *partitions: Sequence[pa.RecordBatch | HeldElement]) -> None:
+    """Set the rows that a memory source reads: one or more partitions, each a sequence of batches read in order.
+
+    Between batches there may be a `Watermark` (rows of the partition behind it with an event time at or below it are late) or `IDLE`
+    (the partition holds event time back no more, until its next row or watermark): they count for tables that say `WATERMARK FOR ts AS
+    SOURCE_WATERMARK()`, and are left out for others.
+    """
     with _lock:
         _inputs[table] = tuple(
-            tuple(b if isinstance(b, RecordBatch) else RecordBatch(b) for b in batches) for batches in partitions
+            tuple(RecordBatch(e) if isinstance(e, pa.RecordBatch) else e for e in elements) for elements in partitions
         )
 
 
 def take(table: str) -> list[RecordBatch]:
-    """What sinks wrote under this name, in arrival order, and forget it."""
+    """What sinks wrote under this name, in arrival order, without metadata, and forget it."""
+    return [written.rows for written in take_with_metadata(table)]
+
+
+def take_with_metadata(table: str) -> list[WrittenRows]:
+    """What sinks wrote under this name, in arrival order, with their metadata, and forget it."""
     with _lock:
         return _outputs.pop(table, [])
 
@@ -66,10 +99,15 @@ def clear() -> None:
 
 @record
 class MemorySource:
-    """Reads the partitions put under `table`; each partition is one split."""
+    """Reads the partitions put under `table`; each partition is one split.
+
+    Attributes:
+        watermarks: whether it sends the watermarks that were put between the batches.
+    """
 
     table: str
     schema: Schema
+    watermarks: bool = False
 
     @property
     def boundedness(self) -> Boundedness:
@@ -83,7 +121,7 @@ class MemorySource:
 
     def estimated_rows(self) -> int | None:
         """The rows of all batches."""
-        return sum(b.num_rows for batches in _inputs.get(self.table, ()) for b in batches)
+        return sum(b.num_rows for b in _batches(self.table))
 
     @property
     def in_process(self) -> bool:
@@ -93,7 +131,7 @@ class MemorySource:
     @property
     def changelog_mode(self) -> ChangelogMode:
         """Inserts, unless some batch has row kinds; upserts if there are rows after updates and none before them."""
-        given = [b.row_kinds for batches in _inputs[self.table] for b in batches if b.row_kinds is not None]
+        given = [b.row_kinds for b in _batches(self.table) if b.row_kinds is not None]
         kinds = set(pa.chunked_array(given).unique().to_pylist()) if given else set()
         if RowKind.UPDATE_AFTER in kinds and RowKind.UPDATE_BEFORE not in kinds:
             return ChangelogMode.UPSERT
@@ -116,18 +154,27 @@ class MemorySource:
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
         """Emits the batches as they were put, cut where they are larger than asked for."""
-        return HeldRowsReader(self.schema, self._batches, context)
+        return HeldRowsReader(self.schema, self._elements, context, watermarks=self.watermarks)
 
-    def _batches(self, split: Split) -> tuple[RecordBatch, ...]:
+    def _elements(self, split: Split) -> tuple[HeldElement, ...]:
         return _inputs[self.table][cast(int, split.position["partition"])]
+
+
+def _batches(table: str) -> list[RecordBatch]:
+    return [e for elements in _inputs.get(table, ()) for e in elements if isinstance(e, RecordBatch)]
 
 
 @record
 class MemorySink:
-    """Collects rows under `table`."""
+    """Collects rows under `table`.
+
+    Attributes:
+        metadata: columns of `schema` that are kept beside the rows, each with its key.
+    """
 
     table: str
     schema: Schema
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def delivery(self) -> Delivery:
@@ -146,20 +193,25 @@ class MemorySink:
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer for one subtask."""
-        return _MemoryWriter(self.table)
+        return _MemoryWriter(self)
 
     def create_committer(self) -> None:
         """Nothing to commit."""
 
 
 class _MemoryWriter(ImmediateWriter):
-    def __init__(self, table: str) -> None:
-        self._table = table
+    def __init__(self, sink: MemorySink) -> None:
+        self._table = sink.table
+        self._metadata = sink.metadata
+        self._physical = [n for n in sink.schema.names if n not in sink.metadata]
 
     def write(self, batch: RecordBatch) -> None:
         """Keep the rows."""
+        metadata = batch.columns.select(list(self._metadata)).rename_columns(list(self._metadata.values()))
+        if self._metadata:
+            batch = batch.with_columns(batch.columns.select(self._physical))
         with _lock:
-            _outputs.setdefault(self._table, []).append(batch)
+            _outputs.setdefault(self._table, []).append(WrittenRows(batch, metadata))
 
 
 def _create_source(table: TableDefinition) -> MemorySource:
@@ -170,7 +222,7 @@ def _create_source(table: TableDefinition) -> MemorySource:
             f"memory: nothing was put under '{name}' in this process",
             hint=did_you_mean(name, _inputs) or "call flowrun.connectors.memory.put(name, batches) first",
         )
-    return MemorySource(name, table.schema)
+    return MemorySource(name, table.schema, table.source_watermarks)
 
 
 CONNECTOR = Connector(
@@ -179,7 +231,9 @@ CONNECTOR = Connector(
     source_options=OPTIONS,
     sink_options=OPTIONS,
     create_source=_create_source,
-    create_sink=lambda table: MemorySink(table.options.text("table"), table.schema),
+    create_sink=lambda table: MemorySink(table.options.text("table"), table.schema, table.metadata),
+    writable_metadata=METADATA,
     source_delivery=Delivery.EXACTLY_ONCE,
     sink_delivery=Delivery.AT_LEAST_ONCE,
+    source_watermarks=True,
 )

@@ -103,6 +103,10 @@ class _EventMaker:
         fitted = [c if fit is None else fit(c) for c, fit in zip(columns, self._fits, strict=True)]
         return pa.RecordBatch.from_arrays(fitted, schema=self._schema.arrow)
 
+    def watermark(self, row: int) -> int:
+        """Just before the event time of the first event that may come from `row` on."""
+        return self._events.earliest_ms(row) - 1
+
 
 def _create_source(table: TableDefinition) -> GeneratedSource:
     for field in (*(table.declared or ()), *table.schema):
@@ -130,7 +134,8 @@ def _create_source(table: TableDefinition) -> GeneratedSource:
     rate = options.integer("first-event.rate") if options.flag("rate.limited") else None
     if not options.flag("max-emit-speed"):
         rate = options.integer("first-event.rate")
-    return GeneratedSource(_Events(table.schema, _config(options)), min(limits) if limits else None, rate)
+    events = _Events(table.schema, _config(options))
+    return GeneratedSource(events, min(limits) if limits else None, rate, table.source_watermarks)
 
 
 def _is_part_of(asked: DataType, made: DataType) -> bool:
@@ -177,6 +182,7 @@ CONNECTOR = Connector(
     source_options=OPTIONS,
     create_source=_create_source,
     source_delivery=Delivery.EXACTLY_ONCE,
+    source_watermarks=True,
     default_schema=SCHEMA,
     reads_fields=True,
     notes="Columns: event_type (0 person, 1 auction, 2 bid), and the nested rows person, auction and bid, NULL but for the event's own.",

@@ -94,6 +94,10 @@ class NexmarkEvents:
         """Events `start` … `start + count − 1`."""
         return EventBlock(self, start, count)
 
+    def earliest_ms(self, number: int) -> int:
+        """The lowest event time that an event from position `number` on may have: that of the first of its group."""
+        return self.base_ms + number // self.config.disorder * self.config.disorder * 1000 // self.config.rate
+
     def pool(self, stream: int, low: int, high: int) -> pa.Array:
         """Strings of small letters, `low` to `high` long, the same for one seed and stream."""
         lengths = scale_to_range(random_uint64(self.config.seed, stream, 0, _POOL), low, max(high, low))

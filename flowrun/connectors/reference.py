@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from flowrun.api.connector import Connector
 from flowrun.connectors.formats.registry import format_named, format_names
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.options import Option, OptionType
+from flowrun.core.types import DataType
 from flowrun.core.units import format_duration
 
 _INTRODUCTION = """# Connectors and formats
@@ -26,6 +28,7 @@ def reference_markdown() -> str:
         sections.append(f"## {name}\n\n{connector.summary}" + (f" {connector.notes}" if connector.notes else "") + "\n")
         if connector.formats:
             sections.append(f"Formats: {', '.join(connector.formats)}.\n")
+        sections += [f"{line}\n" for line in abilities(connector)]
         for role, declared in (("source", connector.source_options), ("sink", connector.sink_options)):
             if declared:
                 sections.append(f"### {name} as a {role}\n\n" + option_table(declared))
@@ -37,6 +40,24 @@ def reference_markdown() -> str:
         if found.options:
             sections.append(option_table(found.options, f"{name}."))
     return "\n".join(sections)
+
+
+def abilities(connector: Connector) -> list[str]:
+    """What a connector can do beyond its options, a sentence each."""
+    found = []
+    if connector.source_watermarks:
+        found.append(
+            "Sends watermarks of its own: `WATERMARK FOR ts AS SOURCE_WATERMARK()`, in YAML `watermark: {column: ts, type: source}`."
+        )
+    if connector.metadata:
+        found.append(f"Metadata columns that can be read: {_keys(connector.metadata)}.")
+    if connector.writable_metadata:
+        found.append(f"Metadata columns that can be written: {_keys(connector.writable_metadata)}.")
+    return found
+
+
+def _keys(metadata: Iterable[tuple[str, DataType]]) -> str:
+    return ", ".join(f"`{key}` {type}" for key, type in metadata)
 
 
 def option_table(options: Iterable[Option], prefix: str = "") -> str:

@@ -36,5 +36,7 @@ def _generator(spec: WatermarkSpec) -> WatermarkStrategy:
             return WatermarkStrategy.punctuated(
                 Value(spec.punctuation), time, column=column, idle_timeout_ms=spec.idle_timeout_ms
             )
+        case WatermarkKind.SOURCE:
+            return WatermarkStrategy.from_source(time, column=column, idle_timeout_ms=spec.idle_timeout_ms)
         case _:
             return WatermarkStrategy.none(time, column=column)

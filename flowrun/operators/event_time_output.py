@@ -19,7 +19,7 @@ from flowrun.core.record import record
 from flowrun.operators.event_times import EventTimes
 from flowrun.operators.split_watermarks import PerSplitWatermarks, SplitEventTime
 from flowrun.operators.watermark_rule import progress
-from flowrun.operators.watermark_strategy import WatermarkKind, WatermarkStrategy
+from flowrun.operators.watermark_strategy import WatermarkStrategy
 
 
 @record
@@ -38,7 +38,7 @@ class RestoredEventTime:
 class EventTimeOutput:
     """Applies a watermark strategy to the rows of one subtask, split by split.
 
-    Watermarks of a source's own count only if the strategy (none given, or kind NONE) makes no watermarks itself.
+    Watermarks of a source's own count only if the strategy (none given, or kind SOURCE or NONE) makes no watermarks itself.
 
     Args:
         upserts: deletions may have no event time: theirs is that of the row before them.
@@ -62,7 +62,7 @@ class EventTimeOutput:
         self._output = output
         self._processing_time = context.processing_time
         self._idle_timeout_ms = None if strategy is None else strategy.idle_timeout_ms
-        self._generates = strategy is not None and strategy.kind is not WatermarkKind.NONE
+        self._generates = strategy is not None and strategy.generates
         held_back_ms = 0 if strategy is None else strategy.held_back_ms
         self._quiet_after_ms = None if strategy is None or bounded or not held_back_ms else strategy.emit_interval_ms
         self._splits = PerSplitWatermarks(restored.combined, held_back_ms)
@@ -134,7 +134,9 @@ class EventTimeOutput:
             return
         self.resume()
         self._splits.touch(split_id, self._processing_time.now_ms())
-        self._splits.advance(split_id, timestamp)
+        self._splits.advance(
+            split_id, min(timestamp, MAX_TIMESTAMP - 1)
+        )  # MAX is the end of input, which no split can announce
         self._show_status()
         self._combine()
         self._arm()

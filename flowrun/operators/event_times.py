@@ -65,7 +65,7 @@ class EventTimes:
             now = max(self._clock.now_ms(), lagging(watermark, -self.lag))
             return self._marked_by_time(np.full(batch.num_rows, now, np.int64))
         timestamps = self._timestamps(batch, watermark)
-        if kind is WatermarkKind.NONE:
+        if not self._strategy.generates:
             return BatchTimes(timestamps, None)
         if timestamps is None:
             raise DataError(

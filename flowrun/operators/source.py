@@ -264,6 +264,8 @@ class _SourceOperator(AbstractOperator):
             if isinstance(item, _Rows):
                 self._emit(item.batch, item.split_id)
             elif isinstance(item, _OwnWatermark):
+                if item.split_id not in self._out.splits:
+                    self._leave_finished_splits(1)
                 self._out.emit_watermark(item.timestamp, item.split_id)
             else:
                 self._out.mark_idle(item.split_id)

@@ -15,6 +15,7 @@ class WatermarkKind(Enum):
     MONOTONOUS = "monotonous"
     PUNCTUATED = "punctuated"
     INGESTION = "ingestion"
+    SOURCE = "source"
     NONE = "none"
 
 
@@ -78,9 +79,14 @@ class WatermarkStrategy:
             raise ValueError("a punctuated strategy, and no other, has a watermark expression")
 
     @property
+    def generates(self) -> bool:
+        """Whether watermarks follow from the rows."""
+        return self.kind not in (WatermarkKind.SOURCE, WatermarkKind.NONE)
+
+    @property
     def lag_ms(self) -> int:
         """How far the watermark that is sent between rows stays behind what the rows themselves allow."""
-        if self.kind is WatermarkKind.NONE:
+        if not self.generates:
             return 0
         if self.kind is WatermarkKind.PUNCTUATED:
             return self.held_back_ms
@@ -131,6 +137,13 @@ class WatermarkStrategy:
     def ingestion(cls) -> WatermarkStrategy:
         """Event time is the processing time at which a row was read."""
         return cls(WatermarkKind.INGESTION, column="ingestion time")
+
+    @classmethod
+    def from_source(
+        cls, time: ValueFunction | None = None, *, column: str = "timestamp", idle_timeout_ms: int | None = None
+    ) -> WatermarkStrategy:
+        """The source itself sends the watermarks: SQL's `WATERMARK FOR ts AS SOURCE_WATERMARK()`."""
+        return cls(WatermarkKind.SOURCE, time, column, idle_timeout_ms=idle_timeout_ms)
 
     @classmethod
     def none(cls, time: ValueFunction | None = None, *, column: str = "timestamp") -> WatermarkStrategy:

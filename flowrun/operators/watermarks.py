@@ -36,6 +36,10 @@ class TimestampsAndWatermarksFactory:
     strategy: WatermarkStrategy
     name: str = "watermarks"
 
+    def __post_init__(self) -> None:
+        if self.strategy.kind is WatermarkKind.SOURCE:
+            raise ValueError("watermarks of a source end here: give this strategy to the source")
+
     @property
     def chaining(self) -> ChainingStrategy:
         """Joins any chain."""

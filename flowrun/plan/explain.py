@@ -178,7 +178,13 @@ def _details(node: PlanNode) -> dict[str, Any]:
         case WindowAggregate():
             return _window_details(node)
         case Sink():
-            return {**_table(node.table), "writes": list(node.schema.names)}
+            keys = node.table.written_metadata
+            written = {"writes": [n for n in node.schema.names if n not in keys]}
+            return {
+                **_table(node.table),
+                **written,
+                **({"metadata": [f"{k} = {n}" for n, k in keys.items()]} if keys else {}),
+            }
         case _:
             window = window_text(node.window) if isinstance(node, WindowTableFunction) else None
             relational = relational_details(node, window)
@@ -220,6 +226,8 @@ def _watermark(mark: WatermarkSpec) -> str:
             text = f"{time}, monotonous, on disorder {mark.on_disorder.value}"
         case WatermarkKind.PUNCTUATED:
             text = f"{time}, punctuated by {mark.punctuation}"
+        case WatermarkKind.SOURCE:
+            text = f"{time}, by watermarks of the source"
         case WatermarkKind.NONE:
             text = f"{time}, at the end of input only"
     if mark.emit is WatermarkEmit.EVENT:

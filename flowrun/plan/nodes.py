@@ -63,6 +63,8 @@ class WatermarkKind(Enum):
     BOUNDED = "bounded"
     MONOTONOUS = "monotonous"
     PUNCTUATED = "punctuated"
+    SOURCE = "source"
+    """The source sends them itself."""
     NONE = "none"
 
 
@@ -118,9 +120,13 @@ class TableReference:
     primary_key: tuple[str, ...] = ()
     secret_options: frozenset[str] = frozenset()
     """Keys of `options` that are never shown."""
-    metadata: tuple[str, ...] = ()
-    """Columns of its scans that hold metadata: connector or format fill them, they are not part of the stored rows."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Columns of its scans that hold metadata, with their keys: connector or format fill them, they are not part of the stored rows."""
+    written_metadata: Mapping[str, str] = field(default_factory=dict)
+    """Columns of its sinks, behind the physical ones, that the connector takes as metadata, with their keys."""
     distribution: Distribution | None = None
+    source_watermarks: bool = False
+    """Whether its scans ask the source for watermarks of its own."""
 
 
 # eq=False: nodes compare by identity, because sharing a node (scan once) differs from repeating it.

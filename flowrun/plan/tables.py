@@ -11,7 +11,7 @@ from flowrun.api.lookup import LookupSource
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.connectors.formats.registry import prefixed_options
-from flowrun.connectors.registry import connector_named
+from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.options import Option, Options, parse_options
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError, OptionError, did_you_mean
@@ -49,6 +49,24 @@ def _factory(connector: Connector, role: TableRole) -> object:
         TableRole.SINK: connector.create_sink,
         TableRole.LOOKUP: connector.create_lookup,
     }[role]
+
+
+def watermark_problem(connector: str, what: str, instead: str) -> OptionError | None:
+    """What is wrong with leaving watermarks to the sources of a connector; None: nothing, or there is no such connector.
+
+    Args:
+        connector: its name.
+        what: leaves them to it, e.g. `SOURCE_WATERMARK()`.
+        instead: how to say how late rows may be.
+    """
+    if connector not in connector_names() or connector_named(connector).source_watermarks:
+        return None
+    able = ", ".join(n for n in connector_names() if connector_named(n).source_watermarks)
+    return OptionError(
+        "connector",
+        f"{what} needs a source that sends watermarks of its own, which those of connector '{connector}' do not",
+        hint=f"say how late rows may be: {instead}; connectors that send watermarks: {able}",
+    )
 
 
 def check_format(connector: Connector, name: str | None) -> None:
@@ -194,8 +212,9 @@ def _definition(connector: Connector, table: TableReference, schema: Schema, rol
         format=table.format,
         partition_keys=table.partition_keys,
         primary_key=table.primary_key,
-        metadata=table.metadata,
+        metadata=table.written_metadata if role is TableRole.SINK else table.metadata,
         distribution=table.distribution if role is TableRole.SINK else None,
+        source_watermarks=table.source_watermarks and role is TableRole.SOURCE,
     )
 
 

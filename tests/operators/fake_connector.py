@@ -17,7 +17,7 @@ from flowrun.core.schema import Schema
 
 @dataclass(frozen=True)
 class ListSource:
-    """Each split is a list of steps: a list of rows (dicts), an int (own watermark), 'idle', 'wait', or an exception."""
+    """Each split is a list of steps: rows (a list of dicts), an int (own watermark), 'idle', 'wait', an exception, or a tuple of steps."""
 
     schema: Schema
     splits: dict[str, list]
@@ -69,7 +69,10 @@ class ListReader:
     def _do(self, step, name, output):
         if isinstance(step, Exception):
             raise step
-        if step == "idle":
+        if isinstance(step, tuple):
+            for part in step:
+                self._do(part, name, output)
+        elif step == "idle":
             output.mark_idle(name)
         elif isinstance(step, int):
             output.emit_watermark(step, name)

@@ -28,6 +28,7 @@ STRATEGIES = (
     WatermarkStrategy.bounded(7, TIME),
     WatermarkStrategy.punctuated(Column("v"), TIME),
     WatermarkStrategy.none(TIME),
+    WatermarkStrategy.from_source(TIME),
     replace(WatermarkStrategy.bounded(7, TIME), emit=WatermarkEmit.PERIODIC),
     replace(WatermarkStrategy.bounded(0, TIME), emit=WatermarkEmit.EVENT),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.fs as pafs
 
@@ -21,17 +23,23 @@ FILE_METADATA: tuple[tuple[str, DataType], ...] = (
 )
 
 
-def file_values(filesystem: pafs.FileSystem, path: str, wanted: Schema) -> dict[str, pa.Scalar]:
-    """The wanted facts about a file. Asks the file system only if size or time are among them; blocking.
+def file_values(filesystem: pafs.FileSystem, path: str, wanted: Schema, keys: Sequence[str]) -> dict[str, pa.Scalar]:
+    """The wanted facts about a file by column. Asks the file system only if size or time are among them; blocking.
+
+    Args:
+        filesystem: that has the file.
+        path: of the file.
+        wanted: the columns.
+        keys: the fact that each of them holds.
 
     Raises:
         ConnectorError: the file system does not answer.
     """
     values: dict[str, object] = {PATH: path, NAME: path.rsplit("/", 1)[-1]}
-    if SIZE in wanted or MODIFICATION_TIME in wanted:
+    if SIZE in keys or MODIFICATION_TIME in keys:
         try:
             info = filesystem.get_file_info(path)
         except OSError as error:
             raise open_error(path, error) from error
         values[SIZE], values[MODIFICATION_TIME] = info.size, info.mtime
-    return {f.name: pa.scalar(values[f.name], f.type.arrow) for f in wanted}
+    return {f.name: pa.scalar(values[key], f.type.arrow) for f, key in zip(wanted, keys, strict=True)}

@@ -30,7 +30,7 @@ class OpenSplit:
         default_name = scan.options.text("partition.default-name")
         self._constants = partition_values(path, base, scan.partitions, default_name)
         if scan.metadata.fields:
-            self._constants |= file_values(filesystem, path, scan.metadata)
+            self._constants |= file_values(filesystem, path, scan.metadata, scan.metadata_keys)
 
     def next_rows(self) -> RecordBatch | None:
         """Some rows, perhaps none; None at the end. Raises ConnectorError and DataError."""

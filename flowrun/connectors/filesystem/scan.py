@@ -27,6 +27,7 @@ class FileScan:
         request: what the format is asked for (without partition columns).
         options: all parsed options.
         metadata: columns that hold facts about the file.
+        metadata_keys: which fact each of them holds.
         partition_filters: files whose folders say that none of their rows passes are not read.
     """
 
@@ -37,6 +38,7 @@ class FileScan:
     request: ReadRequest
     options: Options
     metadata: Schema = field(default=Schema(()))
+    metadata_keys: tuple[str, ...] = ()
     partition_filters: tuple[PushedFilter, ...] = ()
 
     @property

@@ -90,7 +90,7 @@ def create_source(table: TableDefinition) -> FileSource:
     if unknown:
         raise OptionError("partition_keys", f"partition column '{unknown[0]}' is no column of {table.name}")
     facts = {key for key, _ in FILE_METADATA}
-    metadata = {n for n in table.metadata if n in facts}
+    metadata = {n: key for n, key in table.metadata.items() if key in facts}
     apart = {*table.partition_keys, *metadata}
     stored = declared.select(n for n in declared.names if n not in apart)
     used.check(stored, table.options)
@@ -113,5 +113,6 @@ def create_source(table: TableDefinition) -> FileSource:
         request=ReadRequest(pruned, stored, table.options, filters),
         options=table.options,
         metadata=table.schema.select(n for n in table.schema.names if n in metadata),
+        metadata_keys=tuple(metadata[n] for n in table.schema.names if n in metadata),
         partition_filters=tuple(f for f in table.filters if f.column in table.partition_keys),
     )

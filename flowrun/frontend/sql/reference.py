@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from flowrun.connectors.formats.registry import format_named, format_names
 from flowrun.connectors.reference import option_table
 from flowrun.connectors.registry import connector_named, connector_names
-from flowrun.core.types import DataType
 from flowrun.frontend.sql.expressions.over import OVER_FUNCTIONS
 from flowrun.frontend.sql.queries.tables.changelog_functions import CHANGELOG_USAGE
 from flowrun.frontend.sql.queries.tables.windows import GROUP_WINDOW_USAGE, WINDOW_USAGE
@@ -148,8 +147,9 @@ def reference_markdown() -> str:
             option_table(LOOKUP_JOIN_OPTIONS),
             _section(
                 "Metadata columns",
-                "`name TYPE METADATA [FROM 'key'] VIRTUAL` reads what the connector or format knows of a row.",
-                ("of", "key", "type"),
+                "`name TYPE METADATA [FROM 'key'] VIRTUAL` reads what the connector or format knows of a row. Without `VIRTUAL` an INSERT "
+                "gives the column a value as well, which goes to the connector beside the row.",
+                ("of", "key", "read as", "written as"),
                 _metadata(),
             ),
         ]
@@ -222,12 +222,12 @@ def _table_options() -> Iterable[tuple[str, str]]:
     )
 
 
-def _metadata() -> Iterable[tuple[str, str, str]]:
+def _metadata() -> Iterable[tuple[str, str, str, str]]:
     for name in connector_names():
-        yield from ((f"connector `{name}`", f"`{key}`", str(type)) for key, type in _keys(connector_named(name)))
+        connector = connector_named(name)
+        read, written = dict(connector.metadata), dict(connector.writable_metadata)
+        for key in dict.fromkeys((*read, *written)):
+            yield f"connector `{name}`", f"`{key}`", str(read.get(key, "")), str(written.get(key, ""))
     for name in format_names():
-        yield from ((f"format `{name}`", f"`{key}`", str(type)) for key, type in _keys(format_named(name)))
-
-
-def _keys(of: object) -> Iterable[tuple[str, DataType]]:
-    return dict(getattr(of, "metadata", ())).items()
+        for key, type in dict(getattr(format_named(name), "metadata", ())).items():
+            yield f"format `{name}`", f"`{key}`", str(type), ""

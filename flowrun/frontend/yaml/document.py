@@ -66,8 +66,9 @@ WATERMARK = RecordSpec(
         KeySpec("time", EXPRESSION, "Instead of `column`: an expression over the source's columns."),
         KeySpec(
             "type",
-            ChoiceValue(("bounded", "monotonous", "punctuated", "none")),
+            ChoiceValue(("bounded", "monotonous", "punctuated", "source", "none")),
             "`bounded`: highest event time minus `delay`; `monotonous`: times never go back; `punctuated`: from `expression`; "
+            "`source`: the connector sends them itself, if it can; "
             "`none`: rows have event times, but time only advances at the end of input.",
             default="bounded",
         ),

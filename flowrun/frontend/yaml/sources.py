@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flowrun.core.schema import Field, Schema
 from flowrun.errors import Location, OptionError
 from flowrun.frontend.diagnostics import Diagnostics
@@ -14,9 +16,9 @@ from flowrun.frontend.yaml.tables import TableReader
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.nodes import OnDisorder, Scan, TableReference, WatermarkKind, WatermarkSpec
-from flowrun.plan.tables import TableRole, create_source, usable_connector
+from flowrun.plan.tables import TableRole, create_source, usable_connector, watermark_problem
 
-_KINDS_WITHOUT_DELAY = (WatermarkKind.MONOTONOUS, WatermarkKind.PUNCTUATED, WatermarkKind.NONE)
+_KINDS_WITHOUT_DELAY = (WatermarkKind.MONOTONOUS, WatermarkKind.PUNCTUATED, WatermarkKind.SOURCE, WatermarkKind.NONE)
 
 
 class SourceReader:
@@ -44,6 +46,8 @@ class SourceReader:
         watermark = self._watermark(section, columns, projections)
         if found is not None:
             table, given = found
+            sent = watermark is not None and watermark.kind is WatermarkKind.SOURCE
+            table = replace(table, source_watermarks=sent)
             try:
                 source = create_source(table, physical)
             except OptionError as error:
@@ -124,6 +128,8 @@ class SourceReader:
             return None
         kind = WatermarkKind(mark.text("type") or "bounded")
         self._check_watermark_keys(mark, kind)
+        if kind is WatermarkKind.SOURCE:
+            self._check_sender(section, mark)
         if kind is WatermarkKind.NONE and not mark.has("column") and not mark.has("time"):
             return None
         time = self._event_time(mark, columns, projections)
@@ -146,6 +152,12 @@ class SourceReader:
             column=column.text if column is not None else None,
             on_disorder=OnDisorder(mark.text("on_disorder") or "fail"),
         )
+
+    def _check_sender(self, section: Section, mark: Section) -> None:
+        what = "a watermark of type 'source'"
+        problem = watermark_problem(section.text("connector") or "", what, "type: bounded, with a delay")
+        if problem is not None:
+            self._diagnostics.error(problem.message, mark.value_at("type"), hint=problem.hint)
 
     def _check_watermark_keys(self, mark: Section, kind: WatermarkKind) -> None:
         """Keys that mean nothing for this kind are errors, not silently ignored."""

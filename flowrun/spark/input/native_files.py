@@ -126,10 +126,15 @@ def partition_texts(source: FileSource) -> dict[str, str]:
     return texts
 
 
-METADATA_TEXTS: Mapping[str, str] = {
+def metadata_texts(source: FileSource) -> dict[str, str]:
+    """Spark SQL of the METADATA columns of a source, by column."""
+    return {n: _METADATA_TEXTS[key] for n, key in zip(source.metadata.names, source.metadata_keys, strict=True)}
+
+
+_METADATA_TEXTS: Mapping[str, str] = {
     PATH: "regexp_replace(replace(_metadata.file_path, '%20', ' '), '^file:/+', '/')",
     NAME: "replace(_metadata.file_name, '%20', ' ')",
     SIZE: "_metadata.file_size",
     MODIFICATION_TIME: "_metadata.file_modification_time",
 }
-"""Spark SQL of what METADATA columns hold."""
+"""Spark SQL of what METADATA columns hold, by key."""

@@ -13,7 +13,7 @@ from flowrun.connectors.filesystem.source import FileSource
 from flowrun.functions.spark_text import quoted
 from flowrun.spark.arrow import spark_data_type
 from flowrun.spark.input.exactness import NotExactError
-from flowrun.spark.input.native_files import METADATA_TEXTS, NativeFiles, native_files, partition_texts
+from flowrun.spark.input.native_files import NativeFiles, metadata_texts, native_files, partition_texts
 from flowrun.spark.input.parquet_types import StoredColumn, stored_column
 from flowrun.spark.input.physical import Physical, in_order
 
@@ -35,7 +35,7 @@ def read_parquet(session: SparkSession, source: FileSource, *, ordered: bool) ->
     stored = _stored_columns(source, _footers(files))
     schema = _read_schema(files, stored)
     texts = {name: column.text or quoted(name) for name, column in stored.items()}
-    texts |= partition_texts(source) | {f.name: METADATA_TEXTS[f.name] for f in source.metadata}
+    texts |= partition_texts(source) | metadata_texts(source)
     return Physical(
         in_order(files.paths, lambda paths: files.of(session.read.schema(schema)).parquet(*paths), ordered),
         tuple(texts[name] for name in source.schema.names),

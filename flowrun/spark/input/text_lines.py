@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flowrun.connectors.filesystem.source import FileSource
 from flowrun.functions.spark_text import quoted
 from flowrun.spark.input.exactness import NotExactError
-from flowrun.spark.input.native_files import METADATA_TEXTS, NativeFiles, native_files, partition_texts
+from flowrun.spark.input.native_files import NativeFiles, metadata_texts, native_files, partition_texts
 from flowrun.spark.input.physical import in_order
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def read_lines(session: SparkSession, source: FileSource, *, ordered: bool) -> D
             raise NotExactError(f"compression of {file.path}")
     if files.partitions and not files.files:
         raise NotExactError("partition columns that no folder gives")
-    beside = partition_texts(source) | {f.name: METADATA_TEXTS[f.name] for f in source.metadata}
+    beside = partition_texts(source) | metadata_texts(source)
     if LINE in beside:
         raise NotExactError(f"a column of the name '{LINE}'")
     lines = in_order(files.paths, lambda paths: _text(session, files).text(list(paths)), ordered)

@@ -234,6 +234,7 @@ def test_hints_reach_the_nodes() -> None:
         ("{time: ts - INTERVAL '1' DAY, delay: 1m}", "- 1m"),
         ("{column: ts, type: monotonous, on_disorder: warn}", "ts, monotonous, on disorder warn"),
         ("{column: ts, type: punctuated, expression: CASE WHEN id > 5 THEN ts END}", "ts, punctuated by CASE"),
+        ("{column: ts, type: source, idle_timeout: 5s}", "ts, by watermarks of the source, idle after 5s"),
         ("{column: ts, type: none}", "ts, at the end of input only"),
     ],
 )

@@ -114,9 +114,9 @@ def _current_watermark(binder: BinderCore, node: exp.Expression) -> Expression:
 
 def _source_watermark(binder: BinderCore, node: exp.Expression) -> Expression:
     binder.fail(
-        "SOURCE_WATERMARK() needs a source that sends watermarks of its own, which no connector here does",
+        "SOURCE_WATERMARK() is no value: it stands for the watermarks that the source sends",
         node,
-        "say how late rows may be: WATERMARK FOR ts AS ts - INTERVAL '5' SECOND",
+        "use it alone, in CREATE TABLE: WATERMARK FOR ts AS SOURCE_WATERMARK()",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
@@ -16,7 +17,7 @@ from flowrun.frontend.sql.script.statements import ConflictAction, Insert
 from flowrun.frontend.sql.script.tables import DeclaredTable
 from flowrun.frontend.sql.script.text import ScriptText
 from flowrun.frontend.sql.script.tokens import Slice
-from flowrun.functions.coercion import implicitly_castable
+from flowrun.functions.coercion import castable, implicitly_castable
 from flowrun.plan.expressions import Cast, ColumnRef, Expression, Literal
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Sink, TableReference
 
@@ -52,7 +53,7 @@ def insert_sink(
     )
     target = _Target(statement, made, constant)
     projections, node = target.projections(query), query.node
-    schema = table.physical
+    schema = made.columns.written
     unchanged = node.schema.names == schema.names and all(
         isinstance(p, ColumnRef) and p.index == i for i, p in enumerate(projections)
     )
@@ -87,17 +88,12 @@ class _Target:
         self._made = made
         self._constant = constant
         self._problems: list[ExpressionError] = []
+        self._persisted = made.columns.persisted
 
     def projections(self, query: BoundQuery) -> tuple[Expression, ...]:
-        """One expression over the query's columns for each column of the table."""
-        table, given_columns = self._made.table, query.node.schema
-        for name in self._made.columns.metadata:
-            hint = f"declare it VIRTUAL: {name} … METADATA VIRTUAL"
-            self._report(
-                f"the metadata column '{name}' of '{table.name}' cannot be written",
-                self._statement.table[-1].span,
-                hint,
-            )
+        """One expression over the query's columns for each column that the connector gets."""
+        given_columns = query.node.schema
+        self._check_metadata()
         constants = self._partition()
         filled = self._filled(constants)
         if self._problems:
@@ -107,10 +103,41 @@ class _Target:
         values: dict[str, Expression] = dict(constants)
         for position, (name, given) in enumerate(zip(filled, given_columns, strict=False)):
             place = query.places[position] or self._statement.query.span
-            values[name] = self._stored(table.physical.field(name), given, position, place)
+            values[name] = self._stored(self._persisted.field(name), given, position, place)
         if self._problems:
             raise SeveralErrors(self._problems)
-        return tuple(values[f.name] if f.name in values else self._absent(f) for f in table.physical)
+        stored = {f.name: values[f.name] if f.name in values else self._absent(f) for f in self._persisted}
+        return tuple(_converted(stored[f.name], f.type) for f in self._made.columns.written)
+
+    def _check_metadata(self) -> None:
+        """Metadata columns that are not VIRTUAL must be some that the connector takes, each once, and convert to what it takes."""
+        table, columns = self._made.table, self._made.columns
+        place = self._statement.table[-1].span
+        connector = self._made.options.connector
+        known = dict(connector_named(connector).writable_metadata) if connector in connector_names() else {}
+        taken = f"; connector '{connector}' takes {', '.join(f'{k} {t}' for k, t in known.items())}" if known else ""
+        by_key: dict[str, str] = {}
+        for column in columns.metadata:
+            name, type = column.field.name, column.field.type
+            virtual = f"declare it VIRTUAL: {name} … METADATA VIRTUAL"
+            if column.written is None:
+                self._report(
+                    f"the metadata column '{name}' of '{table.name}' cannot be written", place, virtual + taken
+                )
+            elif column.key in by_key:
+                self._report(
+                    f"the metadata '{column.key}' of '{table.name}' would be written by two columns, '{by_key[column.key]}' and '{name}'",
+                    place,
+                    f"declare one of them VIRTUAL: {name} … METADATA FROM '{column.key}' VIRTUAL",
+                )
+            elif not castable(type, column.written):
+                self._report(
+                    f"the metadata '{column.key}' of '{table.name}' is written as {column.written}, to which '{name}' of type {type} "
+                    "does not convert",
+                    place,
+                    f"declare it as {column.written}, or VIRTUAL if it is only read",
+                )
+            by_key.setdefault(column.key, name)
 
     def _report(self, message: str, span: Span, hint: str | None = None) -> None:
         self._problems.append(error_at(message, span, hint))
@@ -126,21 +153,20 @@ class _Target:
                 self._report(f"'{name.text}' is no partition column of '{self._made.table.name}'", name.span, hint)
                 continue
             try:
-                found[name.text] = self._constant(text, self._made.table.physical.field(name.text).type)
+                found[name.text] = self._constant(text, self._persisted.field(name.text).type)
             except ExpressionError as error:
                 self._problems.append(error)
         return found
 
     def _filled(self, constants: dict[str, Expression]) -> list[str]:
         """Names of the columns that the query's columns go to, in order."""
-        physical = self._made.table.physical
         given = self._statement.columns
         if given is None:
-            return [n for n in physical.names if n not in constants]
+            return [n for n in self._persisted.names if n not in constants]
         for position, name in enumerate(given):
             self._check_listed(name, given[:position], constants)
         listed = {n.text for n in given}
-        for field in physical:
+        for field in self._persisted:
             if not field.nullable and field.name not in listed and field.name not in constants:
                 hint = "add it to the columns, or declare it without NOT NULL"
                 self._report(
@@ -150,11 +176,13 @@ class _Target:
 
     def _check_listed(self, name: Name, before: tuple[Name, ...], constants: dict[str, Expression]) -> None:
         table = self._made.table
-        if name.text not in table.physical:
+        if name.text not in self._persisted:
             if name.text in table.schema:
-                self._report(f"column '{name.text}' is computed, it cannot be written", name.span)
+                virtual = any(c.virtual for c in self._made.syntax.columns if c.name.text == name.text)
+                what = "VIRTUAL metadata" if virtual else "computed"
+                self._report(f"column '{name.text}' is {what}, it cannot be written", name.span)
             else:
-                hint = did_you_mean(name.text, table.physical.names)
+                hint = did_you_mean(name.text, self._persisted.names)
                 self._report(f"column '{name.text}' does not exist in '{table.name}'", name.span, hint)
         elif name.text in [n.text for n in before] or name.text in constants:
             self._report(f"column '{name.text}' gets two values", name.span)
@@ -185,3 +213,10 @@ class _Target:
     @staticmethod
     def _absent(field: Field) -> Expression:
         return Literal(field.type, None)
+
+
+def _converted(value: Expression, type: DataType) -> Expression:
+    """A value of a metadata column in the type that the connector takes."""
+    if value.type == type:
+        return value
+    return Literal(type, None) if isinstance(value, Literal) and value.value is None else Cast(type, value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -14,7 +14,7 @@ from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, CreateTable, WatermarkSyntax
-from flowrun.frontend.sql.script.tokens import Slice
+from flowrun.frontend.sql.script.tokens import Slice, TokenKind, tokenize
 from flowrun.functions.coercion import castable
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic
@@ -26,6 +26,23 @@ BindExpression: TypeAlias = Callable[[Slice, Schema], Expression]
 
 
 @record
+class MetadataColumn:
+    """A metadata column that is not VIRTUAL.
+
+    Attributes:
+        field: as declared.
+        key: of the metadata.
+        readable: whether the connector fills it.
+        written: the type that the connector takes; None: it takes no such metadata.
+    """
+
+    field: Field
+    key: str
+    readable: bool
+    written: DataType | None
+
+
+@record
 class TableColumns:
     """The columns of a table.
 
@@ -33,29 +50,51 @@ class TableColumns:
         schema: all that queries see, in declared order.
         physical: those that the connector stores.
         scanned: what is asked of the connector: the physical columns, then one a metadata key.
+        keys: of the metadata columns of `scanned`, by name.
         projections: each column of `schema` over `scanned`.
-        read_only: columns that are not part of what is written: computed and virtual ones.
-        metadata: names of the columns that hold metadata and are not VIRTUAL.
+        persisted: what an INSERT gives values, in declared order: the physical columns, and metadata columns that are not VIRTUAL.
+        metadata: the latter.
         watermark: without idle timeout.
     """
 
     schema: Schema
     physical: Schema
     scanned: Schema
+    keys: Mapping[str, str]
     projections: tuple[Expression, ...]
-    read_only: frozenset[str]
-    metadata: tuple[str, ...]
+    persisted: Schema
+    metadata: tuple[MetadataColumn, ...]
     primary_key: tuple[str, ...]
     partitions: tuple[str, ...]
     watermark: WatermarkSpec | None
 
+    @property
+    def written(self) -> Schema:
+        """What the connector gets: the physical columns, then metadata in the types that it takes."""
+        metadata = (Field(c.field.name, c.written, c.field.nullable) for c in self.metadata if c.written is not None)
+        return Schema((*self.physical.fields, *metadata))
+
 
 class ColumnReader:
-    """Reads the columns of one table; problems are collected, so that all of them are seen at once."""
+    """Reads the columns of one table; problems are collected, so that all of them are seen at once.
 
-    def __init__(self, bind: BindExpression, metadata: Mapping[str, DataType], problems: list[ExpressionError]) -> None:
+    Args:
+        bind: binds expressions.
+        readable: metadata that the connector fills, by key.
+        writable: metadata that it takes, by key.
+        problems: receives what is wrong.
+    """
+
+    def __init__(
+        self,
+        bind: BindExpression,
+        readable: Mapping[str, DataType],
+        writable: Mapping[str, DataType],
+        problems: list[ExpressionError],
+    ) -> None:
         self._bind = bind
-        self._metadata = metadata
+        self._readable = readable
+        self._writable = writable
         self._problems = problems
 
     def read(self, table: CreateTable) -> TableColumns | None:
@@ -72,7 +111,7 @@ class ColumnReader:
         physical = Schema(
             tuple(f for c, f in zip(table.columns, stored, strict=True) if f and c.kind is ColumnKind.PHYSICAL)
         )
-        scanned, found = self._scanned(table.columns, stored, physical)
+        scanned, keys, found = self._scanned(table.columns, stored, physical)
         computed = self._computed(table.columns, found) if found is not None else None
         if computed is None:
             return None
@@ -87,13 +126,12 @@ class ColumnReader:
             schema=schema,
             physical=physical,
             scanned=scanned,
+            keys=keys,
             projections=projections,
-            read_only=frozenset(
-                c.name.text
-                for c in table.columns
-                if c.kind is ColumnKind.COMPUTED or (c.kind is ColumnKind.METADATA and c.virtual)
+            persisted=Schema(tuple(f for c, f in zip(table.columns, stored, strict=True) if f and not c.virtual)),
+            metadata=tuple(
+                self._written(c, f) for c, f in zip(table.columns, stored, strict=True) if f and _is_written(c)
             ),
-            metadata=tuple(c.name.text for c in table.columns if c.kind is ColumnKind.METADATA and not c.virtual),
             primary_key=key,
             partitions=partitions,
             watermark=watermark,
@@ -152,36 +190,53 @@ class ColumnReader:
             )
             return None
 
+    def _written(self, column: ColumnSyntax, field: Field) -> MetadataColumn:
+        key = (column.key or column.name).text
+        return MetadataColumn(field, key, key in self._readable, self._writable.get(key))
+
     def _scanned(
         self, columns: Sequence[ColumnSyntax], stored: Sequence[Field | None], physical: Schema
-    ) -> tuple[Schema, dict[str, Expression] | None]:
-        """What is asked of the connector, and the columns that have a type over it."""
+    ) -> tuple[Schema, dict[str, str], dict[str, Expression] | None]:
+        """What is asked of the connector, keys of metadata in it, and the columns that have a type over it."""
         fields = list(physical.fields)
         found: dict[str, Expression] = {f.name: ColumnRef(f.type, i, f.name) for i, f in enumerate(fields)}
+        names: dict[str, str] = {}
         complete = True
         for column, field in zip(columns, stored, strict=True):
             if column.kind is not ColumnKind.METADATA or field is None:
                 continue
             key = column.key or column.name
-            delivered = self._metadata.get(key.text)
+            delivered = self._delivered(column, field)
             if delivered is None:
-                hint = did_you_mean(key.text, self._metadata) or "the connector has no metadata columns"
-                self._report(f"there is no metadata '{key.text}'", key.span, hint)
                 complete = False
                 continue
-            if not castable(delivered, field.type):
-                self._report(
-                    f"the metadata '{key.text}' is {delivered}, which does not convert to {field.type}", column.span
-                )
-                complete = False
-                continue
-            names = [f.name for f in fields]
             if key.text not in names:
-                fields.append(Field(key.text, delivered))
-                names.append(key.text)
-            value: Expression = ColumnRef(delivered, names.index(key.text, len(physical)), key.text)
+                names[key.text] = _free_name(key.text, {*physical.names, *names.values()})
+                fields.append(Field(names[key.text], delivered))
+            position = len(physical) + list(names).index(key.text)
+            value: Expression = ColumnRef(delivered, position, names[key.text])
             found[field.name] = value if delivered == field.type else Cast(field.type, value)
-        return Schema(tuple(fields)), found if complete else None
+        return Schema(tuple(fields)), {n: key for key, n in names.items()}, found if complete else None
+
+    def _delivered(self, column: ColumnSyntax, field: Field) -> DataType | None:
+        """The type in which a metadata column is read; of one that can only be written its own. None: what is wrong is reported."""
+        key = column.key or column.name
+        delivered = self._readable.get(key.text)
+        if delivered is None and _is_written(column) and key.text in self._writable:
+            return field.type
+        if delivered is None:
+            known = [*self._readable, *(k for k in self._writable if not column.virtual and k not in self._readable)]
+            if known:
+                hint = did_you_mean(key.text, known)
+            else:
+                hint = "the connector has no metadata columns" + (" that can be read" if self._writable else "")
+            self._report(f"there is no metadata '{key.text}'", key.span, hint)
+        elif not castable(delivered, field.type):
+            self._report(
+                f"the metadata '{key.text}' is {delivered}, which does not convert to {field.type}", column.span
+            )
+            return None
+        return delivered
 
     def _computed(self, columns: Sequence[ColumnSyntax], found: dict[str, Expression]) -> dict[str, Expression] | None:
         """All columns by name, over what is scanned; a computed column may read those that come before it."""
@@ -234,6 +289,8 @@ class ColumnReader:
                 f"compute one: event_time AS {_conversion(column.text, type)}, WATERMARK FOR event_time AS …",
             )  # fmt: skip
             return None
+        if _is_source_watermark(mark.expression):
+            return WatermarkSpec(WatermarkKind.SOURCE, projections[position], column=column.text)
         bound = self._try_bind(mark.expression, schema)
         if bound is None:
             return None
@@ -250,6 +307,26 @@ class ColumnReader:
         if delay is None:
             return replace(spec, kind=WatermarkKind.PUNCTUATED, punctuation=substitute(bound, projections))
         return spec if delay == 0 else replace(spec, kind=WatermarkKind.BOUNDED, delay_ms=delay)
+
+
+def _is_written(column: ColumnSyntax) -> bool:
+    return column.kind is ColumnKind.METADATA and not column.virtual
+
+
+def _free_name(key: str, taken: Container[str]) -> str:
+    """The key, unless another column of the scan is called like that.
+
+    >>> _free_name("key", ()), _free_name("key", ("key",))
+    ('key', 'metadata.key')
+    """
+    while key in taken:
+        key = f"metadata.{key}"
+    return key
+
+
+def _is_source_watermark(text: Slice) -> bool:
+    tokens = [t for t in tokenize(text.text, 0, len(text.text)) if t.kind is not TokenKind.END]
+    return [t.text.upper() for t in tokens] == ["SOURCE_WATERMARK", "(", ")"] and tokens[0].kind is TokenKind.WORD
 
 
 def _delay(expression: Expression, column: int) -> int | None:

@@ -19,10 +19,10 @@ from flowrun.frontend.sql.script.ddl_parser import hinted_options
 from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, CreateTable, OptionSyntax
 from flowrun.frontend.sql.script.table_columns import BindExpression, ColumnReader, TableColumns
 from flowrun.frontend.sql.script.table_likeness import merged_with
-from flowrun.frontend.sql.script.table_options import TableOptions, read_options
+from flowrun.frontend.sql.script.table_options import EMIT_STRATEGY, TableOptions, read_options
 from flowrun.frontend.sql.script.text import ScriptText
 from flowrun.frontend.sql.script.tokens import Slice
-from flowrun.plan.nodes import NodeHints, Scan, TableReference
+from flowrun.plan.nodes import NodeHints, Scan, TableReference, WatermarkKind
 from flowrun.plan.tables import (
     TableRole,
     create_sink,
@@ -31,9 +31,11 @@ from flowrun.plan.tables import (
     learn_secrets_of_options,
     secret_options,
     table_problems,
+    watermark_problem,
 )
 
 _MODE = "sink.mode"
+_BOUNDED = "WATERMARK FOR {0} AS {0} - INTERVAL '5' SECOND"
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +115,7 @@ class ScriptTables:
         options = read_options(syntax.options, self._script, problems)
         if not syntax.columns:
             problems += self._default_columns(name, name_span, options)
-        columns = ColumnReader(self._bind, _metadata(options), problems).read(syntax)
+        columns = ColumnReader(self._bind, *_metadata(options), problems).read(syntax)
         if columns is None or problems:
             raise SeveralErrors(problems)
         if not syntax.columns and options.connector is not None:
@@ -132,7 +134,7 @@ class ScriptTables:
         made = DeclaredTable(table, syntax, columns, options, name_span, place, {})
         self._declared[name] = made
         self._catalog.relations[name] = table
-        for key in options.without_effect:
+        for key in (*options.without_effect, *_not_sent(options, table.reference)):
             self._diagnostics.warning(f"'{key}' has no effect here", self._script.locate(*options.keys[key]))
         return made
 
@@ -227,7 +229,7 @@ class ScriptTables:
             watermark = replace(
                 watermark,
                 idle_timeout_ms=options.idle_timeout_ms or self.idle_timeout_ms,
-                emit=options.emit,
+                emit=None if watermark.kind is WatermarkKind.SOURCE else options.emit,
                 emit_interval_ms=self.watermark_interval_ms or watermark.emit_interval_ms,
             )
         hints = NodeHints(
@@ -256,8 +258,32 @@ class ScriptTables:
             for found in problems:
                 span = made.options.place_of(found, made.options.places.get("connector", made.name_span))
                 self._diagnostics.error(f"table '{made.table.name}': {found.message}", self._at(span), hint=found.hint)
-            made.checked[role] = not problems
+            made.checked[role] = not problems and (role is not TableRole.SOURCE or self._can_be_read(made))
         return made.checked[role]
+
+    def _can_be_read(self, made: DeclaredTable) -> bool:
+        """Whether the connector fills all metadata columns, and sends the watermarks if it is to; else that is reported."""
+        unreadable = {c.field.name: c.key for c in made.columns.metadata if not c.readable}
+        for column in made.syntax.columns:
+            if column.name.text in unreadable:
+                self._diagnostics.error(
+                    f"table '{made.table.name}': the metadata '{unreadable[column.name.text]}' can be written, but not read",
+                    self._at((column.key or column.name).span),
+                    hint=f"read a table that is declared without column '{column.name.text}': LIKE … (EXCLUDING METADATA)",
+                )
+        return self._has_watermarks(made) and not unreadable
+
+    def _has_watermarks(self, made: DeclaredTable) -> bool:
+        """Whether who is to send the watermarks does so; else that is reported."""
+        mark = made.syntax.watermark
+        if mark is None or not made.table.reference.source_watermarks:
+            return True
+        instead = _BOUNDED.format(mark.column[0].text)
+        found = watermark_problem(made.table.reference.connector, "SOURCE_WATERMARK()", instead)
+        if found is not None:
+            place = self._at(mark.expression.span)
+            self._diagnostics.error(f"table '{made.table.name}': {found.message}", place, hint=found.hint)
+        return found is None
 
     def _at(self, span: Span) -> Location:
         return self._script.locate(*span)
@@ -276,10 +302,10 @@ class ScriptTables:
         if problems:
             return problems
         try:
-            if role is TableRole.SOURCE:
+            if role is TableRole.SOURCE and all(c.readable for c in columns.metadata):
                 create_source(reference, columns.scanned, columns.scanned)
             elif role is TableRole.SINK:
-                create_sink(reference, columns.physical, unbounded=False)
+                create_sink(reference, columns.written, unbounded=False)
         except OptionError as error:
             return [error]
         return []
@@ -303,8 +329,10 @@ class ScriptTables:
             partition_keys=columns.partitions,
             primary_key=columns.primary_key,
             secret_options=frozenset(secrets),
-            metadata=columns.scanned.names[len(columns.physical) :],
+            metadata=columns.keys,
+            written_metadata={c.field.name: c.key for c in columns.metadata if c.written is not None},
             distribution=_distribution(syntax),
+            source_watermarks=columns.watermark is not None and columns.watermark.kind is WatermarkKind.SOURCE,
         )
 
     def _overridden(self, name: str, span: Span, options: tuple[OptionSyntax, ...]) -> tuple[OptionSyntax, ...]:
@@ -319,6 +347,11 @@ class ScriptTables:
         if connector in connector_names() and connector_named(connector).default_schema is not None:
             return []
         return [error_at(f"table '{name}' has no columns", span, "CREATE TABLE name (column TYPE, …) WITH (…)")]
+
+
+def _not_sent(options: TableOptions, table: TableReference) -> tuple[str, ...]:
+    """Options that say when watermarks are sent, where the source decides that."""
+    return tuple(k for k in options.keys if k == EMIT_STRATEGY and table.source_watermarks)
 
 
 def _distribution(syntax: CreateTable) -> Distribution | None:
@@ -355,11 +388,12 @@ def _moved(option: OptionSyntax, start: int) -> OptionSyntax:
     return replace(option, key_span=key, value_span=(option.value_span[0] + shift, option.value_span[1] + shift))
 
 
-def _metadata(options: TableOptions) -> dict[str, DataType]:
-    """Keys of METADATA columns that the connector can fill, with their types."""
+def _metadata(options: TableOptions) -> tuple[dict[str, DataType], dict[str, DataType]]:
+    """Keys of METADATA columns that the connector can fill, and of those that it takes, with their types."""
     if options.connector not in connector_names():
-        return {}
-    return dict(connector_named(options.connector).metadata)
+        return {}, {}
+    connector = connector_named(options.connector)
+    return dict(connector.metadata), dict(connector.writable_metadata)
 
 
 def _default(columns: TableColumns, connector: str) -> TableColumns:
@@ -369,4 +403,4 @@ def _default(columns: TableColumns, connector: str) -> TableColumns:
     schema = connector_named(connector).default_schema
     assert schema is not None
     projections = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(schema))
-    return replace(columns, schema=schema, physical=schema, scanned=schema, projections=projections)
+    return replace(columns, schema=schema, physical=schema, scanned=schema, projections=projections, persisted=schema)

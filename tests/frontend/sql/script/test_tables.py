@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from flowrun.errors import PipelineError
-from flowrun.plan.nodes import OnDisorder, WatermarkEmit, WatermarkKind
+from flowrun.plan.nodes import OnDisorder, Scan, WatermarkEmit, WatermarkKind, walk_plan
+from tests.end_to_end.running import json_rows, run_file
 from tests.frontend.sql.script.scripts import GENERATED, lines, load, problems, scan_of
 
 TYPES = (
@@ -112,6 +113,45 @@ def test_what_is_no_way_to_send_watermarks(text: str, message: str) -> None:
         scan_of(text.format(good=table(columns), bad=table(columns, bad)) + "SELECT ts FROM t")
 
 
+@pytest.mark.parametrize("text", ["SOURCE_WATERMARK()", "source_watermark ( /* its own */ )"])
+def test_watermarks_of_the_source(text: str) -> None:
+    columns = f"id INT, at TIMESTAMP(3), ts AS at, WATERMARK FOR ts AS {text}"
+    own = f"{GENERATED[:-1]}, 'scan.watermark.idle-timeout' = '1 min')"
+    loaded = load(table(columns, own) + "DESCRIBE t; EXPLAIN SELECT id, ts FROM t; SELECT id, ts FROM t")
+    (scan,) = (n for n in walk_plan(loaded.plan) if isinstance(n, Scan))
+    mark = scan.watermark
+    assert mark is not None
+    assert (mark.kind, mark.column, mark.emit, mark.idle_timeout_ms) == (WatermarkKind.SOURCE, "ts", None, 60_000)
+    assert scan.table.source_watermarks
+    assert text in loaded.outputs[0]
+    assert "watermark: ts, by watermarks of the source, idle after 1m" in loaded.outputs[1]
+
+
+def test_watermarks_of_sources_that_send_none() -> None:
+    options = "WITH ('connector' = 'socket', 'hostname' = 'localhost', 'port' = '9', 'format' = 'json')"
+    declared = table("ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK()", options)
+    (line,) = lines(declared + "SELECT * FROM t; SELECT ts FROM t")
+    assert line.startswith("s.sql:1:54: error: table 't': SOURCE_WATERMARK() needs a source that sends watermarks")
+    shown = problems(declared + "SELECT * FROM t")
+    assert "which those of connector 'socket' do not" in shown
+    assert (
+        "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND; connectors that send watermarks: datagen, memory, nexmark"
+        in shown
+    )
+
+
+def test_a_table_that_is_written_may_take_over_watermarks_of_a_source() -> None:
+    made = table("ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK()")
+    sink = "CREATE TABLE o WITH ('connector' = 'print') LIKE t (EXCLUDING OPTIONS);"
+    assert load(made + sink + "INSERT INTO o SELECT ts FROM t").plan.sinks[0].schema.names == ("ts",)
+
+
+def test_when_watermarks_of_the_source_are_sent_is_its_own_business() -> None:
+    own = f"{GENERATED[:-1]}, 'scan.watermark.emit.strategy' = 'on-event')"
+    loaded = load(table("ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK()", own) + "SELECT * FROM t")
+    assert [w.message for w in loaded.diagnostics] == ["'scan.watermark.emit.strategy' has no effect here"]
+
+
 @pytest.mark.parametrize(
     ("columns", "place", "message", "hint"),
     [
@@ -126,7 +166,9 @@ def test_what_is_no_way_to_send_watermarks(text: str, message: str) -> None:
         ("a ROW<ts TIMESTAMP(3)>, WATERMARK FOR a.ts AS a.ts", "1:55", "not a field in one", "event_time AS a.ts"),
         ("ts TIMESTAMP(3), WATERMARK FOR tz AS ts", "1:48", "column 'tz' does not exist", "known: ts"),
         ("ts TIMESTAMP(3), WATERMARK FOR ts AS 5", "1:54", "the watermark must be TIMESTAMP", "INTERVAL '5' SECOND"),
-        ("ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK()", "1:54", "no connector here does", "INTERVAL '5' SECOND"),
+        ("ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK() - INTERVAL '1' SECOND", "1:54", "is no value", "use it alone"),
+        ("ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK(ts)", "1:54", "is no value", "WATERMARK FOR ts AS SOURCE_WATERMARK()"),
+        ("ts STRING, WATERMARK FOR ts AS SOURCE_WATERMARK()", "1:42", "the event time must be TIMESTAMP", "TO_TIMESTAMP(ts)"),
         ("ts TIMESTAMP(3), WATERMARK FOR ts AS ts, WATERMARK FOR ts AS ts", "1:58", "at most one WATERMARK", ""),
         ("a INT METADATA FROM 'offset'", "1:37", "there is no metadata 'offset'", "no metadata columns"),
         ("a INT DEFAULT 5", "1:23", "DEFAULT is not supported", "AS expression"),
@@ -188,7 +230,7 @@ def test_metadata_of_files(tmp_path: Path) -> None:
     options = f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path}', 'format' = 'json')"
     scan = scan_of(table(columns, options) + "SELECT * FROM t")
     assert scan.physical.names == ("a", "file.name", "file.size")
-    assert scan.table.metadata == ("file.name", "file.size")
+    assert scan.table.metadata == {"file.name": "file.name", "file.size": "file.size"}
     assert [str(p) for p in scan.projections] == [
         "a",
         "file.name",
@@ -197,6 +239,19 @@ def test_metadata_of_files(tmp_path: Path) -> None:
     ]
     shown = problems(table("a INT, n INT METADATA FROM 'file.nam'", options))
     assert "did you mean 'file.name'" in shown
+
+
+def test_a_column_of_files_may_be_called_like_metadata(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"file.name": "b", "file.size": 5}\n')
+    columns = "`file.name` STRING, n STRING METADATA FROM 'file.name' VIRTUAL, `file.size` INT, p BIGINT METADATA FROM 'file.size' VIRTUAL"
+    script = tmp_path / "s.sql"
+    script.write_text(
+        table(columns, f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path / 'in'}', 'format' = 'json')")
+        + f"CREATE TABLE o WITH ('connector' = 'filesystem', 'path' = '{tmp_path / 'out'}', 'format' = 'json') AS SELECT * FROM t"
+    )
+    run_file(script)
+    assert json_rows(tmp_path / "out") == [{"file.name": "b", "n": "a.json", "file.size": 5, "p": 35}]
 
 
 def test_a_metadata_column_that_is_not_virtual_cannot_be_written(tmp_path: Path) -> None:
