@@ -13,7 +13,7 @@ from flowrun.frontend.sql.query import BoundQuery
 from flowrun.frontend.sql.script_problems import StatementErrors, problem
 from flowrun.frontend.sql.script_text import ScriptText
 from flowrun.frontend.sql.statement_tokens import Slice
-from flowrun.frontend.sql.statements import ConflictAction, Insert
+from flowrun.frontend.sql.statements import Insert
 from flowrun.frontend.sql.syntax import Name, Span
 from flowrun.frontend.sql.tables import DeclaredTable
 from flowrun.functions.coercion import implicitly_castable
@@ -59,12 +59,10 @@ def insert_sink(
     if not unchanged or len(node.schema) != len(schema):
         part = NodeHints(name=f"{name}.columns", place=f"inserts.{name}:columns", location=location)
         node = Calc(schema, part, node, projections)
-    first = False
     if statement.conflict is not None:
         place = NodeHints(name=f"{name}.on-conflict", place=f"inserts.{name}:on-conflict", location=location)
         node = without_conflicts(node, statement.conflict, table.primary_key, table.name, place)
-        first = statement.conflict.action is ConflictAction.NOTHING
-    return Sink(schema=schema, hints=hints, input=node, table=table.reference, keeps_first=first)
+    return Sink(schema=schema, hints=hints, input=node, table=table.reference)
 
 
 def print_sink(node: PlanNode, names: tuple[str, ...], span: Span, script: ScriptText, name: str) -> Sink:
