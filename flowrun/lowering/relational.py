@@ -10,6 +10,7 @@ from flowrun.errors import InternalError
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering.inputs import Inputs
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import (
@@ -58,6 +59,7 @@ _LOWERINGS: dict[type[PlanNode], str] = {
     ToChangelog: "changelogs:lower_to_changelog",
     FromChangelog: "changelogs:lower_from_changelog",
     ChangelogNormalize: "changelogs:lower_normalize",
+    ResolveConflicts: "conflicts:lower_conflicts",
 }
 
 

@@ -16,6 +16,7 @@ from flowrun.core.record import record
 from flowrun.core.row_errors import DEAD_LETTER_TAG
 from flowrun.errors import Diagnostic, OptionError
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
@@ -119,6 +120,8 @@ def node_mode(node: PlanNode, inputs: Iterable[ChangelogMode]) -> ChangelogMode:
             return ChangelogMode.APPEND
         case ChangelogNormalize():
             return ChangelogMode.RETRACT
+        case ResolveConflicts():
+            return ChangelogMode.APPEND if worst is ChangelogMode.APPEND else ChangelogMode.RETRACT
         case FromChangelog(upsert=True):
             return ChangelogMode.UPSERT
         case FromChangelog():
@@ -163,13 +166,6 @@ def _check_sink(sink: Sink, modes: Modes) -> Diagnostic | None:
     mode = modes[id(sink)]
     if mode is ChangelogMode.APPEND:
         return None
-    if sink.keeps_first:
-        node = sink.input
-        while not isinstance(node, GroupAggregate):
-            (node,) = node.inputs
-        if modes[id(node.input)] is not ChangelogMode.APPEND:
-            expected = f"ON CONFLICT DO NOTHING of '{sink.table.name}' needs rows that never change"
-            return _problem(expected, sink, node.input, modes, "ON CONFLICT DO DEDUPLICATE takes changes")
     try:
         taken = changes_taken_by(create_sink(sink.table, sink.schema, unbounded=False, updating=True))
     except OptionError as error:

@@ -10,6 +10,7 @@ from flowrun.core.elements import RowKind
 from flowrun.core.schema import Schema
 from flowrun.core.units import format_duration
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.matching import AfterMatch, MatchRecognize, PatternVariable
 from flowrun.plan.nodes import PlanNode
@@ -89,6 +90,8 @@ def _rows(node: PlanNode) -> Details | None:
             return {**operation, **({"others": "skip"} if node.skip else {}), **_together(node)}
         case ChangelogNormalize():
             return {"keys": _names(node.schema, node.keys)}
+        case ResolveConflicts():
+            return {"keys": _names(node.schema, node.keys), "on conflict": f"DO {node.action.value}"}
         case Unnest():
             marks = [m for m, on in (("outer", node.outer), ("ordinality", node.ordinality)) if on]
             return {"collection": node.input.schema.names[node.collection], **({"with": marks} if marks else {})}

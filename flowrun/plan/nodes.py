@@ -435,15 +435,10 @@ class WindowAggregate(PlanNode):
 
 @record(eq=False, slots=False)
 class Sink(PlanNode):
-    """Writes its input to a table; `schema` is the table's, equal in types to the input's.
-
-    Attributes:
-        keeps_first: the aggregate below keeps the first row of each primary key (ON CONFLICT DO NOTHING), so what it reads must not change.
-    """
+    """Writes its input to a table; `schema` is the table's, equal in types to the input's."""
 
     input: PlanNode
     table: TableReference
-    keeps_first: bool = False
     constraints: SinkConstraints = SinkConstraints()
 
     @property

@@ -11,6 +11,7 @@ from itertools import product
 from typing import TypeAlias
 
 from flowrun.plan.changelog_nodes import ChangelogNormalize
+from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import Calc, PlanNode, Scan, Sink, WindowAggregate
 from flowrun.plan.relational import (
@@ -39,8 +40,13 @@ _LIMIT = 16
 """No more keys than so many are kept: joins multiply them."""
 
 
-def unique_keys(node: PlanNode) -> Keys:
-    """The unique keys of a node's rows, none of which contains another; empty if none is known."""
+def unique_keys(node: PlanNode, *, declared: bool = True) -> Keys:
+    """The unique keys of a node's rows, none of which contains another; empty if none is known.
+
+    Args:
+        node: whose rows are meant.
+        declared: the primary keys of tables count, which nobody enforces; else only what operators see to.
+    """
     known: dict[int, Keys] = {}
     stack = [node]
     while stack:
@@ -50,7 +56,10 @@ def unique_keys(node: PlanNode) -> Keys:
             stack.extend(missing)
             continue
         stack.pop()
-        known[id(top)] = node_unique_keys(top, [known[id(i)] for i in top.inputs])
+        if isinstance(top, Scan | LookupJoin) and not declared:
+            known[id(top)] = _NONE
+        else:
+            known[id(top)] = node_unique_keys(top, [known[id(i)] for i in top.inputs])
     return known[id(node)]
 
 
@@ -76,7 +85,7 @@ def node_unique_keys(node: PlanNode, inputs: Sequence[Keys]) -> Keys:
             return _ranked(node, inputs[0])
         case Join() | WindowJoin() | IntervalJoin() | TemporalJoin():
             return _joined(node, inputs[0], inputs[1])
-        case ChangelogNormalize():
+        case ChangelogNormalize() | ResolveConflicts():
             return _keys([frozenset(node.keys), *inputs[0]])
         case AssignTime() | Over() | OverAggregate() | TemporalSort() | Sink():
             return inputs[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from flowrun.functions.registry import aggregate
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.conflicts import OnConflict, ResolveConflicts
 from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
@@ -75,6 +76,8 @@ def _orders_by_arrival(node: PlanNode) -> bool:
         return True
     if isinstance(node, GroupAggregate | WindowAggregate):
         return any(is_order_sensitive(call) for call in node.aggregates)
+    if isinstance(node, ResolveConflicts):
+        return node.action is OnConflict.NOTHING
     return isinstance(node, _ORDERED)
 
 

@@ -17,6 +17,7 @@ from flowrun.core.record import record
 from flowrun.errors import InternalError, UnsupportedPlanError
 from flowrun.plan.changelog import node_mode
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
@@ -83,7 +84,7 @@ _SAME = (
     FromChangelog,
 )
 """Nodes whose rows have the event time of the row that they come from."""
-_WITHOUT_BOUND = (GroupAggregate, Join, Rank, Process, ChangelogNormalize)
+_WITHOUT_BOUND = (GroupAggregate, Join, Rank, Process, ChangelogNormalize, ResolveConflicts)
 _ANY_RANGE = TimeRange(0, 1)
 
 

@@ -13,6 +13,7 @@ from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
 from flowrun.functions.current_time import use_clock
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
@@ -105,6 +106,7 @@ HOSTED: Mapping[type[PlanNode], str] = {
     Process: "a Python process function",
     TableFunctionCall: "a Python table function",
     MatchRecognize: "Spark has no row patterns",
+    ResolveConflicts: "rows are compared as the stream does",
 }
 """Kinds of nodes that are always hosted, and why."""
 

@@ -13,6 +13,7 @@ from flowrun.core.types import BIGINT
 from flowrun.errors import Location
 from flowrun.plan.changelog import changelog_modes, check_changelogs
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog
+from flowrun.plan.conflicts import OnConflict, ResolveConflicts
 from flowrun.plan.expressions import AggregateCall, ColumnRef
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Scan, Sink, TableReference, TimeDomain, Union
 from flowrun.plan.relational import (
@@ -174,6 +175,13 @@ def test_upserts_pass_filters_as_upserts_and_become_whole_changes_by_key() -> No
     chosen = calc(said, "user", where="user IS NOT NULL")
     assert mode(chosen) is UPSERT
     assert mode(ChangelogNormalize(chosen.schema, HINTS, chosen, (0,))) is RETRACT
+
+
+def test_rows_that_only_come_are_never_taken_back_by_conflicts() -> None:
+    for action in OnConflict:
+        assert mode(ResolveConflicts(ORDERS, HINTS, scan(), (0,), action, "out")) is APPEND
+        counted = grouped(scan())
+        assert mode(ResolveConflicts(counted.schema, HINTS, counted, (1,), action, "out")) is RETRACT
 
 
 def test_a_source_that_changes_is_named_with_its_format(tmp_path: Path) -> None:

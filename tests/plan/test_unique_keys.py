@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from flowrun.plan.conflicts import OnConflict, ResolveConflicts
+from flowrun.plan.nodes import NodeHints
 from flowrun.plan.unique_keys import unique_keys
 from tests.plan.recognition.queries import planned
 
@@ -47,3 +49,18 @@ def keys(query: str) -> set[frozenset[str]]:
 )  # fmt: skip
 def test_unique_keys(query: str, expected: list[set[str]]) -> None:
     assert keys(query) == {frozenset(e) for e in expected}
+
+
+def test_keys_that_tables_declare_prove_nothing_where_only_operators_count() -> None:
+    def enforced(query: str) -> int:
+        return len(unique_keys(planned(query).sinks[0].input, declared=False))
+
+    assert enforced("SELECT * FROM rates") == 0
+    assert enforced("SELECT a.currency, b.currency AS other FROM rates a JOIN rates b ON a.rate = b.rate") == 0
+    assert enforced("SELECT currency, MAX(rate) FROM rates GROUP BY currency") == 1
+
+
+def test_conflicts_are_resolved_by_key() -> None:
+    rows = planned("SELECT id, user_id FROM orders").sinks[0].input
+    node = ResolveConflicts(rows.schema, NodeHints(), rows, (1,), OnConflict.ERROR, "out")
+    assert unique_keys(node) == {frozenset({1})}

@@ -46,6 +46,7 @@ RATES = Table(
 )
 CLOCKED = Table("clocked", "k STRING, v INT, now AS PROCTIME()", [("a", 1), ("b", 2), ("a", None), (None, 4), ("z", 5)])
 NAMES = """
+CREATE TABLE kept (k STRING, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector'='blackhole');
 CREATE TABLE names (k STRING, name STRING) WITH ('connector'='filesystem', 'path'='{path}', 'format'='json');
 SET 'flowrun.functions' = 'tests';
 CREATE FUNCTION letters AS 'tests.spark.hosted_functions.letters' LANGUAGE PYTHON;
@@ -90,6 +91,7 @@ QUERIES = {
     " ON e.k = o.k AND e.window_start = o.window_start AND e.window_end = o.window_end",
     "IntervalJoin": "SELECT e.k, e.v, o.w FROM events AS e LEFT JOIN others AS o ON e.k = o.k"
     " AND o.ts BETWEEN e.ts - INTERVAL '2' SECOND AND e.ts + INTERVAL '4' SECOND",
+    "ResolveConflicts": "INSERT INTO kept SELECT COALESCE(k, '-'), COUNT(*) AS n FROM events GROUP BY k ON CONFLICT DO ERROR",
     "TemporalJoin": "SELECT e.k, e.v, r.r FROM events AS e LEFT JOIN rates FOR SYSTEM_TIME AS OF e.ts AS r ON e.k = r.k",
     "MatchRecognize": "SELECT * FROM others MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.w AS a, B.w AS b"
     " ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (A B) DEFINE B AS B.w > A.w)",

@@ -134,17 +134,26 @@ STATEMENTS = {
         " COUNT(A.amount) AS n ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (A+ B) DEFINE A AS A.amount < 20,"
         " B AS B.amount >= 20)",
     ),
+    "kept": (
+        "u STRING, n BIGINT",
+        "SELECT COALESCE(user_id, '-'), COUNT(*) FROM orders GROUP BY user_id ON CONFLICT DO ERROR",
+    ),
+    "first": (
+        "u STRING, n BIGINT",
+        "SELECT COALESCE(user_id, '-'), COUNT(*) FROM orders GROUP BY user_id ON CONFLICT DO NOTHING",
+    ),
     "running": (
         "o BIGINT, a DOUBLE",
         "SELECT order_id, SUM(amount) OVER (PARTITION BY user_id ORDER BY ts ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) FROM orders",
     ),
 }  # fmt: skip
 """Sink → its columns, and the query that fills it."""
+KEY = ", PRIMARY KEY (u) NOT ENFORCED"
 
 
 def script(path: Path, names: list[str]) -> Path:
     sinks = "".join(
-        f"CREATE TABLE {name} ({STATEMENTS[name][0]}) WITH"
+        f"CREATE TABLE {name} ({STATEMENTS[name][0]}{KEY if 'ON CONFLICT' in STATEMENTS[name][1] else ''}) WITH"
         f" ('connector'='filesystem', 'path'='${{OUT}}/{name}', 'format'='debezium-json');\n"
         for name in names
     )

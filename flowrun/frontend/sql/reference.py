@@ -54,7 +54,8 @@ STATEMENTS = (
         "Forgets a name for what follows; what used it before stays.",
     ),
     (
-        "INSERT {INTO, OVERWRITE} t [PARTITION (c = value)] [(columns)] {SELECT …, VALUES …} [ON CONFLICT DO {NOTHING, DEDUPLICATE}]",
+        "INSERT {INTO, OVERWRITE} t [PARTITION (c = value)] [(columns)] {SELECT …, VALUES …} "
+        "[ON CONFLICT DO {ERROR, NOTHING, DEDUPLICATE}]",
         "Writes the rows of a query.",
     ),
     ("EXECUTE STATEMENT SET BEGIN INSERT …; INSERT …; END", "The same as the INSERTs alone: a script is one job."),

@@ -9,7 +9,7 @@ from flowrun.api.source import Boundedness
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.errors import OptionError
 from flowrun.plan.changelog import node_mode
-from flowrun.plan.nodes import PlanNode, Scan
+from flowrun.plan.nodes import PlanNode, Scan, WatermarkKind
 from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.tables import create_source
 from flowrun.plan.traits import TraitIndex, Traits
@@ -65,6 +65,23 @@ class Context:
         self._bounds[id(node)] = (node, found)
         return found
 
+    def endless_without_watermark(self, node: PlanNode) -> Scan | None:
+        """A source that the node reads and that gives neither watermarks nor an end; None if there is none.
+
+        Raises:
+            RecognitionError: a source below cannot be made from its options.
+        """
+        stack, seen = [node], set[int]()
+        while stack:
+            top = stack.pop()
+            if id(top) in seen:
+                continue
+            seen.add(id(top))
+            stack.extend(reversed(top.inputs))
+            if isinstance(top, Scan) and _is_silent(top) and not self._source_ends(top):
+                return top
+        return None
+
     def _source_ends(self, scan: Scan) -> bool:
         try:
             source = create_source(scan.table, scan.physical, scan.declared, scan.filters)
@@ -88,3 +105,7 @@ class Context:
                     raise RecognitionError(top, error.message, error.hint or "correct the table's options") from error
                 self._modes[id(top)] = (top, mode)
         return self._modes[id(node)][1]
+
+
+def _is_silent(scan: Scan) -> bool:
+    return scan.watermark is None or scan.watermark.kind is WatermarkKind.NONE

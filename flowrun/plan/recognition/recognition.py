@@ -6,8 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 from flowrun.errors import Diagnostic, PipelineError
+from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, TimeDomain, walk_plan
+from flowrun.plan.recognition.conflicts import recognise_conflicts
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.filters import factor_conditions, push_into_joins
 from flowrun.plan.recognition.join_order import order_joins
@@ -101,6 +103,8 @@ class _Recognition:
                 return recognise_temporal_join(rebuilt, context)
             case TemporalSort():
                 return _timed_sort(rebuilt, context)
+            case ResolveConflicts():
+                return recognise_conflicts(rebuilt, context)
             case MatchRecognize():
                 return _timed_match(rebuilt, context)
             case Process():

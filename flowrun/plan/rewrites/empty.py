@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, SideOutput, Union, WindowAggregate, walk_plan
@@ -34,7 +35,7 @@ from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
 _NOTHING_OF_NOTHING = (
     Calc, AssignTime, Expand, Unnest, TableFunctionCall, WindowTableFunction, GroupAggregate, WindowAggregate, OverAggregate, Rank,
     Deduplicate, WindowRank, TemporalSort, LookupJoin, MatchRecognize, ToChangelog, FromChangelog,
-    ChangelogNormalize,
+    ChangelogNormalize, ResolveConflicts,
 )  # fmt: skip
 """Nodes with one input that make no row without one. Users' functions may."""
 

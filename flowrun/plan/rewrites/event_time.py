@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Plan,
@@ -39,7 +40,7 @@ _COMMIT = "sink.partition-commit."
 
 def with_used_event_time(plan: Plan) -> frozenset[int]:
     """Identities of the nodes whose rows' event time or watermarks make a difference to a result: windows, joins and sorts by event
-    time, users' functions, and sinks that mark complete partitions, stand after them.
+    time, users' functions, ON CONFLICT, and sinks that mark complete partitions, stand after them.
     """
     used: set[int] = set()
     for node in reversed(list(walk_plan(plan))):  # readers before what they read
@@ -50,7 +51,7 @@ def with_used_event_time(plan: Plan) -> frozenset[int]:
 
 def _uses(node: PlanNode) -> bool:
     match node:
-        case Process() | PythonMap():
+        case Process() | PythonMap() | ResolveConflicts():
             return True
         case Sink():
             return any(key.startswith(_COMMIT) for key in node.table.options)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from flowrun.errors import InternalError
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
@@ -47,7 +48,7 @@ from flowrun.plan.relational import (
 _ONE_INPUT = (
     Calc, Split, SideOutput, PythonMap, Process, WindowAggregate, Sink, AssignTime, Expand, Unnest, TableFunctionCall,
     WindowTableFunction, GroupAggregate, Over, OverAggregate, Rank, Deduplicate, WindowRank, TemporalSort, LookupJoin, MatchRecognize,
-    ToChangelog, FromChangelog, ChangelogNormalize,
+    ToChangelog, FromChangelog, ChangelogNormalize, ResolveConflicts,
 )  # fmt: skip
 _TWO_INPUTS = (Join, WindowJoin, IntervalJoin, TemporalJoin)
 

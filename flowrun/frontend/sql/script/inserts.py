@@ -13,7 +13,7 @@ from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import SeveralErrors, Span, error_at
 from flowrun.frontend.sql.queries.from_text import BoundQuery
 from flowrun.frontend.sql.script.insert_conflicts import without_conflicts
-from flowrun.frontend.sql.script.statements import ConflictAction, Insert
+from flowrun.frontend.sql.script.statements import Insert
 from flowrun.frontend.sql.script.tables import DeclaredTable
 from flowrun.frontend.sql.script.text import ScriptText
 from flowrun.frontend.sql.script.tokens import Slice
@@ -60,12 +60,10 @@ def insert_sink(
     if not unchanged or len(node.schema) != len(schema):
         part = NodeHints(name=f"{name}.columns", place=f"inserts.{name}:columns", location=location)
         node = Calc(schema, part, node, projections)
-    first = False
     if statement.conflict is not None:
         place = NodeHints(name=f"{name}.on-conflict", place=f"inserts.{name}:on-conflict", location=location)
         node = without_conflicts(node, statement.conflict, table.primary_key, table.name, place)
-        first = statement.conflict.action is ConflictAction.NOTHING
-    return Sink(schema=schema, hints=hints, input=node, table=table.reference, keeps_first=first)
+    return Sink(schema=schema, hints=hints, input=node, table=table.reference)
 
 
 def print_sink(node: PlanNode, names: tuple[str, ...], span: Span, script: ScriptText, name: str) -> Sink:

@@ -261,10 +261,7 @@ def _conflict(cursor: Cursor) -> ConflictSyntax | None:
     start = cursor.token.start
     if not cursor.accept("ON", "CONFLICT", "DO"):
         return None
-    if cursor.at_words("ERROR"):
-        hint = "DO NOTHING keeps the row that came first, DO DEDUPLICATE the one that came last"
-        cursor.fail("ON CONFLICT DO ERROR is not supported", hint=hint)
-    word = cursor.one_of([a.value for a in ConflictAction], "NOTHING or DEDUPLICATE")
+    word = cursor.one_of([a.value for a in ConflictAction], "ERROR, NOTHING or DEDUPLICATE")
     cursor.expect_end()
     return ConflictSyntax(ConflictAction(word), (start, cursor.previous.end))
 

@@ -160,6 +160,7 @@ class CreateFunction:
 class ConflictAction(Enum):
     """What ON CONFLICT does with rows of one primary key that are different rows of the query."""
 
+    ERROR = "ERROR"
     NOTHING = "NOTHING"
     DEDUPLICATE = "DEDUPLICATE"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowrun.errors import PipelineError
+from flowrun.plan.nodes import walk_plan
 from flowrun.runners.compile import compile_pipeline
 from tests.frontend.sql.script.scripts import GENERATED, lines, plan_of, problems
 
@@ -59,8 +60,8 @@ def test_static_partitions() -> None:
         ("INSERT INTO o (a, n, m) SELECT b, t, b FROM s", "column 'm' does not exist in 'o'", "known"),
         ("INSERT INTO o (a, n, a) SELECT b, t, b FROM s", "column 'a' gets two values", ""),
         ("INSERT INTO o SELECT b, t, ts FROM s ON CONFLICT DO NOTHING", "ON CONFLICT needs a PRIMARY KEY, which 'o' does not", "declare"),
-        ("INSERT INTO o SELECT b, t, ts FROM s ON CONFLICT DO ERROR", "ON CONFLICT DO ERROR is not supported", "DO NOTHING keeps"),
-        ("INSERT INTO o SELECT b, t, ts FROM s ON CONFLICT DO UPDATE", "expected NOTHING or DEDUPLICATE, got 'UPDATE'", ""),
+        ("INSERT INTO o SELECT b, t, ts FROM s ON CONFLICT DO ERROR", "ON CONFLICT needs a PRIMARY KEY, which 'o' does not", "declare"),
+        ("INSERT INTO o SELECT b, t, ts FROM s ON CONFLICT DO UPDATE", "expected ERROR, NOTHING or DEDUPLICATE, got 'UPDATE'", ""),
         ("INSERT OVERWRITE o SELECT b, t, ts FROM s", "INSERT OVERWRITE: connector 'print' of 'o' cannot replace rows", "INSERT INTO adds"),
         ("INSERT INTO v SELECT 1", "'v' is a view, which cannot be written", "a table"),
         ("INSERT INTO s SELECT * FROM s", "connector 'datagen' is no sink", "source"),
@@ -101,11 +102,58 @@ def test_a_table_that_cannot_be_written_does_not_hide_wrong_columns() -> None:
     assert "column 1 of the query" in shown
 
 
-def test_the_first_row_of_a_key_is_not_known_of_rows_that_change(tmp_path: Path) -> None:
-    table = "CREATE TABLE p (a BIGINT, n STRING, PRIMARY KEY (a) NOT ENFORCED) WITH ('connector' = 'print');\n"
-    script = tmp_path / "s.sql"
-    script.write_text(SOURCE + table + "INSERT INTO p SELECT COUNT(*), t FROM s GROUP BY t ON CONFLICT DO NOTHING;")
-    with pytest.raises(
-        PipelineError, match="ON CONFLICT DO NOTHING of 'p' needs rows that never change, but gets updates from"
-    ):
-        compile_pipeline(script, {}, {})
+KEYED = "CREATE TABLE p (a BIGINT, n STRING, PRIMARY KEY (a) NOT ENFORCED) WITH ('connector' = 'print');\n"
+ENDLESS = "CREATE TABLE e (i INT, t STRING, ts TIMESTAMP(3){more}) WITH ('connector' = 'datagen');\n"
+WATERMARK = ", WATERMARK FOR ts AS ts - INTERVAL '1' SECOND"
+
+
+def kinds(folder: Path, text: str) -> set[str]:
+    """The kinds of nodes of the optimised plan."""
+    script = folder / "s.sql"
+    script.write_text(text)
+    return {type(node).__name__ for node in walk_plan(compile_pipeline(script, {}, {}).optimised)}
+
+
+@pytest.mark.parametrize(
+    ("query", "resolved"),
+    [
+        ("SELECT i, t FROM s ON CONFLICT DO ERROR", "ResolveConflicts"),
+        ("SELECT COUNT(*), t FROM s GROUP BY t ON CONFLICT DO ERROR", "ResolveConflicts"),
+        ("SELECT COUNT(*), t FROM s GROUP BY t ON CONFLICT DO NOTHING", "ResolveConflicts"),
+        ("SELECT b, MAX(t) FROM s GROUP BY b ON CONFLICT DO ERROR", None),
+        ("SELECT b, MAX(t) FROM s GROUP BY b ON CONFLICT DO NOTHING", None),
+        ("SELECT i, t FROM s ON CONFLICT DO NOTHING", "GroupAggregate"),
+        ("SELECT COUNT(*), t FROM s GROUP BY t ON CONFLICT DO DEDUPLICATE", "GroupAggregate"),
+        ("SELECT i, t FROM k ON CONFLICT DO ERROR", "ResolveConflicts"),
+    ],
+)
+def test_conflicts_are_resolved_by_what_keeps_least(query: str, resolved: str | None, tmp_path: Path) -> None:
+    declared = f"CREATE TABLE k (i INT, t STRING, PRIMARY KEY (i) NOT ENFORCED) {GENERATED};\n"  # which nobody enforces
+    found = kinds(tmp_path, SOURCE + declared + KEYED + "INSERT INTO p " + query)
+    assert ("ResolveConflicts" in found) == (resolved == "ResolveConflicts")
+    assert resolved is None or resolved in found
+
+
+@pytest.mark.parametrize(
+    ("query", "action"),
+    [("SELECT i, t FROM e", "ERROR"), ("SELECT COUNT(*), t FROM e GROUP BY t", "NOTHING"),
+     ("SELECT s.i, e.t FROM s JOIN e ON s.i = e.i", "ERROR")],
+)  # fmt: skip
+def test_rows_of_a_source_without_watermark_and_end_are_never_compared(query: str, action: str, tmp_path: Path) -> None:
+    text = f"{SOURCE}{KEYED}{{source}}INSERT INTO p {query} ON CONFLICT DO {action}"
+    with pytest.raises(PipelineError) as failure:
+        kinds(tmp_path, text.format(source=ENDLESS.format(more="")))
+    (problem,) = failure.value.diagnostics
+    assert (
+        f"ON CONFLICT DO {action} of 'p' compares rows when the watermark advances, but source 'e'" in problem.message
+    )
+    assert "has neither a watermark nor an end" in problem.message
+    assert "declare WATERMARK FOR … on 'e'" in (problem.hint or "")
+    assert problem.location is not None
+    assert problem.location.line == 4
+    assert "ResolveConflicts" in kinds(tmp_path, text.format(source=ENDLESS.format(more=WATERMARK)))
+
+
+def test_the_first_of_rows_that_only_come_needs_no_watermark(tmp_path: Path) -> None:
+    text = KEYED + ENDLESS.format(more="") + "INSERT INTO p SELECT i, t FROM e ON CONFLICT DO NOTHING"
+    assert "ResolveConflicts" not in kinds(tmp_path, text)

@@ -1,0 +1,67 @@
+"""The recipe of the operator that sees to one row a primary key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.core.record import record
+from flowrun.core.schema import Schema
+
+
+@record(slots=False)
+class ConflictResolutionFactory:
+    """One row a key. Input must be partitioned by the key columns; behind the columns of `schema` it has the watermark of its sender.
+
+    Attributes:
+        schema: of the rows that are sent.
+        keys: positions of the key columns. NULL is a key like any other.
+        table: name of the table that the rows are written to.
+        fails: several different rows of a key fail the job; else the first one stays.
+        ttl_ms: how long a row is kept whose key gets no changes, ms of processing time; 0: for ever.
+    """
+
+    schema: Schema
+    keys: tuple[int, ...]
+    table: str
+    fails: bool
+    ttl_ms: int = 0
+
+    @property
+    def chaining(self) -> ChainingStrategy:
+        """May be chained."""
+        return ChainingStrategy.ALWAYS
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """The row of each key, and the changes that wait for the watermark."""
+        from flowrun.operators.keyed.row_store import row_store_schema
+        from flowrun.operators.updating.conflicts import ROWS, ROWS_COUNTERS
+        from flowrun.operators.updating.waiting_changes import CHANGES, CHANGES_COUNTERS
+
+        return {
+            ROWS: row_store_schema(self.schema, self.keys, ROWS_COUNTERS),
+            CHANGES: row_store_schema(self.schema, self.keys, CHANGES_COUNTERS),
+        }
+
+    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
+        """What the columns of the state tables hold."""
+        return {
+            "rows": {
+                "__row": "arrival number",
+                "__copies": "how many equal rows the query has",
+                "__written": "processing time of the key's last change, ms since the epoch",
+            },
+            "changes": {
+                "__row": "arrival number",
+                "__copies": "how many equal rows come (below 0: go)",
+                "__watermark": "watermark of the sender, ms since the epoch; a later one makes the change count",
+            },
+        }
+
+    def create(self) -> StreamOperator:
+        """A `ConflictResolutionOperator`."""
+        from flowrun.operators.updating.conflicts import ConflictResolutionOperator
+
+        return ConflictResolutionOperator(self)
