@@ -100,6 +100,11 @@ class PipelineError(FlowrunError):
         self.diagnostics = tuple(diagnostics)
         super().__init__("\n".join(d.render() for d in self.diagnostics))
 
+    @classmethod
+    def of(cls, message: str, hint: str | None = None, location: Location | None = None) -> PipelineError:
+        """The error that carries one problem, which may have no place in the text."""
+        return cls([Diagnostic(message, location, hint=hint)])
+
 
 class OptionError(FlowrunError):
     """One option of a connector, format or setting is wrong. `option` is its full key; front ends turn it into a diagnostic."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from flowrun.errors import Diagnostic, FlowrunError, PipelineError
+from flowrun.errors import FlowrunError, PipelineError
 
 # file in the project → template in flowrun/cli/templates
 FILES = {
@@ -28,7 +28,7 @@ def init(directory: Path) -> None:
     taken = [name for name in FILES if (directory / name).exists()]
     if taken:
         problem = f"{directory}: {', '.join(taken)} already exist; nothing was written"
-        raise PipelineError([Diagnostic(problem, hint="choose an empty directory")])
+        raise PipelineError.of(problem, hint="choose an empty directory")
     templates = resources.files("flowrun.cli") / "templates"
     try:
         for name, template in FILES.items():

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flowrun.cli.console import say
-from flowrun.errors import Diagnostic, FlowrunError, PipelineError, StateError
+from flowrun.errors import FlowrunError, PipelineError, StateError
 from flowrun.runners.compile import CompiledPipeline, compile_kept, compile_pipeline
 from flowrun.runners.pipeline_text import check_folders
 from flowrun.state.checkpoints import PipelineText
@@ -18,7 +18,7 @@ from flowrun.state.storage.names import METADATA_FILE
 
 def as_input_error(error: FlowrunError) -> PipelineError:
     """A failure that comes before anything has run or is written: the input is wrong (exit code 2)."""
-    return PipelineError([Diagnostic(error.message, hint=error.hint)])
+    return PipelineError.of(error.message, hint=error.hint)
 
 
 def absolute_location(path: str) -> str:
@@ -38,11 +38,11 @@ def locate_state(path: str, job_name: str | None) -> SnapshotPath:
     """
     if not path:
         hint = "name a savepoint, a checkpoint or a folder of them; is a variable of your shell empty?"
-        raise PipelineError([Diagnostic("the path of the savepoint or checkpoint is empty", hint=hint)])
+        raise PipelineError.of("the path of the savepoint or checkpoint is empty", hint=hint)
     place = absolute_location(path)
     if "://" not in place and os.path.isfile(place) and os.path.basename(place) != METADATA_FILE:
         hint = f"name the folder that holds {METADATA_FILE}, or a folder of such folders"
-        raise PipelineError([Diagnostic(f"'{place}' is a file, not a savepoint or checkpoint", hint=hint)])
+        raise PipelineError.of(f"'{place}' is a file, not a savepoint or checkpoint", hint=hint)
     try:
         return locate(place, job_name=job_name)
     except StateError as error:
@@ -58,7 +58,7 @@ def kept_text(found: SnapshotPath) -> PipelineText:
     kept = found.metadata.pipeline
     if kept is None:
         hint = f"give the pipeline's file: flowrun resume --from-savepoint {found.folder} FILE"
-        raise PipelineError([Diagnostic(f"{found.folder}: the job was made in Python; no text was kept", hint=hint)])
+        raise PipelineError.of(f"{found.folder}: the job was made in Python; no text was kept", hint=hint)
     return kept
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from flowrun.cli.console import say
 from flowrun.cli.figures import duration_text
 from flowrun.core.clock import Clock
-from flowrun.errors import ClusterError, Diagnostic, PipelineError, StateError, near_matches
+from flowrun.errors import ClusterError, PipelineError, StateError, near_matches
 from flowrun.runners.registry import JobEntry
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def choose(wanted: str, running: Sequence[JobEntry]) -> JobEntry:
         PipelineError: there is none, or more than one.
     """
     if not running:
-        raise _no_choice(
+        raise PipelineError.of(
             "no job of yours runs on this machine", "a job is there for as long as its `flowrun run` lives"
         )
     named = [j for j in running if j.name == wanted]
@@ -39,15 +39,13 @@ def choose(wanted: str, running: Sequence[JobEntry]) -> JobEntry:
         return found[0]
     if found:
         listed = ", ".join(f"{j.job_id[:SHORT_ID]} ('{j.name}', process {j.pid})" for j in found)
-        raise _no_choice(f"'{wanted}' fits {len(found)} running jobs: {listed}", "name one by more digits of its id")
+        raise PipelineError.of(
+            f"'{wanted}' fits {len(found)} running jobs: {listed}", "name one by more digits of its id"
+        )
     close = near_matches(wanted, [*(j.name for j in running), *(j.job_id[:SHORT_ID] for j in running)])
     listed = ", ".join(sorted(f"'{j.name}' ({j.job_id[:SHORT_ID]})" for j in running))
     hint = "did you mean " + " or ".join(f"'{c}'" for c in close) + "?" if close else f"running: {listed}"
-    raise _no_choice(f"no running job has the id or name '{wanted}'", hint)
-
-
-def _no_choice(message: str, hint: str) -> PipelineError:
-    return PipelineError([Diagnostic(message, hint=hint)])
+    raise PipelineError.of(f"no running job has the id or name '{wanted}'", hint)
 
 
 def wait_for_answer(

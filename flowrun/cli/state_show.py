@@ -12,7 +12,7 @@ from flowrun.cli.state_list import barriers_text
 from flowrun.cli.tables import show_table, utc_text
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.core.units import size_text
-from flowrun.errors import Diagnostic, PipelineError, did_you_mean
+from flowrun.errors import PipelineError, did_you_mean
 from flowrun.runners.inspection_description import (
     DescribedExchange,
     DescribedOperator,
@@ -63,7 +63,7 @@ def _chosen(description: Description, name: str) -> tuple[DescribedOperator, ...
     )
     if not found:
         names = [o.saved.name for o in operators] + [o.saved.uid for o in operators if o.saved.uid is not None]
-        raise PipelineError([Diagnostic(f"there is no operator '{name}' in it", hint=did_you_mean(name, names))])
+        raise PipelineError.of(f"there is no operator '{name}' in it", hint=did_you_mean(name, names))
     return found
 
 

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from flowrun.api.source import Source
 from flowrun.core.row_errors import OnError
-from flowrun.datastream.functions import invalid
 from flowrun.datastream.row_errors import on_error_of, routed
 from flowrun.datastream.stream import DataStream
+from flowrun.errors import PipelineError
 from flowrun.graph.explain import Format, render_stream_graph
 from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.graph.job_graph_generator import build_job_graph
@@ -82,7 +82,9 @@ class StreamExecutionEnvironment:
     def stream_graph(self) -> StreamGraph:
         """The stream graph. Raises as `flowrun.graph.stream_graph_generator.build_stream_graph`."""
         if not self._sinks:
-            raise invalid(f"job '{self.name}' has no sink: there is nothing to run", "end a stream with sink_to(...)")
+            raise PipelineError.of(
+                f"job '{self.name}' has no sink: there is nothing to run", "end a stream with sink_to(...)"
+            )
         sinks = routed(self._sinks, self.on_error, self.dead_letters)
         return build_stream_graph(self.name, sinks, self.settings)
 

@@ -14,17 +14,12 @@ from flowrun.api.operator import OperatorFactory, OutputTag
 from flowrun.api.process_function import ProcessFunction
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.errors import DataError, Diagnostic, FlowrunError, PipelineError, did_you_mean
+from flowrun.errors import DataError, FlowrunError, PipelineError, did_you_mean
 from flowrun.operators.function_loading import describe, load_function, where
 from flowrun.operators.process.factory import ProcessFunctionFactory
 from flowrun.operators.process.loading import FunctionRecipe, load_process_function
 
 BatchCallable = Callable[[pa.RecordBatch], Any]
-
-
-def invalid(message: str, hint: str | None = None) -> PipelineError:
-    """The error for a call that cannot become part of a job."""
-    return PipelineError([Diagnostic(message, hint=hint)])
 
 
 def column_positions(schema: Schema, names: Iterable[str], place: str) -> tuple[int, ...]:
@@ -40,7 +35,9 @@ def column_positions(schema: Schema, names: Iterable[str], place: str) -> tuple[
     positions = []
     for name in names:
         if name not in schema:
-            raise invalid(f"{place}: there is no column '{name}' in ({schema})", did_you_mean(name, schema.names))
+            raise PipelineError.of(
+                f"{place}: there is no column '{name}' in ({schema})", did_you_mean(name, schema.names)
+            )
         positions.append(schema.index(name))
     return tuple(positions)
 
@@ -60,7 +57,7 @@ def reference_to(function: BatchCallable | str, place: str) -> str:
             found = getattr(found, part, None)
         if found is function:
             return f"{module}:{name}"
-    raise invalid(
+    raise PipelineError.of(
         f"{place}: tasks cannot load {name or function!r} by its name",
         "define the function at the top level of a module, or give it as 'module:function'",
     )
@@ -145,7 +142,9 @@ def process_factory(
         recipe = FunctionRecipe(reference_to(function, name), dict(arguments))
     elif isinstance(function, ProcessFunction):
         if arguments:
-            raise invalid(f"{name}: a process function was given together with arguments", "give its class instead")
+            raise PipelineError.of(
+                f"{name}: a process function was given together with arguments", "give its class instead"
+            )
         recipe = FunctionRecipe.of(function)
     else:
         return function

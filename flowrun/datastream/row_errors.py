@@ -14,7 +14,7 @@ from flowrun.api.operator import OperatorFactory
 from flowrun.api.source import Boundedness
 from flowrun.core.constraints import SinkConstraints
 from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, FAIL, OnError, RowErrors, RowFault
-from flowrun.datastream.functions import invalid
+from flowrun.errors import PipelineError
 from flowrun.graph.transformation import (
     OneInputTransformation,
     PartitionTransformation,
@@ -48,7 +48,7 @@ def on_error_of(mode: OnError | str) -> OnError:
     try:
         return OnError(mode)
     except ValueError:
-        raise invalid(f"on_error is fail, skip or dead-letter, not '{mode}'") from None
+        raise PipelineError.of(f"on_error is fail, skip or dead-letter, not '{mode}'") from None
 
 
 def leaves_rows_out(operator: PhysicalTransformation) -> bool:
@@ -78,7 +78,7 @@ def routed(sinks: Sequence[SinkTransformation], default: OnError, dead_letters: 
 
     def collect(operator: PhysicalTransformation, folder: str | None) -> None:
         if folder is None:
-            raise invalid(
+            raise PipelineError.of(
                 f"'{operator.name}' puts rows aside as dead letters, but there is no folder for them",
                 "give StreamExecutionEnvironment(dead_letters=…) a folder",
             )
@@ -95,7 +95,7 @@ def routed(sinks: Sequence[SinkTransformation], default: OnError, dead_letters: 
                 operator.factory = replace(operator.factory, decoding=decoding)
                 collect(operator, folder)
             if folder is not None and mode is OnError.DEAD_LETTER and folder != dead_letters:
-                raise invalid(
+                raise PipelineError.of(
                     f"source '{operator.name}' has two folders for dead letters: {folder} and {dead_letters}",
                     f"give {_LETTERS_PATH} of the source the same folder",
                 )

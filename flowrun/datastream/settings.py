@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.row_errors import OnError
-from flowrun.datastream.functions import invalid
+from flowrun.errors import PipelineError
 from flowrun.graph.transformation import PhysicalTransformation, ResourceSpec, Transformation
 
 S = TypeVar("S", bound="OperatorSettings")
@@ -20,7 +20,7 @@ class OperatorSettings:
 
     def _operator(self, setting: str) -> PhysicalTransformation:
         if not isinstance(self.transformation, PhysicalTransformation):
-            raise invalid(
+            raise PipelineError.of(
                 f"{setting} cannot be set on '{self.transformation.name}': it is no operator of its own",
                 "set it on the operator before or after it",
             )
@@ -83,7 +83,7 @@ class OperatorSettings:
 
         operator, wanted = self._operator("on_error"), on_error_of(mode)
         if wanted is not OnError.FAIL and not leaves_rows_out(operator):
-            raise invalid(
+            raise PipelineError.of(
                 f"'{operator.name}' cannot leave out rows that it fails on",
                 "set on_error on sources, maps, filters, splits, process functions on rows, windows with null_keys(FAIL) and sinks",
             )

@@ -16,14 +16,13 @@ from flowrun.datastream.functions import (
     BatchCallable,
     SelectColumns,
     column_positions,
-    invalid,
     predicate_of,
     process_factory,
     reference_to,
 )
 from flowrun.datastream.settings import OperatorSettings
 from flowrun.datastream.window_aggregation import SessionGap, WindowAggregation
-from flowrun.errors import did_you_mean
+from flowrun.errors import PipelineError, did_you_mean
 from flowrun.graph.partitioner import (
     BroadcastPartitioner,
     ChannelFunction,
@@ -205,7 +204,7 @@ class DataStream(OperatorSettings):
         name = tag if isinstance(tag, str) else tag.name
         known = self._side_outputs.get(name)
         if known is None or (isinstance(tag, OutputTag) and tag != known):
-            raise invalid(
+            raise PipelineError.of(
                 f"'{self.transformation.name}' has no side output '{name}'"
                 + ("" if known is None else f" with the columns ({tag.schema})" if isinstance(tag, OutputTag) else ""),
                 did_you_mean(name, self._side_outputs) or "declare it where the operator is made",
@@ -215,7 +214,7 @@ class DataStream(OperatorSettings):
 
     def _check_environment(self, other: DataStream) -> None:
         if other.environment is not self.environment:
-            raise invalid(
+            raise PipelineError.of(
                 f"'{self.transformation.name}' and '{other.transformation.name}' belong to different environments",
                 "build all streams of a job from one StreamExecutionEnvironment",
             )
@@ -226,13 +225,13 @@ class DataStream(OperatorSettings):
         """The stream with rows of equal key in one subtask. A column may be named once only."""
         twice = next((c for c in columns if columns.count(c) > 1), None)
         if twice is not None:
-            raise invalid(f"key_by: the column '{twice}' is named more than once", "name each column once")
+            raise PipelineError.of(f"key_by: the column '{twice}' is named more than once", "name each column once")
         return self._keyed(columns)
 
     def _keyed(self, columns: Sequence[str]) -> KeyedStream:
         keys = column_positions(self.schema, columns, "key_by")
         if not keys:
-            raise invalid("key_by needs at least one column", "use window_all for windows over all rows")
+            raise PipelineError.of("key_by needs at least one column", "use window_all for windows over all rows")
         return KeyedStream(self, keys)
 
     def forward(self) -> DataStream:
@@ -290,7 +289,7 @@ class DataStream(OperatorSettings):
             PipelineError: the sink expects other columns.
         """
         if sink.schema.arrow != self.schema.arrow:
-            raise invalid(
+            raise PipelineError.of(
                 f"{name}: the sink expects ({sink.schema}), but '{self.transformation.name}' has ({self.schema})",
                 "select or map the columns before the sink",
             )
@@ -344,7 +343,7 @@ class WindowedStream:
     def allowed_lateness(self, lateness_ms: int) -> WindowedStream:
         """Keep windows for so long (event time) after they fired; late rows fire them again."""
         if lateness_ms < 0:
-            raise invalid(f"allowed_lateness must not be negative, got {lateness_ms} ms")
+            raise PipelineError.of(f"allowed_lateness must not be negative, got {lateness_ms} ms")
         self._aggregation = replace(self._aggregation, allowed_lateness_ms=lateness_ms)
         return self
 
@@ -389,7 +388,9 @@ class ConnectedStreams:
         types = [[s.schema.field(n).type for n in names] for s, names in ((self._left, left), (self._right, right))]
         if types[0] != types[1]:
             shown = " and ".join(f"({', '.join(map(str, side))})" for side in types)
-            raise invalid(f"key_by of connected streams: the keys have the types {shown}", "cast one side's key")
+            raise PipelineError.of(
+                f"key_by of connected streams: the keys have the types {shown}", "cast one side's key"
+            )
         return keyed
 
     def process(

@@ -9,7 +9,7 @@ from flowrun.api.operator import OperatorFactory, OutputTag
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import timestamp
-from flowrun.datastream.functions import invalid
+from flowrun.errors import PipelineError
 from flowrun.graph.partitioner import GlobalPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
 from flowrun.operators.aggregation.keys import NullKeyPolicy
@@ -87,7 +87,7 @@ class WindowAggregation:
         try:
             return Schema((*keys, *bounds, *(Field(a.name, a.kernel.result) for a in aggregates)))
         except ValueError as error:
-            raise invalid(f"window aggregation: {error}", "give each aggregate a name of its own") from None
+            raise PipelineError.of(f"window aggregation: {error}", "give each aggregate a name of its own") from None
 
     def _factory(self, aggregates: tuple[BoundAggregate, ...], schema: Schema) -> OperatorFactory:
         if isinstance(self.windows, SessionGap):

@@ -89,7 +89,7 @@ def bounded_nesting(file: str) -> Iterator[None]:
         yield
     except RecursionError:
         hint = "write an intermediate result to a table and read it from there, or nest expressions less"
-        raise PipelineError([Diagnostic(f"{file}: the pipeline is nested too deeply", hint=hint)]) from None
+        raise PipelineError.of(f"{file}: the pipeline is nested too deeply", hint=hint) from None
 
 
 def _load_yaml(
@@ -146,13 +146,13 @@ def _read(path: Path) -> str:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise _unreadable(f"there is no file '{path}'", _similar_files(path)) from None
+        raise PipelineError.of(f"there is no file '{path}'", _similar_files(path)) from None
     except OSError as error:
-        raise _unreadable(f"cannot read '{path}': {error.strerror}", None) from error
+        raise PipelineError.of(f"cannot read '{path}': {error.strerror}", None) from error
     try:
         return data.decode("utf-8").removeprefix("\ufeff")  # some editors mark UTF-8 files so
     except UnicodeDecodeError as error:
-        raise _unreadable(
+        raise PipelineError.of(
             f"'{path}' is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}", "save it as UTF-8"
         ) from None
 
@@ -164,7 +164,3 @@ def _similar_files(path: Path) -> str | None:
     names = [f.name for f in folder.iterdir() if f.is_file()] if folder.is_dir() else []
     close = near_matches(path.name, names)
     return "did you mean " + " or ".join(f"'{folder / c}'" for c in close) + "?" if close else None
-
-
-def _unreadable(message: str, hint: str | None) -> PipelineError:
-    return PipelineError([Diagnostic(message, hint=hint)])

@@ -16,8 +16,8 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
-from flowrun.errors import InternalError
-from flowrun.graph.stream_graph import StreamEdge, StreamGraph, StreamNode, invalid_graph
+from flowrun.errors import InternalError, PipelineError
+from flowrun.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
 
 _USER_HASH = re.compile(r"[0-9a-f]{32}")
 
@@ -117,7 +117,7 @@ def _check_uids(graph: StreamGraph) -> None:
     owners: dict[str, StreamNode] = {}
     for node in graph.nodes:
         if node.user_hash is not None and not _USER_HASH.fullmatch(node.user_hash):
-            raise invalid_graph(
+            raise PipelineError.of(
                 f"'{node.name}' has the user hash '{node.user_hash}'; expected 32 hex digits in lower case",
                 hint="copy the operator id from the metadata of the savepoint",
             )
@@ -125,7 +125,7 @@ def _check_uids(graph: StreamGraph) -> None:
             continue
         other = owners.setdefault(node.uid, node)
         if other is not node:
-            raise invalid_graph(
+            raise PipelineError.of(
                 f"'{other.name}' and '{node.name}' have the same uid '{node.uid}'",
                 hint="state is mapped by uid: give each operator a uid of its own",
             )
@@ -138,7 +138,7 @@ def _check_unique(graph: StreamGraph, ids: Mapping[int, str]) -> None:
         if other is node:
             continue
         if node.user_hash is not None or other.user_hash is not None:
-            raise invalid_graph(
+            raise PipelineError.of(
                 f"'{other.name}' and '{node.name}' have the same operator id {ids[node.id]}",
                 hint="give each operator a user hash of its own",
             )

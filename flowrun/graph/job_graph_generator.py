@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from flowrun.api.operator import OperatorFactory
 from flowrun.core.record import record
-from flowrun.errors import InternalError
+from flowrun.errors import InternalError, PipelineError
 from flowrun.graph.chaining import is_chainable
 from flowrun.graph.hasher import operator_ids
 from flowrun.graph.job_graph import (
@@ -20,15 +20,7 @@ from flowrun.graph.job_graph import (
     OutputEdge,
     ResultType,
 )
-from flowrun.graph.stream_graph import (
-    ExchangeMode,
-    ExecutionMode,
-    NodeKind,
-    StreamEdge,
-    StreamGraph,
-    StreamNode,
-    invalid_graph,
-)
+from flowrun.graph.stream_graph import ExchangeMode, ExecutionMode, NodeKind, StreamEdge, StreamGraph, StreamNode
 from flowrun.graph.transformation import ResourceSpec
 from flowrun.operators.iteration import IterationHeadFactory, IterationTailFactory
 
@@ -196,7 +188,7 @@ def _co_location_key(chain: _Chain) -> str | None:
         if node.co_location_key is None:
             continue
         if owner is not None and owner.co_location_key != node.co_location_key:
-            raise invalid_graph(
+            raise PipelineError.of(
                 f"'{owner.name}' and '{node.name}' share a task but have the co-location keys "
                 f"'{owner.co_location_key}' and '{node.co_location_key}'",
                 hint="give both one key, or start a new chain between them",
@@ -216,7 +208,7 @@ def _check_co_location(vertices: tuple[JobVertex, ...]) -> None:
             ("slot sharing group", other.slot_sharing_group, vertex.slot_sharing_group),
         ):
             if one != two:
-                raise invalid_graph(
+                raise PipelineError.of(
                     f"'{other.name}' and '{vertex.name}' have the co-location key '{vertex.co_location_key}', "
                     f"but {what} {one} and {two}",
                     hint=f"operators that run side by side need the same {what}",

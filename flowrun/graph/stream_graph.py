@@ -12,7 +12,6 @@ from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.errors import Diagnostic, PipelineError
 from flowrun.graph.job_graph import JobSettings
 from flowrun.graph.partitioner import Partitioner
 from flowrun.graph.transformation import ResourceSpec
@@ -174,8 +173,3 @@ class StreamGraph:
     def sources(self) -> Iterator[StreamNode]:
         """Nodes without input: sources and iteration heads."""
         return (node for node in self.nodes if not self.in_edges(node.id))
-
-
-def invalid_graph(message: str, hint: str | None = None) -> PipelineError:
-    """The error for a job whose operators cannot be put together as the user stated."""
-    return PipelineError([Diagnostic(message, hint=hint)])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from flowrun.api.source import Boundedness
-from flowrun.errors import InternalError
+from flowrun.errors import InternalError, PipelineError
 from flowrun.graph.partitioner import ForwardPartitioner, Partitioner, RebalancePartitioner
 from flowrun.graph.stream_graph import (
     ExchangeMode,
@@ -17,7 +17,6 @@ from flowrun.graph.stream_graph import (
     StreamEdge,
     StreamGraph,
     StreamNode,
-    invalid_graph,
 )
 from flowrun.graph.transformation import Transformation
 from flowrun.graph.translators import Upstream, Upstreams, translator_of
@@ -40,7 +39,7 @@ def build_stream_graph(
         UnsupportedPlanError: batch mode with an unbounded source or an iteration.
     """
     if not sinks:
-        raise invalid_graph(f"job '{name}' has no sink: there is nothing to run", hint="add a sink")
+        raise PipelineError.of(f"job '{name}' has no sink: there is nothing to run", hint="add a sink")
     generator = _StreamGraphGenerator(settings or GraphSettings())
     generator.translate_all(sinks)
     return generator.finish(name)
@@ -56,7 +55,7 @@ def resolve_partitioner(partitioner: Partitioner | None, upstream: StreamNode, d
     if partitioner is None:
         return ForwardPartitioner() if equal else RebalancePartitioner()
     if isinstance(partitioner, ForwardPartitioner) and not equal:
-        raise invalid_graph(
+        raise PipelineError.of(
             f"forward partitioning needs equal parallelism, but '{upstream.name}' has {upstream.parallelism} "
             f"and '{downstream.name}' has {downstream.parallelism}",
             hint="use rebalance or rescale between them, or give both the same parallelism",
@@ -109,7 +108,7 @@ class _StreamGraphGenerator:
                     path[current] = done + 1
                     following = current.inputs[done]
                     if following in path and following not in self._translated:
-                        raise invalid_graph(
+                        raise PipelineError.of(
                             f"'{following.name}' reads its own output",
                             hint="a circle needs an iteration, which says where rows come back in",
                         )
@@ -127,7 +126,7 @@ class _StreamGraphGenerator:
         if parallelism is None:
             parallelism = self._settings.parallelism
         if not 1 <= parallelism <= MAX_MAX_PARALLELISM:
-            raise invalid_graph(
+            raise PipelineError.of(
                 f"'{transformation.name}' has parallelism {parallelism}; it must be between 1 and {MAX_MAX_PARALLELISM}"
             )
         return parallelism
@@ -139,7 +138,7 @@ class _StreamGraphGenerator:
         if given is None:
             return default_max_parallelism(parallelism)
         if not parallelism <= given <= MAX_MAX_PARALLELISM:
-            raise invalid_graph(
+            raise PipelineError.of(
                 f"'{transformation.name}' has parallelism {parallelism} and max parallelism {given}; "
                 f"the latter must be between the former and {MAX_MAX_PARALLELISM}",
                 hint=f"lower the parallelism, or set max_parallelism to at least {parallelism}",

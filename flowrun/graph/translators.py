@@ -14,9 +14,9 @@ from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.api.source import Boundedness
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.errors import InternalError, UnsupportedPlanError
+from flowrun.errors import InternalError, PipelineError, UnsupportedPlanError
 from flowrun.graph.partitioner import Partitioner
-from flowrun.graph.stream_graph import ExecutionMode, Iteration, NodeKind, StreamNode, invalid_graph
+from flowrun.graph.stream_graph import ExecutionMode, Iteration, NodeKind, StreamNode
 from flowrun.graph.transformation import (
     DEFAULT_SLOT_SHARING_GROUP,
     CoFeedbackTransformation,
@@ -202,11 +202,11 @@ def translate_union(transformation: UnionTransformation, graph: GraphUnderConstr
         PipelineError: there are no members, or they have different columns.
     """
     if not transformation.members:
-        raise invalid_graph(f"union '{transformation.name}' has no members")
+        raise PipelineError.of(f"union '{transformation.name}' has no members")
     first = transformation.members[0]
     for member in transformation.members[1:]:
         if member.schema.arrow != first.schema.arrow:
-            raise invalid_graph(
+            raise PipelineError.of(
                 f"union '{transformation.name}': members must have the same columns; "
                 f"'{first.name}' has ({first.schema}), '{member.name}' has ({member.schema})",
                 hint="select the same columns, in the same order and of the same types, in every member",
@@ -250,7 +250,7 @@ def _iteration(
 ) -> Upstream:
     feedback = tuple(transformation.feedback_edges)
     if not feedback:
-        raise invalid_graph(
+        raise PipelineError.of(
             f"iteration '{transformation.name}' has no feedback edge", hint="close it with the stream that is fed back"
         )
     iteration = graph.new_iteration(transformation.wait_ms)
@@ -286,13 +286,13 @@ def _close_iteration(
     for edge, upstreams in zip(feedback, ends, strict=True):
         for upstream in upstreams:
             if graph.node(upstream.node).parallelism != head.parallelism:
-                raise invalid_graph(
+                raise PipelineError.of(
                     f"iteration '{transformation.name}' has parallelism {head.parallelism}, but what is fed back, "
                     f"'{graph.node(upstream.node).name}', has {graph.node(upstream.node).parallelism}",
                     hint="give both the same parallelism",
                 )
         if edge.schema.arrow != transformation.schema.arrow:
-            raise invalid_graph(
+            raise PipelineError.of(
                 f"iteration '{transformation.name}' carries ({transformation.schema}), "
                 f"but '{edge.name}' feeds back ({edge.schema})",
                 hint="feed back the same columns, in the same order and of the same types",

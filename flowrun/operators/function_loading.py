@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from flowrun.core.optional_pandas import allow_pandas
-from flowrun.errors import Diagnostic, PipelineError, did_you_mean
+from flowrun.errors import PipelineError, did_you_mean
 
 _import_lock = threading.RLock()
 _loaded_from_search_path: set[str] = set()
@@ -38,7 +38,7 @@ def load_function(reference: str, search_path: Sequence[str] = ()) -> Any:
     if inspect.isclass(target):
         target = _instantiate(target, reference)
     if not callable(target):
-        raise _error(
+        raise PipelineError.of(
             f"'{reference}' is {_article(type(target).__name__)}, not a function",
             "name a function, a class whose instances can be called, or an object with __call__",
         )
@@ -54,7 +54,7 @@ def load_attribute(reference: str, search_path: Sequence[str] = ()) -> Any:
     """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute or not all(p.isidentifier() for p in f"{module_name}.{attribute}".split(".")):
-        raise _error(
+        raise PipelineError.of(
             f"'{reference}' is not a reference to a function", "write module:function, e.g. my_functions:clean"
         )
     with _import_lock:
@@ -62,7 +62,7 @@ def load_attribute(reference: str, search_path: Sequence[str] = ()) -> Any:
     for part in attribute.split("."):
         if not hasattr(target, part):
             public = [n for n in dir(target) if not n.startswith("_")]
-            raise _error(f"'{reference}': {_name(target)} has no '{part}'", did_you_mean(part, public))
+            raise PipelineError.of(f"'{reference}': {_name(target)} has no '{part}'", did_you_mean(part, public))
         target = getattr(target, part)
     return target
 
@@ -80,16 +80,16 @@ def _import(module_name: str, reference: str, search_path: Sequence[str]) -> Mod
         missing = error.name or module_name
         if module_name == missing or module_name.startswith(f"{missing}."):
             looked = ", ".join(folders) or "Python's path"
-            raise _error(
+            raise PipelineError.of(
                 f"'{reference}': there is no module '{missing}' (looked in {looked})",
                 "put the file beside the pipeline, or install the package that has it",
             ) from error
-        raise _error(
+        raise PipelineError.of(
             f"'{reference}': importing {module_name} needs the module '{missing}', which is not installed{where(error)}",
             f"install it, e.g. pip install {missing.partition('.')[0]}",
         ) from error
     except (Exception, SystemExit) as error:
-        raise _error(
+        raise PipelineError.of(
             f"'{reference}': importing {module_name} failed: {describe(error)}{where(error)}",
             f"a module of functions must import without side effects; test it with: python -c 'import {module_name}'",
         ) from error
@@ -143,7 +143,7 @@ def _instantiate(kind: type, reference: str) -> object:
     try:
         return kind()
     except Exception as error:
-        raise _error(
+        raise PipelineError.of(
             f"'{reference}': {kind.__name__}() failed: {describe(error)}{where(error)}",
             "a class used as a function is instantiated without arguments; acquire resources in open()",
         ) from error
@@ -157,7 +157,7 @@ def _check_signature(function: Callable[..., Any], reference: str) -> None:
     try:
         signature.bind(None)
     except TypeError as error:
-        raise _error(
+        raise PipelineError.of(
             f"'{reference}' has the signature {reference.partition(':')[2]}{signature}, but it is called with one argument ({error})",
             "take one argument: the batch, or the row if `row: true`",
         ) from error
@@ -185,7 +185,3 @@ def _name(target: object) -> str:
 
 def _article(noun: str) -> str:
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
-
-
-def _error(message: str, hint: str | None) -> PipelineError:
-    return PipelineError([Diagnostic(message, hint=hint)])

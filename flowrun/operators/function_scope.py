@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from flowrun.core.record import record
-from flowrun.errors import Diagnostic, PipelineError
+from flowrun.errors import PipelineError
 from flowrun.operators.function_loading import is_from, load_attribute, taken_by
 
 _SEPARATORS = re.compile(r"[\s,;]+")
@@ -43,10 +43,10 @@ class FunctionScope:
             PipelineError: it names something else, which is not imported; or as `load_attribute`.
         """
         if self.refusal is not None:
-            raise _error(f"'{reference}': {self.refusal[0]}", self.refusal[1])
+            raise PipelineError.of(f"'{reference}': {self.refusal[0]}", self.refusal[1])
         module, _, attribute = reference.partition(":")
         if any(part.startswith("__") for part in attribute.split(".")):
-            raise _error(
+            raise PipelineError.of(
                 f"'{reference}': names that begin with '__' are Python's own", "name a function or class of yours"
             )
         if all(part.isidentifier() for part in module.split(".")):  # else `load_attribute` says what is wrong
@@ -55,7 +55,7 @@ class FunctionScope:
         self._check_way(reference, module, attribute)
         origin = _defining_module(target)
         if origin is not None and not self._is_allowed(origin):
-            raise _error(
+            raise PipelineError.of(
                 f"'{reference}' is {origin}.{getattr(target, '__qualname__', attribute)}, which '{module}' only imports",
                 f"wrap it in a function of your own, or allow its package: settings: {{functions: [{origin.partition('.')[0]}]}}",
             )
@@ -70,7 +70,7 @@ class FunctionScope:
             raise self._foreign(reference, top)
         taken = taken_by(top, self.folders)
         if taken is not None:
-            raise _error(
+            raise PipelineError.of(
                 f"'{reference}': the module beside the pipeline cannot be imported, as '{top}' is the name of another one too ({taken})",
                 "give the file another name",
             )
@@ -78,16 +78,16 @@ class FunctionScope:
     def _foreign(self, reference: str, top: str) -> PipelineError:
         looked = ", ".join(self.folders)
         if _is_pythons_own(top):
-            return _error(
+            return PipelineError.of(
                 f"'{reference}': '{top}' is a module of Python itself, and there is none beside the pipeline (looked in {looked})",
                 "write a function of your own that calls it, in a module beside the pipeline",
             )
         if importlib.machinery.PathFinder.find_spec(top) is None and top not in sys.modules:
-            return _error(
+            return PipelineError.of(
                 f"'{reference}': there is no module '{top}' (looked in {looked})",
                 f"put the file beside the pipeline, or install its package and allow it: settings: {{functions: [{top}]}}",
             )
-        return _error(
+        return PipelineError.of(
             f"'{reference}': '{top}' is not beside the pipeline (looked in {looked}), and no package that its settings name",
             f"put the file beside the pipeline, or allow the package: settings: {{functions: [{top}]}}",
         )
@@ -97,7 +97,7 @@ class FunctionScope:
         target: Any = sys.modules[module]
         for part in attribute.split("."):
             if isinstance(target, ModuleType) and not self._is_allowed(target.__name__):
-                raise _error(
+                raise PipelineError.of(
                     f"'{reference}' leads through the module '{target.__name__}', which '{module}' only imports",
                     "wrap it in a function of your own",
                 )
@@ -161,7 +161,3 @@ def _defining_module(target: Any) -> str | None:
         return None
     name = getattr(target, "__module__", None)
     return name if isinstance(name, str) else None
-
-
-def _error(message: str, hint: str) -> PipelineError:
-    return PipelineError([Diagnostic(message, hint=hint)])

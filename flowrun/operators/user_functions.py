@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowrun.api.user_functions import Aggregate
-from flowrun.errors import Diagnostic, PipelineError
+from flowrun.errors import PipelineError
 from flowrun.operators.function_loading import describe, load_attribute, where
 
 
@@ -26,7 +26,7 @@ def load_callable(reference: str, search_path: Sequence[str] = ()) -> Callable[.
         called: Callable[..., Any] = evaluate
         return called
     if not callable(target):
-        raise _error(
+        raise PipelineError.of(
             f"'{reference}' is a {type(target).__name__}, which cannot be called",
             "name a function, or a class with the method __call__ or eval",
         )
@@ -42,7 +42,7 @@ def load_aggregate(reference: str, search_path: Sequence[str] = ()) -> Aggregate
     target = _instance(load_attribute(reference, search_path), reference)
     missing = [m for m in ("create_accumulator", "accumulate", "get_value") if not callable(getattr(target, m, None))]
     if missing:
-        raise _error(
+        raise PipelineError.of(
             f"'{reference}' has no method {', '.join(missing)}",
             "an aggregate is a class with create_accumulator(), accumulate(accumulator, …) and get_value(accumulator)",
         )
@@ -63,12 +63,8 @@ def _instance(target: Any, reference: str) -> Any:
         if callable(opens):
             opens()
     except Exception as error:
-        raise _error(
+        raise PipelineError.of(
             f"'{reference}': making a {target.__name__} failed: {describe(error)}{where(error)}",
             "the class is instantiated without arguments, and its open() is called without any",
         ) from error
     return made
-
-
-def _error(message: str, hint: str | None) -> PipelineError:
-    return PipelineError([Diagnostic(message, hint=hint)])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from flowrun.errors import Diagnostic, PipelineError, did_you_mean
+from flowrun.errors import PipelineError, did_you_mean
 from flowrun.runners.inspection_tables import StateDatabase, StateTable, quoted
 from flowrun.runners.inspection_verification import unreadable
 from flowrun.state.storage.locate import SnapshotPath
@@ -66,7 +66,7 @@ def _tables_read(database: StateDatabase, sql: str, positions: Mapping[tuple[str
     statements = database.connection.extract_statements(sql)
     kinds = database.duckdb.StatementType
     if len(statements) != 1 or statements[0].type not in (kinds.SELECT, kinds.EXPLAIN, kinds.MULTI):
-        raise _wrong("only one statement that reads can be run here", "write one SELECT")
+        raise PipelineError.of("only one statement that reads can be run here", "write one SELECT")
     if statements[0].type != kinds.SELECT:
         return list(range(len(database.tables[0])))
     database.run(sql)
@@ -90,18 +90,14 @@ def _explained(message: str, tables: tuple[StateTable, ...]) -> PipelineError:
     """DuckDB's message; for an unknown table with the tables that there are."""
     unknown = _UNKNOWN.search(message)
     if unknown is None:
-        return _wrong(message, None)
+        return PipelineError.of(message, None)
     known = [alias for table in tables for alias in table.aliases]
     short = [min(table.aliases, key=len) for table in tables if table.aliases]
     close = did_you_mean(unknown["name"], known)
     listing = "tables: " + (", ".join(sorted(quoted(s) if _needs_quotes(s) else s for s in short)) or "none")
     hint = f"{close} {listing}" if close is not None and close.startswith("did you mean") else listing
-    return _wrong(_NO_ADVICE.sub("", message), hint)
+    return PipelineError.of(_NO_ADVICE.sub("", message), hint)
 
 
 def _needs_quotes(name: str) -> bool:
     return re.fullmatch(r"[a-z_][a-z0-9_]*", name) is None
-
-
-def _wrong(message: str, hint: str | None) -> PipelineError:
-    return PipelineError([Diagnostic(message, hint=hint)])

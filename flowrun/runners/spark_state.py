@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from flowrun.api.state import DELETED_COLUMN
-from flowrun.errors import Diagnostic, PipelineError, StateError, did_you_mean
+from flowrun.errors import PipelineError, StateError, did_you_mean
 from flowrun.functions.spark_text import quoted
 from flowrun.runners.inspection_tables import StateTable, state_tables
 from flowrun.spark.failures import is_of_spark, job_failure
@@ -164,4 +164,4 @@ def _wrong(error: Exception, hint: str | None, tables: Iterable[StateTable]) -> 
         aliases = [alias for table in tables for alias in table.aliases]
         hint = did_you_mean(name, aliases) or "tables: " + ", ".join(sorted(aliases))
         message = f"there is no table '{name}'"
-    return PipelineError([Diagnostic(message, hint=hint)])
+    return PipelineError.of(message, hint=hint)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from flowrun.core.constraints import Lengths, Nested, NotNull, SinkConstraints
 from flowrun.core.local_time import UTC_ZONE, zone_id
 from flowrun.core.row_errors import OnError
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.settings.recovery import read_checkpoint, read_restart
+from flowrun.frontend.settings.recovery import or_default, read_checkpoint, read_restart
 from flowrun.frontend.trees.spec import Section
 from flowrun.operators.function_scope import listed_packages, package_problem
 from flowrun.plan.nodes import Settings
-
-T = TypeVar("T")
 
 
 def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings:
@@ -33,20 +29,20 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
     return Settings(
         parallelism=parallelism,
         max_parallelism=max_parallelism,
-        buffer_timeout_ms=_or(section.integer("buffer_timeout"), default.buffer_timeout_ms),
-        object_reuse=_or(section.flag("object_reuse"), default.object_reuse),
-        chaining=_or(section.flag("chaining"), default.chaining),
+        buffer_timeout_ms=or_default(section.integer("buffer_timeout"), default.buffer_timeout_ms),
+        object_reuse=or_default(section.flag("object_reuse"), default.object_reuse),
+        chaining=or_default(section.flag("chaining"), default.chaining),
         mode=mode,
         batch_rows=section.integer("batch_rows") or default.batch_rows,
         latency_interval_ms=section.integer("latency_interval"),
-        cancellation_timeout_ms=_or(section.integer("cancellation_timeout"), default.cancellation_timeout_ms),
-        memory_watch=_or(section.flag("memory_watch"), default.memory_watch),
-        local_aggregation=_or(section.flag("local_aggregation"), default.local_aggregation),
+        cancellation_timeout_ms=or_default(section.integer("cancellation_timeout"), default.cancellation_timeout_ms),
+        memory_watch=or_default(section.flag("memory_watch"), default.memory_watch),
+        local_aggregation=or_default(section.flag("local_aggregation"), default.local_aggregation),
         state_ttl_ms=section.integer("state_ttl") or 0,
-        cdc_events_duplicate=_or(section.flag("cdc_events_duplicate"), default.cdc_events_duplicate),
-        split_distinct=_or(section.flag("split_distinct"), default.split_distinct),
+        cdc_events_duplicate=or_default(section.flag("cdc_events_duplicate"), default.cdc_events_duplicate),
+        split_distinct=or_default(section.flag("split_distinct"), default.split_distinct),
         split_distinct_buckets=section.integer("split_distinct_buckets") or default.split_distinct_buckets,
-        join_reorder=_or(section.flag("join_reorder"), default.join_reorder),
+        join_reorder=or_default(section.flag("join_reorder"), default.join_reorder),
         constraints=_constraints(section),
         time_zone=read_zone(section, diagnostics),
         on_error=OnError(section.text("on_error") or default.on_error.value),
@@ -88,7 +84,3 @@ def _check_packages(section: Section, diagnostics: Diagnostics) -> None:
         for wrong in filter(None, map(package_problem, listed_packages([scalar.text]))):
             hint = "name an installed package, or write a function of your own in a module beside the pipeline"
             diagnostics.error(wrong, scalar.location, hint=hint)
-
-
-def _or(value: T | None, default: T) -> T:
-    return default if value is None else value

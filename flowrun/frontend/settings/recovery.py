@@ -155,13 +155,13 @@ def read_checkpoint(section: Section | None, diagnostics: Diagnostics) -> Checkp
         interval_ms=interval,
         mode=section.text("mode") or default.mode,
         directory=section.text("dir"),
-        retain=_or(section.integer("retain"), default.retain),
-        unaligned=_or(section.flag("unaligned"), default.unaligned),
-        alignment_timeout_ms=_or(section.integer("alignment_timeout"), default.alignment_timeout_ms),
-        timeout_ms=_or(section.integer("timeout"), default.timeout_ms),
-        min_pause_ms=_or(section.integer("min_pause"), default.min_pause_ms),
-        max_concurrent=_or(section.integer("max_concurrent"), default.max_concurrent),
-        tolerable_failures=_or(section.integer("tolerable_failures"), default.tolerable_failures),
+        retain=or_default(section.integer("retain"), default.retain),
+        unaligned=or_default(section.flag("unaligned"), default.unaligned),
+        alignment_timeout_ms=or_default(section.integer("alignment_timeout"), default.alignment_timeout_ms),
+        timeout_ms=or_default(section.integer("timeout"), default.timeout_ms),
+        min_pause_ms=or_default(section.integer("min_pause"), default.min_pause_ms),
+        max_concurrent=or_default(section.integer("max_concurrent"), default.max_concurrent),
+        tolerable_failures=or_default(section.integer("tolerable_failures"), default.tolerable_failures),
         savepoint_directory=section.text("savepoints"),
         permissions=section.text("permissions") or "owner",
     )
@@ -198,14 +198,14 @@ def read_restart(section: Section | None, diagnostics: Diagnostics) -> RestartSe
     default = RestartSettings(section.variant)
     settings = RestartSettings(
         strategy=section.variant,
-        attempts=_or(section.integer("attempts"), default.attempts),
-        delay_ms=_or(section.integer("delay"), default.delay_ms),
-        max_failures=_or(section.integer("max_failures"), default.max_failures),
-        interval_ms=_or(section.integer("interval"), default.interval_ms),
-        initial_delay_ms=_or(section.integer("initial_delay"), default.initial_delay_ms),
-        max_delay_ms=_or(section.integer("max_delay"), default.max_delay_ms),
-        multiplier=_or(section.number("multiplier"), default.multiplier),
-        reset_after_ms=_or(section.integer("reset_after"), default.reset_after_ms),
+        attempts=or_default(section.integer("attempts"), default.attempts),
+        delay_ms=or_default(section.integer("delay"), default.delay_ms),
+        max_failures=or_default(section.integer("max_failures"), default.max_failures),
+        interval_ms=or_default(section.integer("interval"), default.interval_ms),
+        initial_delay_ms=or_default(section.integer("initial_delay"), default.initial_delay_ms),
+        max_delay_ms=or_default(section.integer("max_delay"), default.max_delay_ms),
+        multiplier=or_default(section.number("multiplier"), default.multiplier),
+        reset_after_ms=or_default(section.integer("reset_after"), default.reset_after_ms),
     )
     if settings.multiplier < 1:
         diagnostics.error(
@@ -222,5 +222,6 @@ def read_restart(section: Section | None, diagnostics: Diagnostics) -> RestartSe
     return settings
 
 
-def _or(value: T | None, default: T) -> T:
+def or_default(value: T | None, default: T) -> T:
+    """The value, or the default if there is none; 0 and False are values."""
     return default if value is None else value

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from flowrun.core.arrays import as_type
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.dense import Reduction, Slots
 from flowrun.operators.aggregation.grouping import group_ids, numbered_groups, reduce_by, reduce_ids
@@ -138,7 +138,7 @@ class AggregationEngine:
             value = own[0]
             if plan is not None:
                 value, carry = plan.combine(own, partial.place)
-            out.append(_as_type(value, partial.type.arrow))
+            out.append(as_type(value, partial.type.arrow))
             if partial.companion is not None:
                 out.append(pa.nulls(len(value), pa.int64()) if carry is None else carry)
         return out
@@ -147,7 +147,7 @@ class AggregationEngine:
         out: list[pa.Array] = []
         for partial in self.layout.partials:
             value, companion = reader.single(partial)
-            out.append(_as_type(value, partial.type.arrow))
+            out.append(as_type(value, partial.type.arrow))
             if partial.companion is not None:
                 out.append(companion)
         return out
@@ -240,10 +240,10 @@ class AggregationEngine:
             side, ids, groups = merged.sides[use.side], side_ids[use.side], merged.main.num_rows
             if kernel.collect is not None:
                 lists = _lists_by_arrival(self.side_values(use.side, side), side.column(SEQ), ids, groups)
-                return _as_type(kernel.collect(lists, kernel.result), kernel.result.arrow)
+                return as_type(kernel.collect(lists, kernel.result), kernel.result.arrow)
             columns = self._fold_distinct(use, self.side_values(use.side, side), side.column(SEQ), ids, groups)
         assert kernel.finish is not None
-        return _as_type(kernel.finish(columns, kernel.result), kernel.result.arrow)
+        return as_type(kernel.finish(columns, kernel.result), kernel.result.arrow)
 
     def encode_side_values(self, index: int, values: pa.Array) -> pa.Array:
         """Values of a side table as it keeps them."""
@@ -272,7 +272,7 @@ class AggregationEngine:
                 check_carry(carry, column.place)
             else:
                 value = reduce_ids(ids, groups, reader.reductions(column)[:1])[0]
-            columns.append(_as_type(value, column.type.arrow))
+            columns.append(as_type(value, column.type.arrow))
         return columns
 
     @staticmethod
@@ -311,7 +311,3 @@ def _lists_by_arrival(values: pa.Array, seq: pa.Array, ids: Slots, groups: int) 
     offsets = np.zeros(groups + 1, np.int32)
     np.cumsum(np.bincount(ids, minlength=groups), out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), values.take(pa.array(order)))
-
-
-def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else pc.cast(column, kind)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.aggregate import Accumulator, BoundAggregate
+from flowrun.core.arrays import as_type
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
@@ -98,9 +99,7 @@ class AggregateEvaluator:
             np.cumsum(lengths, out=offsets[1:])
             lists = pa.ListArray.from_arrays(pa.array(offsets), values.take(pa.array(positions[counted])))
             results.append(kernel.collect(lists, kernel.result))
-        return (
-            _as_type(pa.concat_arrays(results), kernel.result.arrow) if results else pa.array([], kernel.result.arrow)
-        )
+        return as_type(pa.concat_arrays(results), kernel.result.arrow) if results else pa.array([], kernel.result.arrow)
 
     def _argument(self, aggregate: BoundAggregate) -> tuple[pa.Array, Bools]:
         """(the argument; which rows the filter lets pass) of all rows; without an argument a column of ones."""
@@ -171,9 +170,9 @@ class AggregateEvaluator:
             found = _extreme_rows(values, counted, frames, greatest=partial == "max")
         result = values.take(pa.array(found, mask=found < 0))
         if before is None:
-            return _as_type(result, accumulator.type.arrow)
+            return as_type(result, accumulator.type.arrow)
         past = before.take(pa.array(self._sequence.owners[self._sequence.targets]))
-        result = _as_type(result, past.type)
+        result = as_type(result, past.type)
         if partial == "first":
             return pc.coalesce(past, result)
         if partial == "last":
@@ -198,7 +197,7 @@ class AggregateEvaluator:
         start, stop = first_occurrences(np.where(counted, previous, len(values)), self._frames)
         if partial == "last":
             found = covering_greatest(start, stop, len(self._frames))
-            return _as_type(values.take(pa.array(found, mask=found < 0)), kind)
+            return as_type(values.take(pa.array(found, mask=found < 0)), kind)
         if partial == "sum":
             numbers = whole_numbers(_summands(values, counted, accumulator), 2 * len(values))
             place = f"{aggregate.kernel.function} AS {aggregate.name}"
@@ -244,7 +243,7 @@ def finished(aggregate: BoundAggregate, accumulators: list[pa.Array]) -> pa.Arra
     """
     kernel = aggregate.kernel
     assert kernel.finish is not None
-    return _as_type(kernel.finish(accumulators, kernel.result), kernel.result.arrow)
+    return as_type(kernel.finish(accumulators, kernel.result), kernel.result.arrow)
 
 
 def _sum_type(accumulator: Accumulator) -> pa.DataType:
@@ -306,7 +305,3 @@ def _better(left: pa.Array, right: pa.Array, *, greatest: bool) -> pa.Array:
     no_left, no_right = ~_valid(left), ~_valid(right)
     take_right = (take_right | no_left) & ~no_right
     return both.take(pa.array(np.arange(len(left)) + np.where(take_right, len(left), 0)))
-
-
-def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else pc.cast(column, kind)

@@ -11,7 +11,7 @@ from typing import Any
 from flowrun.api.keyed_state import StateDeclaration, declared_states
 from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction
 from flowrun.core.record import record
-from flowrun.errors import Diagnostic, FlowrunError, PipelineError, did_you_mean, near_matches
+from flowrun.errors import FlowrunError, PipelineError, did_you_mean, near_matches
 from flowrun.operators.function_loading import describe, load_attribute, where
 
 TIMERS = "timers"
@@ -55,7 +55,7 @@ class FunctionRecipe:
         try:
             return cls(reference, pickled=pickle.dumps(function))
         except Exception as error:
-            raise _error(
+            raise PipelineError.of(
                 f"'{reference}' cannot be sent to tasks: {describe(error)}",
                 "define the class at the top level of a module, and acquire resources in open()",
             ) from error
@@ -92,9 +92,9 @@ def load_process_function(recipe: FunctionRecipe, *, keyed: bool) -> LoadedFunct
     kind = type(function)
     if keyed and not isinstance(function, KeyedProcessFunction):
         hint = f"let {kind.__name__} extend KeyedProcessFunction, or remove the keys"
-        raise _error(f"'{reference}' has keys, but is no KeyedProcessFunction", hint)
+        raise PipelineError.of(f"'{reference}' has keys, but is no KeyedProcessFunction", hint)
     if not keyed and isinstance(function, KeyedProcessFunction):
-        raise _error(f"'{reference}' is a KeyedProcessFunction, but its input has no keys", "add key_by")
+        raise PipelineError.of(f"'{reference}' is a KeyedProcessFunction, but its input has no keys", "add key_by")
     batches = _form(kind, reference)
     for name, parameters in _CALLS.items():
         if hasattr(kind, name):
@@ -103,9 +103,9 @@ def load_process_function(recipe: FunctionRecipe, *, keyed: bool) -> LoadedFunct
     other = "on_timer" if batches else "on_timers"
     if hasattr(kind, other):
         form = "process_batch" if batches else "process_element"
-        raise _error(f"'{reference}' has {form} and {other}", f"beside {form} the method is {timers}")
+        raise PipelineError.of(f"'{reference}' has {form} and {other}", f"beside {form} the method is {timers}")
     if not keyed and hasattr(kind, timers):
-        raise _error(f"'{reference}' has {timers}, but no keys: timers belong to a key", "add key_by")
+        raise PipelineError.of(f"'{reference}' has {timers}, but no keys: timers belong to a key", "add key_by")
     states = declared_states(function)
     _check_states(states, reference, keyed)
     return LoadedFunction(function, batches, hasattr(kind, timers), states)
@@ -115,7 +115,7 @@ def _instance(recipe: FunctionRecipe) -> ProcessFunction:
     kind = load_attribute(recipe.reference, recipe.search_path)
     if not inspect.isclass(kind) or not issubclass(kind, ProcessFunction):
         what = f"the class {kind.__name__}" if inspect.isclass(kind) else f"an object of type {type(kind).__name__}"
-        raise _error(
+        raise PipelineError.of(
             f"'{recipe.reference}' is {what}, not a process function",
             "name a class that extends flowrun.api.process_function.KeyedProcessFunction (or ProcessFunction)",
         )
@@ -127,16 +127,16 @@ def _instance(recipe: FunctionRecipe) -> ProcessFunction:
         known = [p.name for p in signature.parameters.values()]
         wrong = next((a for a in recipe.arguments if a not in known), None)
         hint = did_you_mean(wrong, known) if wrong is not None and known else None
-        raise _error(
+        raise PipelineError.of(
             f"'{recipe.reference}' does not take these arguments: {error}; its signature is {kind.__name__}{signature}",
             hint or "give the arguments in with: {name: value}",
         ) from error
     try:
         return made(**recipe.arguments)
     except FlowrunError as error:
-        raise _error(f"'{recipe.reference}': {error.message}", error.hint) from error
+        raise PipelineError.of(f"'{recipe.reference}': {error.message}", error.hint) from error
     except Exception as error:
-        raise _error(
+        raise PipelineError.of(
             f"'{recipe.reference}': {kind.__name__}(…) failed: {describe(error)}{where(error, __file__)}",
             "functions are made when the pipeline is checked, too; acquire resources in open()",
         ) from error
@@ -146,11 +146,11 @@ def _form(kind: type, reference: str) -> bool:
     """Whether the function works on batches."""
     rows, batches = hasattr(kind, "process_element"), hasattr(kind, "process_batch")
     if rows and batches:
-        raise _error(f"'{reference}' has both process_element and process_batch", "remove one of them")
+        raise PipelineError.of(f"'{reference}' has both process_element and process_batch", "remove one of them")
     if not rows and not batches:
         own = [n for n in dir(kind) if not n.startswith("_") and n not in _CALLS]
         near = [n for n in own if near_matches(n, ("process_element", "process_batch"))]
-        raise _error(
+        raise PipelineError.of(
             f"'{reference}' has neither process_element nor process_batch",
             f"rename '{near[0]}'"
             if near
@@ -162,15 +162,15 @@ def _form(kind: type, reference: str) -> bool:
 def _check_call(function: object, name: str, parameters: Sequence[str], reference: str) -> None:
     method = getattr(function, name)
     if not callable(method):
-        raise _error(f"'{reference}': '{name}' is no method", f"define {name}(self, {', '.join(parameters)})")
+        raise PipelineError.of(f"'{reference}': '{name}' is no method", f"define {name}(self, {', '.join(parameters)})")
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-        raise _error(f"'{reference}': '{name}' is asynchronous", "make it an ordinary method")
+        raise PipelineError.of(f"'{reference}': '{name}' is asynchronous", "make it an ordinary method")
     signature = inspect.signature(method)
     try:
         signature.bind(*parameters)
     except TypeError as error:
         wanted = ", ".join(("self", *parameters))
-        raise _error(
+        raise PipelineError.of(
             f"'{reference}': {name}{signature} cannot be called with ({', '.join(parameters)}): {error}",
             f"write def {name}({wanted})",
         ) from error
@@ -181,19 +181,15 @@ def _check_states(states: Mapping[str, StateDeclaration], reference: str, keyed:
     for attribute, declaration in states.items():
         name = declaration.descriptor(attribute).name
         if not keyed and declaration.redistribution is None:
-            raise _error(
+            raise PipelineError.of(
                 f"'{reference}' declares the state '{name}' of a key, but its input has no keys",
                 "add key_by, or declare operator_state",
             )
         if name in _RESERVED or not name:
-            raise _error(f"'{reference}': a state cannot be called '{name}'", "choose another name")
+            raise PipelineError.of(f"'{reference}': a state cannot be called '{name}'", "choose another name")
         if name in names:
-            raise _error(
+            raise PipelineError.of(
                 f"'{reference}' declares two states called '{name}', as {names[name]} and {attribute}",
                 "names of states are unique",
             )
         names[name] = attribute
-
-
-def _error(message: str, hint: str | None) -> PipelineError:
-    return PipelineError([Diagnostic(message, hint=hint)])

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import as_type
 from flowrun.core.types import TypeRoot
 from flowrun.operators.aggregation.dense import Reduction, from_words, is_addressable, to_words
 from flowrun.operators.aggregation.grouping import reduce_ids
@@ -165,7 +166,7 @@ class DecimalSum(_Accumulator):
     def _sums(self, values: pa.Array, ids: Integers, total: int) -> Partials:
         plan = plan_sum(values)
         sums, _ = plan.combine(reduce_ids(ids, total, plan.reductions), self.column.place)
-        return [_as_type(sums, self.column.type.arrow)]
+        return [as_type(sums, self.column.type.arrow)]
 
     def add(self, words: Words, partials: Sequence[pa.Array]) -> Words:
         more = _decimal_words(partials[0])
@@ -251,7 +252,7 @@ class KeptValue(_Accumulator):
     def reduce(self, values: pa.Array, ids: Integers, total: int) -> Partials:
         """The value of each group among `values`; NULL for groups without any."""
         reduced = reduce_ids(ids, total, [Reduction(self.column.merge, values)])[0]
-        return [_as_type(reduced, self.column.type.arrow)]
+        return [as_type(reduced, self.column.type.arrow)]
 
     def add(self, words: Words, partials: Sequence[pa.Array]) -> Words:
         given = self.words_of(partials[0])
@@ -410,7 +411,3 @@ def _added(left: Words, right: Words, carry: int | Words) -> tuple[Words, Words]
     whole = partial + np.asarray(carry).astype(np.uint64)
     over = (partial < left.view(np.uint64)) | (whole < partial)
     return whole.view(np.int64), over.astype(np.int64)
-
-
-def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else pc.cast(column, kind)

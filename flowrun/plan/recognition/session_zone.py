@@ -12,7 +12,7 @@ from functools import partial
 
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.types import BIGINT, BOOLEAN, INT, STRING, DataType, TypeRoot, timestamp, timestamp_ltz
-from flowrun.errors import Diagnostic, PipelineError
+from flowrun.errors import PipelineError
 from flowrun.functions.local_times import FROM_LOCAL, TO_LOCAL
 from flowrun.plan.expressions import Call, Case, Cast, Expression, Literal, transform
 from flowrun.plan.matching import MatchRecognize
@@ -48,7 +48,7 @@ def _node_in_zone(node: PlanNode, zone: str) -> PlanNode:
             return replace(node, defines=defines, measures=tuple(rewrite(m) for m in node.measures))
         return map_expressions(node, rewrite)
     except _NotInZone as error:
-        raise PipelineError([Diagnostic(error.message, location=node.hints.location, hint=error.hint)]) from error
+        raise PipelineError.of(error.message, location=node.hints.location, hint=error.hint) from error
 
 
 class _NotInZone(Exception):

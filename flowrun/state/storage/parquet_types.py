@@ -27,7 +27,7 @@ def as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     if rows.schema.equals(schema, check_metadata=True):
         return rows
     try:
-        columns = [_as_type(column, field.type) for column, field in zip(rows.columns, schema, strict=True)]
+        columns = [_cast(column, field.type) for column, field in zip(rows.columns, schema, strict=True)]
         return pa.Table.from_arrays(columns, schema=schema)
     except (ValueError, pa.ArrowException) as error:  # a cast that Arrow does not know is no ValueError
         raise StateError(
@@ -55,7 +55,7 @@ def _holds_null(kind: pa.DataType) -> bool:
     return pa.types.is_null(kind) or any(_holds_null(kind.field(i).type) for i in range(kind.num_fields))
 
 
-def _as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type.equals(
         kind, check_metadata=True
     ):  # else elements of lists may have another name, as Parquet has its own

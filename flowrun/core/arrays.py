@@ -1,0 +1,28 @@
+"""Types of NumPy arrays by name, and what NumPy and Arrow arrays need everywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Bools = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Hashes = npt.NDArray[np.uint64]
+Kinds = npt.NDArray[np.int8]
+"""Row kinds, a `RowKind` each."""
+Bytes = npt.NDArray[np.uint8]
+
+
+def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column with another Arrow type; the column itself if it has that type already.
+
+    >>> as_type(pa.array([1, None], pa.int32()), pa.int64()).type
+    DataType(int64)
+
+    Raises:
+        pyarrow.ArrowInvalid: a value does not fit.
+    """
+    return column if column.type == kind else pc.cast(column, kind)
