@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowrun.connectors.filesystem.locations import Location
+from flowrun.connectors.filesystem.table_path import Location
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -40,7 +40,7 @@ def explain(
     The plan as text begins with what is promised of each sink after a failure. The stage spark starts Spark, and shows which steps are
     native and which run the streaming operators; with --verbose Spark's own plans too. Files that sources read need not exist.
     """
-    from flowrun.connectors.filesystem.locations import allowing_missing
+    from flowrun.connectors.filesystem.table_path import allowing_missing
     from flowrun.runners.compile import compile_pipeline
 
     values = all_overrides(overrides, parallelism)

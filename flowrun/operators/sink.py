@@ -18,8 +18,8 @@ from flowrun.core.elements import LatencyMarker, RecordBatch
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.connector_errors import named
 from flowrun.operators.kept_rows import AGE, KEPT_ROWS, kept_rows_of
-from flowrun.operators.outside import named
 from flowrun.operators.sink_constraints import NULL_ROWS_DROPPED, ConstraintEnforcer
 from flowrun.state.committables import COMMITTABLES, committables_state, read_committables
 from flowrun.state.sink_identity import IDENTITY, identity_state, read_identity

@@ -18,10 +18,10 @@ from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, OnError, RowErrors, RowFault
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.connector_errors import named
 from flowrun.operators.data_errors import NotNullCheck, evaluate
 from flowrun.operators.event_time_output import EventTimeOutput, RestoredEventTime
 from flowrun.operators.event_times import EventTimes
-from flowrun.operators.outside import named
 from flowrun.operators.row_failures import RowFailures
 from flowrun.operators.split_watermarks import SplitEventTime
 from flowrun.operators.watermark_strategy import WatermarkStrategy

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from flowrun.api.connector import Comparison, PushedFilter
 from flowrun.api.format import RecordFormat
-from flowrun.connectors.filesystem.locations import FoundFile, list_files, open_error
 from flowrun.connectors.filesystem.output_files import OutputFolder
 from flowrun.connectors.filesystem.partitions import may_hold_rows
 from flowrun.connectors.filesystem.sink import FileSink
 from flowrun.connectors.filesystem.source import FileSource
+from flowrun.connectors.filesystem.table_path import FoundFile, list_files, open_error
 from flowrun.core.record import record
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Plan, PlanNode, Scan, Sink, walk_plan

@@ -11,9 +11,9 @@ from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import CheckpointMetadata
 from flowrun.state.storage.leases import lease
-from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.metadata_file import read_metadata
 from flowrun.state.storage.names import METADATA_FILE, checkpoint_number
+from flowrun.state.storage.state_path import Location, resolve
 
 
 @record

@@ -21,9 +21,9 @@ from flowrun.state.checkpoints import CheckpointMetadata, FileReference, KeyedTa
 from flowrun.state.storage.folding import SEGMENT_COLUMN, key_columns, restored_schema
 from flowrun.state.storage.keyed_reader import read_keyed_rows
 from flowrun.state.storage.locate import SnapshotPath
-from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.operator_files import SUBTASK_COLUMN
 from flowrun.state.storage.parquet_read import StateFileReader
+from flowrun.state.storage.state_path import Location, resolve
 
 _SCHEMA = "__state"
 """DuckDB schema of what is behind the tables: apart, so that SHOW TABLES shows tables only."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flowrun.errors import StateError
 from flowrun.state.storage.locate import SnapshotPath
-from flowrun.state.storage.location import resolve
 from flowrun.state.storage.parquet_read import StateFileReader
+from flowrun.state.storage.state_path import resolve
 
 
 def damaged_files(snapshot: SnapshotPath) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ from flowrun.spark.session import SparkOptions, spark_session
 from flowrun.state.checkpoints import KeyedTableState
 from flowrun.state.storage.folding import SEGMENT_COLUMN
 from flowrun.state.storage.locate import SnapshotPath, locate
-from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.parquet_read import StateFileReader
+from flowrun.state.storage.state_path import Location, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -30,19 +30,19 @@ from flowrun.runtime.checkpoint.assembly import JobIdentity, StartedCheckpoint, 
 from flowrun.runtime.checkpoint.events import StoreCheckpoint
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
 from flowrun.spark.frame import SparkFrame
+from flowrun.spark.hosted.destinations import Form, Place
 from flowrun.spark.hosted.flows import Exchange, Flow, Sorting, frame_of, input_schemas, place_flow, run_on, stage_input
 from flowrun.spark.hosted.job import OpenVertex, SinkPlace, edges_by_result, input_flows, open_vertex
-from flowrun.spark.hosted.places import Form, Place
 from flowrun.spark.hosted.snapshotting import LeaveSnapshot, SubtaskNote
 from flowrun.spark.hosted.sources import ReadSplit, SourceRun, find_splits, read_splits
 from flowrun.spark.hosted.task import Stage
 from flowrun.spark.hosted.wire import CONTENT, EDGE, NOTE
 from flowrun.spark.input.data_source import is_in_process
 from flowrun.state.checkpoints import OperatorSubtaskState, PipelineText, SnapshotFigures, SubtaskSnapshot
-from flowrun.state.storage.location import resolve
 from flowrun.state.storage.names import job_slug
 from flowrun.state.storage.parquet_storage import ParquetStorage
 from flowrun.state.storage.savepoints import Savepoints
+from flowrun.state.storage.state_path import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

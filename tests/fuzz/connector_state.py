@@ -26,8 +26,8 @@ from flowrun.runtime.jobmaster.hooks import MasterHooks
 from flowrun.runtime.jobmaster.source_coordinator import SourceCoordinator
 from flowrun.state.checkpoints import CheckpointMetadata, OperatorMetadata, OperatorSubtaskState
 from flowrun.state.committables import COMMITTABLES_SCHEMA
-from flowrun.state.storage.location import resolve
 from flowrun.state.storage.metadata_file import read_metadata, write_metadata
+from flowrun.state.storage.state_path import resolve
 from tests.fuzz.state import change
 from tests.savepoint_builders import savepoint
 

@@ -18,7 +18,7 @@ from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.lifecycle import JobState
-from flowrun.state.storage.location import resolve
+from flowrun.state.storage.state_path import resolve
 from tests.end_to_end.running import bag, json_rows
 from tests.recovery.gates import SOURCE
 from tests.recovery.pipelines import HEAD, HELD

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from flowrun.connectors.filesystem.locations import Location
+from flowrun.connectors.filesystem.table_path import Location
 from flowrun.errors import ConnectorError
 from flowrun.spark.execution import execute, write
 from flowrun.spark.frame import SparkFrame
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 COMMIT_AND_DIE = """
 import os, sys
 from flowrun.connectors.filesystem.output_files import OutputFolder
-from flowrun.connectors.filesystem.locations import Location
+from flowrun.connectors.filesystem.table_path import Location
 from flowrun.spark.output.folder_commit import CommitFolder
 from flowrun.spark.output.job import OutputJob
 from flowrun.spark.output.names import output_name

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from flowrun.api.format import BadRecord
-from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.output_files import OutputFolder
+from flowrun.connectors.filesystem.table_path import Location
 
 
 class DeadLetters:

@@ -11,8 +11,8 @@ from enum import Enum
 
 import orjson
 
-from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.output_files import OutputFolder
+from flowrun.connectors.filesystem.table_path import Location
 from flowrun.core.options import Option, OptionType
 from flowrun.errors import ConnectorError, SetupError
 

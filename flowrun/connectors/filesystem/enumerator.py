@@ -9,7 +9,10 @@ from typing import cast
 
 from flowrun.api.format import RecordFormat
 from flowrun.api.source import JsonValue, Split
-from flowrun.connectors.filesystem.locations import (
+from flowrun.connectors.filesystem.partitions import may_hold_rows
+from flowrun.connectors.filesystem.scan import FileScan
+from flowrun.connectors.filesystem.seen_paths import SeenPaths
+from flowrun.connectors.filesystem.table_path import (
     NO_FILE_HINT,
     FoundFile,
     compression_of,
@@ -17,9 +20,6 @@ from flowrun.connectors.filesystem.locations import (
     list_files,
     open_error,
 )
-from flowrun.connectors.filesystem.partitions import may_hold_rows
-from flowrun.connectors.filesystem.scan import FileScan
-from flowrun.connectors.filesystem.seen_paths import SeenPaths
 from flowrun.errors import ConnectorError, StateError
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from flowrun.connectors.filesystem.locations import open_error
+from flowrun.connectors.filesystem.table_path import open_error
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING, DataType, timestamp_ltz
 

@@ -14,10 +14,10 @@ from flowrun.api.format import BadRecord
 from flowrun.api.lookup import FoundRows, Lookup, LookupContext, Positions
 from flowrun.connectors.filesystem.dead_letters import DeadLetters
 from flowrun.connectors.filesystem.enumerator import FileEnumerator
-from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.opening import SplitOpener
 from flowrun.connectors.filesystem.source import FileSource, create_source
 from flowrun.connectors.filesystem.split_readers import bad_record_error
+from flowrun.connectors.filesystem.table_path import Location
 from flowrun.connectors.formats.record_hints import bad_record_hint
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError

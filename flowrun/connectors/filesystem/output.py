@@ -5,8 +5,8 @@ from __future__ import annotations
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.format import Format, RecordFormat
 from flowrun.connectors.filesystem.buckets import Buckets
-from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.partition_commit import PartitionCommit
+from flowrun.connectors.filesystem.table_path import Location
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.options import Options
 from flowrun.core.record import record

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from flowrun.connectors.filesystem.locations import Location, is_hidden
+from flowrun.connectors.filesystem.table_path import Location, is_hidden
 from flowrun.errors import ConnectorError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.connector import PushedFilter
-from flowrun.connectors.filesystem.locations import relative_parts
+from flowrun.connectors.filesystem.table_path import relative_parts
 from flowrun.connectors.formats.parquet_statistics import column_may_match
 from flowrun.connectors.formats.text_values import parse_text
 from flowrun.connectors.formats.value_text import value_text

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flowrun.connectors.filesystem.enumerator import found_files, is_wanted
-from flowrun.connectors.filesystem.locations import compression_of
 from flowrun.connectors.filesystem.scan import FileScan
+from flowrun.connectors.filesystem.table_path import compression_of
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ConnectorError

@@ -10,9 +10,9 @@ from flowrun.api.sink import Committer, RowCheck, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
 from flowrun.connectors.filesystem.buckets import buckets_of, key_buckets
 from flowrun.connectors.filesystem.earlier_output import MODE, EarlierOutput, SinkMode
-from flowrun.connectors.filesystem.locations import location_of
 from flowrun.connectors.filesystem.output import FileOutput, carries_changes
 from flowrun.connectors.filesystem.partition_commit import partition_commit
+from flowrun.connectors.filesystem.table_path import location_of
 from flowrun.connectors.filesystem.upsert_writer import UpsertWriter
 from flowrun.connectors.filesystem.writer import FileCommitter, FileSinkWriter
 from flowrun.connectors.formats.registry import format_named

@@ -18,11 +18,11 @@ from flowrun.api.source import (
 from flowrun.connectors.filesystem.dead_letters import DeadLetters
 from flowrun.connectors.filesystem.enumerator import FileEnumerator
 from flowrun.connectors.filesystem.file_metadata import FILE_METADATA
-from flowrun.connectors.filesystem.locations import Location, check_exists, check_pattern, location_of
 from flowrun.connectors.filesystem.reader import FileSourceReader
 from flowrun.connectors.filesystem.row_estimate import estimated_rows
 from flowrun.connectors.filesystem.scan import FileScan
 from flowrun.connectors.filesystem.seen_paths import paths
+from flowrun.connectors.filesystem.table_path import Location, check_exists, check_pattern, location_of
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.clock import Clock
 from flowrun.core.record import record

@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 
 from flowrun.api.format import BadRecord, FileReader, FileRows, Framer, RecordChunk, RecordDecoder
 from flowrun.api.source import JsonValue
-from flowrun.connectors.filesystem.locations import compression_of, open_error
+from flowrun.connectors.filesystem.table_path import compression_of, open_error
 from flowrun.connectors.formats.records import reject_nulls
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema

@@ -15,10 +15,10 @@ import pyarrow as pa
 from flowrun.api.format import FileFormat
 from flowrun.api.operator import TimerHandle
 from flowrun.api.sink import Committable, WriterContext
-from flowrun.connectors.filesystem.locations import Location, list_files
 from flowrun.connectors.filesystem.output import FileOutput
 from flowrun.connectors.filesystem.output_files import OutputFolder
 from flowrun.connectors.filesystem.partitions import split_by_partition
+from flowrun.connectors.filesystem.table_path import Location, list_files
 from flowrun.connectors.filesystem.writer import check_not_null, temporary_ending
 from flowrun.connectors.newest_rows import NewestRows
 from flowrun.core.elements import RecordBatch

@@ -14,12 +14,12 @@ from flowrun.api.format import ChangeEncoder, FileFormat, FileWriter, RecordEnco
 from flowrun.api.operator import TimerHandle
 from flowrun.api.sink import Committable, CommittedPiece, OutputNote, ToldCommit, WriterContext
 from flowrun.connectors.filesystem.earlier_output import EarlierOutput
-from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.output import FileOutput
 from flowrun.connectors.filesystem.output_files import OutputFolder
 from flowrun.connectors.filesystem.part_names import part_origin, part_stem
 from flowrun.connectors.filesystem.partition_commit import OpenPartitions
 from flowrun.connectors.filesystem.partitions import split_by_partition
+from flowrun.connectors.filesystem.table_path import Location
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema

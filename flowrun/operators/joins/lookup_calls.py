@@ -11,7 +11,7 @@ import pyarrow as pa
 from flowrun.api.lookup import FoundRows, Lookup, LookupContext, LookupSource
 from flowrun.api.operator import OperatorContext
 from flowrun.errors import ConnectorError
-from flowrun.operators.outside import named
+from flowrun.operators.connector_errors import named
 
 CONCURRENT_LOOKUPS = 4
 _FIRST_RETRY_MS = 1_000

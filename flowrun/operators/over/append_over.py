@@ -32,7 +32,7 @@ from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.over.calls import FrameUnit
 from flowrun.operators.over.due_rows import DueRows, Rows
 from flowrun.operators.over.evaluation import AggregateEvaluator, Carry, finished
-from flowrun.operators.over.places import place_result
+from flowrun.operators.over.place_functions import place_result
 from flowrun.operators.over.progress import OverProgress
 from flowrun.operators.over.sequence import Sequence
 from flowrun.operators.ranking.order import sorted_order

@@ -24,7 +24,7 @@ from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.over.calls import Place
 from flowrun.operators.over.evaluation import AggregateEvaluator, finished
-from flowrun.operators.over.places import place_result
+from flowrun.operators.over.place_functions import place_result
 from flowrun.operators.over.reach import Reach, affected, cut
 from flowrun.operators.over.sequence import Sequence
 from flowrun.operators.ranking.emission import emit_changes

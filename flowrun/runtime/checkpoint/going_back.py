@@ -20,8 +20,8 @@ from flowrun.state.checkpoints import CheckpointMetadata
 from flowrun.state.commit_log import CommittedAfter, LineageLog, WentBack, committed_after
 from flowrun.state.storage.commit_log_files import note_return, read_commit_logs
 from flowrun.state.storage.locate import SnapshotPath
-from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.lock import highest_number
+from flowrun.state.storage.state_path import Location, resolve
 
 _log = logging.getLogger(__name__)
 

@@ -126,7 +126,7 @@ def open_job_state(job_graph: JobGraph, options: JobStateOptions | None, clock: 
 def _is_record_gone(found: SnapshotPath, options: JobStateOptions, job_name: str) -> bool:
     """Whether the job that took a savepoint kept a log of its commits, and that is not there any more."""
     from flowrun.state.storage.commit_log_files import has_commit_log
-    from flowrun.state.storage.location import resolve
+    from flowrun.state.storage.state_path import resolve
 
     metadata = found.metadata
     if metadata.kind is not CheckpointKind.SAVEPOINT or not metadata.job_folder:
@@ -142,7 +142,7 @@ def _going_back(
     if found is None:
         return None
     from flowrun.runtime.checkpoint.going_back import GoingBack, log_folders
-    from flowrun.state.storage.location import resolve
+    from flowrun.state.storage.state_path import resolve
 
     own = resolve(options.directory) / job_slug(job_graph.name)
     going_back = GoingBack(found.metadata, job_graph, log_folders(found, own), is_record_gone=is_record_gone)
@@ -214,7 +214,7 @@ def _with_checkpoints(
     job_graph: JobGraph, options: JobStateOptions, found: SnapshotPath | None, clock: Clock, *, is_record_gone: bool
 ) -> OpenedState:
     from flowrun.state.storage.folder import open_job_folder
-    from flowrun.state.storage.location import resolve
+    from flowrun.state.storage.state_path import resolve
 
     folder = resolve(options.directory) / job_slug(job_graph.name)
     # In a new folder at the place of the old one numbers begin anew: that is another history.

@@ -33,6 +33,7 @@ from flowrun.plan.row_errors import on_error_of, rows_may_fail
 from flowrun.spark.arrival import goes_by_count
 from flowrun.spark.context import Context
 from flowrun.spark.frame import SparkFrame
+from flowrun.spark.hosted.destinations import Form, Place
 from flowrun.spark.hosted.flows import (
     Flow,
     Sorting,
@@ -47,9 +48,8 @@ from flowrun.spark.hosted.flows import (
     run_plainly,
     stage_input,
 )
-from flowrun.spark.hosted.given import GivenSource, given_scan
 from flowrun.spark.hosted.job import OpenVertex, edges_by_result, exchange_by_hash, input_flows, open_vertex
-from flowrun.spark.hosted.places import Form, Place
+from flowrun.spark.hosted.node_inputs import GivenSource, given_scan
 from flowrun.spark.hosted.sources import SourceRun, find_splits, read_splits
 from flowrun.spark.hosted.task import EndOfInput, Stage
 from flowrun.spark.input.scan import as_it_is

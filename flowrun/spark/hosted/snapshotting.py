@@ -11,8 +11,8 @@ from flowrun.core.record import record
 from flowrun.graph.job_graph import JobVertex
 from flowrun.operators.kept_rows import KEPT_ROWS, kept_rows_of
 from flowrun.runtime.task.chain import OperatorChain
+from flowrun.spark.hosted.destinations import PlaceWriter
 from flowrun.spark.hosted.job import SinkPlace
-from flowrun.spark.hosted.places import PlaceWriter
 from flowrun.state.checkpoints import OperatorSubtaskState
 from flowrun.state.committables import COMMITTABLES, committables_state
 from flowrun.state.key_groups import key_group_range

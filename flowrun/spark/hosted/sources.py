@@ -26,7 +26,7 @@ from flowrun.operators.source import SPLITS
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.task.chain import ChainEnvironment, OperatorChain
-from flowrun.spark.hosted.places import Place, PlaceWriter
+from flowrun.spark.hosted.destinations import Place, PlaceWriter
 from flowrun.spark.hosted.processing_time import StillTime
 from flowrun.spark.hosted.tallies import NodeTally
 from flowrun.spark.hosted.wire import Sent, encode, encode_note, stage_arrow, stage_type

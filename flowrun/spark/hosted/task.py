@@ -19,7 +19,7 @@ from flowrun.graph.job_graph import JobSettings, JobVertex
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.task.chain import ChainEnvironment, OperatorChain
-from flowrun.spark.hosted.places import Place, PlaceWriter
+from flowrun.spark.hosted.destinations import Place, PlaceWriter
 from flowrun.spark.hosted.processing_time import StillTime
 from flowrun.spark.hosted.tallies import NodeTally
 from flowrun.spark.hosted.wire import ORDER, decode, decode_plain, encode, encode_note, encode_plain, stage_arrow

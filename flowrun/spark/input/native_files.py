@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 from flowrun.connectors.filesystem.enumerator import found_files, is_wanted, no_files
 from flowrun.connectors.filesystem.file_metadata import MODIFICATION_TIME, NAME, PATH, SIZE
-from flowrun.connectors.filesystem.locations import FoundFile, relative_parts
 from flowrun.connectors.filesystem.partitions import DEFAULT_PARTITION_NAME, partition_values
 from flowrun.connectors.filesystem.source import FileSource
+from flowrun.connectors.filesystem.table_path import FoundFile, relative_parts
 from flowrun.connectors.formats.value_text import value_text
 from flowrun.core.record import record
 from flowrun.errors import ConnectorError, DataError

@@ -12,7 +12,7 @@ from flowrun.api.source import Boundedness, ReaderContext, Source, Split
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.core.elements import RecordBatch
 from flowrun.errors import ConnectorError, UnsupportedPlanError
-from flowrun.operators.outside import named
+from flowrun.operators.connector_errors import named
 from flowrun.runtime.metrics import ScopedMetrics
 
 BATCH_ROWS = 65_536

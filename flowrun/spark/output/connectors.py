@@ -13,7 +13,7 @@ from flowrun.api.sink import Sink as SinkDescription
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
-from flowrun.operators.outside import named
+from flowrun.operators.connector_errors import named
 from flowrun.plan.nodes import Calc, PlanNode, Sink
 from flowrun.plan.relational import Rank, TemporalSort
 from flowrun.spark.arrow import from_spark

@@ -14,8 +14,8 @@ import orjson
 
 from flowrun.api.source import JsonValue
 from flowrun.connectors.filesystem.earlier_output import SinkMode
-from flowrun.connectors.filesystem.locations import Location
 from flowrun.connectors.filesystem.output_files import OutputFolder
+from flowrun.connectors.filesystem.table_path import Location
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.spark.output.names import OutputName

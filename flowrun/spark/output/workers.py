@@ -14,7 +14,7 @@ from flowrun.api.sink import Committable, Sink, WriterContext
 from flowrun.core.clock import SystemClock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
-from flowrun.operators.outside import named
+from flowrun.operators.connector_errors import named
 from flowrun.runtime.metrics import ScopedMetrics
 from flowrun.spark.arrow import fit
 from flowrun.spark.input.reading import ProcessingTimers

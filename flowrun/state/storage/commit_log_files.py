@@ -18,11 +18,11 @@ from flowrun.api.sink import Committable
 from flowrun.errors import StateError
 from flowrun.state.commit_log import Fork, LineageLog, LoggedCommit, WentBack
 from flowrun.state.plain_names import plain_name
-from flowrun.state.storage.alternatives import has_metadata
 from flowrun.state.storage.documents import Document
-from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.names import COMMITS_FOLDER
+from flowrun.state.storage.other_checkpoints import has_metadata
 from flowrun.state.storage.signing import check_signature, signature, state_key
+from flowrun.state.storage.state_path import Location, resolve
 
 MOST_LINES = 64
 """A file with so many lines is full."""

@@ -13,10 +13,10 @@ from typing import Any
 
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import FORMAT_VERSION
-from flowrun.state.storage.location import Location
 from flowrun.state.storage.metadata_shape import check_shape
 from flowrun.state.storage.names import METADATA_FILE, VIEWS_FILE
 from flowrun.state.storage.signing import check_signature, signature, state_key
+from flowrun.state.storage.state_path import Location
 
 Document = dict[str, Any]
 """JSON as Python reads it; `flowrun.state.storage.metadata_json` knows what is in it."""

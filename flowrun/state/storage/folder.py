@@ -14,16 +14,16 @@ from flowrun.core.elements import CheckpointKind
 from flowrun.errors import InternalError, StateError
 from flowrun.state.checkpoints import CheckpointMetadata, KeyedTableState, StateFile
 from flowrun.state.commit_log import Fork, LoggedCommit, WentBack
-from flowrun.state.storage.alternatives import has_metadata
 from flowrun.state.storage.commit_log_files import CommitLogWriter, note_return
 from flowrun.state.storage.contract import SnapshotWriter
 from flowrun.state.storage.inventory import Inventory
 from flowrun.state.storage.leases import is_leased
-from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.lock import FolderLock
 from flowrun.state.storage.metadata_file import metadata_in, write_metadata
 from flowrun.state.storage.names import checkpoint_folder, checkpoint_number, job_slug
+from flowrun.state.storage.other_checkpoints import has_metadata
 from flowrun.state.storage.parquet_storage import ParquetStorage
+from flowrun.state.storage.state_path import Location, resolve
 from flowrun.state.storage.stop_note import StopNote, write_stop_note
 
 

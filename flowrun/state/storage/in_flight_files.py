@@ -12,11 +12,11 @@ from flowrun.core.elements import Event, RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.state.checkpoints import FORMAT_VERSION, InFlight, StateFile
-from flowrun.state.storage.location import Location
 from flowrun.state.storage.names import state_file_name
 from flowrun.state.storage.parquet_read import StateFileReader
 from flowrun.state.storage.parquet_types import as_schema
 from flowrun.state.storage.parquet_write import write_rows
+from flowrun.state.storage.state_path import Location
 
 _CHANNEL = "__channel"
 _TIMESTAMP = "__timestamp"

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from flowrun.core.record import record
 from flowrun.errors import StateError
-from flowrun.state.storage.alternatives import has_metadata
 from flowrun.state.storage.documents import document_at, named_paths
-from flowrun.state.storage.location import TEMPORARY_SUFFIX, Location
 from flowrun.state.storage.names import METADATA_FILE, VIEWS_FILE, checkpoint_folder, checkpoint_number
+from flowrun.state.storage.other_checkpoints import has_metadata
+from flowrun.state.storage.state_path import TEMPORARY_SUFFIX, Location
 
 
 @record

@@ -12,9 +12,9 @@ from flowrun.errors import StateError
 from flowrun.state.checkpoints import FileReference, KeyedTableState, StateFile
 from flowrun.state.storage.folding import SEGMENT_COLUMN, fold, live_segments, restored_schema, segmented_schema
 from flowrun.state.storage.grouped_rows import runs_of_groups
-from flowrun.state.storage.location import Location
 from flowrun.state.storage.parquet_read import StateFileReader
 from flowrun.state.storage.parquet_types import as_schema
+from flowrun.state.storage.state_path import Location
 
 _PIECE = 2_000_000
 """Rows of a log that are folded at a time, so that the memory this takes is soon used again."""

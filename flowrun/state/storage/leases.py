@@ -19,8 +19,8 @@ from enum import Enum
 import orjson
 
 from flowrun.errors import StateError
-from flowrun.state.storage.location import Location
 from flowrun.state.storage.names import LEASES_FOLDER
+from flowrun.state.storage.state_path import Location
 
 _LONGEST_S = 24 * 3600
 

@@ -6,11 +6,11 @@ from flowrun.core.elements import CheckpointKind
 from flowrun.core.record import record
 from flowrun.errors import StateError, did_you_mean, near_matches
 from flowrun.state.checkpoints import CheckpointMetadata
-from flowrun.state.storage.alternatives import complete_numbers, has_metadata
 from flowrun.state.storage.leases import lease
-from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.metadata_file import folder_of, metadata_in
 from flowrun.state.storage.names import checkpoint_folder, checkpoint_number, job_slug
+from flowrun.state.storage.other_checkpoints import complete_numbers, has_metadata
+from flowrun.state.storage.state_path import Location, resolve
 from flowrun.state.storage.stop_note import read_stop_note
 
 _LOOKS = 10

@@ -18,8 +18,8 @@ from typing import Any
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import StateError
-from flowrun.state.storage.location import Location, failures
 from flowrun.state.storage.names import LOCK_FILE
+from flowrun.state.storage.state_path import Location, failures
 
 
 @record

@@ -5,12 +5,12 @@ from __future__ import annotations
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import CheckpointMetadata
-from flowrun.state.storage.alternatives import offering_another, offering_before
 from flowrun.state.storage.documents import Document, document_at, named_paths, rendered
-from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.metadata_json import from_document, write_document
 from flowrun.state.storage.names import METADATA_FILE, VIEWS_FILE, checkpoint_number
+from flowrun.state.storage.other_checkpoints import offering_another, offering_before
 from flowrun.state.storage.parquet_read import DamagedFileError
+from flowrun.state.storage.state_path import Location, resolve
 from flowrun.state.storage.views import views_script
 
 

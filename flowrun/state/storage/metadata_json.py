@@ -29,8 +29,8 @@ from flowrun.state.commit_log import Fork
 from flowrun.state.plain_names import plain_name
 from flowrun.state.storage.documents import Document
 from flowrun.state.storage.in_flight_files import InFlightFile, read_in_flight, write_in_flight
-from flowrun.state.storage.location import Location
 from flowrun.state.storage.operator_files import OperatorStateFile, read_operator_state, write_operator_state
+from flowrun.state.storage.state_path import Location
 
 _SIMPLE = ("checkpoint_id", "triggered_ms", "completed_ms", "job_name", "lineage", "job_folder", "flowrun_version")
 _MORE = ("state_bytes", "written_bytes", "unaligned", "drained")

@@ -10,11 +10,11 @@ import pyarrow as pa
 from flowrun.api.state import OperatorState, Redistribution
 from flowrun.core.record import record
 from flowrun.state.checkpoints import FORMAT_VERSION, OperatorMetadata, StateFile
-from flowrun.state.storage.location import Location
 from flowrun.state.storage.names import state_file_name
 from flowrun.state.storage.parquet_read import StateFileReader
 from flowrun.state.storage.parquet_types import as_schema
 from flowrun.state.storage.parquet_write import write_rows
+from flowrun.state.storage.state_path import Location
 
 SUBTASK_COLUMN = "__subtask"
 """Name of the int32 column, first in files of operator state: the old subtask that a row belongs to."""

@@ -17,9 +17,9 @@ from flowrun.api.state import KeyGroupRange
 from flowrun.core.shapes import Shape, integer, listed, members, text
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import StateFile
-from flowrun.state.storage.location import Location, failures
 from flowrun.state.storage.parquet_write import ROW_GROUPS_METADATA
 from flowrun.state.storage.signing import state_key
+from flowrun.state.storage.state_path import Location, failures
 
 _TAIL = 1 << 16
 """Bytes at the end that are read first; the Parquet library does the same."""

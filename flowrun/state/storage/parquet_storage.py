@@ -10,11 +10,11 @@ from flowrun.api.state import KeyGroupRange
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import KeyedTableState
-from flowrun.state.storage.alternatives import offering_another
 from flowrun.state.storage.contract import SnapshotWriter
 from flowrun.state.storage.keyed_reader import read_keyed_rows
-from flowrun.state.storage.location import Location
+from flowrun.state.storage.other_checkpoints import offering_another
 from flowrun.state.storage.parquet_read import DamagedFileError
+from flowrun.state.storage.state_path import Location
 from flowrun.state.storage.writer import KeyedWriter
 
 

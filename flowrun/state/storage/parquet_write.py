@@ -24,9 +24,9 @@ from flowrun.api.state import KeyGroupRange
 from flowrun.errors import InternalError, StateError
 from flowrun.state.checkpoints import StateFile
 from flowrun.state.storage.grouped_rows import GroupedRows, runs_of_groups
-from flowrun.state.storage.location import TEMPORARY_SUFFIX, Location, failures
 from flowrun.state.storage.parquet_types import stored_schema
 from flowrun.state.storage.signing import state_key
+from flowrun.state.storage.state_path import TEMPORARY_SUFFIX, Location, failures
 
 ROW_GROUPS_METADATA = b"flowrun.row_groups"
 """Key in a state file's footer: JSON `{"ends": [position after each row group], "crc32": [of its bytes]}`; the first begins at 0.

@@ -22,8 +22,8 @@ from flowrun.state.storage.names import job_slug
 if TYPE_CHECKING:
     from flowrun.state.commit_log import Fork, LoggedCommit
     from flowrun.state.storage.commit_log_files import CommitLogWriter
-    from flowrun.state.storage.location import Location
     from flowrun.state.storage.parquet_storage import ParquetStorage
+    from flowrun.state.storage.state_path import Location
 
 
 class Savepoints:
@@ -45,7 +45,7 @@ class Savepoints:
     @cached_property
     def folder(self) -> Location:
         """That checkpoints would have; it need not exist."""
-        from flowrun.state.storage.location import resolve
+        from flowrun.state.storage.state_path import resolve
 
         return resolve(self._directory) / job_slug(self._job_name)
 
@@ -102,7 +102,7 @@ class Savepoints:
 
     def discard(self, target: str, files: Iterable[StateFile]) -> None:
         """Delete what an aborted savepoint wrote; a complete one is the user's."""
-        from flowrun.state.storage.alternatives import has_metadata
+        from flowrun.state.storage.other_checkpoints import has_metadata
 
         folder = self.folder.located(target)
         if not has_metadata(folder):

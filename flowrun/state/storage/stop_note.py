@@ -6,8 +6,8 @@ import orjson
 
 from flowrun.core.record import record
 from flowrun.errors import StateError
-from flowrun.state.storage.location import Location
 from flowrun.state.storage.signing import check_signature, signature, state_key
+from flowrun.state.storage.state_path import Location
 
 STOP_NOTE_FILE = "_stopped.json"
 """Name of the file; it counts until a checkpoint with a higher number is complete."""

@@ -19,10 +19,10 @@ from flowrun.errors import InternalError
 from flowrun.state.checkpoints import FORMAT_VERSION, FileReference, KeyedTableState, OperatorSubtaskState, StateFile
 from flowrun.state.storage.buffer_identity import Identity, identity_of
 from flowrun.state.storage.folding import fold_segments, key_columns, segmented_schema, with_segment
-from flowrun.state.storage.location import Location
 from flowrun.state.storage.names import state_file_name
 from flowrun.state.storage.parquet_write import write_keyed_rows
 from flowrun.state.storage.segment_numbers import numbers_for
+from flowrun.state.storage.state_path import Location
 
 _MOST_FILES = 16
 _MERGED_FILES = 4

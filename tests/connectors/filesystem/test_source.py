@@ -14,7 +14,7 @@ import pytest
 
 from flowrun.api.connector import Comparison, PushedFilter
 from flowrun.api.source import Boundedness
-from flowrun.connectors.filesystem.locations import Location, list_files
+from flowrun.connectors.filesystem.table_path import Location, list_files
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BYTES, DATE, STRING, array, decimal, map_of, row, timestamp, timestamp_ltz
 from flowrun.errors import ConnectorError, OptionError

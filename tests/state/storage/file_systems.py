@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from flowrun.state.storage.location import Location
+from flowrun.state.storage.state_path import Location
 
 
 def elsewhere(folder: Path) -> Location:

@@ -20,9 +20,9 @@ from flowrun.state.checkpoints import OperatorSubtaskState
 from flowrun.state.sink_identity import identity_state, read_identity
 from flowrun.state.storage.documents import rendered
 from flowrun.state.storage.folder import JobFolder, open_job_folder
-from flowrun.state.storage.location import resolve
 from flowrun.state.storage.metadata_file import read_metadata, write_metadata
 from flowrun.state.storage.parquet_storage import ParquetStorage
+from flowrun.state.storage.state_path import resolve
 from tests.state.storage.jobs import GROUPS, OPERATOR, bag, bag_segment, metadata, rows_of, take
 
 Alter = Callable[[dict[str, Any]], None]

@@ -31,10 +31,10 @@ from flowrun.errors import StateError
 from flowrun.state.checkpoints import OperatorSubtaskState
 from flowrun.state.storage.documents import document_at, named_paths
 from flowrun.state.storage.folder import JobFolder, open_job_folder
-from flowrun.state.storage.location import Location, resolve
 from flowrun.state.storage.lock import FolderLock, highest_number
 from flowrun.state.storage.metadata_file import read_metadata
 from flowrun.state.storage.parquet_storage import ParquetStorage
+from flowrun.state.storage.state_path import Location, resolve
 from flowrun.state.storage.writer import KeyedWriter
 from tests.examples import examples
 from tests.state.storage.file_systems import elsewhere, failing

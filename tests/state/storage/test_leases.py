@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from flowrun.state.storage.leases import holding_leases, is_leased, lease
-from flowrun.state.storage.location import resolve
+from flowrun.state.storage.state_path import resolve
 
 READER = """
 import sys
 from flowrun.state.storage.leases import holding_leases, lease
-from flowrun.state.storage.location import resolve
+from flowrun.state.storage.state_path import resolve
 with holding_leases():
     lease(resolve(sys.argv[1]))
     print("reading", flush=True)

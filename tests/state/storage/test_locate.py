@@ -12,7 +12,7 @@ from flowrun.core.elements import CheckpointKind
 from flowrun.errors import StateError
 from flowrun.state.storage.folder import open_job_folder
 from flowrun.state.storage.locate import locate, locate_in
-from flowrun.state.storage.location import resolve
+from flowrun.state.storage.state_path import resolve
 from flowrun.state.storage.writer import KeyedWriter
 from tests.state.storage.file_systems import elsewhere
 from tests.state.storage.jobs import COMMITTED_AFTER, GROUPS, OPERATOR, bag, bag_segment, take

@@ -30,8 +30,8 @@ from flowrun.state.checkpoints import (
     StateFile,
 )
 from flowrun.state.storage.folder import JobFolder, open_job_folder
-from flowrun.state.storage.location import resolve
 from flowrun.state.storage.metadata_file import read_metadata, write_metadata
+from flowrun.state.storage.state_path import resolve
 from tests.examples import examples
 from tests.state.storage.arrow_values import TYPES, columns
 from tests.state.storage.jobs import COMMITTED_AFTER, metadata

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from flowrun.api.state import KeyGroupRange
 from flowrun.errors import InternalError, StateError
 from flowrun.state.checkpoints import StateFile
-from flowrun.state.storage.location import resolve
 from flowrun.state.storage.parquet_read import DamagedFileError, StateFileReader
 from flowrun.state.storage.parquet_types import as_schema
 from flowrun.state.storage.parquet_write import write_keyed_rows, write_rows
+from flowrun.state.storage.state_path import resolve
 from tests.examples import examples
 from tests.state.storage.arrow_values import TYPES, columns
 from tests.state.storage.file_systems import elsewhere, failing

@@ -30,10 +30,10 @@ from flowrun.state.storage.commit_log_files import CommitLogWriter, note_return,
 from flowrun.state.storage.folder import open_job_folder
 from flowrun.state.storage.keyed_reader import read_keyed_rows
 from flowrun.state.storage.locate import locate
-from flowrun.state.storage.location import resolve
 from flowrun.state.storage.metadata_file import write_metadata
 from flowrun.state.storage.parquet_read import StateFileReader
 from flowrun.state.storage.parquet_write import write_keyed_rows
+from flowrun.state.storage.state_path import resolve
 from flowrun.state.storage.stop_note import STOP_NOTE_FILE, StopNote, read_stop_note, write_stop_note
 from tests.state.storage.jobs import BAG, OPERATOR, metadata
 

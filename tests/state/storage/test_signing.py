@@ -12,8 +12,8 @@ from flowrun.core.elements import CheckpointKind
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import OperatorSubtaskState
 from flowrun.state.storage.folder import open_job_folder
-from flowrun.state.storage.location import resolve
 from flowrun.state.storage.metadata_file import read_metadata, write_metadata
+from flowrun.state.storage.state_path import resolve
 from tests.state.storage.jobs import OPERATOR, metadata
 from tests.state.storage.test_altered_paths import altered
 

@@ -8,7 +8,7 @@ import pytest
 
 from flowrun.errors import StateError
 from flowrun.state.storage.locate import locate
-from flowrun.state.storage.location import resolve
+from flowrun.state.storage.state_path import resolve
 from flowrun.state.storage.stop_note import STOP_NOTE_FILE, StopNote, read_stop_note, write_stop_note
 
 

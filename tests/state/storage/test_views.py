@@ -16,7 +16,7 @@ from flowrun.core.clock import ManualClock
 from flowrun.core.elements import CheckpointKind, RecordBatch
 from flowrun.state.checkpoints import InFlight, OperatorMetadata
 from flowrun.state.storage.folder import JobFolder, open_job_folder
-from flowrun.state.storage.location import resolve
+from flowrun.state.storage.state_path import resolve
 from flowrun.state.storage.writer import KeyedWriter
 from tests.state.storage.jobs import BAG, bag, bag_segment, log, log_segment, metadata, take
 

@@ -18,8 +18,8 @@ from flowrun.core.elements import CheckpointKind
 from flowrun.errors import InternalError, StateError
 from flowrun.state.checkpoints import OperatorSubtaskState
 from flowrun.state.storage.folder import JobFolder, open_job_folder
-from flowrun.state.storage.location import resolve
 from flowrun.state.storage.segment_numbers import numbers_for
+from flowrun.state.storage.state_path import resolve
 from flowrun.state.storage.writer import KeyedWriter
 from tests.examples import examples
 from tests.state.storage.jobs import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from flowrun.connectors.filesystem.locations import Location, list_files
+from flowrun.connectors.filesystem.table_path import Location, list_files
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import ConnectorError, OptionError

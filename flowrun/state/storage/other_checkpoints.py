@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flowrun.errors import StateError
 from flowrun.state.storage.documents import document_at, named_paths
-from flowrun.state.storage.location import Location
 from flowrun.state.storage.names import METADATA_FILE, checkpoint_folder, checkpoint_number
+from flowrun.state.storage.state_path import Location
 
 
 def offering_another(root: Location, damaged: str) -> str:
