@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowrun.connectors.filesystem.table_path import Location
+from flowrun.connectors.filesystem.table_path import TablePath
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -41,11 +41,11 @@ def test_uris_of_stores(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     run(python_of("storage.md")[:1], monkeypatch)
     assert capsys.readouterr().out == "eu-central-1 shop/orders\n"
     for uri in re.findall(r'path: "(s3://[^"]+)"', (DOCS / "storage.md").read_text(encoding="utf-8")):
-        filesystem, path = Location(uri).open()
+        filesystem, path = TablePath(uri).open()
         assert (filesystem.type_name, path) in (("s3", "shop/orders"), ("s3", "shop/out"))
-        assert not Location(uri).is_glob
+        assert not TablePath(uri).is_glob
         folder, _, parameters = uri.rpartition("?")
-        pattern = Location(f"{folder}2024-*/part-?.parquet?{parameters}")
+        pattern = TablePath(f"{folder}2024-*/part-?.parquet?{parameters}")
         assert pattern.is_glob
         assert pattern.open()[1] == path
         assert pattern.glob_pattern().fullmatch(f"{path}/2024-05/part-7.parquet")

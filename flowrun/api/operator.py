@@ -78,7 +78,7 @@ class TimerHandle(Protocol):
 
 
 class ProcessingTimeService(Protocol):
-    """Processing time and callbacks, which run as letters in the subtask's own mailbox: never concurrently with `process_*`."""
+    """Processing time and callbacks, which run as mails in the subtask's own mailbox: never concurrently with `process_*`."""
 
     def now_ms(self) -> int:
         """Current processing time, ms since the epoch."""
@@ -120,7 +120,7 @@ class OperatorContext:
     processing_time: ProcessingTimeService
     metrics: MetricGroup
     execute: Callable[[Callable[[], None]], None]
-    """Thread-safe: run a callable later on the subtask's thread (a mailbox letter)."""
+    """Thread-safe: run a callable later on the subtask's thread (a mailbox mail)."""
     object_reuse: bool = True
     unbounded: bool = False
     """Whether any source of the job is unbounded."""

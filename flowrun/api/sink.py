@@ -55,7 +55,7 @@ class WriterContext:
     key_groups: KeyGroupRange = NO_KEY_GROUPS
     """The key groups of this subtask: of the rows of a `KeyedSink`, whose key groups are these, it gets those."""
     identity: str = ""
-    """Of a `KeyedSink`: names what it shows, stays the same for all that goes on from its state, and is that of no other sink or run."""
+    """Of a `KeyedSink`: names what it shows, stays the same for all that restores from its state, and is that of no other sink or run."""
     next_checkpoint_id: Callable[[], int] | None = None
     """The lowest number that a checkpoint or savepoint can have which knows rows that come now; asked from the subtask's thread. None:
     there never is one."""

@@ -173,12 +173,12 @@ class SplitEnumerator(Protocol):
 
 @runtime_checkable
 class LooksAgain(Protocol):
-    """An enumerator of a source that ends, which may find more where a new run goes on from an older one's state."""
+    """An enumerator of a source that ends, which may find more where a new run restores from an older one's state."""
 
     def look_again(self) -> Sequence[str]:
         """Find what came since the snapshot; gives its names.
 
-        Called once, behind `start`, where a new run goes on from a checkpoint or savepoint; never where subtasks of one run go back
+        Called once, behind `start`, where a new run restores from a checkpoint or savepoint; never where subtasks of one run go back
         to one: what a run reads is settled when it begins. Of a source that had come to its end the enumerator is asked only to say
         what is not read any more. May block on I/O.
         """

@@ -107,7 +107,7 @@ class _Lowering:
             case PythonMap():
                 lowered = self._python(node)
             case Process():
-                # Imported here: what keeps state for users is much code, and few pipelines need it (DESIGN §12.9).
+                # Imported here: what keeps state for users is much code, and few pipelines need it.
                 from flowrun.lowering.process import lower_process
 
                 lowered = lower_process(node, self.of(node.input), row_errors_of(node, self._settings))
@@ -118,7 +118,7 @@ class _Lowering:
             case Sink():
                 lowered = self._sink(node)
             case _:
-                # Imported here: relational operators are much code, and a pipeline needs few of them (DESIGN §12.9).
+                # Imported here: relational operators are much code, and a pipeline needs few of them.
                 from flowrun.lowering.relational import lower_relational
 
                 lowered = lower_relational(

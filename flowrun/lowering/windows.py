@@ -57,7 +57,7 @@ class _WindowLowering:
         node, window = self._node, self._node.window
         special = node.trigger is not None or node.evictor is not None
         if special or isinstance(window, CountWindow | GlobalWindow):
-            # Imported here: triggers, evictors and count windows are much code, and few pipelines need them (DESIGN §12.9).
+            # Imported here: triggers, evictors and count windows are much code, and few pipelines need them.
             from flowrun.lowering.general_windows import general_factory
 
             factory = general_factory(node, self._aggregates, self._domain, self._null_keys, self._late_tag)

@@ -1,6 +1,6 @@
 """What the columns of state tables hold, in the user's words: `revenue_sum` of a window's `partials` is `SUM(amount * price)`.
 
-Kept with each checkpoint (in its job graph), shown by `flowrun state show`, and compared when a pipeline goes on from a savepoint:
+Kept with each checkpoint (in its job graph), shown by `flowrun state show`, and compared when a pipeline restores from a savepoint:
 columns keep their names and types when a window's size or the expression below an aggregate changes, but not what they hold.
 """
 

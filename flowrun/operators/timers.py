@@ -105,7 +105,7 @@ class _TimerQueue:
 
 
 class InternalTimerService:
-    """The timers of one keyed operator in one subtask. Not thread-safe: processing-time timers run as mailbox letters.
+    """The timers of one keyed operator in one subtask. Not thread-safe: processing-time timers run as mailbox mails.
 
     Args:
         key_schema: names and Arrow types of the key columns.

@@ -231,7 +231,7 @@ def _staging(plan: Plan, wanted: Backfill, reading: Reading) -> Staging:
 
 
 def _identities(plan: Plan, wanted: Backfill, reading: Reading, run_id: str) -> dict[int, str]:
-    """By `id` of each sink, as what a stream that goes on from here knows what is written."""
+    """By `id` of each sink, as what a stream that restores from here knows what is written."""
     jobs = ((s, output_job(plan, wanted, s, reading, run_id)) for s in plan.sinks)
     return {id(sink): output_name(job, name_of(sink)).identity for sink, job in jobs}
 

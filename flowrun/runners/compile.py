@@ -84,7 +84,7 @@ class CompiledPipeline:
                 f"a pipeline in batch mode runs on Spark: it has no stage '{stage}'",
                 hint="--stage spark shows what Spark makes of it, --set settings.mode=streaming what it is as a stream",
             )
-        # Imported here: explaining knows every operator, running needs few of them (DESIGN §12.9).
+        # Imported here: explaining knows every operator, running needs few of them.
         from flowrun.graph.explain import Format, render_job_graph, render_stream_graph, render_transformations
         from flowrun.runtime.explain import render_execution_graph
 

@@ -1,7 +1,7 @@
 """The embedded runner: one job in this process, from start to end.
 
 While a job runs, Arrow's own CPU pool has one thread: subtasks are the parallelism, and a pool of as many threads as cores
-under each of them would only fight over the same cores (DESIGN §12.6). The setting is Arrow's and holds for the whole process; the last
+under each of them would only fight over the same cores (ADR 6). The setting is Arrow's and holds for the whole process; the last
 running job puts back what was there.
 """
 
@@ -145,13 +145,13 @@ def start_embedded(
         clock: processing time; the system's if None.
         network_slots: buffer slots of 32 KiB that all exchanges share.
         task_slots: refuse jobs that need more slots; None: no limit.
-        state: where its state goes and what it goes on from; None: checkpoints, if its settings ask for any, go to
+        state: where its state goes and what it restores from; None: checkpoints, if its settings ask for any, go to
             `settings.checkpoint.directory` or `.flowrun/state`, and it starts afresh.
         hooks: take part in checkpoints beside the job's subtasks.
         board: where subtasks note what they are doing; None: nobody looks.
 
     Raises:
-        StateError: the state to go on from is missing, damaged or does not fit, or the folder of checkpoints cannot be used.
+        StateError: the state to restore from is missing, damaged or does not fit, or the folder of checkpoints cannot be used.
     """
     cluster = LocalCluster(SystemClock() if clock is None else clock, total_slots=network_slots, task_slots=task_slots)
     _ARROW_THREADS.acquire()

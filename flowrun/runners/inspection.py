@@ -13,7 +13,7 @@ from flowrun.state.checkpoints import CheckpointMetadata
 from flowrun.state.storage.leases import lease
 from flowrun.state.storage.metadata_file import read_metadata
 from flowrun.state.storage.names import METADATA_FILE, checkpoint_number
-from flowrun.state.storage.state_path import Location, resolve
+from flowrun.state.storage.state_path import StatePath, resolve
 
 
 @record
@@ -92,15 +92,15 @@ def list_snapshots(path: str) -> tuple[ListedFolder, ...]:
     return tuple(folders)
 
 
-def _subfolders(location: Location) -> Iterator[Location]:
+def _subfolders(location: StatePath) -> Iterator[StatePath]:
     return (location / e.name for e in location.entries() if e.is_folder)
 
 
-def _is_complete(location: Location) -> bool:
+def _is_complete(location: StatePath) -> bool:
     return bool((location / METADATA_FILE).kind() == pafs.FileType.File)
 
 
-def _folder(location: Location) -> ListedFolder:
+def _folder(location: StatePath) -> ListedFolder:
     """The snapshots directly in a folder."""
     children = list(_subfolders(location))
     if any(checkpoint_number(child.name) is not None for child in children):
@@ -136,7 +136,7 @@ def _paths(metadata: CheckpointMetadata) -> Iterator[str]:
                 yield from (reference.file.path for reference in table.files)
 
 
-def _listed(location: Location) -> ListedSnapshot:
+def _listed(location: StatePath) -> ListedSnapshot:
     number = checkpoint_number(location.name)
     if not _is_complete(location):
         return ListedSnapshot(location.uri, number)
@@ -149,7 +149,7 @@ def _listed(location: Location) -> ListedSnapshot:
     return ListedSnapshot(location.uri, metadata.checkpoint_id, metadata)
 
 
-def _nearby(location: Location) -> str | None:
+def _nearby(location: StatePath) -> str | None:
     """A hint with folders of a similar name."""
     from flowrun.errors import near_matches
 

@@ -23,7 +23,7 @@ from flowrun.state.storage.keyed_reader import read_keyed_rows
 from flowrun.state.storage.locate import SnapshotPath
 from flowrun.state.storage.operator_files import SUBTASK_COLUMN
 from flowrun.state.storage.parquet_read import StateFileReader
-from flowrun.state.storage.state_path import Location, resolve
+from flowrun.state.storage.state_path import StatePath, resolve
 
 _SCHEMA = "__state"
 """DuckDB schema of what is behind the tables: apart, so that SHOW TABLES shows tables only."""
@@ -262,7 +262,7 @@ def _numbers(live: Iterable[int]) -> str:
     return ", ".join(str(int(number)) for number in live) or "NULL"
 
 
-def _dataset(reference: FileReference, root: Location) -> ds.Dataset:
+def _dataset(reference: FileReference, root: StatePath) -> ds.Dataset:
     location = root.below(reference.file.path)
     with StateFileReader(location, reference.file) as file:  # its size and footer are those that were written
         file.check_signed()

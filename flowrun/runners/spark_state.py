@@ -24,7 +24,7 @@ from flowrun.state.checkpoints import KeyedTableState
 from flowrun.state.storage.folding import SEGMENT_COLUMN
 from flowrun.state.storage.locate import SnapshotPath, locate
 from flowrun.state.storage.parquet_read import StateFileReader
-from flowrun.state.storage.state_path import Location, resolve
+from flowrun.state.storage.state_path import StatePath, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,7 +101,7 @@ def query_on_spark(session: SparkSession, snapshot: SnapshotPath, sql: str) -> D
         raise _wrong(error, None, tables) from error
 
 
-def frame_of(session: SparkSession, table: StateTable, root: Location) -> DataFrame:
+def frame_of(session: SparkSession, table: StateTable, root: StatePath) -> DataFrame:
     """The rows of a table that count.
 
     Raises:
@@ -118,7 +118,7 @@ def frame_of(session: SparkSession, table: StateTable, root: Location) -> DataFr
     return (rows if key is None else _newest(rows, key)).selectExpr(*columns)
 
 
-def _live_rows(session: SparkSession, state: KeyedTableState, root: Location, subtask: int) -> list[DataFrame]:
+def _live_rows(session: SparkSession, state: KeyedTableState, root: StatePath, subtask: int) -> list[DataFrame]:
     """The rows of each file of one subtask's table whose segment counts; a savepoint's files are read at once."""
     whole: list[str] = []
     parts: list[DataFrame] = []
@@ -149,7 +149,7 @@ def _union(parts: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
 
 
-def _uri(location: Location) -> str:
+def _uri(location: StatePath) -> str:
     return f"file://{location.path}" if location.is_local else re.sub(r"^s3://", "s3a://", location.uri)
 
 

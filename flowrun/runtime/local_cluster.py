@@ -214,16 +214,16 @@ class LocalCluster:
         hooks: Sequence[MasterHook] = (),
         board: JobBoard | None = None,
     ) -> JobMaster:
-        """Start a job; gives the job master that runs it. Blocks on I/O: the state to go on from is read here.
+        """Start a job; gives the job master that runs it. Blocks on I/O: the state to restore from is read here.
 
         Args:
             job_graph: the job.
-            state: where its state goes and what it goes on from; see `open_job_state`.
+            state: where its state goes and what it restores from; see `open_job_state`.
             hooks: take part in its checkpoints.
             board: where its subtasks note what they are doing; None: nobody looks.
 
         Raises:
-            StateError: the state to go on from, or the folder of checkpoints, cannot be used.
+            StateError: the state to restore from, or the folder of checkpoints, cannot be used.
         """
         opened = open_job_state(job_graph, state, self.clock)
         return self.run(opened, hooks=hooks, board=board)

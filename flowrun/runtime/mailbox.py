@@ -13,6 +13,8 @@ from collections.abc import Callable
 from enum import IntEnum
 
 Mail = Callable[[], None]
+Post = Callable[[Mail], None]
+"""Puts a mail into a mailbox."""
 
 
 class Priority(IntEnum):

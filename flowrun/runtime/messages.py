@@ -31,7 +31,7 @@ class TaskDeployment:
         vertex: the subtask with its gates and partitions.
         consumer_max_parallelism: key groups of the consumer of each partition of `vertex`.
         settings: of the job.
-        restored: what to go on from; None: a fresh start.
+        restored: what to restore from; None: a fresh start.
         lineage: of the job's checkpoints; temporary names of sinks begin with it. Empty if the job has no state.
         first_checkpoint_id: the lowest number that a checkpoint or savepoint can have in which the subtask takes part.
     """
@@ -48,7 +48,7 @@ class TaskDeployment:
 
 @record
 class RestoredTask:
-    """What a subtask goes on from. Reading the rows is the task's own work, on its own thread.
+    """What a subtask restores from. Reading the rows is the task's own work, on its own thread.
 
     Attributes:
         checkpoint_id: that is restored.

@@ -1,6 +1,6 @@
 """Timers: one thread a process that runs short callbacks when they are due, by the injected clock.
 
-It serves the processing-time services of all subtasks (whose callbacks it turns into letters), the flusher of network buffers and
+It serves the processing-time services of all subtasks (whose callbacks it turns into mails), the flusher of network buffers and
 the job master's periodic work.
 """
 

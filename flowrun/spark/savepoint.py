@@ -30,8 +30,17 @@ from flowrun.runtime.checkpoint.assembly import JobIdentity, StartedCheckpoint, 
 from flowrun.runtime.checkpoint.events import StoreCheckpoint
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
 from flowrun.spark.frame import SparkFrame
-from flowrun.spark.hosted.destinations import Form, Place
-from flowrun.spark.hosted.flows import Exchange, Flow, Sorting, frame_of, input_schemas, place_flow, run_on, stage_input
+from flowrun.spark.hosted.destinations import Destination, Form
+from flowrun.spark.hosted.flows import (
+    Exchange,
+    Flow,
+    Sorting,
+    destination_flow,
+    frame_of,
+    input_schemas,
+    run_on,
+    stage_input,
+)
 from flowrun.spark.hosted.job import OpenVertex, SinkPlace, edges_by_result, input_flows, open_vertex
 from flowrun.spark.hosted.snapshotting import LeaveSnapshot, SubtaskNote
 from flowrun.spark.hosted.sources import ReadSplit, SourceRun, find_splits, read_splits
@@ -305,7 +314,7 @@ class _Run:
             own: list[Split] = left[subtask :: vertex.parallelism]
             state = OperatorSubtaskState(head.operator_id, operator=backfilled_state(own, until))
             self._state.add(vertex.vertex_id, subtask, [state])
-        flow = place_flow(stage, 0, head.schema, only=False)
+        flow = destination_flow(stage, 0, head.schema, only=False)
         return flow, None if until is None else until - 1
 
     def _reached_by(self, vertex: JobVertex) -> tuple[int | None, ...]:
@@ -320,7 +329,7 @@ class _Run:
         stage = Stage(
             vertex=vertex,
             inputs=input_schemas(inputs),
-            places=self._places(opened),
+            destinations=self._destinations(opened),
             settings=self._graph.settings,
             now_ms=self._now_ms,
             ending=LeaveSnapshot(
@@ -336,7 +345,7 @@ class _Run:
             self._state.add(vertex.vertex_id, note.subtask, note.states)
         sinks = {place.result: place for place in opened.sinks}
         for edge in edges_by_result(vertex):
-            flow = place_flow(ran, edge.result, edge.schema, only=False)
+            flow = destination_flow(ran, edge.result, edge.schema, only=False)
             if edge.result in sinks:
                 self._taken.append((sinks[edge.result], flow))
             else:
@@ -344,25 +353,25 @@ class _Run:
                 self._flows[data_set] = flow
                 self._reached[data_set] = _least([note.watermarks[edge.result] for note in notes])
 
-    def _places(self, opened: OpenVertex) -> tuple[Place, ...]:
+    def _destinations(self, opened: OpenVertex) -> tuple[Destination, ...]:
         vertex = opened.vertex
         sinks = {place.result: place for place in opened.sinks}
         readers = {e.data_set_id: v for v in self._graph.vertices for e in v.inputs}
-        places = []
+        destinations = []
         for edge in edges_by_result(vertex):
             if edge.result in sinks:
-                places.append(self._sink_place(sinks[edge.result]))
+                destinations.append(self._sink_place(sinks[edge.result]))
                 continue
             reader = readers[vertex.results[edge.result].data_set_id]
-            places.append(
-                Place(
+            destinations.append(
+                Destination(
                     edge.schema,
                     partitioner=edge.partitioner,
                     channels=reader.parallelism,
                     max_parallelism=reader.max_parallelism,
                 )
             )
-        return tuple(places)
+        return tuple(destinations)
 
     def _identified(self, opened: OpenVertex) -> tuple[SinkPlace, ...]:
         nodes = {id(sink): node for sink, node, _ in self._sinks}
@@ -370,13 +379,13 @@ class _Run:
             replace(place, identity=self._identities.get(id(nodes[id(place.sink)]), "")) for place in opened.sinks
         )
 
-    def _sink_place(self, place: SinkPlace) -> Place:
+    def _sink_place(self, place: SinkPlace) -> Destination:
         mode = next(mode for sink, _, mode in self._sinks if sink is place.sink)
         keys = place.operator.state_keys
         if keys is not None and keys[0]:
-            return Place(place.operator.schema, Form.NEWEST, keys=keys[0])
+            return Destination(place.operator.schema, Form.NEWEST, keys=keys[0])
         form = Form.CHANGES if mode is ChangelogMode.APPEND else Form.FINAL
-        return Place(place.operator.schema, form)
+        return Destination(place.operator.schema, form)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         kept = frame.persist()

@@ -1,6 +1,6 @@
 """What the sinks of a job have made visible, by checkpoint: a checkpoint itself cannot know what was committed after it.
 
-A lineage is a run with everything that was resumed from it in the same folder; a run that goes on from a snapshot in another folder
+A lineage is a run with everything that was resumed from it in the same folder; a run that restores from a snapshot in another folder
 begins a lineage of its own, whose ancestor is that of the snapshot.
 """
 
@@ -39,7 +39,7 @@ class LoggedCommit:
 
 @record
 class WentBack:
-    """A run went on from checkpoint `to`, and what had been committed after it was taken back.
+    """A run restored from checkpoint `to`, and what had been committed after it was taken back.
 
     Snapshots with numbers above `to` and below `before` count on rows that are there no more.
     """
@@ -97,7 +97,7 @@ class CommittedAfter:
 def committed_after(
     lineage: str, checkpoint_id: int, held: Iterable[str], logs: Iterable[LineageLog]
 ) -> list[CommittedAfter]:
-    """What was committed after a snapshot: in its lineage, and in those that went on from it or from what came after it.
+    """What was committed after a snapshot: in its lineage, and in those that restored from it or from what came after it.
 
     Args:
         lineage: of the snapshot.

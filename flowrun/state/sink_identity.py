@@ -1,4 +1,4 @@
-"""Under what name a sink that keeps rows by key shows them, as operator state: whoever goes on from it replaces them."""
+"""Under what name a sink that keeps rows by key shows them, as operator state: whoever restores from it replaces them."""
 
 from __future__ import annotations
 

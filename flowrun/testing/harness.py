@@ -5,7 +5,7 @@
     harness.watermark(30)
     assert harness.rows() == [(2,)]
 
-Between two calls everything is at rest: letters of the operator's mailbox and processing-time callbacks that are due have run.
+Between two calls everything is at rest: mails of the operator's mailbox and processing-time callbacks that are due have run.
 To test recovery, `snapshot()` one or several harnesses and `OperatorHarness.restore(...)` from them at any parallelism.
 """
 
@@ -85,7 +85,7 @@ class OperatorHarness:
         self._schemas = _per_input(schema, inputs)
         self._state_keys = state_keys
         self._restored = restored
-        self._letters: deque[Callable[[], None]] = deque()
+        self._mails: deque[Callable[[], None]] = deque()
         self._checkpoints = 0
         self._started = self._closed = False
         self.context = OperatorContext(
@@ -99,7 +99,7 @@ class OperatorHarness:
             clock=self.clock,
             processing_time=self.processing_time,
             metrics=self.metrics,
-            execute=self._letters.append,
+            execute=self._mails.append,
             object_reuse=object_reuse,
             unbounded=unbounded,
             checkpointing=checkpointing,
@@ -151,7 +151,7 @@ class OperatorHarness:
         self.settle()
 
     def _pause(self, ms: float) -> None:
-        # A blocked subtask runs no letters; they follow when the harness settles.
+        # A blocked subtask runs no mails; they follow when the harness settles.
         self.clock.advance(round(ms))
 
     def _connect(self) -> None:
@@ -223,12 +223,12 @@ class OperatorHarness:
         self.settle()
 
     def settle(self) -> None:
-        """Run the letters and due callbacks until there are none."""
-        while self._letters:
-            self._letters.popleft()()
+        """Run the mails and due callbacks until there are none."""
+        while self._mails:
+            self._mails.popleft()()
         self.processing_time.run_due()
-        while self._letters:
-            self._letters.popleft()()
+        while self._mails:
+            self._mails.popleft()()
 
     def end_input(self, input_index: int | None = None, *, drain: bool = True) -> None:
         """End one input, or all of them and then `finish`; with `drain` a MAX watermark comes first, as at the end of bounded input."""

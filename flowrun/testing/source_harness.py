@@ -52,7 +52,7 @@ class SourceHarness(OperatorHarness):
         self.available = True
 
     def settle(self) -> None:
-        """Answer requests for splits; run letters and due callbacks."""
+        """Answer requests for splits; run mails and due callbacks."""
         super().settle()
         while self._open_requests:
             split = self.enumerator.next_split(self.context.subtask)

@@ -1,4 +1,4 @@
-"""A slow sink bounds what is in flight, and a source that waits for it still serves its letters."""
+"""A slow sink bounds what is in flight, and a source that waits for it still serves its mails."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_back_pressured_source_still_serves_letters() -> None:
             clock.advance(1)
         for _ in range(20):
             clock.advance(10)
-            assert served.acquire(timeout=10), "the timer's letter was not served under back pressure"
+            assert served.acquire(timeout=10), "the timer's mail was not served under back pressure"
         assert running.status().vertices[0].back_pressured_ms_per_s > 0
         tickets.release(3)
         running.cancel()

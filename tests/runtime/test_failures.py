@@ -56,8 +56,8 @@ class Fragile(AbstractOperator):
         self._maybe("open")
         if self._phase == "timer":
             self.context.processing_time.register(0, lambda _: self._maybe("timer"))
-        if self._phase == "letter":
-            self.context.execute(lambda: self._maybe("letter"))
+        if self._phase == "mail":
+            self.context.execute(lambda: self._maybe("mail"))
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         self._maybe("process")
@@ -84,7 +84,7 @@ class Fragile(AbstractOperator):
 
 
 PHASES = [
-    "setup", "initialize_state", "open", "process", "watermark", "status", "timer", "letter", "end_input", "finish", "close"
+    "setup", "initialize_state", "open", "process", "watermark", "status", "timer", "mail", "end_input", "finish", "close"
 ]  # fmt: skip
 
 
@@ -92,7 +92,7 @@ PHASES = [
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_failure_in_any_phase_closes_everything_and_names_its_place(phase: str, chained: bool) -> None:
     ledger = Ledger()
-    endless = phase in ("timer", "letter", "status")
+    endless = phase in ("timer", "mail", "status")
     elements = [rows([1, 2, 3]), Watermark(5), IDLE]
     source = vertex("source", lambda: ListSource(lambda _: elements, endless=endless), parallelism=2)
     ok, bad = lambda: Fragile(ledger, "never"), lambda: Fragile(ledger, phase)

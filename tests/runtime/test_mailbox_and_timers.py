@@ -1,4 +1,4 @@
-"""Letters run in order of priority; timers run when the clock says so, as letters of their subtask."""
+"""Mails run in order of priority; timers run when the clock says so, as mails of their subtask."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def test_urgent_letters_go_first_and_equals_keep_their_order() -> None:
     mailbox, ran = Mailbox(), list[str]()
     for name, priority in (("a", Priority.NORMAL), ("b", Priority.LOW), ("c", Priority.NORMAL), ("d", Priority.URGENT)):
         mailbox.put(lambda name=name: ran.append(name), priority)  # type: ignore[misc]
-    while (letter := mailbox.take_nowait()) is not None:
-        letter()
+    while (mail := mailbox.take_nowait()) is not None:
+        mail()
     assert ran == ["d", "a", "c", "b"]
 
 
@@ -99,9 +99,9 @@ def test_processing_time_callbacks_run_in_the_mailbox() -> None:
     clock.advance(25)
     mailbox.wait_for_mail()
     assert ran == []
-    letter = mailbox.take_nowait()
-    assert letter is not None
-    letter()
+    mail = mailbox.take_nowait()
+    assert mail is not None
+    mail()
     assert ran == [10]
     timers.close()
     assert mailbox.take_nowait() is None
@@ -114,9 +114,9 @@ def test_a_closed_service_runs_nothing_any_more() -> None:
     service.register(0, ran.append)
     mailbox.wait_for_mail()
     service.close()
-    letter = mailbox.take_nowait()
-    assert letter is not None
-    letter()
+    mail = mailbox.take_nowait()
+    assert mail is not None
+    mail()
     assert ran == []
     timers.close()
 

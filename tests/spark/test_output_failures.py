@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from flowrun.connectors.filesystem.table_path import Location
+from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.errors import ConnectorError
 from flowrun.spark.execution import execute, write
 from flowrun.spark.frame import SparkFrame
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 COMMIT_AND_DIE = """
 import os, sys
 from flowrun.connectors.filesystem.output_files import OutputFolder
-from flowrun.connectors.filesystem.table_path import Location
+from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.spark.output.folder_commit import CommitFolder
 from flowrun.spark.output.job import OutputJob
 from flowrun.spark.output.names import output_name
@@ -35,7 +35,7 @@ STEPS = ("create", "write", "finish", "_rename", "discard", "discard_folder", "d
 
 def commit(folder, last_step):
     name = output_name(OutputJob("p", "all", "new"), "out")
-    output = CommitFolder(Location(folder), name)
+    output = CommitFolder(TablePath(folder), name)
     output.prepare()
     for day in ("2", "3"):
         os.makedirs(f"{folder}/{name.scratch}/day={day}")
@@ -105,7 +105,7 @@ def test_a_driver_killed_at_any_step_of_a_commit_leaves_one_run_whole(tmp_path: 
     for step in range(ended + 1):
         folder = tmp_path / str(step)
         next_run = output_name(OutputJob("p", "all", "next"), "out")
-        CommitFolder(Location(str(folder)), next_run).prepare()
+        CommitFolder(TablePath(str(folder)), next_run).prepare()
         after = seen(folder)
         assert after in (OLD | OTHERS, NEW | OTHERS), step
         assert not [*folder.glob(".batch-*"), *folder.glob(".commit-*")], step
@@ -118,7 +118,7 @@ def test_another_period_and_another_sink_are_not_touched(tmp_path: Path) -> None
     for sink, period in (("out", "a"), ("out", "a-b"), ("out2", "a")):
         name = output_name(OutputJob("p", period, "r1"), sink)
         (tmp_path / f"{name.stem}-0.txt").write_text(f"{sink} {period}")
-    folder = CommitFolder(Location(str(tmp_path)), output_name(OutputJob("p", "a", "r2"), "out"))
+    folder = CommitFolder(TablePath(str(tmp_path)), output_name(OutputJob("p", "a", "r2"), "out"))
     folder.commit(folder.replacement([]))
     assert sorted(p.read_text() for p in tmp_path.iterdir()) == ["out a-b", "out2 a"]
 
@@ -126,7 +126,7 @@ def test_another_period_and_another_sink_are_not_touched(tmp_path: Path) -> None
 def test_files_that_come_out_the_same_are_left_as_they_are(tmp_path: Path) -> None:
     def run(run_id: str, contents: list[str], kind: str = "part") -> dict[str, str]:
         name = output_name(OutputJob("p", "all", run_id), "out")
-        folder = CommitFolder(Location(str(tmp_path)), name)
+        folder = CommitFolder(TablePath(str(tmp_path)), name)
         folder.prepare()
         hidden = tmp_path / name.scratch
         hidden.mkdir()

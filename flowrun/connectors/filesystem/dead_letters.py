@@ -11,7 +11,7 @@ import orjson
 
 from flowrun.api.format import BadRecord
 from flowrun.connectors.filesystem.output_files import OutputFolder
-from flowrun.connectors.filesystem.table_path import Location
+from flowrun.connectors.filesystem.table_path import TablePath
 
 
 class DeadLetters:
@@ -24,7 +24,7 @@ class DeadLetters:
     Used by one thread. Raises ConnectorError when the folder cannot be written.
     """
 
-    def __init__(self, location: Location, subtask: int) -> None:
+    def __init__(self, location: TablePath, subtask: int) -> None:
         self._folder = OutputFolder(location, option="format.dead-letter.path")
         self._prefix = f"dead-letter-{uuid.uuid4().hex[:12]}-{subtask}"
         self._count = 0

@@ -1,7 +1,7 @@
 """What a run from the beginning does with files that earlier runs left in its folder: option `sink.mode`.
 
 Files that are to be replaced stay until the run shows its own. Which they are is noted in the folder itself, in a hidden file of the
-run, so that whoever goes on from its first checkpoint still knows.
+run, so that whoever restores from its first checkpoint still knows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 import orjson
 
 from flowrun.connectors.filesystem.output_files import OutputFolder
-from flowrun.connectors.filesystem.table_path import Location
+from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.core.options import Option, OptionType
 from flowrun.errors import ConnectorError, SetupError
 
@@ -44,7 +44,7 @@ class EarlierOutput:
         mark: name of files that mark complete partitions; empty: none do.
     """
 
-    def __init__(self, location: Location, mark: str = "") -> None:
+    def __init__(self, location: TablePath, mark: str = "") -> None:
         self._location = location
         self._folder = OutputFolder(location)
         self._mark = mark

@@ -17,7 +17,7 @@ from flowrun.connectors.filesystem.enumerator import FileEnumerator
 from flowrun.connectors.filesystem.opening import SplitOpener
 from flowrun.connectors.filesystem.source import FileSource, create_source
 from flowrun.connectors.filesystem.split_readers import bad_record_error
-from flowrun.connectors.filesystem.table_path import Location
+from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.connectors.formats.record_hints import bad_record_hint
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
@@ -94,7 +94,9 @@ class FileLookup:
         self._loaded_ns = self._context.clock.monotonic_ns()
         source = self._recipe.source
         if source.error_mode is OnError.DEAD_LETTER:
-            self._letters = DeadLetters(Location(source.options.text("format.dead-letter.path")), self._context.subtask)
+            self._letters = DeadLetters(
+                TablePath(source.options.text("format.dead-letter.path")), self._context.subtask
+            )
             self._letters.open()
         batches = [b for b in self._read() if b.num_rows]
         if self._letters is not None:

@@ -6,7 +6,7 @@ from flowrun.api.changelog import ChangesTaken
 from flowrun.api.format import Format, RecordFormat
 from flowrun.connectors.filesystem.buckets import Buckets
 from flowrun.connectors.filesystem.partition_commit import PartitionCommit
-from flowrun.connectors.filesystem.table_path import Location
+from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.options import Options
 from flowrun.core.record import record
@@ -30,7 +30,7 @@ class FileOutput:
         buckets: into which rows are dealt that are written as they come; None: into none.
     """
 
-    location: Location
+    location: TablePath
     format_name: str
     schema: Schema
     partitions: Schema

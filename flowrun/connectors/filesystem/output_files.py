@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from flowrun.connectors.filesystem.table_path import Location, is_hidden
+from flowrun.connectors.filesystem.table_path import TablePath, is_hidden
 from flowrun.errors import ConnectorError
 
 
@@ -22,7 +22,7 @@ class OutputFolder:
         option: the option that names it, for messages.
     """
 
-    def __init__(self, location: Location, option: str = "path") -> None:
+    def __init__(self, location: TablePath, option: str = "path") -> None:
         self._location = location
         self._option = option
         self._filesystem, self.base = location.open()
@@ -266,7 +266,7 @@ class OutputFolder:
     def holds(self, path: str) -> bool:
         """Whether a path is one below this folder.
 
-        >>> folder = OutputFolder(Location("/data/out"))
+        >>> folder = OutputFolder(TablePath("/data/out"))
         >>> folder.holds("/data/out/day=1/part-0.json"), folder.holds("/data/out/../other"), folder.holds("/data/out2/x")
         (True, False, False)
         """

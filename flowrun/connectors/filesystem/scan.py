@@ -7,7 +7,7 @@ from dataclasses import field
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.connector import PushedFilter
 from flowrun.api.format import Format, ReadRequest, RecordFormat
-from flowrun.connectors.filesystem.table_path import Location
+from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.options import Options
 from flowrun.core.record import record
@@ -31,7 +31,7 @@ class FileScan:
         partition_filters: files whose folders say that none of their rows passes are not read.
     """
 
-    location: Location
+    location: TablePath
     format_name: str
     schema: Schema
     partitions: Schema

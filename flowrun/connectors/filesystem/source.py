@@ -22,7 +22,7 @@ from flowrun.connectors.filesystem.reader import FileSourceReader
 from flowrun.connectors.filesystem.row_estimate import estimated_rows
 from flowrun.connectors.filesystem.scan import FileScan
 from flowrun.connectors.filesystem.seen_paths import paths
-from flowrun.connectors.filesystem.table_path import Location, check_exists, check_pattern, location_of
+from flowrun.connectors.filesystem.table_path import TablePath, check_exists, check_pattern, location_of
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
@@ -70,7 +70,7 @@ class FileSource(FileScan):
         """Reads splits one after the other."""
         letters = None
         if self.error_mode is OnError.DEAD_LETTER and context.reject is None:
-            letters = DeadLetters(Location(self.options.text("format.dead-letter.path")), context.subtask)
+            letters = DeadLetters(TablePath(self.options.text("format.dead-letter.path")), context.subtask)
         return FileSourceReader(self, context, letters)
 
 

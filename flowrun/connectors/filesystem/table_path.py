@@ -34,7 +34,7 @@ class FoundFile:
 
 
 @record(slots=False)
-class Location:
+class TablePath:
     """A path as the user wrote it: local (absolute or relative to the working directory) or a URI that pyarrow knows.
 
     Picklable: a relative path means the same file in a process with another working directory.
@@ -42,10 +42,10 @@ class Location:
 
     text: str
 
-    def __reduce__(self) -> tuple[type[Location], tuple[str]]:
+    def __reduce__(self) -> tuple[type[TablePath], tuple[str]]:
         relative = self.is_local and not self.text.startswith(("/", "file://"))
         slash = "/" if self.text.endswith("/") else ""
-        return Location, (self.local_path + slash if relative else self.text,)
+        return TablePath, (self.local_path + slash if relative else self.text,)
 
     @property
     def is_local(self) -> bool:
@@ -78,7 +78,7 @@ class Location:
         if self.is_glob:
             text = text[: _first_wildcard(text)].rpartition("/")[0] or ("/" if text.startswith("/") else ".")
         if self.is_local:
-            return pafs.LocalFileSystem(), Location(text).local_path
+            return pafs.LocalFileSystem(), TablePath(text).local_path
         try:
             filesystem, path = pafs.FileSystem.from_uri(text + parameters)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -134,7 +134,7 @@ def _bracket(inside: str) -> str:
     return whole[: whole.rindex(")") + 1]  # without the end of the text
 
 
-def location_of(path: str) -> Location:
+def location_of(path: str) -> TablePath:
     """The location of a `path` option.
 
     Raises:
@@ -144,7 +144,7 @@ def location_of(path: str) -> Location:
         raise OptionError("path", "option 'path' is empty", hint="write . for the working directory")
     if "\0" in path:
         raise OptionError("path", "option 'path' has a NUL character, which no path can have", hint="take it out")
-    return Location(path)
+    return TablePath(path)
 
 
 def check_pattern(pattern: str | None) -> None:
@@ -163,13 +163,13 @@ def check_pattern(pattern: str | None) -> None:
 NO_FILE_HINT = "names that begin with '.' or '_' are ignored; set source.monitor-interval to wait for files"
 
 
-_missing: ContextVar[list[Location] | None] = ContextVar("missing", default=None)
+_missing: ContextVar[list[TablePath] | None] = ContextVar("missing", default=None)
 
 
 @contextmanager
-def allowing_missing() -> Iterator[Sequence[Location]]:
+def allowing_missing() -> Iterator[Sequence[TablePath]]:
     """In here a path with nothing there has no files, which is no error: of what is only explained. Gives those that were met."""
-    met: list[Location] = []
+    met: list[TablePath] = []
     token = _missing.set(met)
     try:
         yield met
@@ -177,7 +177,7 @@ def allowing_missing() -> Iterator[Sequence[Location]]:
         _missing.reset(token)
 
 
-def is_allowed_to_miss(location: Location) -> bool:
+def is_allowed_to_miss(location: TablePath) -> bool:
     """Whether it is no error that nothing is there (see `allowing_missing`)."""
     met = _missing.get()
     if met is None:
@@ -187,7 +187,7 @@ def is_allowed_to_miss(location: Location) -> bool:
     return True
 
 
-def check_exists(location: Location, pattern: str | None = None) -> None:
+def check_exists(location: TablePath, pattern: str | None = None) -> None:
     """Check a local path, as `flowrun validate` does.
 
     Raises:
@@ -216,7 +216,7 @@ def _neighbours(path: str) -> str:
     return hint or "relative paths start at the working directory"
 
 
-def list_files(location: Location, pattern: str | None, *, may_be_missing: bool = False) -> list[FoundFile]:
+def list_files(location: TablePath, pattern: str | None, *, may_be_missing: bool = False) -> list[FoundFile]:
     """The files that a location means, sorted by path: itself, all below a folder, or those that match a glob.
 
     Files and folders whose name begins with `.` or `_` are hidden, except where the location names them. Blocking.

@@ -19,7 +19,7 @@ from flowrun.connectors.filesystem.output_files import OutputFolder
 from flowrun.connectors.filesystem.part_names import part_origin, part_stem
 from flowrun.connectors.filesystem.partition_commit import OpenPartitions
 from flowrun.connectors.filesystem.partitions import split_by_partition
-from flowrun.connectors.filesystem.table_path import Location
+from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -283,7 +283,7 @@ class FileCommitter:
         mark: the name of the file that marks complete partitions; None: nothing marks them (any more).
     """
 
-    def __init__(self, location: Location, earlier: EarlierOutput, mark: str | None = None) -> None:
+    def __init__(self, location: TablePath, earlier: EarlierOutput, mark: str | None = None) -> None:
         self._folder = OutputFolder(location)
         self._earlier = earlier
         self._mark = mark

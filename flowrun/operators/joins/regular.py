@@ -1,4 +1,4 @@
-"""The join of two changing tables, kept up to date: Apache Flink's regular join, over bundles of changes.
+"""The join of two changing tables, kept up to date: Apache Flink's regular join, over batches of changes.
 
 Both sides remember their rows. What a batch amounts to (`regular_fold`) is joined with what the other side remembers: a row that is
 added gives its pairs, a row that is taken away takes back those that it gave. Where rows without match come out (outer, semi and anti

@@ -1,6 +1,6 @@
 """Changelogs, vectorised: what the row kinds of a batch do, and the batch of changes that leads from old results to new ones.
 
-Updating operators treat a batch as a bundle: they remember the result of a key when the batch first touches it, apply all rows, then
+Updating operators treat a batch as a mini-batch: they remember the result of a key when the batch first touches it, apply all rows, then
 send what became of it (`change_batch`): one adjacent −U/+U pair, +I for what is new, −D for what is gone, nothing for what is equal.
 Consumers read any row as "add" (+I, +U) or "remove" (−U, −D): a filter between two operators may have taken half of a pair away.
 """

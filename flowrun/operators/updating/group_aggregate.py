@@ -1,6 +1,6 @@
 """The updating group aggregation: the results of groups without end, kept up to date as rows come and are taken back.
 
-Each batch is a bundle: a group whose result the batch changes sends one −U/+U pair, a new one +I, one whose last row was taken back −D.
+Each batch is a mini-batch: a group whose result the batch changes sends one −U/+U pair, a new one +I, one whose last row was taken back −D.
 That is never more than a row at a time would send, as Apache Flink does, and folds to the same. As in Flink an update is sent although
 the result is equal if state has a time to live (a reader with the same time to live must not forget what is in use), rows that are
 taken back without having been there are dropped (and counted), and a group that has expired begins anew with +I.

@@ -1,4 +1,4 @@
-"""What a user can say about rows that were committed after the checkpoint or savepoint that a job goes on from."""
+"""What a user can say about rows that were committed after the checkpoint or savepoint that a job restores from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class AfterRestore(Enum):
-    """What becomes of rows that were committed after the checkpoint or savepoint that a job goes on from."""
+    """What becomes of rows that were committed after the checkpoint or savepoint that a job restores from."""
 
     REFUSE = "refuse"
     """If there are any, the job does not start."""

@@ -11,7 +11,7 @@ from flowrun.graph.job_graph import JobGraph
 
 
 class StateChange(Enum):
-    """What becomes of an operator's state when a pipeline goes on from a savepoint."""
+    """What becomes of an operator's state when a pipeline restores from a savepoint."""
 
     KEPT = "kept"
     NEW = "new"
@@ -23,7 +23,7 @@ class StateChange(Enum):
 
 @record
 class Problem:
-    """Why a pipeline cannot go on from a savepoint.
+    """Why a pipeline cannot restore from a savepoint.
 
     Attributes:
         message: names the operator, what the savepoint has and what the pipeline expects.
@@ -113,7 +113,7 @@ def _change(before: Layout | None, after: Layout | None, number: str) -> str:
 
 @record
 class Comparison:
-    """What would happen if a pipeline went on from a savepoint.
+    """What would happen if a pipeline restored from a savepoint.
 
     Attributes:
         title: names the savepoint: kind, number and pipeline.
@@ -139,7 +139,7 @@ class Comparison:
         return tuple(p for p in self.all_problems if not (p.loses_state and allow_non_restored_state))
 
     def check(self, allow_non_restored_state: bool) -> None:
-        """Nothing, if the pipeline can go on from the savepoint.
+        """Nothing, if the pipeline can restore from the savepoint.
 
         Raises:
             StateError: it cannot; has all problems in one message.

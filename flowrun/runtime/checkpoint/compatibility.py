@@ -1,4 +1,4 @@
-"""Whether a pipeline can go on from a checkpoint or savepoint, and what becomes of each operator's state.
+"""Whether a pipeline can restore from a checkpoint or savepoint, and what becomes of each operator's state.
 
 The rules (docs/guide.md, "the savepoint rules"): operators are found again by their uid, or without one by their structure. Order,
 parallelism and everything stateless may change. An operator that is new starts empty; state whose operator is gone is an error
@@ -29,7 +29,7 @@ __all__ = ["Comparison", "OperatorComparison", "Problem", "StateChange", "compar
 
 
 def compare(metadata: CheckpointMetadata, job_graph: JobGraph) -> Comparison:
-    """What would happen if `job_graph` went on from a checkpoint; reads nothing but these two values.
+    """What would happen if `job_graph` restored from a checkpoint; reads nothing but these two values.
 
     Run `Comparison.job_graph` afterwards: it has the checkpoint's number of key groups where the user did not set one.
     """

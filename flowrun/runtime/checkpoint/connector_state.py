@@ -29,7 +29,7 @@ _split = members(
 
 
 def connector_state_problems(operator: ChainedOperator, saved: OperatorMetadata) -> list[str]:
-    """What a source or sink of the pipeline cannot go on from: the first place where its JSON is not as declared, in words."""
+    """What a source or sink of the pipeline cannot restore from: the first place where its JSON is not as declared, in words."""
     try:
         if operator.source is not None:
             _check_source(operator.source, saved)

@@ -21,7 +21,7 @@ from flowrun.state.commit_log import CommittedAfter, LineageLog, WentBack, commi
 from flowrun.state.storage.commit_log_files import note_return, read_commit_logs
 from flowrun.state.storage.locate import SnapshotPath
 from flowrun.state.storage.lock import highest_number
-from flowrun.state.storage.state_path import Location, resolve
+from flowrun.state.storage.state_path import StatePath, resolve
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class _SinkPieces:
 
 
 class GoingBack:
-    """What there is to settle before a job goes on from a snapshot; `settle` does it.
+    """What there is to settle before a job restores from a snapshot; `settle` does it.
 
     Args:
         metadata: of the snapshot.
@@ -133,7 +133,7 @@ class GoingBack:
     def _text(self) -> str:
         return "; ".join(s.text for s in self._sinks)
 
-    def take_back(self, next_checkpoint_id: int, continued: str, own: Location) -> None:
+    def take_back(self, next_checkpoint_id: int, continued: str, own: StatePath) -> None:
         """Take back what was committed after the snapshot; whoever is interrupted here does it again.
 
         Args:
@@ -158,8 +158,8 @@ class GoingBack:
                 ) from error
             _log.info("took back what was committed after %d: %s", self._metadata.checkpoint_id, sink.text)
 
-    def _note(self, log: LineageLog, next_checkpoint_id: int | None, own: Location) -> None:
-        """Note that what a lineage committed is taken back, for all who go on from later snapshots of it.
+    def _note(self, log: LineageLog, next_checkpoint_id: int | None, own: StatePath) -> None:
+        """Note that what a lineage committed is taken back, for all who restore from later snapshots of it.
 
         `next_checkpoint_id`: snapshots from there on do not count on it; None: those that the lineage takes from now on do not.
         """
@@ -175,7 +175,7 @@ class GoingBack:
             note_return(own, log.lineage, event)
 
 
-def log_folders(found: SnapshotPath, own: Location) -> list[str]:
+def log_folders(found: SnapshotPath, own: StatePath) -> list[str]:
     """The job folders whose logs may know what was committed after a snapshot: of the job that took it, and of the one that goes on."""
     moved = found.root if found.metadata.kind is CheckpointKind.CHECKPOINT else ""
     return [f for f in (moved, found.metadata.job_folder, own.uri) if f]

@@ -1,4 +1,4 @@
-"""What every subtask of a job goes on from: a checkpoint's metadata dealt out over an execution graph, at the same or another
+"""What every subtask of a job restores from: a checkpoint's metadata dealt out over an execution graph, at the same or another
 parallelism. Pure; the rows of keyed state are read later by the subtasks themselves.
 
 Keyed tables go to the new subtasks whose key groups the old subtask may hold; operator state by its redistribution mode; rows in flight
@@ -23,7 +23,7 @@ from flowrun.state.redistribution import redistribute
 def restored_tasks(
     metadata: CheckpointMetadata, root: str, graph: ExecutionGraph
 ) -> dict[ExecutionVertexId, RestoredTask]:
-    """What each subtask goes on from. Operators that the checkpoint does not have start empty.
+    """What each subtask restores from. Operators that the checkpoint does not have start empty.
 
     Args:
         metadata: of a checkpoint or savepoint that was compared with the job graph.
@@ -56,7 +56,7 @@ def restored_tasks(
 def finished_vertices(metadata: CheckpointMetadata, graph: ExecutionGraph) -> frozenset[str]:
     """Vertices that had come to their end: all their known operators had, and everything that they read had.
 
-    A finished chain that got a new input, or an operator that had not finished, runs again, with nothing to go on from.
+    A finished chain that got a new input, or an operator that had not finished, runs again, with nothing to restore from.
     """
     finished: set[str] = set()
     for job_vertex in graph.job_vertices:  # in topological order

@@ -61,7 +61,7 @@ def note_taken_back(outputs: Sequence[TellingOutput], lineage: str, event: WentB
 
 
 def with_told(lineage: str, logs: Mapping[str, LineageLog], outputs: Sequence[TellingOutput]) -> dict[str, LineageLog]:
-    """Logs with what outputs tell beyond them of one lineage, and of those that went on from it. Blocks on I/O.
+    """Logs with what outputs tell beyond them of one lineage, and of those that restored from it. Blocks on I/O.
 
     Raises:
         StateError: an output cannot be read, or a note in it is damaged.

@@ -43,6 +43,7 @@ from flowrun.runtime.jobmaster.hooks import MasterHooks
 from flowrun.runtime.jobmaster.io_thread import IoThread
 from flowrun.runtime.jobmaster.job_state import OpenedState
 from flowrun.runtime.jobmaster.sources import JobSources, SourceError
+from flowrun.runtime.mailbox import Post
 from flowrun.runtime.timers import TimerThread
 from flowrun.state.checkpoints import CheckpointMetadata, StateFile, SubtaskSnapshot
 
@@ -101,7 +102,7 @@ class CheckpointRunner:
         listener: see there.
         clock: processing time.
         timers: wake the coordinator.
-        post: puts a letter into the job master's mailbox.
+        post: puts a mail into the job master's mailbox.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class CheckpointRunner:
         listener: CheckpointListener,
         clock: Clock,
         timers: TimerThread,
-        post: Callable[[Callable[[], None]], None],
+        post: Post,
     ) -> None:
         self._state = state
         self._coordinator = coordinator
@@ -172,13 +173,13 @@ class CheckpointRunner:
             self._handling = False
 
     def after_io(self, then: Callable[[], None]) -> None:
-        """Run a letter once everything that was left to the I/O thread by now is done."""
+        """Run a mail once everything that was left to the I/O thread by now is done."""
         self._io.submit(lambda: None, lambda _: then(), lambda _: then())
 
     def close(self) -> None:
         """Wait for the I/O thread, and give up the folder."""
         self._io.close()
-        for number, target in self._made.items():  # whose letters nobody reads any more
+        for number, target in self._made.items():  # whose mails nobody reads any more
             try:
                 self._state.storage.discard(target, ())
             except FlowrunError as error:
@@ -240,7 +241,7 @@ class CheckpointRunner:
         self._io.submit(make, made, failed)
 
     def _start(self, command: StartCheckpoint, target: str) -> None:
-        """Hooks, enumerators and barriers, all in one letter: a split is in an enumerator's state or in that of a reader."""
+        """Hooks, enumerators and barriers, all in one mail: a split is in an enumerator's state or in that of a reader."""
         number = command.checkpoint_id
         options = replace(command.options, target=target)
         self._started[number] = StartedCheckpoint(command.trigger_ms, options)
@@ -262,7 +263,7 @@ class CheckpointRunner:
         started = self._started[number]
         state = self._state
         if self._identity.job_graph_json is None:
-            # Imported here: explaining knows every operator, and it is done once a job (DESIGN §12.9).
+            # Imported here: explaining knows every operator, and it is done once a job.
             from flowrun.graph.explain import Format, render_job_graph
 
             shown: JsonValue = orjson.loads(render_job_graph(state.job_graph, Format.JSON))

@@ -87,7 +87,7 @@ class CommitCoordinator:
         }
         self._protected: set[str] = set()
         self._has_snapshots = False
-        """Whether somebody can go on from this run."""
+        """Whether somebody can restore from this run."""
 
     def report(self, report: CommittablesReport, *, running: bool) -> None:
         """A subtask handed something over: commit it, or keep it for the end.

@@ -44,7 +44,7 @@ def create_job_master(
     """The job master of one job, which is not started yet.
 
     Args:
-        state: the job, where its state goes and what it goes on from; closed at the end of the job.
+        state: the job, where its state goes and what it restores from; closed at the end of the job.
         job_id: unique to this run.
         clock: processing time.
         timers: for periodic work.

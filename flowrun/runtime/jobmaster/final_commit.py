@@ -8,6 +8,7 @@ from flowrun.errors import StateError
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
 from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
+from flowrun.runtime.mailbox import Post
 
 
 class FinalCommit:
@@ -18,7 +19,7 @@ class FinalCommit:
         commits: of the job.
         takes_checkpoints: whether the job has a folder for checkpoints.
         stopped: whether the job ends with a snapshot by now, which then is the last checkpoint.
-        post: puts a letter into the job master's mailbox.
+        post: puts a mail into the job master's mailbox.
         committed: everything is visible.
         failed: the last checkpoint, or a commit, failed.
     """
@@ -30,7 +31,7 @@ class FinalCommit:
         *,
         takes_checkpoints: bool,
         stopped: Callable[[], bool],
-        post: Callable[[Callable[[], None]], None],
+        post: Post,
         committed: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:

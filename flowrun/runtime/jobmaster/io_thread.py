@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from flowrun.runtime.mailbox import Post
+
 T = TypeVar("T")
 
 
@@ -15,23 +17,23 @@ class IoThread:
 
     Args:
         name: of the thread.
-        post: puts a letter into the mailbox of who asked; answers that nobody reads any more are dropped there.
+        post: puts a mail into the mailbox of who asked; answers that nobody reads any more are dropped there.
     """
 
-    def __init__(self, name: str, post: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, name: str, post: Post) -> None:
         self._name = name
         self._post = post
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def submit(self, call: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
-        """Run `call` on the thread, then `done` with its result, or `failed` with what it raised, as a letter."""
+        """Run `call` on the thread, then `done` with its result, or `failed` with what it raised, as a mail."""
 
         def run() -> None:
             try:
                 result = call()
             except Exception as error:
-                caught = error  # the name of the clause is gone when the letter is read
+                caught = error  # the name of the clause is gone when the mail is read
                 self._post(lambda: failed(caught))
             else:
                 self._post(lambda: done(result))

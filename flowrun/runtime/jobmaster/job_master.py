@@ -54,7 +54,7 @@ from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.jobmaster.sources import JobSources, SourceError
 from flowrun.runtime.jobmaster.status import StatusReader
 from flowrun.runtime.lifecycle import ExecutionState, JobState
-from flowrun.runtime.mailbox import Mailbox, Priority
+from flowrun.runtime.mailbox import Mail, Mailbox, Priority
 from flowrun.runtime.messages import (
     CheckpointAcknowledgement,
     CommittablesReport,
@@ -105,7 +105,7 @@ class JobMaster:
     """Runs one job. The public methods are thread-safe; `cancel`, `stop` and `take_snapshot` may be called in a signal handler.
 
     Args:
-        state: the job, where its state goes and what it goes on from; closed at the end of the job.
+        state: the job, where its state goes and what it restores from; closed at the end of the job.
         parts: what it is made of.
         job_id: unique to this run.
         clock: processing time.
@@ -241,16 +241,16 @@ class JobMaster:
         self._guard(self._begin)
         while self._result is None:
             self._mailbox.wait_for_mail()
-            letter = self._mailbox.take_nowait()
-            if letter is not None:
-                self._guard(letter)
+            mail = self._mailbox.take_nowait()
+            if mail is not None:
+                self._guard(mail)
         self._mailbox.close()
         self._requests.close(f"the job has ended ({self._scheduler.state.value})")
 
-    def _guard(self, letter: Callable[[], None]) -> None:
-        """Run a letter; what it raises fails the job, and if even that fails, ends it."""
+    def _guard(self, mail: Mail) -> None:
+        """Run a mail; what it raises fails the job, and if even that fails, ends it."""
         try:
-            letter()
+            mail()
         except Exception as error:
             try:
                 self._driver.recover(error)
@@ -295,8 +295,8 @@ class JobMaster:
             case EndJob(state=state):
                 self._end(state)
 
-    def _put(self, letter: Callable[[], None]) -> None:
-        self._mailbox.put(letter)
+    def _put(self, mail: Mail) -> None:
+        self._mailbox.put(mail)
 
     def _deploy(self, command: DeployTask) -> None:
         if self._out_of_memory or not self._scheduler.begin_deployment(command.vertex, self._clock.now_ms()):

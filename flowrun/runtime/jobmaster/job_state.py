@@ -1,4 +1,4 @@
-"""Where the state of a job lives and what it goes on from: options, and what they open before anything runs."""
+"""Where the state of a job lives and what it restores from: options, and what they open before anything runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_STATE_DIRECTORY = ".flowrun/state"
 
 @record
 class JobStateOptions:
-    """Where a job keeps its checkpoints, what it goes on from, and what is stored beside its state.
+    """Where a job keeps its checkpoints, what it restores from, and what is stored beside its state.
 
     Attributes:
         directory: root of checkpoints: each pipeline has a folder of its own below. Savepoints without a folder go there, too.
@@ -63,14 +63,14 @@ class OpenedState:
     """What was opened for one run.
 
     Attributes:
-        job_graph: to run; its key groups are those of the state that it goes on from.
+        job_graph: to run; its key groups are those of the state that it restores from.
         storage: of snapshots.
         identity: what is written into every checkpoint.
         directory: where savepoints go unless somebody says otherwise.
         takes_checkpoints: whether the job has a folder of checkpoints, locked by this process.
         next_checkpoint_id: number of the first checkpoint.
         retained: completed checkpoints of the lineage, which are deleted as newer ones come.
-        restored: what to go on from; None: a fresh start.
+        restored: what to restore from; None: a fresh start.
         continued: the lineage is that of `restored`: what earlier runs of it left behind and nothing needs may be deleted.
         needed_commits: commit ids in other checkpoints of the lineage: they could still be resumed.
     """
@@ -98,7 +98,7 @@ class OpenedState:
 
 
 def open_job_state(job_graph: JobGraph, options: JobStateOptions | None, clock: Clock) -> OpenedState:
-    """Find what to go on from, check that the job can, and open where its checkpoints go. Blocks on I/O.
+    """Find what to restore from, check that the job can, and open where its checkpoints go. Blocks on I/O.
 
     Args:
         job_graph: of the pipeline as it is now.
@@ -106,8 +106,8 @@ def open_job_state(job_graph: JobGraph, options: JobStateOptions | None, clock: 
         clock: for times in files.
 
     Raises:
-        StateError: there is nothing to go on from, or it is damaged or does not fit; another process owns the folder of
-            checkpoints, or it cannot be used; what was committed after what it goes on from would be written twice.
+        StateError: there is nothing to restore from, or it is damaged or does not fit; another process owns the folder of
+            checkpoints, or it cannot be used; what was committed after what it restores from would be written twice.
         SetupError: a sink does not begin afresh, as there is output of an earlier run.
     """
     settings = job_graph.settings.checkpoint
@@ -138,7 +138,7 @@ def _is_record_gone(found: SnapshotPath, options: JobStateOptions, job_name: str
 def _going_back(
     found: SnapshotPath | None, job_graph: JobGraph, options: JobStateOptions, *, is_record_gone: bool
 ) -> GoingBack | None:
-    """What is to be settled before the job goes on from `found`; None: nothing is. Raises StateError if the user has not accepted it."""
+    """What is to be settled before the job restores from `found`; None: nothing is. Raises StateError if the user has not accepted it."""
     if found is None:
         return None
     from flowrun.runtime.checkpoint.going_back import GoingBack, log_folders
@@ -169,7 +169,7 @@ def _ancestors(found: SnapshotPath | None, *, continued: bool) -> tuple[Fork, ..
 
 def _find(path: str, job_graph: JobGraph, allow_non_restored_state: bool) -> tuple[JobGraph, SnapshotPath]:
     """(the graph with the key groups of the state, the state)."""
-    # Imported here, as below: most runs begin afresh and without checkpoints, and should begin fast (DESIGN §12.9).
+    # Imported here, as below: most runs begin afresh and without checkpoints, and should begin fast.
     from flowrun.runtime.checkpoint.compatibility import compare
     from flowrun.state.storage.locate import locate
 

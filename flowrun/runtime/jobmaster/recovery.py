@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Recovery:
-    """What subtasks go on from, and everything else that has to go back with them.
+    """What subtasks restore from, and everything else that has to go back with them.
 
     Methods raise `SourceError`, `CommitError` and `StateError`; they may block on I/O.
     """
@@ -39,11 +39,11 @@ class Recovery:
         self._tasks: dict[ExecutionVertexId, RestoredTask] = {}
 
     def restored(self, vertex: ExecutionVertexId) -> RestoredTask | None:
-        """What a subtask goes on from; None: the beginning."""
+        """What a subtask restores from; None: the beginning."""
         return self._tasks.get(vertex)
 
     def start(self) -> None:
-        """Take the job to where it was told to go on from, before anything runs.
+        """Take the job to where it was told to restore from, before anything runs.
 
         What the checkpoint holds of sinks that had come to their end is committed here; the others submit theirs when they open.
         """

@@ -105,7 +105,7 @@ class SourceCoordinator:
         return self._serve()
 
     def snapshot(self) -> JsonValue:
-        """What an enumerator needs to go on from here; of a source that has ended what it left."""
+        """What an enumerator needs to restore from here; of a source that has ended what it left."""
         return self._left if self._enumerator is None else self._enumerator.snapshot()
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from flowrun.api.source import JsonValue
 from flowrun.core.clock import Clock
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.jobmaster.source_coordinator import SourceCoordinator, SplitAnswer
+from flowrun.runtime.mailbox import Post
 from flowrun.runtime.messages import SplitRequest
 from flowrun.runtime.timers import TimerThread
 from flowrun.state.checkpoints import CheckpointMetadata, OperatorMetadata
@@ -41,7 +42,7 @@ class JobSources:
         job_graph: the job.
         clock: for enumerators.
         timers: for discovery.
-        post: puts a letter into the job master's mailbox.
+        post: puts a mail into the job master's mailbox.
         send: takes the answers for readers.
         failed: is told when discovery fails.
     """
@@ -52,7 +53,7 @@ class JobSources:
         *,
         clock: Clock,
         timers: TimerThread,
-        post: Callable[[Callable[[], None]], None],
+        post: Post,
         send: Callable[[SplitAnswer], None],
         failed: Callable[[SourceError], None],
     ) -> None:
@@ -74,7 +75,7 @@ class JobSources:
         """Start all enumerators as a run begins: afresh, or from the state of an older run with what came since; may block on I/O.
 
         Args:
-            restored: what the run goes on from; a source that it does not know starts afresh.
+            restored: what the run restores from; a source that it does not know starts afresh.
             finished: vertices that read nothing any more, whatever came since: what they keep after their end is gone.
 
         Raises:
@@ -165,7 +166,7 @@ class JobSources:
         self._answer(source, lambda: source.coordinator.request(request))
 
     def snapshot(self) -> dict[str, JsonValue]:
-        """Operator id → what its enumerator needs to go on from here.
+        """Operator id → what its enumerator needs to restore from here.
 
         Raises:
             SourceError: an enumerator failed.

@@ -19,7 +19,8 @@ from flowrun.runtime.network.subpartition import InFlightElement, Subpartition, 
 from flowrun.runtime.timers import TimerThread
 
 WORTH_A_WAKE_UP_ROWS = 1024
-"""Vectorised kernels lose below about a thousand rows (DESIGN §12.2): fewer rows linger for more, up to the buffer timeout."""
+"""Vectorised kernels lose below about a thousand rows (docs/architecture.md, Performance). Fewer rows wait for more, up to the buffer
+timeout."""
 
 MIN_LINGER_MS = 10
 """Lingering longer than this saves next to nothing: a consumer that wakes up a hundred times a second is idle all the same."""

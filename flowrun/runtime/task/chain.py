@@ -62,7 +62,7 @@ class SnapshotDeclined(Exception):
 
 
 Restore = Callable[[int], OperatorSnapshot | None]
-"""Reads what the operator at a position of the chain goes on from."""
+"""Reads what the operator at a position of the chain restores from."""
 
 
 class _Link:
@@ -327,7 +327,7 @@ class OperatorChain:
             clock=environment.clock,
             processing_time=_OperatorTimeService(environment.processing_time, self, position),
             metrics=self._links[position].metrics,
-            execute=lambda letter: environment.execute(lambda: self.call(position, letter)),
+            execute=lambda mail: environment.execute(lambda: self.call(position, mail)),
             object_reuse=environment.settings.object_reuse,
             unbounded=environment.settings.unbounded,
             pause=environment.pause,

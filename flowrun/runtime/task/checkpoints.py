@@ -1,4 +1,4 @@
-"""A subtask between its input, its snapshots and the job master: what barriers and letters lead to, and stopping at a barrier."""
+"""A subtask between its input, its snapshots and the job master: what barriers and mails lead to, and stopping at a barrier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TaskCheckpoints:
     """Carries out what the barrier handler and the job master want. All calls from the subtask's thread.
 
     A barrier that stops the job is the last thing that the subtask processes, unless its checkpoint is aborted. While it waits,
-    letters run, but neither timers nor other work of operators: nothing may happen to them that is not in the snapshot.
+    mails run, but neither timers nor other work of operators: nothing may happen to them that is not in the snapshot.
 
     Args:
         name: of the subtask.

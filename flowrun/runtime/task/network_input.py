@@ -47,7 +47,7 @@ class Head(Protocol):
 
 
 class FinishedHead:
-    """Instead of a chain that had come to its end before the checkpoint that its job goes on from: everything is dropped."""
+    """Instead of a chain that had come to its end before the checkpoint that its job restores from: everything is dropped."""
 
     def process_batch(self, batch: RecordBatch, input_index: int) -> None:
         """Drop rows."""

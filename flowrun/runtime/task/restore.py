@@ -1,4 +1,4 @@
-"""What the operators of a subtask go on from: keyed tables read from state files, cut to the subtask's key groups and migrated."""
+"""What the operators of a subtask restore from: keyed tables read from state files, cut to the subtask's key groups and migrated."""
 
 from __future__ import annotations
 

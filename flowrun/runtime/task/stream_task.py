@@ -1,7 +1,7 @@
 """A subtask: one thread, one mailbox, one operator chain.
 
 Life: create → setup → initialize state → open (tail to head) → process what was in flight → run → finish (head to tail) → close. The
-thread does everything but writing snapshots; other threads only put letters. `cancel` wakes every wait of the runtime: for input,
+thread does everything but writing snapshots; other threads only put mails. `cancel` wakes every wait of the runtime: for input,
 for buffers, for uploads and in `pause`.
 """
 
@@ -86,7 +86,7 @@ class StreamTask:
         parts: what it is made of.
         job_master: is told of states, split requests and committables.
         clock: of the process.
-        storage: where state is read that the subtask goes on from; None if the job restores none.
+        storage: where state is read that the subtask restores from; None if the job restores none.
     """
 
     def __init__(
@@ -149,19 +149,19 @@ class StreamTask:
     def stop(self, drain: bool) -> None:
         """End the input early, if the task is a source. Any thread."""
 
-        def letter() -> None:
+        def mail() -> None:
             if self._input is not None and not self._ended:
                 self._input.stop(drain)
 
-        self._mailbox.put(letter, Priority.URGENT)
+        self._mailbox.put(mail, Priority.URGENT)
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         """Hand splits to the source. Any thread."""
-        self._letter_to_source(lambda source: source.add_splits(splits))
+        self._mail_to_source(lambda source: source.add_splits(splits))
 
     def notify_no_more_splits(self) -> None:
         """Tell the source that no split will come. Any thread."""
-        self._letter_to_source(lambda source: source.notify_no_more_splits())
+        self._mail_to_source(lambda source: source.notify_no_more_splits())
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """Take a snapshot and send the barrier, if the task is a source; ordered with `add_splits`. Any thread."""
@@ -241,7 +241,7 @@ class StreamTask:
             )
 
     def _loop(self) -> None:
-        """Letters first, then the default action; wait when that has nothing to do or nowhere to write."""
+        """Mails first, then the default action; wait when that has nothing to do or nowhere to write."""
         mailbox, time, task_input, checkpoints = self._mailbox, self.time, self._input, self._checkpoints
         activity = self._activity
         assert task_input is not None
@@ -268,11 +268,11 @@ class StreamTask:
                 return
 
     def _run_letters(self) -> None:
-        # No more letters than there are now: one that puts itself back must not keep input waiting for ever.
+        # No more mails than there are now: one that puts itself back must not keep input waiting for ever.
         for _ in range(len(self._mailbox)):
-            letter = self._mailbox.take_nowait()
-            if letter is not None:
-                letter()
+            mail = self._mailbox.take_nowait()
+            if mail is not None:
+                mail()
         self._cancellation.check()
 
     def _wait(self) -> None:
@@ -362,14 +362,14 @@ class StreamTask:
         if not self._ended:  # the end counts as the barrier
             self._checkpoints.trigger(barrier)
 
-    def _letter_to_source(self, call: Callable[[CoordinatedSource], None]) -> None:
-        def letter() -> None:
+    def _mail_to_source(self, call: Callable[[CoordinatedSource], None]) -> None:
+        def mail() -> None:
             source = self._chain.source
             # One that had ended before the restored checkpoint has no operator.
             if source is not None and not self._ended:
                 self._chain.call(0, lambda: call(source))
 
-        self._mailbox.put(letter)
+        self._mailbox.put(mail)
         self._mailbox.resume()
 
     def _mark_latency(self, interval_ms: int) -> None:

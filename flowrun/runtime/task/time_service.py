@@ -9,7 +9,7 @@ from flowrun.runtime.timers import Timer, TimerThread
 
 
 class MailboxTimeService:
-    """Processing time of one subtask: callbacks run as letters in its mailbox, never concurrently with its other work."""
+    """Processing time of one subtask: callbacks run as mails in its mailbox, never concurrently with its other work."""
 
     def __init__(self, timers: TimerThread, mailbox: Mailbox) -> None:
         self._timers = timers

@@ -29,7 +29,7 @@ _FIRST_OF_PARTITION = 44
 
 
 class Form(Enum):
-    """What is made of the rows that go to a place."""
+    """What is made of the rows that go to a destination."""
 
     CHANGES = "changes"
     """They go on as they come."""
@@ -40,7 +40,7 @@ class Form(Enum):
 
 
 @record
-class Place:
+class Destination:
     """One that rows go to.
 
     Attributes:
@@ -60,19 +60,21 @@ class Place:
     keys: tuple[int, ...] = ()
 
 
-class PlaceWriter:
-    """Takes what a chain sends to one place; `take` gives it to the stage."""
+class DestinationWriter:
+    """Takes what a chain sends to one destination; `take` gives it to the stage."""
 
-    def __init__(self, place: Place, subtask: int) -> None:
-        self._place = place
+    def __init__(self, destination: Destination, subtask: int) -> None:
+        self._destination = destination
         self._subtask = subtask
-        self._selector = _selector(place, subtask)
-        self._forward = isinstance(place.partitioner, ForwardPartitioner)
+        self._selector = _selector(destination, subtask)
+        self._forward = isinstance(destination.partitioner, ForwardPartitioner)
         self._waiting: list[tuple[int, RecordBatch]] = []
         self._next = subtask << _FIRST_OF_PARTITION
         self._greatest = MIN_TIMESTAMP
-        self._folded = FoldedRows() if place.form is Form.FINAL else None
-        self._newest = NewestRows(place.schema.arrow, place.keys) if place.form is Form.NEWEST else None
+        self._folded = FoldedRows() if destination.form is Form.FINAL else None
+        self._newest = (
+            NewestRows(destination.schema.arrow, destination.keys) if destination.form is Form.NEWEST else None
+        )
         self._rows = 0
         self.watermark = MIN_TIMESTAMP
         """The last that was sent, ms."""
@@ -100,7 +102,7 @@ class PlaceWriter:
         """Nobody measures here."""
 
     def kept(self) -> pa.RecordBatch | None:
-        """What a sink that keeps rows by key would keep; None of other places."""
+        """What a sink that keeps rows by key would keep; None of other destinations."""
         return None if self._newest is None else self._newest.alive()
 
     def finish(self) -> None:
@@ -129,7 +131,7 @@ class PlaceWriter:
     def _send(self, batch: RecordBatch) -> None:
         self._rows += batch.num_rows
         if self._selector is None:
-            self._waiting.append((self._subtask % self._place.channels, batch))
+            self._waiting.append((self._subtask % self._destination.channels, batch))
         else:
             self._waiting += self._selector.deal(batch)
 
@@ -143,11 +145,11 @@ class PlaceWriter:
         return times
 
 
-def _selector(place: Place, subtask: int) -> ChannelSelector | None:
-    partitioner = place.partitioner
+def _selector(destination: Destination, subtask: int) -> ChannelSelector | None:
+    partitioner = destination.partitioner
     if partitioner is None or isinstance(partitioner, ForwardPartitioner):
         return None
-    return create_selector(partitioner, place.channels, subtask, place.max_parallelism)
+    return create_selector(partitioner, destination.channels, subtask, destination.max_parallelism)
 
 
 def _removes(batch: RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:

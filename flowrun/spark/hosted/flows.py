@@ -91,10 +91,10 @@ def flow_of(frame: SparkFrame) -> Flow:
     return Flow(data, frame.schema, frame.arrival, frame.event_time, frame.arrival)
 
 
-def place_flow(stage: DataFrame, place: int, schema: Schema, *, only: bool) -> Flow:
-    """What a stage sends to one of its places; `only`: it has no other."""
-    rows = stage if only else stage.where(f"{EDGE} = {place}")
-    data = rows.selectExpr(TARGET, ORDER, SEQUENCE, TIME, KIND, f"{row_column(place)} AS {ROW}")
+def destination_flow(stage: DataFrame, destination: int, schema: Schema, *, only: bool) -> Flow:
+    """What a stage sends to one of its destinations; `only`: it has no other."""
+    rows = stage if only else stage.where(f"{EDGE} = {destination}")
+    data = rows.selectExpr(TARGET, ORDER, SEQUENCE, TIME, KIND, f"{row_column(destination)} AS {ROW}")
     return Flow(data, schema, numbered=True, timed=True)
 
 
@@ -134,8 +134,8 @@ def input_schemas(flows: Sequence[tuple[int, Flow]]) -> tuple[Schema, ...]:
 
 def run_on(data: DataFrame, stage: Stage) -> DataFrame:
     """What a stage gives for its input."""
-    places = [place.schema for place in stage.places]
-    return data.mapInArrow(stage_function(stage), stage_type(places))
+    destinations = [destination.schema for destination in stage.destinations]
+    return data.mapInArrow(stage_function(stage), stage_type(destinations))
 
 
 def run_plainly(frame: SparkFrame, stage: Stage) -> SparkFrame:
@@ -147,7 +147,7 @@ def run_plainly(frame: SparkFrame, stage: Stage) -> SparkFrame:
         source = frame.data.selectExpr(*columns, *times)
     else:
         source, function = pipe.source, pipe.then(function, len(frame.schema) + frame.event_time)
-    schema = stage.places[0].schema
+    schema = stage.destinations[0].schema
     named = [f"{c} AS {quoted(n)}" for c, n in zip(field_names(schema), schema.names, strict=True)]
     hidden = [f"{TIME} AS {quoted(EVENT_TIME)}"] if timed else []
     rows = source.mapInArrow(function, plain_type(schema, timed=timed)).selectExpr(*named, *hidden)

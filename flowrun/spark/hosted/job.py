@@ -1,4 +1,4 @@
-"""The vertices of a job graph as stages: which places their rows go to, and how they are dealt to the next."""
+"""The vertices of a job graph as stages: which destinations their rows have, and how they are dealt to the next."""
 
 from __future__ import annotations
 

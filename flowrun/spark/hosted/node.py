@@ -33,23 +33,23 @@ from flowrun.plan.row_errors import on_error_of, rows_may_fail
 from flowrun.spark.arrival import goes_by_count
 from flowrun.spark.context import Context
 from flowrun.spark.frame import SparkFrame
-from flowrun.spark.hosted.destinations import Form, Place
+from flowrun.spark.hosted.destinations import Destination, Form
 from flowrun.spark.hosted.flows import (
     Flow,
     Sorting,
     changes_of_flow,
+    destination_flow,
     flow_of,
     frame_of,
     in_order_of_arrival,
     input_schemas,
-    place_flow,
     renumbered_by_time,
     run_on,
     run_plainly,
     stage_input,
 )
 from flowrun.spark.hosted.job import OpenVertex, edges_by_result, exchange_by_hash, input_flows, open_vertex
-from flowrun.spark.hosted.node_inputs import GivenSource, given_scan
+from flowrun.spark.hosted.node_inputs import NodeInputSource, node_input_scan
 from flowrun.spark.hosted.sources import SourceRun, find_splits, read_splits
 from flowrun.spark.hosted.task import EndOfInput, Stage
 from flowrun.spark.input.scan import as_it_is
@@ -118,7 +118,7 @@ class _HostedNode:
         for vertex in self._graph.vertices:
             opened = open_vertex(vertex, checked=False)
             source = vertex.operators[0].source
-            if isinstance(source, GivenSource):
+            if isinstance(source, NodeInputSource):
                 given = self._given(source)
                 if opened.is_passing and not opened.sinks:
                     flows.update({r.data_set_id: given for r in vertex.results})
@@ -136,9 +136,9 @@ class _HostedNode:
         node = self._node
         settings = replace(self._context.settings, parallelism=self._partitions, checkpoint=None, restart=None)
         modes = changelog_modes(Plan("hosted", (_sink(_MAIN, node),)))
-        scans = tuple(given_scan(n, i) for i, n in enumerate(node.inputs))
+        scans = tuple(node_input_scan(n, i) for i, n in enumerate(node.inputs))
         sources = {
-            id(scan): GivenSource(i, scan.schema, modes[id(n)])
+            id(scan): NodeInputSource(i, scan.schema, modes[id(n)])
             for i, (scan, n) in enumerate(zip(scans, node.inputs, strict=True))
         }
         inner = with_inputs(node, scans)
@@ -156,7 +156,7 @@ class _HostedNode:
         graph = build_job_graph(build_stream_graph(plan.name, lowered, graph_settings(settings)))
         return graph, modes[id(node)] is not ChangelogMode.APPEND, sides
 
-    def _given(self, source: GivenSource) -> Flow:
+    def _given(self, source: NodeInputSource) -> Flow:
         return flow_of(self._frames[source.number])
 
     def _read(self, vertex: JobVertex, source: Source) -> Flow:
@@ -166,7 +166,7 @@ class _HostedNode:
             vertex, self._graph.settings, self._context.now_ms, splits=found.splits, tally=self._context.node_tally()
         )
         self._source_run = run
-        return place_flow(read_splits(self._context.session, run), 0, vertex.operators[0].schema, only=False)
+        return destination_flow(read_splits(self._context.session, run), 0, vertex.operators[0].schema, only=False)
 
     def _run(self, opened: OpenVertex, inputs: list[tuple[int, Flow]]) -> DataFrame:
         exchange = exchange_by_hash(opened.vertex, self._partitions)
@@ -192,8 +192,8 @@ class _HostedNode:
         return Stage(
             vertex=opened.vertex,
             inputs=inputs,
-            places=tuple(
-                Place(edge.schema, Form.FINAL if self._folds(opened, result) else Form.CHANGES)
+            destinations=tuple(
+                Destination(edge.schema, Form.FINAL if self._folds(opened, result) else Form.CHANGES)
                 for result, edge in enumerate(edges_by_result(opened.vertex))
             ),
             settings=self._graph.settings,
@@ -213,7 +213,7 @@ class _HostedNode:
         opened = open_vertex(vertex, checked=False)
         source = vertex.operators[0].source
         one_place = len(opened.vertex.results) == 1 and vertex.parallelism == self._partitions
-        if not isinstance(source, GivenSource) or not opened.goes_row_by_row or not one_place:
+        if not isinstance(source, NodeInputSource) or not opened.goes_row_by_row or not one_place:
             return None
         frame = self._frames[source.number]
         stage = self._stage(opened, (frame.schema,), ordered=False)
@@ -230,7 +230,7 @@ class _HostedNode:
             self._context.kept.append(stage)
         sinks = {s.result: s.operator.name.removeprefix("Sink: ") for s in opened.sinks}
         for edge in edges:
-            flow = place_flow(stage, edge.result, edge.schema, only=len(edges) == 1)
+            flow = destination_flow(stage, edge.result, edge.schema, only=len(edges) == 1)
             if edge.result in sinks:
                 taken[sinks[edge.result]] = flow
             else:
@@ -251,7 +251,7 @@ class _HostedNode:
     def _letters(self, run: SourceRun) -> SparkFrame:
         """The dead letters of a source, which is read once more for them."""
         letters = read_splits(self._context.session, replace(run, letters=True))
-        return frame_of(place_flow(letters, 0, DEAD_LETTER_SCHEMA, only=False), event_time=False, arrival=False)
+        return frame_of(destination_flow(letters, 0, DEAD_LETTER_SCHEMA, only=False), event_time=False, arrival=False)
 
     def _frame(self, flow: Flow, tag: str | None = None) -> SparkFrame:
         if tag == DEAD_LETTER_TAG:

@@ -16,7 +16,7 @@ from flowrun.plan.nodes import NodeHints, PlanNode, Scan, TableReference, Waterm
 
 
 @record
-class GivenSource:
+class NodeInputSource:
     """Stands for input `number` of a node."""
 
     number: int
@@ -42,7 +42,7 @@ class GivenSource:
         raise InternalError(f"input {self.number} of a hosted node has no reader")
 
 
-def given_scan(node: PlanNode, number: int) -> Scan:
+def node_input_scan(node: PlanNode, number: int) -> Scan:
     """A scan with the columns of a node, and with event time if its rows have one."""
     schema = node.schema
     columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(schema))

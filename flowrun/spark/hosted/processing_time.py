@@ -1,4 +1,4 @@
-"""Processing time of a hosted subtask: it stands still, or jumps to whatever waits for it. And the letters of its mailbox."""
+"""Processing time of a hosted subtask: it stands still, or jumps to whatever waits for it. And the mails of its mailbox."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StillTime:
         self.clock = ManualClock(now_ms)
         self._queue: list[tuple[int, int, _Registered]] = []
         self._registered = 0
-        self._letters: deque[Callable[[], None]] = deque()
+        self._mails: deque[Callable[[], None]] = deque()
         self._awake = threading.Event()
 
     def now_ms(self) -> int:
@@ -49,9 +49,9 @@ class StillTime:
         self._registered += 1
         return entry
 
-    def put(self, letter: Callable[[], None]) -> None:
-        """Run a letter with the next `settle`. Any thread."""
-        self._letters.append(letter)
+    def put(self, mail: Callable[[], None]) -> None:
+        """Run a mail with the next `settle`. Any thread."""
+        self._mails.append(mail)
         self._awake.set()
 
     def wake(self) -> None:
@@ -63,15 +63,15 @@ class StillTime:
         time.sleep(ms / 1000)
 
     def settle(self) -> None:
-        """Run letters and what is due until there is nothing."""
+        """Run mails and what is due until there is nothing."""
         while True:
-            if self._letters:
-                self._letters.popleft()()
+            if self._mails:
+                self._mails.popleft()()
             elif not self._run_one_due():
                 return
 
     def wait_or_jump(self) -> None:
-        """Wait for a letter or a call of `wake`, or, if somebody waits for a time, jump there: nobody is to wait for a clock."""
+        """Wait for a mail or a call of `wake`, or, if somebody waits for a time, jump there: nobody is to wait for a clock."""
         while self._queue and self._queue[0][2].callback is None:
             heapq.heappop(self._queue)
         if not self._awake.is_set() and self._queue:

@@ -11,7 +11,7 @@ from flowrun.core.record import record
 from flowrun.graph.job_graph import JobVertex
 from flowrun.operators.kept_rows import KEPT_ROWS, kept_rows_of
 from flowrun.runtime.task.chain import OperatorChain
-from flowrun.spark.hosted.destinations import PlaceWriter
+from flowrun.spark.hosted.destinations import DestinationWriter
 from flowrun.spark.hosted.job import SinkPlace
 from flowrun.state.checkpoints import OperatorSubtaskState
 from flowrun.state.committables import COMMITTABLES, committables_state
@@ -57,7 +57,7 @@ class LeaveSnapshot:
     target: str
     storage: SnapshotStorage
 
-    def end(self, chain: OperatorChain, writers: Sequence[PlaceWriter], subtask: int, inputs: int) -> bytes:
+    def end(self, chain: OperatorChain, writers: Sequence[DestinationWriter], subtask: int, inputs: int) -> bytes:
         """Write what the operators remember, and say what was written (a pickled `SubtaskNote`)."""
         for number, watermark in enumerate(self.watermarks):
             if watermark is not None:
@@ -81,7 +81,7 @@ class LeaveSnapshot:
         return writer.write(self.checkpoint_id, self.target, CheckpointKind.SAVEPOINT, snapshot)
 
 
-def _sink_snapshot(place: SinkPlace, writer: PlaceWriter) -> OperatorSnapshot:
+def _sink_snapshot(place: SinkPlace, writer: DestinationWriter) -> OperatorSnapshot:
     """What the sink would remember if it had written all rows, and all of it were visible."""
     kept, rows = kept_rows_of(place.sink), writer.kept()
     operator = {COMMITTABLES: committables_state(())}

@@ -26,7 +26,7 @@ from flowrun.operators.source import SPLITS
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.task.chain import ChainEnvironment, OperatorChain
-from flowrun.spark.hosted.destinations import Place, PlaceWriter
+from flowrun.spark.hosted.destinations import Destination, DestinationWriter
 from flowrun.spark.hosted.processing_time import StillTime
 from flowrun.spark.hosted.tallies import NodeTally
 from flowrun.spark.hosted.wire import Sent, encode, encode_note, stage_arrow, stage_type
@@ -105,11 +105,11 @@ def find_splits(source: Source, parallelism: int, clock: Clock) -> FoundSplits:
 
 
 def read_splits(session: SparkSession, run: SourceRun) -> DataFrame:
-    """The rows of a source's splits as a stage with one place, each split in a partition of its own, and a note of each."""
-    places = [run.schema]
+    """The rows of a source's splits as a stage with one destination, each split in a partition of its own, and a note of each."""
+    destinations = [run.schema]
     count = max(len(run.splits), 1)
     numbers = session.range(len(run.splits)).selectExpr("CAST(id AS INT) AS number")
-    return numbers.repartitionById(count, "number").mapInArrow(_split_function(run), stage_type(places))
+    return numbers.repartitionById(count, "number").mapInArrow(_split_function(run), stage_type(destinations))
 
 
 def _split_function(run: SourceRun) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -142,8 +142,8 @@ class _SplitTask:
         self._time = StillTime(run.now_ms)
         schema = run.schema
         tag = DEAD_LETTERS if run.letters else None
-        place = Place(schema, partitioner=ForwardPartitioner(), channels=run.vertex.parallelism)
-        self._writer = PlaceWriter(place, number)
+        destination = Destination(schema, partitioner=ForwardPartitioner(), channels=run.vertex.parallelism)
+        self._writer = DestinationWriter(destination, number)
         self._form = stage_arrow([schema])
         self._metrics = MetricRegistry()
         result = IntermediateDataSet("rows", run.vertex.vertex_id, ResultType.BLOCKING, ForwardPartitioner())

@@ -19,19 +19,21 @@ from flowrun.graph.job_graph import JobSettings, JobVertex
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.task.chain import ChainEnvironment, OperatorChain
-from flowrun.spark.hosted.destinations import Place, PlaceWriter
+from flowrun.spark.hosted.destinations import Destination, DestinationWriter
 from flowrun.spark.hosted.processing_time import StillTime
 from flowrun.spark.hosted.tallies import NodeTally
 from flowrun.spark.hosted.wire import ORDER, decode, decode_plain, encode, encode_note, encode_plain, stage_arrow
 
 _SENT_AT_ONCE = 65_536
-"""So many rows for a place are sent on together, if they come in smaller pieces."""
+"""So many rows for a destination are sent on together, if they come in smaller pieces."""
 
 
 class Ending(Protocol):
     """What happens once all rows are processed. Picklable."""
 
-    def end(self, chain: OperatorChain, writers: Sequence[PlaceWriter], subtask: int, inputs: int) -> bytes | None:
+    def end(
+        self, chain: OperatorChain, writers: Sequence[DestinationWriter], subtask: int, inputs: int
+    ) -> bytes | None:
         """Bring the chain to its end; gives what the driver is to know."""
         ...
 
@@ -40,7 +42,7 @@ class Ending(Protocol):
 class EndOfInput:
     """The end of bounded input: event time ends, then the input."""
 
-    def end(self, chain: OperatorChain, writers: Sequence[PlaceWriter], subtask: int, inputs: int) -> None:
+    def end(self, chain: OperatorChain, writers: Sequence[DestinationWriter], subtask: int, inputs: int) -> None:
         """Fire everything."""
         for number in range(inputs):
             chain.process_event(Watermark(MAX_TIMESTAMP), number)
@@ -56,21 +58,21 @@ class Stage:
     Attributes:
         vertex: its chain; sources and sinks in it are replaced.
         inputs: columns of each input.
-        places: where rows go, one a result of the vertex.
+        destinations: where rows go, one a result of the vertex.
         settings: of the job.
         now_ms: processing time.
         ending: what happens at the end.
         ordered: rows come in the order of `wire.ORDER`: watermarks may follow them.
         lags: of each input how far watermarks are behind its rows, ms; None: it has none.
         alone: each partition is run as if it were the only subtask.
-        plain: one input, one place, and all that travels are rows and their event times: half the cost of the general form.
+        plain: one input, one destination, and all that travels are rows and their event times: half the cost of the general form.
         timed: what a plain stage gives has event times.
         tally: is told which rows were left out; None: nobody counts.
     """
 
     vertex: JobVertex
     inputs: tuple[Schema, ...]
-    places: tuple[Place, ...]
+    destinations: tuple[Destination, ...]
     settings: JobSettings
     now_ms: int
     ending: Ending
@@ -111,8 +113,8 @@ class _StageTask:
         vertex = replace(stage.vertex, parallelism=1) if stage.alone else stage.vertex
         self._subtask = 0 if stage.alone else partition
         self._time = StillTime(stage.now_ms)
-        self._writers = [PlaceWriter(place, partition) for place in stage.places]
-        self._form = stage_arrow([place.schema for place in stage.places])
+        self._writers = [DestinationWriter(destination, partition) for destination in stage.destinations]
+        self._form = stage_arrow([destination.schema for destination in stage.destinations])
         self._metrics = MetricRegistry()
         environment = ChainEnvironment(
             subtask=self._subtask,
@@ -167,13 +169,13 @@ class _StageTask:
         self._time.settle()
 
     def _sent(self, at_least: int) -> Iterator[pa.RecordBatch]:
-        for number, (writer, place) in enumerate(zip(self._writers, self._stage.places, strict=True)):
+        for number, (writer, destination) in enumerate(zip(self._writers, self._stage.destinations, strict=True)):
             if writer.rows >= max(at_least, 1):
                 sent = writer.take()
                 if sent is not None and self._stage.plain:
-                    yield encode_plain(sent.rows, place.schema, timed=self._stage.timed)
+                    yield encode_plain(sent.rows, destination.schema, timed=self._stage.timed)
                 elif sent is not None:
-                    yield encode(number, sent, place.schema, self._form)
+                    yield encode(number, sent, destination.schema, self._form)
 
     def _failure(self, error: Exception) -> Exception:
         noted = self._chain.failure

@@ -1,6 +1,6 @@
 """The form in which rows leave one stage and enter the next.
 
-A stage gives one DataFrame with a struct column for each place that its rows go to: `edge` says which of them a row is in. Columns of
+A stage gives one DataFrame with a struct column for each destination that its rows go to: `edge` says which of them a row is in. Columns of
 structs are numbered, so that no name of a user's can be in the way.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 EDGE = "edge"
-"""INT: place of the stage to which the row goes; `NOTE` for what the task says of itself."""
+"""INT: destination of the stage to which the row goes; `NOTE` for what the task says of itself."""
 TARGET = "target"
 """INT: the subtask that gets the row; NULL where it stays in its partition or the reader decides."""
 ORDER = "ord"
@@ -46,7 +46,7 @@ _HEAD = pa.schema(
 
 
 def row_column(number: int) -> str:
-    """The struct column of the rows of one place."""
+    """The struct column of the rows of one destination."""
     return f"r{number}"
 
 
@@ -89,7 +89,7 @@ def encode_plain(rows: RecordBatch, schema: Schema, *, timed: bool) -> pa.Record
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def stage_type(places: Sequence[Schema]) -> StructType:
+def stage_type(destinations: Sequence[Schema]) -> StructType:
     """The columns that a stage gives."""
     from pyspark.sql import types as spark
 
@@ -101,25 +101,25 @@ def stage_type(places: Sequence[Schema]) -> StructType:
         spark.StructField(TIME, spark.LongType()),
         spark.StructField(KIND, spark.ByteType()),
     ]
-    rows = [spark.StructField(row_column(i), row_type(schema)) for i, schema in enumerate(places)]
+    rows = [spark.StructField(row_column(i), row_type(schema)) for i, schema in enumerate(destinations)]
     return spark.StructType([*head, *rows, spark.StructField(CONTENT, spark.BinaryType())])
 
 
-def stage_arrow(places: Sequence[Schema]) -> pa.Schema:
+def stage_arrow(destinations: Sequence[Schema]) -> pa.Schema:
     """The same in Arrow."""
     rows = [
         pa.field(
             row_column(i),
             pa.struct(list(zip(field_names(schema), [spark_arrow(t) for t in schema.types], strict=True))),
         )
-        for i, schema in enumerate(places)
+        for i, schema in enumerate(destinations)
     ]
     return pa.schema([*_HEAD, *rows, pa.field(CONTENT, pa.binary())])
 
 
 @record(eq=False)
 class Sent:
-    """Rows on their way to a place; `order` None: no event time, `targets` None: they stay."""
+    """Rows on their way to a destination; `order` None: no event time, `targets` None: they stay."""
 
     rows: RecordBatch
     first: int
@@ -127,19 +127,19 @@ class Sent:
     targets: np.ndarray[tuple[int], np.dtype[np.int32]] | None
 
 
-def encode(place: int, sent: Sent, schema: Schema, form: pa.Schema) -> pa.RecordBatch:
+def encode(destination: int, sent: Sent, schema: Schema, form: pa.Schema) -> pa.RecordBatch:
     """Rows as a stage gives them; `form` as `stage_arrow` says."""
     rows = sent.rows
     count = rows.num_rows
     struct = pa.StructArray.from_arrays(unfit(rows.columns, schema).columns, names=field_names(schema))
     given = {
-        EDGE: pa.array(np.full(count, place, np.int32)),
+        EDGE: pa.array(np.full(count, destination, np.int32)),
         TARGET: None if sent.targets is None else pa.array(sent.targets),
         ORDER: None if sent.order is None else pa.array(sent.order),
         SEQUENCE: pa.array(np.arange(sent.first, sent.first + count)),
         TIME: rows.timestamps,
         KIND: rows.row_kinds,
-        row_column(place): struct,
+        row_column(destination): struct,
     }
     columns = [given.get(f.name) for f in form]
     return pa.RecordBatch.from_arrays(

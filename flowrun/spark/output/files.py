@@ -32,7 +32,7 @@ def stage_files(sink: Sink, described: FileSink, frame: SparkFrame, job: OutputJ
 
 
 def stage_table(sink: Sink, described: FileSink, frame: SparkFrame, job: OutputJob) -> StagedOutput:
-    """Write the rows, one a key, to the hidden files that a stream's sink would write: one that goes on from them replaces them."""
+    """Write the rows, one a key, to the hidden files that a stream's sink would write: one that restores from them replaces them."""
     return _staged(sink, described, frame, job, _stage_buckets)
 
 

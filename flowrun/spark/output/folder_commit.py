@@ -15,7 +15,7 @@ import orjson
 from flowrun.api.source import JsonValue
 from flowrun.connectors.filesystem.earlier_output import SinkMode
 from flowrun.connectors.filesystem.output_files import OutputFolder
-from flowrun.connectors.filesystem.table_path import Location
+from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.spark.output.names import OutputName
@@ -49,7 +49,7 @@ class CommitFolder:
         mode: what a batch does with files that are there; None: it replaces those of batches before it.
     """
 
-    def __init__(self, location: Location, name: OutputName, mode: SinkMode | None = None) -> None:
+    def __init__(self, location: TablePath, name: OutputName, mode: SinkMode | None = None) -> None:
         self._name = name
         self._mode = mode
         self.files = OutputFolder(location)

@@ -81,7 +81,7 @@ class OutputName:
         return file_name.startswith("part-")
 
     def is_replaced(self, file_name: str) -> bool:
-        """Whether a visible file was written by another run of the same output, or by a stream that went on from it."""
+        """Whether a visible file was written by another run of the same output, or by a stream that restored from it."""
         return (
             file_name.startswith(("part-", "table-"))
             and f"-{self.key}-" in file_name

@@ -22,7 +22,7 @@ from flowrun.state.storage.documents import Document
 from flowrun.state.storage.names import COMMITS_FOLDER
 from flowrun.state.storage.other_checkpoints import has_metadata
 from flowrun.state.storage.signing import check_signature, signature, state_key
-from flowrun.state.storage.state_path import Location, resolve
+from flowrun.state.storage.state_path import StatePath, resolve
 
 MOST_LINES = 64
 """A file with so many lines is full."""
@@ -42,14 +42,14 @@ class CommitLogWriter:
         ancestors: where it began.
     """
 
-    def __init__(self, folder: Location, lineage: str, ancestors: Sequence[Fork]) -> None:
+    def __init__(self, folder: StatePath, lineage: str, ancestors: Sequence[Fork]) -> None:
         self._root = folder
         self._folder = folder / COMMITS_FOLDER
         self._lineage = lineage
         self._ancestors = tuple(ancestors)
         self._guard = threading.Lock()
         self._lines: list[bytes] = []
-        self._file: Location | None = None
+        self._file: StatePath | None = None
         self._complete_from = 0
         self._last: frozenset[str] = frozenset()
 
@@ -121,7 +121,7 @@ class _Content:
         self.savepoints = savepoints
 
 
-def note_return(folder: Location, lineage: str, event: WentBack) -> None:
+def note_return(folder: StatePath, lineage: str, event: WentBack) -> None:
     """Note in the log of a lineage, whoever writes that, that what it committed is taken back.
 
     Raises:
@@ -134,13 +134,13 @@ def note_return(folder: Location, lineage: str, event: WentBack) -> None:
     place.sync_folder()
 
 
-def has_commit_log(folder: Location, lineage: str) -> bool:
+def has_commit_log(folder: StatePath, lineage: str) -> bool:
     """Whether the log that a lineage kept is in a job's folder; that it was gone back in it, others may have noted."""
     names = [e.name for e in (folder / COMMITS_FOLDER).entries()]
     return any(n.startswith(f"{lineage}-") and not n.startswith(f"{lineage}{_BACK}") for n in names)
 
 
-def read_commit_logs(folder: Location) -> dict[str, LineageLog]:
+def read_commit_logs(folder: StatePath) -> dict[str, LineageLog]:
     """The logs in a job's folder by lineage; none if there is no folder.
 
     Raises:
@@ -183,7 +183,7 @@ def decoded_note(place: str, content: bytes) -> LineageLog:
     return _content(place, content).log
 
 
-def _files(folder: Location) -> list[tuple[str, _Content]]:
+def _files(folder: StatePath) -> list[tuple[str, _Content]]:
     found = []
     for entry in folder.entries():
         if entry.is_folder or not entry.name.endswith(_SUFFIX):
@@ -200,7 +200,7 @@ def _written(lines: bytes) -> bytes:
     return lines if key is None else _line({"signature": signature(key, _SIGNED + lines)}) + lines
 
 
-def _unsigned(location: Location | str, content: bytes) -> bytes:
+def _unsigned(location: StatePath | str, content: bytes) -> bytes:
     """The lines of a file without its signature, which is checked if there is a key."""
     key = state_key()
     first, _, rest = content.partition(b"\n")
@@ -210,7 +210,7 @@ def _unsigned(location: Location | str, content: bytes) -> bytes:
     return content if given is None else rest
 
 
-def _content(location: Location | str, content: bytes) -> _Content:
+def _content(location: StatePath | str, content: bytes) -> _Content:
     try:
         content = _unsigned(location, content)
         lines = [_checked(line) for line in content.splitlines()]

@@ -101,7 +101,7 @@ class CheckpointStorage(SnapshotStorage, Protocol):
     def note_stop(self, checkpoint_id: int, savepoint: str) -> None:
         """Remember that the job was stopped with a savepoint, whose number and path these are.
 
-        What it had written is committed up to there: going on from an older checkpoint of the folder would write rows twice. Until a
+        What it had written is committed up to there: restoring from an older checkpoint of the folder would write rows twice. Until a
         newer checkpoint is complete, looking for the newest one in the job's folder is an error that names the savepoint.
         """
         ...

@@ -16,7 +16,7 @@ from flowrun.state.checkpoints import FORMAT_VERSION
 from flowrun.state.storage.metadata_shape import check_shape
 from flowrun.state.storage.names import METADATA_FILE, VIEWS_FILE
 from flowrun.state.storage.signing import check_signature, signature, state_key
-from flowrun.state.storage.state_path import Location
+from flowrun.state.storage.state_path import StatePath
 
 Document = dict[str, Any]
 """JSON as Python reads it; `flowrun.state.storage.metadata_json` knows what is in it."""
@@ -36,7 +36,7 @@ def rendered(document: Mapping[str, Any]) -> bytes:
     return f'{{\n  "format_version": {FORMAT_VERSION},\n  "checksum": "sha256:{digest}",\n'.encode() + body
 
 
-def document_at(folder: Location) -> Document:
+def document_at(folder: StatePath) -> Document:
     """The document in a checkpoint's folder, checked.
 
     Raises:
@@ -75,7 +75,7 @@ def document_at(folder: Location) -> Document:
     return document
 
 
-def _check_signature(location: Location, version: int, body: bytes) -> None:
+def _check_signature(location: StatePath, version: int, body: bytes) -> None:
     """Raise StateError if this process has a key, and the text behind the checksum is not signed by it."""
     key = state_key()
     if key is None:

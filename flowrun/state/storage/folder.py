@@ -23,7 +23,7 @@ from flowrun.state.storage.metadata_file import metadata_in, write_metadata
 from flowrun.state.storage.names import checkpoint_folder, checkpoint_number, job_slug
 from flowrun.state.storage.other_checkpoints import has_metadata
 from flowrun.state.storage.parquet_storage import ParquetStorage
-from flowrun.state.storage.state_path import Location, resolve
+from flowrun.state.storage.state_path import StatePath, resolve
 from flowrun.state.storage.stop_note import StopNote, write_stop_note
 
 
@@ -44,7 +44,7 @@ class JobFolder:
     """
 
     def __init__(
-        self, folder: Location, job_name: str, *, lineage: str, clock: Clock, ancestors: Sequence[Fork] = ()
+        self, folder: StatePath, job_name: str, *, lineage: str, clock: Clock, ancestors: Sequence[Fork] = ()
     ) -> None:
         self._folder = folder
         self._job_name = job_name
@@ -196,7 +196,7 @@ class JobFolder:
         with self._guard:
             self._lock.release()
 
-    def _number(self, folder: Location) -> int:
+    def _number(self, folder: StatePath) -> int:
         number = checkpoint_number(folder.name)
         if number is None or folder.parent != self._folder:
             raise InternalError(f"'{folder}' is no checkpoint of '{self._folder}'")

@@ -16,7 +16,7 @@ from flowrun.state.storage.names import state_file_name
 from flowrun.state.storage.parquet_read import StateFileReader
 from flowrun.state.storage.parquet_types import as_schema
 from flowrun.state.storage.parquet_write import write_rows
-from flowrun.state.storage.state_path import Location
+from flowrun.state.storage.state_path import StatePath
 
 _CHANNEL = "__channel"
 _TIMESTAMP = "__timestamp"
@@ -40,7 +40,7 @@ class InFlightFile:
 
 
 def write_in_flight(
-    folder: Location, prefix: str, in_flight: Sequence[InFlight]
+    folder: StatePath, prefix: str, in_flight: Sequence[InFlight]
 ) -> tuple[list[InFlightFile], list[list[dict[str, Any]]]]:
     """Write the rows in flight; gives the files, and for each channel its elements as JSON: batches by their length and file.
 
@@ -84,7 +84,7 @@ def write_in_flight(
 
 
 def read_in_flight(
-    root: Location, files: Sequence[InFlightFile], channels: Sequence[Sequence[dict[str, Any]]]
+    root: StatePath, files: Sequence[InFlightFile], channels: Sequence[Sequence[dict[str, Any]]]
 ) -> list[tuple[RecordBatch | Event, ...]]:
     """The elements of each channel, in order.
 
@@ -98,7 +98,7 @@ def read_in_flight(
 class _Batches:
     """Cuts the rows of a file into batches again."""
 
-    def __init__(self, root: Location, source: InFlightFile) -> None:
+    def __init__(self, root: StatePath, source: InFlightFile) -> None:
         with StateFileReader(root.below(source.file.path), source.file) as file:
             table = file.rows().combine_chunks()
         self._timestamps = _array(table.column(1))

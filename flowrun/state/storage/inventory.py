@@ -14,7 +14,7 @@ from flowrun.errors import StateError
 from flowrun.state.storage.documents import document_at, named_paths
 from flowrun.state.storage.names import METADATA_FILE, VIEWS_FILE, checkpoint_folder, checkpoint_number
 from flowrun.state.storage.other_checkpoints import has_metadata
-from flowrun.state.storage.state_path import TEMPORARY_SUFFIX, Location
+from flowrun.state.storage.state_path import TEMPORARY_SUFFIX, StatePath
 
 
 @record
@@ -28,7 +28,7 @@ class Complete:
 class Inventory:
     """The checkpoints of a job's folder. Not thread-safe; belongs to the owner of the folder."""
 
-    def __init__(self, folder: Location) -> None:
+    def __init__(self, folder: StatePath) -> None:
         self._folder = folder
         self._complete: dict[int, Complete] = {}
         self._unreadable = 0
@@ -40,7 +40,7 @@ class Inventory:
             if has_metadata(place):
                 self._look_at(number, place)
 
-    def _look_at(self, number: int, place: Location) -> None:
+    def _look_at(self, number: int, place: StatePath) -> None:
         try:
             document = document_at(place)
         except StateError:

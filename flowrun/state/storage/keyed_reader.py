@@ -14,13 +14,13 @@ from flowrun.state.storage.folding import SEGMENT_COLUMN, fold, live_segments, r
 from flowrun.state.storage.grouped_rows import runs_of_groups
 from flowrun.state.storage.parquet_read import StateFileReader
 from flowrun.state.storage.parquet_types import as_schema
-from flowrun.state.storage.state_path import Location
+from flowrun.state.storage.state_path import StatePath
 
 _PIECE = 2_000_000
 """Rows of a log that are folded at a time, so that the memory this takes is soon used again."""
 
 
-def read_keyed_rows(tables: Sequence[KeyedTableState], groups: KeyGroupRange | None, root: Location) -> pa.Table:
+def read_keyed_rows(tables: Sequence[KeyedTableState], groups: KeyGroupRange | None, root: StatePath) -> pa.Table:
     """What operators restore of a table: the rows of some key groups (of all, if None) out of those of several old subtasks.
 
     Raises:
@@ -29,7 +29,7 @@ def read_keyed_rows(tables: Sequence[KeyedTableState], groups: KeyGroupRange | N
     return pa.concat_tables([_table(table, groups, root) for table in tables])
 
 
-def _table(table: KeyedTableState, groups: KeyGroupRange | None, root: Location) -> pa.Table:
+def _table(table: KeyedTableState, groups: KeyGroupRange | None, root: StatePath) -> pa.Table:
     files = [r for r in table.files if groups is None or _may_hold(r, groups)]
     if not files:
         return restored_schema(table.schema).empty_table()
@@ -43,7 +43,7 @@ def _may_hold(reference: FileReference, groups: KeyGroupRange) -> bool:
     return held is None or (held.start < groups.stop and groups.start < held.stop)
 
 
-def _bag(table: KeyedTableState, reference: FileReference, groups: KeyGroupRange | None, root: Location) -> pa.Table:
+def _bag(table: KeyedTableState, reference: FileReference, groups: KeyGroupRange | None, root: StatePath) -> pa.Table:
     with _open(reference, root) as file:
         if reference.live is None:
             return as_schema(file.rows(groups), table.schema)
@@ -55,7 +55,7 @@ def _log(
     key: tuple[str, ...],
     files: Sequence[FileReference],
     groups: KeyGroupRange | None,
-    root: Location,
+    root: StatePath,
 ) -> pa.Table:
     """Folds some key groups of the largest file at a time, together with the rows that all other files have for them."""
     largest = max(files, key=lambda r: r.file.rows)
@@ -74,7 +74,7 @@ def _log(
     return pa.concat_tables(folded)
 
 
-def _open(reference: FileReference, root: Location) -> StateFileReader:
+def _open(reference: FileReference, root: StatePath) -> StateFileReader:
     return StateFileReader(root.below(reference.file.path), reference.file)
 
 

@@ -20,11 +20,11 @@ import orjson
 
 from flowrun.errors import StateError
 from flowrun.state.storage.names import LEASES_FOLDER
-from flowrun.state.storage.state_path import Location
+from flowrun.state.storage.state_path import StatePath
 
 _LONGEST_S = 24 * 3600
 
-_held: ContextVar[dict[str, Location] | None] = ContextVar("held", default=None)
+_held: ContextVar[dict[str, StatePath] | None] = ContextVar("held", default=None)
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def holding_leases() -> Iterator[None]:
             file.remove_quietly()
 
 
-def lease(folder: Location) -> None:
+def lease(folder: StatePath) -> None:
     """Keep the owner of a job's folder from deleting anything, until the end of `holding_leases`; outside of that nothing happens."""
     held = _held.get()
     if held is None or folder.uri in held:
@@ -55,7 +55,7 @@ def lease(folder: Location) -> None:
     held[folder.uri] = file
 
 
-def is_leased(folder: Location) -> bool:
+def is_leased(folder: StatePath) -> bool:
     """Whether somebody reads in a job's folder; removes the leases of those who died.
 
     Raises:
@@ -89,7 +89,7 @@ def _state(content: bytes | None) -> _Reader:
         return _Reader.DEAD
     if host != socket.gethostname():
         return _Reader.LIVES if time.time() - since < _LONGEST_S else _Reader.DEAD
-    if pid == os.getpid():  # the owner itself: it keeps what it goes on from
+    if pid == os.getpid():  # the owner itself: it keeps what it restores from
         return _Reader.OWNER
     try:
         os.kill(pid, 0)

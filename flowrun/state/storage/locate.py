@@ -10,7 +10,7 @@ from flowrun.state.storage.leases import lease
 from flowrun.state.storage.metadata_file import folder_of, metadata_in
 from flowrun.state.storage.names import checkpoint_folder, checkpoint_number, job_slug
 from flowrun.state.storage.other_checkpoints import complete_numbers, has_metadata
-from flowrun.state.storage.state_path import Location, resolve
+from flowrun.state.storage.state_path import StatePath, resolve
 from flowrun.state.storage.stop_note import read_stop_note
 
 _LOOKS = 10
@@ -45,7 +45,7 @@ def locate(path: str, *, job_name: str | None = None) -> SnapshotPath:
     return locate_in(resolve(path), job_name=job_name)
 
 
-def locate_in(location: Location, *, job_name: str | None = None) -> SnapshotPath:
+def locate_in(location: StatePath, *, job_name: str | None = None) -> SnapshotPath:
     """As `locate`, of a location."""
     folder = folder_of(location)
     if has_metadata(folder):
@@ -67,14 +67,14 @@ def locate_in(location: Location, *, job_name: str | None = None) -> SnapshotPat
     raise _nothing_at(folder)
 
 
-def _of_job(folder: Location) -> SnapshotPath:
+def _of_job(folder: StatePath) -> SnapshotPath:
     newest = _newest_of_running(folder)
     if newest is None:
         raise _nothing_at(folder)
     return newest
 
 
-def _newest_of_job(folder: Location) -> SnapshotPath | None:
+def _newest_of_job(folder: StatePath) -> SnapshotPath | None:
     numbers = complete_numbers(folder)
     note = read_stop_note(folder)
     if note is not None and note.checkpoint_id > max(numbers, default=0):
@@ -91,7 +91,7 @@ def _newest_of_job(folder: Location) -> SnapshotPath | None:
     return _snapshot(folder / checkpoint_folder(numbers[0])) if numbers else None
 
 
-def _newest_of_running(folder: Location) -> SnapshotPath | None:
+def _newest_of_running(folder: StatePath) -> SnapshotPath | None:
     """The newest of a job's folder, whose owner may be deleting older ones while it is looked for."""
     if complete_numbers(folder):
         lease(folder)
@@ -105,17 +105,17 @@ def _newest_of_running(folder: Location) -> SnapshotPath | None:
     return _newest_of_job(folder)
 
 
-def _is_job(folder: Location) -> bool:
+def _is_job(folder: StatePath) -> bool:
     return bool(complete_numbers(folder)) or read_stop_note(folder) is not None
 
 
-def _snapshot(folder: Location) -> SnapshotPath:
+def _snapshot(folder: StatePath) -> SnapshotPath:
     metadata = metadata_in(folder)
     root = folder if metadata.kind is CheckpointKind.SAVEPOINT else folder.parent
     return SnapshotPath(root.uri, folder.uri, metadata)
 
 
-def _unclear(folder: Location, jobs: list[str], job_name: str | None) -> StateError:
+def _unclear(folder: StatePath, jobs: list[str], job_name: str | None) -> StateError:
     listed = ", ".join(f"'{j}'" for j in jobs)
     if job_name is None:
         return StateError(
@@ -128,14 +128,14 @@ def _unclear(folder: Location, jobs: list[str], job_name: str | None) -> StateEr
     )
 
 
-def _others(folder: Location) -> str:
+def _others(folder: StatePath) -> str:
     numbers = complete_numbers(folder.parent)
     if not numbers:
         return f"'{folder.parent}' has no complete checkpoint"
     return f"the newest complete one is {folder.parent / checkpoint_folder(numbers[0])}"
 
 
-def _nothing_at(folder: Location) -> StateError:
+def _nothing_at(folder: StatePath) -> StateError:
     entries = folder.entries()
     if entries:
         names = [e.name for e in entries]

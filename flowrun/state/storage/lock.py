@@ -19,7 +19,7 @@ from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.storage.names import LOCK_FILE
-from flowrun.state.storage.state_path import Location, failures
+from flowrun.state.storage.state_path import StatePath, failures
 
 
 @record
@@ -37,7 +37,7 @@ class FolderLock:
         StateError: another process holds it, or it cannot be written.
     """
 
-    def __init__(self, folder: Location, clock: Clock) -> None:
+    def __init__(self, folder: StatePath, clock: Clock) -> None:
         self._location = folder / LOCK_FILE
         self._folder = folder
         owner = _Owner(socket.gethostname(), os.getpid(), clock.now_ms(), uuid.uuid4().hex)
@@ -122,7 +122,7 @@ class FolderLock:
             os.ftruncate(self._descriptor, len(text))
 
 
-def highest_number(folder: Location) -> int | None:
+def highest_number(folder: StatePath) -> int | None:
     """The highest checkpoint number that was ever used in a job's folder; None: it was never locked. Needs no lock."""
     content = (folder / LOCK_FILE).read_bytes()
     if content is None:

@@ -10,7 +10,7 @@ from flowrun.state.storage.metadata_json import from_document, write_document
 from flowrun.state.storage.names import METADATA_FILE, VIEWS_FILE, checkpoint_number
 from flowrun.state.storage.other_checkpoints import offering_another, offering_before
 from flowrun.state.storage.parquet_read import DamagedFileError
-from flowrun.state.storage.state_path import Location, resolve
+from flowrun.state.storage.state_path import StatePath, resolve
 from flowrun.state.storage.views import views_script
 
 
@@ -23,17 +23,17 @@ def read_metadata(path: str) -> CheckpointMetadata:
     return metadata_in(folder_of(resolve(path)))
 
 
-def folder_of(location: Location) -> Location:
+def folder_of(location: StatePath) -> StatePath:
     """The folder of a checkpoint that is named by its folder or its metadata file."""
     return location.parent if location.name == METADATA_FILE else location
 
 
-def root_of(folder: Location, document: Document) -> Location:
+def root_of(folder: StatePath, document: Document) -> StatePath:
     """Where the paths of a checkpoint's files start: its job's folder, or the savepoint itself."""
     return folder if document["kind"] == CheckpointKind.SAVEPOINT.value else folder.parent
 
 
-def metadata_in(folder: Location) -> CheckpointMetadata:
+def metadata_in(folder: StatePath) -> CheckpointMetadata:
     """The metadata of the checkpoint in `folder`.
 
     Raises:
@@ -53,7 +53,7 @@ def metadata_in(folder: Location) -> CheckpointMetadata:
         raise StateError(error.message, hint=offering_another(root, error.path)) from error
 
 
-def write_metadata(folder: Location, metadata: CheckpointMetadata) -> frozenset[str]:
+def write_metadata(folder: StatePath, metadata: CheckpointMetadata) -> frozenset[str]:
     """Write operator state, rows in flight, the script of views and at last the metadata; gives all paths that it names.
 
     Raises:

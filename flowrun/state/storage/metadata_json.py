@@ -30,7 +30,7 @@ from flowrun.state.plain_names import plain_name
 from flowrun.state.storage.documents import Document
 from flowrun.state.storage.in_flight_files import InFlightFile, read_in_flight, write_in_flight
 from flowrun.state.storage.operator_files import OperatorStateFile, read_operator_state, write_operator_state
-from flowrun.state.storage.state_path import Location
+from flowrun.state.storage.state_path import StatePath
 
 _SIMPLE = ("checkpoint_id", "triggered_ms", "completed_ms", "job_name", "lineage", "job_folder", "flowrun_version")
 _MORE = ("state_bytes", "written_bytes", "unaligned", "drained")
@@ -53,7 +53,7 @@ class _Schemas:
         return self.positions[serialized]
 
 
-def write_document(folder: Location, prefix: str, metadata: CheckpointMetadata) -> Document:
+def write_document(folder: StatePath, prefix: str, metadata: CheckpointMetadata) -> Document:
     """The document of a checkpoint; writes operator state and rows in flight into files in `folder`, whose paths begin with `prefix`.
 
     Raises:
@@ -90,7 +90,7 @@ def write_document(folder: Location, prefix: str, metadata: CheckpointMetadata) 
     }
 
 
-def from_document(document: Document, root: Location) -> CheckpointMetadata:
+def from_document(document: Document, root: StatePath) -> CheckpointMetadata:
     """The metadata; reads operator state and rows in flight from files, whose paths start at `root`.
 
     Args:
@@ -183,7 +183,7 @@ def _operator(operator: OperatorMetadata, pieces: Sequence[OperatorStateFile], s
     }
 
 
-def _operator_of(document: Document, schemas: Sequence[pa.Schema], root: Location) -> OperatorMetadata:
+def _operator_of(document: Document, schemas: Sequence[pa.Schema], root: StatePath) -> OperatorMetadata:
     states: dict[int, dict[str, OperatorState]] = {}
     for piece in document["operator_state"]:
         rows = {int(subtask): count for subtask, count in piece["rows"].items()}

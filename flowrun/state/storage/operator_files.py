@@ -14,7 +14,7 @@ from flowrun.state.storage.names import state_file_name
 from flowrun.state.storage.parquet_read import StateFileReader
 from flowrun.state.storage.parquet_types import as_schema
 from flowrun.state.storage.parquet_write import write_rows
-from flowrun.state.storage.state_path import Location
+from flowrun.state.storage.state_path import StatePath
 
 SUBTASK_COLUMN = "__subtask"
 """Name of the int32 column, first in files of operator state: the old subtask that a row belongs to."""
@@ -39,7 +39,7 @@ class OperatorStateFile:
     file: StateFile | None
 
 
-def write_operator_state(folder: Location, prefix: str, operator: OperatorMetadata) -> list[OperatorStateFile]:
+def write_operator_state(folder: StatePath, prefix: str, operator: OperatorMetadata) -> list[OperatorStateFile]:
     """Write the operator state of all subtasks of an operator; `prefix` comes before file names in paths.
 
     Raises:
@@ -54,7 +54,7 @@ def write_operator_state(folder: Location, prefix: str, operator: OperatorMetada
 
 
 def _write(
-    folder: Location,
+    folder: StatePath,
     prefix: str,
     operator: OperatorMetadata,
     name: str,
@@ -79,7 +79,7 @@ def _write(
     return OperatorStateFile(name, mode, schema, counts, file)
 
 
-def read_operator_state(root: Location, piece: OperatorStateFile) -> dict[int, OperatorState]:
+def read_operator_state(root: StatePath, piece: OperatorStateFile) -> dict[int, OperatorState]:
     """Subtask → its rows.
 
     Raises:

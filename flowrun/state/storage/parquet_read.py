@@ -19,7 +19,7 @@ from flowrun.errors import StateError
 from flowrun.state.checkpoints import StateFile
 from flowrun.state.storage.parquet_write import ROW_GROUPS_METADATA
 from flowrun.state.storage.signing import state_key
-from flowrun.state.storage.state_path import Location, failures
+from flowrun.state.storage.state_path import StatePath, failures
 
 _TAIL = 1 << 16
 """Bytes at the end that are read first; the Parquet library does the same."""
@@ -81,7 +81,7 @@ class StateFileReader:
         DamagedFileError: it is missing, truncated or altered; or there is a key, and it was written without one.
     """
 
-    def __init__(self, location: Location, file: StateFile) -> None:
+    def __init__(self, location: StatePath, file: StateFile) -> None:
         self._location = location
         self._file = file
         self._signed = state_key() is not None

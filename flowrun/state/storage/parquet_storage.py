@@ -14,7 +14,7 @@ from flowrun.state.storage.contract import SnapshotWriter
 from flowrun.state.storage.keyed_reader import read_keyed_rows
 from flowrun.state.storage.other_checkpoints import offering_another
 from flowrun.state.storage.parquet_read import DamagedFileError
-from flowrun.state.storage.state_path import Location
+from flowrun.state.storage.state_path import StatePath
 from flowrun.state.storage.writer import KeyedWriter
 
 
@@ -22,7 +22,7 @@ from flowrun.state.storage.writer import KeyedWriter
 class ParquetStorage:
     """`SnapshotStorage` of the job whose folder is `root`; holds no state and no lock. Thread-safe."""
 
-    root: Location
+    root: StatePath
 
     def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
         """The writer of one operator in one subtask and attempt."""
@@ -33,7 +33,7 @@ class ParquetStorage:
         return read_keyed(state, groups, self.root.located(root))
 
 
-def read_keyed(state: Sequence[KeyedTableState], groups: KeyGroupRange | None, root: Location) -> pa.Table:
+def read_keyed(state: Sequence[KeyedTableState], groups: KeyGroupRange | None, root: StatePath) -> pa.Table:
     """The live rows of some key groups (of all, if None) of a table of several old subtasks, whose files' paths start at `root`.
 
     Raises:

@@ -26,7 +26,7 @@ from flowrun.state.checkpoints import StateFile
 from flowrun.state.storage.grouped_rows import GroupedRows, runs_of_groups
 from flowrun.state.storage.parquet_types import stored_schema
 from flowrun.state.storage.signing import state_key
-from flowrun.state.storage.state_path import TEMPORARY_SUFFIX, Location, failures
+from flowrun.state.storage.state_path import TEMPORARY_SUFFIX, StatePath, failures
 
 ROW_GROUPS_METADATA = b"flowrun.row_groups"
 """Key in a state file's footer: JSON `{"ends": [position after each row group], "crc32": [of its bytes]}`; the first begins at 0.
@@ -47,7 +47,7 @@ _COMPRESSION = "lz4"
 class _Sink:
     """A writable file for Parquet that sums up what passes; after a failure it swallows what the Parquet library still wants to write."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: StatePath) -> None:
         self._location = location
         self._temporary = location.parent / f"{location.name}{TEMPORARY_SUFFIX}" if location.is_local else location
         self._stream: Any = _opened(self._temporary)
@@ -108,7 +108,7 @@ class _Sink:
         self._temporary.remove_quietly()
 
 
-def _opened(location: Location) -> Any:
+def _opened(location: StatePath) -> Any:
     if location.is_local:
         return location.create_local()
     return location.filesystem.open_output_stream(location.path)
@@ -117,7 +117,9 @@ def _opened(location: Location) -> Any:
 class StateFileWriter:
     """One state file: row groups in order, then `finish`. Use through `state_file`."""
 
-    def __init__(self, location: Location, schema: pa.Schema, sample: pa.RecordBatch, notes: Mapping[str, str]) -> None:
+    def __init__(
+        self, location: StatePath, schema: pa.Schema, sample: pa.RecordBatch, notes: Mapping[str, str]
+    ) -> None:
         self._sink = _Sink(location)
         self._notes = notes
         self._rows = 0
@@ -172,7 +174,7 @@ class StateFileWriter:
 
 @contextmanager
 def state_file(
-    location: Location, schema: pa.Schema, sample: pa.RecordBatch, notes: Mapping[str, str]
+    location: StatePath, schema: pa.Schema, sample: pa.RecordBatch, notes: Mapping[str, str]
 ) -> Iterator[StateFileWriter]:
     """A writer of the file at `location`; whatever fails inside leaves nothing behind and becomes one `StateError`.
 
@@ -194,7 +196,7 @@ def state_file(
             raise
 
 
-def write_rows(location: Location, path: str, rows: pa.Table, notes: Mapping[str, str]) -> StateFile:
+def write_rows(location: StatePath, path: str, rows: pa.Table, notes: Mapping[str, str]) -> StateFile:
     """Write rows in the order that they have.
 
     Raises:
@@ -209,7 +211,7 @@ def write_rows(location: Location, path: str, rows: pa.Table, notes: Mapping[str
 
 
 def write_keyed_rows(
-    location: Location, path: str, rows: pa.Table, keys: Sequence[str], groups: KeyGroupRange, notes: Mapping[str, str]
+    location: StatePath, path: str, rows: pa.Table, keys: Sequence[str], groups: KeyGroupRange, notes: Mapping[str, str]
 ) -> StateFile:
     """Write the rows of a keyed table by (key group, keys), stable; row groups begin and end at borders of key groups.
 

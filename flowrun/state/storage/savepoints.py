@@ -1,6 +1,6 @@
 """Savepoints of jobs that take no checkpoints: such a job has no folder, so nobody owns one, and nothing is made before it is needed.
 
-Nor imported: file systems and Parquet cost a small job more time than it runs (DESIGN §12.9).
+Nor imported: file systems and Parquet cost a small job more time than it runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flowrun.state.commit_log import Fork, LoggedCommit
     from flowrun.state.storage.commit_log_files import CommitLogWriter
     from flowrun.state.storage.parquet_storage import ParquetStorage
-    from flowrun.state.storage.state_path import Location
+    from flowrun.state.storage.state_path import StatePath
 
 
 class Savepoints:
@@ -43,7 +43,7 @@ class Savepoints:
         self._job_name = job_name
 
     @cached_property
-    def folder(self) -> Location:
+    def folder(self) -> StatePath:
         """That checkpoints would have; it need not exist."""
         from flowrun.state.storage.state_path import resolve
 

@@ -47,8 +47,8 @@ class Entry:
 
 
 @record(slots=False)
-class Location:
-    """A file or folder. Picklable if its file system is.
+class StatePath:
+    """A file or folder of checkpoints and savepoints. Picklable if its file system is.
 
     Attributes:
         filesystem: that holds it.
@@ -76,15 +76,15 @@ class Location:
         return posixpath.basename(self.path)
 
     @property
-    def parent(self) -> Location:
+    def parent(self) -> StatePath:
         """The folder that it is in."""
-        return Location(self.filesystem, posixpath.dirname(self.path), self.uri.rpartition("/")[0] or "/", self.shared)
+        return StatePath(self.filesystem, posixpath.dirname(self.path), self.uri.rpartition("/")[0] or "/", self.shared)
 
-    def __truediv__(self, relative: str) -> Location:
+    def __truediv__(self, relative: str) -> StatePath:
         path, uri = f"{self.path.rstrip('/')}/{relative}", f"{self.uri.rstrip('/')}/{relative}"
-        return Location(self.filesystem, path, uri, self.shared)
+        return StatePath(self.filesystem, path, uri, self.shared)
 
-    def below(self, relative: str) -> Location:
+    def below(self, relative: str) -> StatePath:
         """The file of a path that was read from state, which starts in this folder.
 
         Raises:
@@ -104,7 +104,7 @@ class Location:
             hint="flowrun never writes such paths: somebody altered the metadata; use another checkpoint or savepoint",
         )
 
-    def located(self, uri: str) -> Location:
+    def located(self, uri: str) -> StatePath:
         """The location of a path or URI, on this file system if it is this folder or below it."""
         if uri == self.uri:
             return self
@@ -204,8 +204,8 @@ class Location:
             return
 
 
-def resolve(text: str, *, shared: bool = False) -> Location:
-    """The location that a user's path or URI names; `shared` as in `Location`.
+def resolve(text: str, *, shared: bool = False) -> StatePath:
+    """The path that a user's path or URI names; `shared` as in `StatePath`.
 
     Raises:
         StateError: the text is empty, has a NUL character, or is no URI that can be opened.
@@ -216,14 +216,14 @@ def resolve(text: str, *, shared: bool = False) -> Location:
         raise StateError(f"the path '{text}' has a NUL character, which no path can have", hint="take it out")
     if not _SCHEME.match(text) or text.startswith("file://"):
         path = os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
-        return Location(pafs.LocalFileSystem(), path, path, shared)
+        return StatePath(pafs.LocalFileSystem(), path, path, shared)
     try:
         filesystem, path = pafs.FileSystem.from_uri(text)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         raise StateError(
             f"'{text}' is no location that can be opened: {error}", hint="name a folder, or a URI that pyarrow knows"
         ) from error
-    return Location(filesystem, path.rstrip("/"), text.rstrip("/"), shared)
+    return StatePath(filesystem, path.rstrip("/"), text.rstrip("/"), shared)
 
 
 def _make_local_folder(path: str, mode: int) -> None:
@@ -244,7 +244,7 @@ def _make_local_folder(path: str, mode: int) -> None:
 
 
 @contextmanager
-def failures(action: str, location: Location) -> Iterator[None]:
+def failures(action: str, location: StatePath) -> Iterator[None]:
     """Turns what a file system raises inside into one `StateError`: cannot `action` `location`, why, and what to do."""
     try:
         yield
@@ -254,7 +254,7 @@ def failures(action: str, location: Location) -> Iterator[None]:
         raise StateError(f"cannot {action} '{location}': {error}") from error
 
 
-def storage_error(action: str, location: Location, error: OSError) -> StateError:
+def storage_error(action: str, location: StatePath, error: OSError) -> StateError:
     """The error for an action on a location that the file system refused."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     return StateError(f"cannot {action} '{location}': {reason}", hint=_REMEDIES.get(error.errno or 0))

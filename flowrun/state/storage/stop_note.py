@@ -7,7 +7,7 @@ import orjson
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.storage.signing import check_signature, signature, state_key
-from flowrun.state.storage.state_path import Location
+from flowrun.state.storage.state_path import StatePath
 
 STOP_NOTE_FILE = "_stopped.json"
 """Name of the file; it counts until a checkpoint with a higher number is complete."""
@@ -21,7 +21,7 @@ class StopNote:
     savepoint: str
 
 
-def write_stop_note(folder: Location, note: StopNote) -> None:
+def write_stop_note(folder: StatePath, note: StopNote) -> None:
     """Put the note into a job's folder, durably.
 
     Raises:
@@ -35,7 +35,7 @@ def write_stop_note(folder: Location, note: StopNote) -> None:
     folder.sync_folder()
 
 
-def read_stop_note(folder: Location) -> StopNote | None:
+def read_stop_note(folder: StatePath) -> StopNote | None:
     """The note of a job's folder, if there is one.
 
     Raises:

@@ -22,7 +22,7 @@ from flowrun.state.storage.folding import fold_segments, key_columns, segmented_
 from flowrun.state.storage.names import state_file_name
 from flowrun.state.storage.parquet_write import write_keyed_rows
 from flowrun.state.storage.segment_numbers import numbers_for
-from flowrun.state.storage.state_path import Location
+from flowrun.state.storage.state_path import StatePath
 
 _MOST_FILES = 16
 _MERGED_FILES = 4
@@ -56,7 +56,7 @@ class KeyedWriter:
         root: the job's folder.
     """
 
-    def __init__(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange, root: Location) -> None:
+    def __init__(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange, root: StatePath) -> None:
         self._operator_id = operator_id
         self._name = name
         self._subtask = subtask
@@ -65,7 +65,7 @@ class KeyedWriter:
         self._last = _Memory()
         self._pending: dict[int, _Memory] = {}
         self._next_number: dict[str, int] = {}
-        self._written: list[Location] = []
+        self._written: list[StatePath] = []
 
     def write(
         self, checkpoint_id: int, target: str, kind: CheckpointKind, snapshot: OperatorSnapshot
@@ -94,7 +94,7 @@ class KeyedWriter:
 
     # ---- savepoints
 
-    def _whole(self, folder: Location, snapshot: OperatorSnapshot) -> dict[str, KeyedTableState]:
+    def _whole(self, folder: StatePath, snapshot: OperatorSnapshot) -> dict[str, KeyedTableState]:
         tables = dict(snapshot.keyed)
         for name, table in snapshot.segmented.items():
             tables[name] = fold_segments(table, self._groups)
@@ -106,7 +106,7 @@ class KeyedWriter:
 
     # ---- checkpoints
 
-    def _incremental(self, folder: Location, snapshot: OperatorSnapshot) -> tuple[dict[str, KeyedTableState], _Memory]:
+    def _incremental(self, folder: StatePath, snapshot: OperatorSnapshot) -> tuple[dict[str, KeyedTableState], _Memory]:
         states: dict[str, KeyedTableState] = {}
         tables: dict[str, tuple[pa.Table, Identity, StateFile]] = {}
         segments: dict[str, Mapping[StateSegment, _Placed]] = {}
@@ -121,14 +121,14 @@ class KeyedWriter:
             states[name] = KeyedTableState(table.schema, _references(placed.values()), table.key)
         return states, _Memory(segments, tables)
 
-    def _table(self, folder: Location, name: str, rows: pa.Table) -> tuple[StateFile | None, Identity]:
+    def _table(self, folder: StatePath, name: str, rows: pa.Table) -> tuple[StateFile | None, Identity]:
         identity = identity_of(rows)
         known = self._last.tables.get(name)
         if known is not None and known[1] == identity and known[0].schema.equals(rows.schema, check_metadata=True):
             return known[2], identity
         return self._file(folder, f"{folder.name}/", name, rows, key_columns(rows.schema)), identity
 
-    def _segments(self, folder: Location, name: str, table: SegmentedTable) -> dict[StateSegment, _Placed]:
+    def _segments(self, folder: StatePath, name: str, table: SegmentedTable) -> dict[StateSegment, _Placed]:
         known = self._last.segments.get(name, {})
         kept = {s: known[s] for s in table.segments if s in known}
         numbers, next_number = numbers_for(
@@ -160,7 +160,7 @@ class KeyedWriter:
                 placed[segment] = _Placed(number_of[segment], file if part.num_rows else None, part.num_rows)
         return placed
 
-    def _file(self, folder: Location, prefix: str, name: str, rows: pa.Table, keys: Sequence[str]) -> StateFile | None:
+    def _file(self, folder: StatePath, prefix: str, name: str, rows: pa.Table, keys: Sequence[str]) -> StateFile | None:
         if rows.num_rows == 0:
             return None
         file_name = state_file_name(self._name, self._operator_id, name, self._subtask)

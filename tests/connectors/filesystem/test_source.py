@@ -14,7 +14,7 @@ import pytest
 
 from flowrun.api.connector import Comparison, PushedFilter
 from flowrun.api.source import Boundedness
-from flowrun.connectors.filesystem.table_path import Location, list_files
+from flowrun.connectors.filesystem.table_path import TablePath, list_files
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BYTES, DATE, STRING, array, decimal, map_of, row, timestamp, timestamp_ltz
 from flowrun.errors import ConnectorError, OptionError
@@ -69,7 +69,7 @@ def test_an_existing_name_with_brackets_is_no_glob(tmp_path: Path) -> None:
 def test_files_come_in_order_of_their_paths(tmp_path: Path) -> None:
     for name in ("c", "a", "b"):
         write_lines(tmp_path / f"{name}.json", range(1))
-    assert [Path(f.path).name for f in list_files(Location(str(tmp_path)), None)] == ["a.json", "b.json", "c.json"]
+    assert [Path(f.path).name for f in list_files(TablePath(str(tmp_path)), None)] == ["a.json", "b.json", "c.json"]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from flowrun.connectors.filesystem.table_path import Location, list_files
+from flowrun.connectors.filesystem.table_path import TablePath, list_files
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import ConnectorError, OptionError
@@ -33,7 +33,7 @@ def test_a_relative_path_means_the_same_in_another_process(
     text: str, elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert pickle.loads(pickle.dumps(Location(text))).text == elsewhere.format(here=tmp_path)
+    assert pickle.loads(pickle.dumps(TablePath(text))).text == elsewhere.format(here=tmp_path)
 
 
 def write(path: Path, text: str = '{"id": 1, "day": "d"}\n') -> None:
@@ -42,7 +42,7 @@ def write(path: Path, text: str = '{"id": 1, "day": "d"}\n') -> None:
 
 
 def found(folder: Path) -> list[str]:
-    return [f.path.removeprefix(f"{folder}/") for f in list_files(Location(str(folder)), None)]
+    return [f.path.removeprefix(f"{folder}/") for f in list_files(TablePath(str(folder)), None)]
 
 
 def test_a_link_to_a_folder_that_it_is_in_is_not_followed(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_name_that_is_not_utf_8_is_named(tmp_path: Path, caplog: pytest.LogCap
     with pytest.raises(ConnectorError, match=r"the name of .*/b'caf\\xe9\.json' is not UTF-8: it cannot be read"):
         found(tmp_path)
     for _ in range(3):  # as one who watches the folder does
-        assert [f.path for f in list_files(Location(str(tmp_path)), None, may_be_missing=True)] == [
+        assert [f.path for f in list_files(TablePath(str(tmp_path)), None, may_be_missing=True)] == [
             f"{tmp_path}/a.json"
         ]
     assert [r.message for r in caplog.records if "caf" in r.message] == [

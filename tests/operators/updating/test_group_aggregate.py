@@ -238,7 +238,7 @@ def small(*calls: Any, keys: tuple[int, ...] = (0,), **options: Any) -> Operator
     return OperatorHarness(pickle.loads(pickle.dumps(factory)), schema=SMALL)
 
 
-def test_a_batch_is_a_bundle_in_order_of_first_touch() -> None:
+def test_a_batch_is_a_mini_batch_in_order_of_first_touch() -> None:
     harness = small(bound("SUM", SMALL, "n"), retracting=True)
     harness.push({"k": ["b", "a"], "n": [1, 2]})
     assert harness.changes() == [("+I", ("b", 1)), ("+I", ("a", 2))]

@@ -40,8 +40,8 @@ class Ending:
         self.happened.append("commit")
 
     def deliver(self) -> None:
-        while (letter := self.mailbox.take_nowait()) is not None:
-            letter()
+        while (mail := self.mailbox.take_nowait()) is not None:
+            mail()
 
     def answer(self, number: int, failure: str | None = None) -> None:
         path = None if failure else f"chk-{number}"

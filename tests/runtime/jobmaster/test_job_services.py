@@ -43,7 +43,7 @@ class Sources:
         self.sent: list[SplitAnswer] = []
         clock = ManualClock()
         self.jobs = JobSources(
-            job(*vertices), clock=clock, timers=TimerThread(clock), post=lambda letter: letter(), send=self.sent.append,
+            job(*vertices), clock=clock, timers=TimerThread(clock), post=lambda mail: mail(), send=self.sent.append,
             failed=lambda error: None,
         )  # fmt: skip
 
@@ -169,8 +169,8 @@ def test_requests_wait_while_the_job_does_not_run_and_are_answered_at_its_end() 
     requests = SnapshotRequests(mailbox, SystemClock(), True, submitted.append)
 
     def deliver() -> None:
-        while (letter := mailbox.take_nowait()) is not None:
-            letter()
+        while (mail := mailbox.take_nowait()) is not None:
+            mail()
 
     early = requests.ask("/somewhere", savepoint=True, stop=False, drain=False)
     deliver()
@@ -197,10 +197,10 @@ def test_requests_wait_while_the_job_does_not_run_and_are_answered_at_its_end() 
 
 
 def test_calls_run_in_order_beside_the_caller_and_their_results_come_as_letters() -> None:
-    letters: list[Callable[[], None]] = []
+    mails: list[Callable[[], None]] = []
     seen: list[object] = []
     gate = threading.Event()
-    io = IoThread("kept-io", letters.append)
+    io = IoThread("kept-io", mails.append)
 
     def fail() -> None:
         raise OSError("away")
@@ -215,6 +215,6 @@ def test_calls_run_in_order_beside_the_caller_and_their_results_come_as_letters(
     gate.set()
     io.close()
     io.close()
-    for letter in letters:
-        letter()
+    for mail in mails:
+        mail()
     assert seen == [1, "away"]

@@ -290,7 +290,7 @@ def test_a_task_that_finishes_acknowledges_first() -> None:
         until(lambda: "finish" in calls_of(calls, "last"))
         bench.complete(0)
         until(lambda: "complete 0" in calls_of(calls, "last"))
-        assert bench.states("last")[-1] is ExecutionState.RUNNING, "letters run, but it is not over"
+        assert bench.states("last")[-1] is ExecutionState.RUNNING, "mails run, but it is not over"
         held.open()
         bench.join()
         mine = [t for t in bench.told if getattr(t, "vertex", None) and t.vertex.vertex_id == "last-0"]

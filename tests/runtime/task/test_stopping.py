@@ -69,7 +69,7 @@ def test_nothing_is_processed_behind_the_barrier_and_nobody_finishes() -> None:
         counted = bench.metrics.group("source-0", "0", "source-0").counter("numRecordsOut").count
         bench.complete(0)
         until(lambda: "complete 0" in calls_of(calls, "sink"))
-        assert after(calls, "sink", "snapshot 1") == ["complete 0"], "letters run"
+        assert after(calls, "sink", "snapshot 1") == ["complete 0"], "mails run"
         assert bench.metrics.group("source-0", "0", "source-0").counter("numRecordsOut").count == counted
         assert bench.states("source")[-1] is ExecutionState.RUNNING
         bench.complete(1)

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from flowrun.state.storage.state_path import Location
+from flowrun.state.storage.state_path import StatePath
 
 
-def elsewhere(folder: Path) -> Location:
+def elsewhere(folder: Path) -> StatePath:
     """A location that flowrun must treat like an object store, though its files are in `folder`."""
-    return Location(pafs.SubTreeFileSystem(str(folder), pafs.LocalFileSystem()), "state", "fake://store/state")
+    return StatePath(pafs.SubTreeFileSystem(str(folder), pafs.LocalFileSystem()), "state", "fake://store/state")
 
 
 class FailingFileSystem(pafs.FileSystemHandler):
@@ -108,6 +108,6 @@ class _Stream:
         return bool(self._inner.closed)
 
 
-def failing(folder: Path, fails: Callable[[str, str], None]) -> Location:
+def failing(folder: Path, fails: Callable[[str, str], None]) -> StatePath:
     """A location on a `FailingFileSystem`."""
-    return Location(pafs.PyFileSystem(FailingFileSystem(folder, fails)), "state", "fake://store/state")
+    return StatePath(pafs.PyFileSystem(FailingFileSystem(folder, fails)), "state", "fake://store/state")

@@ -34,7 +34,7 @@ from flowrun.state.storage.folder import JobFolder, open_job_folder
 from flowrun.state.storage.lock import FolderLock, highest_number
 from flowrun.state.storage.metadata_file import read_metadata
 from flowrun.state.storage.parquet_storage import ParquetStorage
-from flowrun.state.storage.state_path import Location, resolve
+from flowrun.state.storage.state_path import StatePath, resolve
 from flowrun.state.storage.writer import KeyedWriter
 from tests.examples import examples
 from tests.state.storage.file_systems import elsewhere, failing
@@ -111,7 +111,7 @@ def test_a_lock_file_cut_off_by_a_death_is_no_obstacle(tmp_path: Path) -> None:
     opened(tmp_path).close()
 
 
-def elsewhere_opened(location: Location) -> JobFolder:
+def elsewhere_opened(location: StatePath) -> JobFolder:
     return JobFolder(location / "my-job", "my job", lineage="L", clock=ManualClock())
 
 
@@ -433,7 +433,7 @@ def test_tasks_in_other_processes_need_only_the_storage(folder: JobFolder) -> No
 
 
 @pytest.mark.parametrize("place", [lambda p: resolve(f"file://{p}"), elsewhere], ids=["file uri", "elsewhere"])
-def test_all_of_it_works_on_other_file_systems(tmp_path: Path, place: Callable[[Path], Location]) -> None:
+def test_all_of_it_works_on_other_file_systems(tmp_path: Path, place: Callable[[Path], StatePath]) -> None:
     folder = elsewhere_opened(place(tmp_path))
     made = writer(folder)
     first, second = bag_segment([(1, 1), (2, 2)]), bag_segment([(3, 3)])
