@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.connector import PushedFilter
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.options import Option, Options
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 
-Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
+Offsets = Integers
 """Byte positions, int64."""
 
 
@@ -49,7 +50,7 @@ class RecordChunk:
         """Records `start` ≤ i < `stop`, zero-copy."""
         return RecordChunk(self.data, self.starts[start:stop], self.stops[start:stop], self.separated)
 
-    def select(self, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> RecordChunk:
+    def select(self, keep: Bools) -> RecordChunk:
         """The records whose flag is true, copied together one a line."""
         return lines_chunk([self.record(int(i)) for i in np.flatnonzero(keep)])
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
@@ -24,6 +23,7 @@ from flowrun.api.state import (
     ValueStateDescriptor,
 )
 from flowrun.core import types
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.type_parser import parse_type
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import StateError
@@ -206,7 +206,7 @@ class MapColumn(Protocol):
         """The values of entries; NULL for those that are not there."""
         ...
 
-    def contains(self, map_keys: Values, keys: Positions | None = None) -> npt.NDArray[np.bool_]:
+    def contains(self, map_keys: Values, keys: Positions | None = None) -> Bools:
         """Which entries are there."""
         ...
 
@@ -218,7 +218,7 @@ class MapColumn(Protocol):
         """Remove entries."""
         ...
 
-    def items(self, where: Positions | None = None) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:
+    def items(self, where: Positions | None = None) -> tuple[Integers, pa.Array, pa.Array]:
         """All entries of the chosen keys: position of the key, map key, value; in the order of keys, then as they came."""
         ...
 

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.metrics import MetricGroup
+from flowrun.core.arrays import Integers
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-
-Positions = npt.NDArray[np.int64]
 
 
 @record
@@ -39,7 +36,7 @@ class FoundRows:
     """
 
     rows: pa.RecordBatch
-    probe: Positions
+    probe: Integers
 
 
 class Lookup(Protocol):

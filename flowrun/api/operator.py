@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.metrics import MetricGroup
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot
+from flowrun.core.arrays import Integers
 from flowrun.core.clock import Clock
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.record import record
@@ -92,7 +91,7 @@ class ProcessingTimeService(Protocol):
 class RowTimes(Protocol):
     """The times by which windows of a time zone place rows: what clocks on the wall there show."""
 
-    def times(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def times(self, instants: Integers) -> Integers:
         """Local time of each instant, ms."""
         ...
 

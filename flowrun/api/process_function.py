@@ -25,8 +25,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.keyed_state import (
@@ -47,6 +45,7 @@ from flowrun.api.keyed_state import (
 )
 from flowrun.api.metrics import MetricGroup
 from flowrun.api.state import AggregateFunction, AppendingState, ListState, MapState, ValueState
+from flowrun.core.arrays import Integers
 
 
 class OpenContext(Protocol):
@@ -169,22 +168,22 @@ class KeyedBatchContext(BatchContext, Protocol):
         ...
 
     @property
-    def key_index(self) -> npt.NDArray[np.int64]:
+    def key_index(self) -> Integers:
         """For each row the position of its key in `keys`: for `np.bincount`, `np.add.at`, `array.take`."""
         ...
 
     @property
-    def occurrences(self) -> npt.NDArray[np.int64]:
+    def occurrences(self) -> Integers:
         """For each row, how many rows of its key are before it in the batch."""
         ...
 
     @property
-    def first_rows(self) -> npt.NDArray[np.int64]:
+    def first_rows(self) -> Integers:
         """For each key the position of its first row."""
         ...
 
     @property
-    def last_rows(self) -> npt.NDArray[np.int64]:
+    def last_rows(self) -> Integers:
         """For each key the position of its last row."""
         ...
 

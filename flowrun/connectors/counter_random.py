@@ -7,11 +7,11 @@ restart begins at. The mixer is the finaliser of SplitMix64 (Steele, Lea and Flo
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from flowrun.core.splitmix import UInt64s, splitmix64
+from flowrun.core.arrays import Floats, Integers, UInt64s
+from flowrun.core.splitmix import splitmix64
 
-Int64s = npt.NDArray[np.int64]
+Int64s = Integers
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
@@ -53,6 +53,6 @@ def scale_to_range(bits: UInt64s, low: int, high: int | Int64s) -> Int64s:
     return ((bits >> np.uint64(32)) * spans >> np.uint64(32)).astype(np.int64) + low
 
 
-def to_unit_interval(bits: UInt64s) -> npt.NDArray[np.float64]:
+def to_unit_interval(bits: UInt64s) -> Floats:
     """Floats in [0, 1) from uniform bits, 53 bits of precision."""
     return (bits >> np.uint64(11)).astype(np.float64) * (1.0 / (1 << 53))

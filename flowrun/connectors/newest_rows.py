@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Bools, Integers, UInt64s
 from flowrun.errors import DataError
 from flowrun.state.key_groups import hash_columns
-
-Integers = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _LEAST_FOLD = 65_536
 
@@ -82,12 +79,12 @@ def _remaining(rows: pa.RecordBatch, keys: Sequence[int], removes: Bools) -> Int
     return np.sort(order[age <= left[of]])
 
 
-def _pairs(keys: Integers, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    pairs: npt.NDArray[np.uint64] = (keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ hashes
+def _pairs(keys: Integers, hashes: UInt64s) -> UInt64s:
+    pairs: UInt64s = (keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ hashes
     return pairs
 
 
-def numbers_of(values: npt.NDArray[np.uint64]) -> Integers:
+def numbers_of(values: UInt64s) -> Integers:
     """Numbers 0, 1, … for the distinct values, one a row.
 
     >>> numbers_of(np.array([7, 3, 7], np.uint64)).tolist()
@@ -123,7 +120,7 @@ def key_numbers(columns: Sequence[pa.Array], keys: Sequence[int]) -> Integers:
     return np.fromiter((exact.setdefault(repr(v), len(exact)) for v in values), np.int64, len(numbers))
 
 
-def content_hashes(columns: Sequence[pa.Array]) -> npt.NDArray[np.uint64]:
+def content_hashes(columns: Sequence[pa.Array]) -> UInt64s:
     """A hash a row over all columns, whatever their types."""
     try:
         return hash_columns(columns)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.connectors.counter_random import Int64s, random_uint64, scale_to_range, to_unit_interval
+from flowrun.core.arrays import Bools
 from flowrun.core.record import record
 from flowrun.core.types import BIGINT, STRING, row, timestamp
 
@@ -199,7 +200,7 @@ class EventBlock:
             case _:
                 return self._sparse(self._is_bid, self._bids)
 
-    def _sparse(self, mask: npt.NDArray[np.bool_], make: Callable[[npt.NDArray[np.intp]], pa.StructArray]) -> pa.Array:
+    def _sparse(self, mask: Bools, make: Callable[[npt.NDArray[np.intp]], pa.StructArray]) -> pa.Array:
         """Structs at the events of one kind, NULL elsewhere: made dense, then spread by one take."""
         rows = np.flatnonzero(mask)
         dense = make(rows)

@@ -9,11 +9,12 @@ import pyarrow.compute as pc
 
 Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+UInt64s = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
-Hashes = npt.NDArray[np.uint64]
-Kinds = npt.NDArray[np.int8]
-"""Row kinds, a `RowKind` each."""
 Bytes = npt.NDArray[np.uint8]
+Kinds = npt.NDArray[np.int8]
+"""A `RowKind` for each row."""
 
 
 def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Integers
 from flowrun.core.record import record
 
 MIN_TIMESTAMP = -(2**63)
@@ -94,10 +95,10 @@ class RecordBatch:
             None if self.row_kinds is None else self.row_kinds.filter(mask),
         )
 
-    def timestamps_numpy(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def timestamps_numpy(self) -> Integers:
         """Event times as an int64 view, ms; requires `timestamps`."""
         assert self.timestamps is not None
-        values: np.ndarray[tuple[int], np.dtype[np.int64]] = self.timestamps.to_numpy(zero_copy_only=True)
+        values: Integers = self.timestamps.to_numpy(zero_copy_only=True)
         return values
 
 

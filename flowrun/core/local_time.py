@@ -11,10 +11,10 @@ from functools import lru_cache
 from zoneinfo import available_timezones
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.core.record import record
 from flowrun.errors import did_you_mean
@@ -24,7 +24,7 @@ _UTC_NAMES = ("UTC", "Z", "GMT", "UT", "ETC/UTC", "DEFAULT")
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 _MS = pa.timestamp("ms")
 
-Times = npt.NDArray[np.int64]
+Times = Integers
 
 
 @lru_cache(maxsize=64)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
-UInt64s: TypeAlias = npt.NDArray[np.uint64]
+from flowrun.core.arrays import UInt64s
 
 
 def splitmix64(values: UInt64s, out: UInt64s | None = None) -> UInt64s:

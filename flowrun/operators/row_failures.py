@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output, OutputTag
+from flowrun.core.arrays import Bools
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, OnError, RowErrors, RowFault
 from flowrun.errors import DataError, is_from_outside
@@ -123,9 +124,7 @@ class RowFailures:
             )
 
 
-def without_nulls(
-    columns: pa.RecordBatch, positions: tuple[int, ...]
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+def without_nulls(columns: pa.RecordBatch, positions: tuple[int, ...]) -> Bools | None:
     """Which rows have a value in all of these columns; None: all do."""
     whole = None
     for position in positions:

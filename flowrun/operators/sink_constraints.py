@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.constraints import (
     Lengths,
     NotNull,
@@ -21,8 +21,6 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError
 from flowrun.operators.data_errors import describe_row
-
-Bools = npt.NDArray[np.bool_]
 
 NULL_ROWS_DROPPED = "numNullRecordsDropped"
 """Counter of the rows that were dropped for a NULL in a NOT NULL column."""
@@ -171,7 +169,7 @@ def _lengths(column: pa.Array) -> pa.Array:
     return pc.binary_length(column) if pa.types.is_binary(column.type) else pc.utf8_length(column)
 
 
-def _inside(column: pa.Array, type: DataType) -> list[tuple[pa.Array, DataType, bool, npt.NDArray[np.int64] | None]]:
+def _inside(column: pa.Array, type: DataType) -> list[tuple[pa.Array, DataType, bool, Integers | None]]:
     """(values, their type, whether they may not be NULL, the row that each belongs to; None: the one of its position) of each part."""
     if type.root is TypeRoot.ROW:
         return [(column.field(i), t, type.is_required(i), None) for i, t in enumerate(type.children)]
@@ -185,7 +183,7 @@ def _inside(column: pa.Array, type: DataType) -> list[tuple[pa.Array, DataType, 
     ]
 
 
-def _any_of(inner: Bools, owners: npt.NDArray[np.int64], rows: int) -> Bools:
+def _any_of(inner: Bools, owners: Integers, rows: int) -> Bools:
     hit = np.zeros(rows, np.bool_)
     hit[owners[inner]] = True
     return hit

@@ -9,12 +9,12 @@ such rows and nowhere else. Two passes over block minima and maxima find out whi
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.core.record import record
 
-Int64s = npt.NDArray[np.int64]
+Int64s = Integers
 
 BLOCK_ROWS = 64
 """Rows that are judged together at first: few enough to span less time than the usual delay, many enough to be cheap."""
@@ -84,7 +84,7 @@ def progress(
     return Progress(_cuts(rows[late], before[late], sent), after)
 
 
-def late_rows(timestamps: Int64s, lag: int, watermark: int) -> npt.NDArray[np.int64]:
+def late_rows(timestamps: Int64s, lag: int, watermark: int) -> Integers:
     """Positions of the rows that are late against the rows before them, given the watermark before the batch.
 
     >>> late_rows(np.array([5, 4, 6]), 1, MIN_TIMESTAMP).tolist()
@@ -105,7 +105,7 @@ def _reached(marks: Int64s, lag: int, watermark: int | Int64s) -> Int64s:
     return reached
 
 
-def _cuts(rows: npt.NDArray[np.int64], watermarks: Int64s, sent: int) -> tuple[tuple[int, int], ...]:
+def _cuts(rows: Integers, watermarks: Int64s, sent: int) -> tuple[tuple[int, int], ...]:
     """One cut for each late row whose watermark was not sent yet; `watermarks` never go down."""
     previous = np.concatenate(([sent], watermarks[:-1])) if len(watermarks) else watermarks
     new = watermarks > previous

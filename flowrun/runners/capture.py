@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.connectors.live_rows import listening
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
@@ -85,9 +86,7 @@ class CaptureFile:
         self.close()
 
 
-def _within(
-    times: np.ndarray[tuple[int], np.dtype[np.int64]], kept: TimeRange
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _within(times: Integers, kept: TimeRange) -> Bools:
     inside = np.ones(len(times), np.bool_)
     if kept.start is not None:
         inside &= times >= kept.start

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.state import KeyGroupRange
-from flowrun.core.splitmix import UInt64s, splitmix64
+from flowrun.core.arrays import Int32s, Integers, UInt64s
+from flowrun.core.splitmix import splitmix64
 from flowrun.errors import DataError
 
 _NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
@@ -49,7 +49,7 @@ def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> Key
     return KeyGroupRange(start, stop)
 
 
-def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray[np.int32]:
+def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> Int32s:
     """The key group of each row, int32, from its key columns (all of one length)."""
     hashes = hash_columns(columns)
     if max_parallelism & (max_parallelism - 1) == 0:  # the usual case; a division costs four times a mask
@@ -59,7 +59,7 @@ def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray
     return hashes.astype(np.int32)
 
 
-def key_groups_or_zero(columns: Sequence[pa.Array], rows: int, max_parallelism: int) -> npt.NDArray[np.int32]:
+def key_groups_or_zero(columns: Sequence[pa.Array], rows: int, max_parallelism: int) -> Int32s:
     """The key group of each of `rows` rows, int32; without key columns all rows are of one key, in group 0.
 
     >>> key_groups_or_zero([], 3, 128).tolist()
@@ -68,7 +68,7 @@ def key_groups_or_zero(columns: Sequence[pa.Array], rows: int, max_parallelism: 
     return key_groups(columns, max_parallelism) if columns else np.zeros(rows, np.int32)
 
 
-def subtask_of(groups: npt.NDArray[np.int32], parallelism: int, max_parallelism: int) -> npt.NDArray[np.int32]:
+def subtask_of(groups: Int32s, parallelism: int, max_parallelism: int) -> Int32s:
     """The subtask that owns each key group."""
     return (groups.astype(np.int64) * parallelism // max_parallelism).astype(np.int32)
 
@@ -139,12 +139,12 @@ def _gather(hashes: UInt64s, indices: pa.Array) -> UInt64s:
     return gathered
 
 
-def _as_int64(array: pa.Array) -> npt.NDArray[np.int64]:
+def _as_int64(array: pa.Array) -> Integers:
     if pa.types.is_temporal(array.type):
         array = array.view(pa.int64() if array.type.bit_width == 64 else pa.int32())
     if array.null_count:
         array = pc.fill_null(array, 0)
-    values: npt.NDArray[np.int64] = array.to_numpy().astype(np.int64, copy=False)
+    values: Integers = array.to_numpy().astype(np.int64, copy=False)
     return values
 
 
@@ -177,7 +177,7 @@ def _hash_strings(array: pa.Array) -> UInt64s:
     starts = offsets[:-1] - first
     words = np.ndarray(len(padded) - _WORD + 1, "<u8", padded, strides=(1,))  # the 8 bytes that start at each byte
 
-    def word(rows: slice | npt.NDArray[np.int64], step: int) -> UInt64s:
+    def word(rows: slice | Integers, step: int) -> UInt64s:
         left = np.minimum(lengths[rows] - _WORD * step, _WORD)
         read: UInt64s = words[starts[rows] + _WORD * step] & _BYTE_MASKS[left]
         return read
@@ -185,9 +185,7 @@ def _hash_strings(array: pa.Array) -> UInt64s:
     return _hash_runs(lengths, word, _WORD)
 
 
-def _hash_runs(
-    lengths: npt.NDArray[np.int64], part: Callable[[slice | npt.NDArray[np.int64], int], UInt64s], width: int
-) -> UInt64s:
+def _hash_runs(lengths: Integers, part: Callable[[slice | Integers, int], UInt64s], width: int) -> UInt64s:
     """Hash of each run of parts: folds part 0, 1, … of all runs that are long enough, then the runs' lengths."""
     state = lengths.astype(np.uint64) * _NULL_HASH
     longest = int(lengths.max(initial=0))

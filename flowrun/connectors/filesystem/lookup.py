@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.connector import TableDefinition
 from flowrun.api.format import BadRecord
-from flowrun.api.lookup import FoundRows, Lookup, LookupContext, Positions
+from flowrun.api.lookup import FoundRows, Lookup, LookupContext
 from flowrun.connectors.filesystem.dead_letters import DeadLetters
 from flowrun.connectors.filesystem.enumerator import FileEnumerator
 from flowrun.connectors.filesystem.opening import SplitOpener
@@ -19,6 +19,7 @@ from flowrun.connectors.filesystem.source import FileSource, create_source
 from flowrun.connectors.filesystem.split_readers import bad_record_error
 from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.connectors.formats.record_hints import bad_record_hint
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
@@ -63,7 +64,7 @@ class FileLookup:
         self._rows = _empty(recipe.schema)
         self._keys: list[pa.Array] = []
         self._hashes = np.zeros(0, np.uint64)
-        self._order: Positions = np.zeros(0, np.int64)
+        self._order: Integers = np.zeros(0, np.int64)
 
     def open(self) -> None:
         """Read the files. Raises ConnectorError and DataError."""
@@ -166,7 +167,7 @@ def create_lookup(table: TableDefinition, keys: tuple[str, ...]) -> FileLookupSo
     return FileLookupSource(source, table.schema, declared.select(keys), None if interval is None else int(interval))
 
 
-def _any_null(columns: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _any_null(columns: pa.RecordBatch) -> Bools:
     missing = np.zeros(columns.num_rows, np.bool_)
     for column in columns.columns:
         if column.null_count:

@@ -21,6 +21,7 @@ from flowrun.connectors.filesystem.partitions import split_by_partition
 from flowrun.connectors.filesystem.table_path import TablePath, list_files
 from flowrun.connectors.filesystem.writer import check_not_null, temporary_ending
 from flowrun.connectors.newest_rows import NewestRows
+from flowrun.core.arrays import Int32s
 from flowrun.core.elements import RecordBatch
 from flowrun.state.key_groups import key_groups
 
@@ -105,7 +106,7 @@ class UpsertWriter:
         self._dirty.update(np.unique(self._buckets(columns)).tolist())
         self._rows.add(columns, removes)
 
-    def _buckets(self, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    def _buckets(self, rows: pa.RecordBatch) -> Int32s:
         return key_groups([rows.column(k) for k in self._keys], self._output.key_groups)
 
     def _write_buckets(self) -> None:

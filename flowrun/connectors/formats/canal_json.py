@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +22,7 @@ from flowrun.connectors.formats.json_envelope import (
     row_type,
 )
 from flowrun.connectors.formats.json_values import load_fast
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.schema import Schema
 from flowrun.core.types import STRING, array
@@ -36,8 +36,6 @@ _OPTIONS = (
     Option("database.include", OptionType.STRING, "Only changes of databases whose name matches this pattern in full."),
     Option("table.include", OptionType.STRING, "Only changes of tables whose name matches this pattern in full."),
 )
-
-_Bools = npt.NDArray[np.bool_]
 
 
 class CanalDecoder:
@@ -97,7 +95,7 @@ class CanalDecoder:
         changes = Changes(before, after, from_after, places, rows.kinds, decoded.records[message][rows.changes])
         return changes.rows(self._schema, (), bad)
 
-    def _wanted(self, columns: pa.RecordBatch) -> _Bools:
+    def _wanted(self, columns: pa.RecordBatch) -> Bools:
         wanted = np.ones(columns.num_rows, np.bool_)
         for name, pattern in self._included:
             matching = pc.match_substring_regex(columns.column(name), f"^(?:{pattern})$")
@@ -107,11 +105,11 @@ class CanalDecoder:
     def _before(
         self,
         old: pa.ListArray,
-        update_messages: npt.NDArray[np.int64],
+        update_messages: Integers,
         after: pa.StructArray,
-        updates: _Bools,
+        updates: Bools,
         decoded: DecodedRecords,
-        message: npt.NDArray[np.int64],
+        message: Integers,
         chunk: RecordChunk,
     ) -> pa.StructArray:
         """Rows before their updates: fields that `old` does not have did not change."""
@@ -129,7 +127,7 @@ class CanalDecoder:
             assert children[i].type == now.type
         return pa.StructArray.from_arrays(children, fields=list(after.type)) if children else given
 
-    def _nulled(self, records: npt.NDArray[np.int64], chunk: RecordChunk) -> dict[str, list[int]]:
+    def _nulled(self, records: Integers, chunk: RecordChunk) -> dict[str, list[int]]:
         """For each column the updated rows whose `old` has the field and says null; only messages with a null are looked at."""
         found: dict[str, list[int]] = {}
         row = 0
@@ -146,13 +144,13 @@ class CanalDecoder:
         return found
 
 
-def _lengths(lists: pa.ListArray) -> npt.NDArray[np.int64]:
+def _lengths(lists: pa.ListArray) -> Integers:
     """Number of elements of each list, −1 for NULL."""
-    lengths: npt.NDArray[np.int64] = pc.fill_null(pc.list_value_length(lists), -1).to_numpy().astype(np.int64)
+    lengths: Integers = pc.fill_null(pc.list_value_length(lists), -1).to_numpy().astype(np.int64)
     return lengths
 
 
-def _flattened(lists: pa.ListArray, which: npt.NDArray[np.int64]) -> pa.StructArray:
+def _flattened(lists: pa.ListArray, which: Integers) -> pa.StructArray:
     """The elements of some of the lists, one after the other."""
     return pc.list_flatten(lists.take(pa.array(which)))
 

@@ -6,15 +6,12 @@ quotes before each line end is even, counting them is enough; only blocks with a
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.format import Framer, Offsets, RecordChunk
+from flowrun.core.arrays import Bytes
 from flowrun.core.options import Options
-
-_Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 _LINE_FEED, _CARRIAGE_RETURN, _HASH = 10, 13, ord("#")
 MAX_QUOTED_RECORD_BYTES = 16 << 20
@@ -123,7 +120,7 @@ class QuotedFramer:
         return end
 
 
-def _line_ends(bytes_: _Bytes, at_end: bool) -> Offsets:
+def _line_ends(bytes_: Bytes, at_end: bool) -> Offsets:
     """Positions of the line feeds; at the end of the file a last line without one ends there too."""
     ends = np.flatnonzero(bytes_ == _LINE_FEED)
     if at_end and len(bytes_) and (not len(ends) or ends[-1] != len(bytes_) - 1):
@@ -131,7 +128,7 @@ def _line_ends(bytes_: _Bytes, at_end: bool) -> Offsets:
     return ends
 
 
-def _chunk(data: bytes | memoryview, bytes_: _Bytes, ends: Offsets, comments: bool) -> tuple[RecordChunk, int]:
+def _chunk(data: bytes | memoryview, bytes_: Bytes, ends: Offsets, comments: bool) -> tuple[RecordChunk, int]:
     buffer = pa.py_buffer(data)
     if not len(ends):
         return RecordChunk(buffer, ends, ends), 0

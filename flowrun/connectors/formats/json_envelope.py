@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,6 +13,7 @@ from flowrun.connectors.formats.framing import at_any_line, framer_for_lines
 from flowrun.connectors.formats.json_encoder import MAX_ENCODED_BYTES, JsonEncoder, joined_bytes
 from flowrun.connectors.formats.json_format import FORMAT as JSON
 from flowrun.connectors.formats.json_format import check_map_keys
+from flowrun.core.arrays import Bools, Int32s, Integers, Kinds
 from flowrun.core.elements import RowKind
 from flowrun.core.options import Option, Options
 from flowrun.core.record import record
@@ -117,13 +117,13 @@ def row_type(schema: Schema) -> DataType:
     return row(*((f.name, f.type) for f in schema))
 
 
-def codes_of(column: pa.Array, known: pa.Array) -> npt.NDArray[np.int32]:
+def codes_of(column: pa.Array, known: pa.Array) -> Int32s:
     """The position of each value among the known ones; −1 for NULL and for what is not among them.
 
     >>> codes_of(pa.array(["d", None, "x", "c"]), pa.array(["c", "d"])).tolist()
     [1, -1, -1, 0]
     """
-    codes: npt.NDArray[np.int32] = pc.fill_null(pc.index_in(column, known), -1).to_numpy(zero_copy_only=False)
+    codes: Int32s = pc.fill_null(pc.index_in(column, known), -1).to_numpy(zero_copy_only=False)
     return codes
 
 
@@ -137,12 +137,12 @@ class ChangeRows:
         kinds: its `RowKind`.
     """
 
-    changes: npt.NDArray[np.int64]
-    after_update: npt.NDArray[np.bool_]
-    kinds: npt.NDArray[np.int8]
+    changes: Integers
+    after_update: Bools
+    kinds: Kinds
 
 
-def change_rows(updates: npt.NDArray[np.bool_], deletes: npt.NDArray[np.bool_]) -> ChangeRows:
+def change_rows(updates: Bools, deletes: Bools) -> ChangeRows:
     """The rows of changes that are updates, deletes or, where they are neither, inserts.
 
     >>> rows = change_rows(np.array([False, True, False]), np.array([False, False, True]))
@@ -174,9 +174,9 @@ class Changes:
 
     before: pa.StructArray
     after: pa.StructArray
-    from_after: npt.NDArray[np.bool_]
-    places: npt.NDArray[np.int64]
-    kinds: npt.NDArray[np.int8]
+    from_after: Bools
+    places: Integers
+    kinds: Kinds
     records: Offsets
 
     def rows(self, schema: Schema, extra: Sequence[pa.Array], bad: Sequence[BadRecord]) -> DecodedRecords:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 
 _SHORT = np.iinfo(np.uint16).max
@@ -55,7 +56,7 @@ class Bundle:
             tuple(_with_constant(s, name, value) for s in self.sides),
         )
 
-    def regrouped(self, name: str, main: npt.NDArray[np.int64], sides: Sequence[npt.NDArray[np.int64]]) -> Bundle:
+    def regrouped(self, name: str, main: Integers, sides: Sequence[Integers]) -> Bundle:
         """The same rows with one other group column instead of all."""
         return Bundle(
             1,
@@ -87,7 +88,7 @@ class Bundle:
             return self
         return Bundle(self.groups, _copied(self.main), tuple(_copied(s) for s in self.sides))
 
-    def with_rows(self, keep: npt.NDArray[np.bool_]) -> Bundle:
+    def with_rows(self, keep: Bools) -> Bundle:
         """The rows of a mask, in a bundle that has rows in one table only."""
         if keep.all():
             return self
@@ -95,7 +96,7 @@ class Bundle:
         tables = [t.filter(chosen) if t.num_rows else t for t in (self.main, *self.sides)]
         return Bundle(self.groups, tables[0], tuple(tables[1:]))
 
-    def filter(self, keep: npt.NDArray[np.bool_], sides: Sequence[npt.NDArray[np.bool_]] = ()) -> Bundle:
+    def filter(self, keep: Bools, sides: Sequence[Bools] = ()) -> Bundle:
         """The main rows and side rows of the given masks."""
         return Bundle(
             self.groups,
@@ -116,7 +117,7 @@ def concat_bundles(bundles: Sequence[Bundle]) -> Bundle:
     )
 
 
-def _regrouped(batch: pa.RecordBatch, groups: int, name: str, column: npt.NDArray[np.int64]) -> pa.RecordBatch:
+def _regrouped(batch: pa.RecordBatch, groups: int, name: str, column: Integers) -> pa.RecordBatch:
     names = [name, *batch.schema.names[groups:]]
     return pa.RecordBatch.from_arrays([pa.array(column), *batch.columns[groups:]], names=names)
 
@@ -152,7 +153,7 @@ def _split(batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
     ]
 
 
-def _narrow(values: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def _narrow(values: Integers) -> npt.NDArray[Any]:
     """Values of the same order in 16 bits if they have few steps: NumPy sorts those by radix, in linear time."""
     offsets = values - values.min()
     most = int(offsets.max())

@@ -14,9 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 
-Slots: TypeAlias = npt.NDArray[np.int64]
+Slots: TypeAlias = Integers
 
 _MIN_CELLS = 1 << 16
 _CELLS_PER_ROW = 4
@@ -165,7 +166,7 @@ def _reduce_position(
 
 
 def _reduce_values(
-    slots: Slots, total: int, cells: Slots | None, function: str, values: pa.Array, empty: npt.NDArray[np.bool_] | None
+    slots: Slots, total: int, cells: Slots | None, function: str, values: pa.Array, empty: Bools | None
 ) -> pa.Array:
     kind = values.type
     if pa.types.is_floating(kind):
@@ -189,7 +190,7 @@ def _reduce_values(
 
 
 def _reduce_floats(
-    slots: Slots, total: int, cells: Slots | None, function: str, values: pa.Array, empty: npt.NDArray[np.bool_] | None
+    slots: Slots, total: int, cells: Slots | None, function: str, values: pa.Array, empty: Bools | None
 ) -> pa.Array:
     numbers = values.to_numpy(zero_copy_only=False)
     if function == "sum":
@@ -205,8 +206,8 @@ def _pick(values: npt.NDArray[Any], cells: Slots | None) -> npt.NDArray[Any]:
     return values if cells is None or len(cells) == len(values) else values[cells]
 
 
-def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
-    mask: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+def _valid(array: pa.Array) -> Bools:
+    mask: Bools = array.is_valid().to_numpy(zero_copy_only=False)
     return mask
 
 
@@ -226,7 +227,7 @@ def to_words(array: pa.Array) -> Slots:
     return numbers
 
 
-def from_words(numbers: Slots, null: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:
+def from_words(numbers: Slots, null: Bools | None, kind: pa.DataType) -> pa.Array:
     """A column of the integers underneath it, NULL where `null`; the reverse of `to_words`."""
     if null is not None:
         numbers = np.where(null, 0, numbers)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Integers
 from flowrun.operators.aggregation.dense import Reduction
 from flowrun.operators.aggregation.layout import PartialColumn
 
@@ -104,11 +104,11 @@ class ArgumentReader:
                 return values, nothing
 
 
-def positions_by_arrival(seq: pa.Array) -> npt.NDArray[np.int64]:
+def positions_by_arrival(seq: pa.Array) -> Integers:
     """The rows that have an arrival number, in order of it."""
     valid = np.flatnonzero(seq.is_valid().to_numpy(zero_copy_only=False))
     numbers = pc.fill_null(seq, 0).to_numpy()[valid]
-    order: npt.NDArray[np.int64] = valid[np.argsort(numbers, kind="stable")]
+    order: Integers = valid[np.argsort(numbers, kind="stable")]
     return order
 
 

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.aggregate import AggregateKernel, UserAggregate
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.types import BOOLEAN, DataType, TypeRoot, row
 from flowrun.errors import DataError, StateError
 from flowrun.operators.aggregation.accumulator_codec import AccumulatorCodec, AccumulatorError
@@ -64,9 +64,9 @@ class UserFolding:
     def folded(
         self,
         accumulators: Sequence[bytes | None],
-        groups: npt.NDArray[np.int64],
+        groups: Integers,
         values: pa.Array,
-        joins: npt.NDArray[np.bool_] | None,
+        joins: Bools | None,
     ) -> list[bytes | None]:
         """The accumulators with rows folded in; None for groups that have seen none.
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.functions import MaskKernel, PredicateFunction
 from flowrun.api.operator import OperatorContext, Output
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.row_errors import FAIL, RowErrors, RowFault
 from flowrun.errors import DataError, is_from_outside
 from flowrun.operators.data_errors import evaluate
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.row_failures import RowFailures
-
-Mask = npt.NDArray[np.bool_]
 
 MAX_PAIRS = 64 * 1024
 """Pairs that are built at a time: a batch may match any number of rows, what it needs of memory stays bounded."""
@@ -75,7 +72,7 @@ class PairCondition:
             self._kernel = self._predicate.compile()
             self._failures = RowFailures(self._errors, context, output)
 
-    def mask(self, pairs: pa.RecordBatch, told: Mask | bool = True) -> Mask | None:
+    def mask(self, pairs: pa.RecordBatch, told: Bools | bool = True) -> Bools | None:
         """For each pair whether the condition is true (NULL counts as false); None: it is for all of them.
 
         Args:
@@ -95,7 +92,7 @@ class PairCondition:
                 raise
         return self._isolated(pairs, self._failures, np.broadcast_to(told, pairs.num_rows))
 
-    def _isolated(self, pairs: pa.RecordBatch, failures: RowFailures, told: Mask) -> Mask:
+    def _isolated(self, pairs: pa.RecordBatch, failures: RowFailures, told: Bools) -> Bools:
         """The mask of pairs of which the condition fails on some: halved until those stand alone."""
         passed = np.zeros(pairs.num_rows, np.bool_)
         waiting = [(0, pairs.num_rows)]
@@ -117,12 +114,12 @@ class PairCondition:
         failures.send()
         return passed
 
-    def _passed(self, pairs: pa.RecordBatch) -> Mask | None:
+    def _passed(self, pairs: pa.RecordBatch) -> Bools | None:
         assert self._kernel is not None
         found = evaluate(self._kernel, pairs, self._place)
         if found.null_count == 0 and found.true_count == len(found):
             return None
-        passed: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
+        passed: Bools = found.fill_null(False).to_numpy(zero_copy_only=False)
         return passed
 
     def passing(self, pairs: pa.RecordBatch) -> Integers:

@@ -21,18 +21,18 @@ import pyarrow as pa
 from flowrun.api.functions import PredicateFunction
 from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, Watermark
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.first_timer import FirstTimer
-from flowrun.operators.joins.condition import MAX_PAIRS, Mask, PairCondition, pair_chunks, paired
+from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chunks, paired
 from flowrun.operators.joins.interval_side import MATCHED_COLUMN, TIME_COLUMN, IntervalSide, TimedRows, side_schema
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import Pairs
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN
 from flowrun.operators.timed.firing_clock import WindowTime
 
@@ -190,7 +190,7 @@ class IntervalJoinOperator(AbstractOperator):
         lower, upper = self._factory.lower_ms, self._factory.upper_ms
         return (times + lower, times + upper) if index == LEFT else (times - upper, times - lower)
 
-    def _emit_pairs(self, rows: TimedRows, pairs: Pairs, index: int, matched: Mask) -> None:
+    def _emit_pairs(self, rows: TimedRows, pairs: Pairs, index: int, matched: Bools) -> None:
         other = self._sides[1 - index]
         for part in pair_chunks(len(pairs), MAX_PAIRS):
             probe, numbers = pairs.probe[part], pairs.numbers[part]

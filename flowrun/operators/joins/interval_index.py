@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from flowrun.core.arrays import Integers, UInt64s
 from flowrun.core.record import record
 from flowrun.operators.keyed.hash_lists import Pairs
-from flowrun.operators.keyed.integers import Integers, ranges
-
-Codes = npt.NDArray[np.uint64]
+from flowrun.operators.keyed.integers import ranges
 
 _TIME_BITS = 32
 _HIGH = np.uint64(_TIME_BITS)
@@ -38,7 +36,7 @@ class _Run:
         last: the latest time, ms.
     """
 
-    codes: Codes
+    codes: UInt64s
     numbers: Integers
     base: int
     last: int
@@ -47,13 +45,13 @@ class _Run:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def encode(self, parts: Codes, times: Integers) -> Codes:
-        """Codes of hash parts (upper 32 bits) and times, which are moved into the run's range."""
+    def encode(self, parts: UInt64s, times: Integers) -> UInt64s:
+        """UInt64s of hash parts (upper 32 bits) and times, which are moved into the run's range."""
         offsets = (np.clip(times, self.base, self.last) - self.base) >> self.shift
         return parts | offsets.view(np.uint64)
 
 
-def _run_of(parts: Codes, times: Integers, numbers: Integers) -> _Run:
+def _run_of(parts: UInt64s, times: Integers, numbers: Integers) -> _Run:
     base, last = int(times.min()), int(times.max())
     shift = max(0, (last - base).bit_length() - _TIME_BITS)
     run = _Run(parts, numbers, base, last, shift)
@@ -152,12 +150,12 @@ def _pairs(found: list[tuple[_Run, Integers, Integers]], at: Integers, first: in
     return Pairs(every >> _NUMBER_BITS, every & ((1 << _NUMBER_BITS) - 1))
 
 
-def _parts(hashes: Integers) -> Codes:
-    upper: Codes = (hashes.view(np.uint64) >> _HIGH) << _HIGH
+def _parts(hashes: Integers) -> UInt64s:
+    upper: UInt64s = (hashes.view(np.uint64) >> _HIGH) << _HIGH
     return upper
 
 
-def _ranges_in(run: _Run, parts: Codes, low: Integers, high: Integers) -> tuple[Integers, Integers]:
+def _ranges_in(run: _Run, parts: UInt64s, low: Integers, high: Integers) -> tuple[Integers, Integers]:
     """(start, length) of what each probe finds in a run; probes ascend by `parts`."""
     starts = np.searchsorted(run.codes, run.encode(parts, low), side="left")
     ends = np.searchsorted(run.codes, run.encode(parts, high), side="right")
@@ -178,8 +176,8 @@ def _joined(runs: list[_Run], time_of: Integers) -> _Run:
     return _Run(codes[order], numbers[order], base, last, shift)
 
 
-def _upper(codes: Codes) -> Codes:
-    upper: Codes = (codes >> _HIGH) << _HIGH
+def _upper(codes: UInt64s) -> UInt64s:
+    upper: UInt64s = (codes >> _HIGH) << _HIGH
     return upper
 
 

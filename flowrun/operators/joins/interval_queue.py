@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowrun.operators.keyed.integers import Integers
+from flowrun.core.arrays import Integers
 
 _LITTLE = 4096
 

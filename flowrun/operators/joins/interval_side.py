@@ -9,14 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.state import SegmentedTable
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, timestamps_from_column
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.interval_index import TimeIndex
 from flowrun.operators.joins.interval_queue import TimeQueue
 from flowrun.operators.keyed.hash_lists import Pairs
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import RowStore, row_store_schema
 from flowrun.state.key_groups import hash_columns
 
@@ -49,8 +48,8 @@ class TimedRows:
     columns: pa.RecordBatch
     hashes: Integers
     times: Integers
-    timed: Mask
-    matchable: Mask
+    timed: Bools
+    matchable: Bools
 
 
 class IntervalSide:
@@ -118,7 +117,7 @@ class IntervalSide:
         for pairs in self._index.find(rows.hashes[chosen], low[chosen], high[chosen], time_of):
             yield Pairs(chosen[pairs.probe], pairs.numbers)
 
-    def remember(self, rows: TimedRows, stays: Mask, matched: Mask) -> None:
+    def remember(self, rows: TimedRows, stays: Bools, matched: Bools) -> None:
         """Keep the rows where `stays`; `matched` says which of all rows were joined."""
         columns, hashes, times = rows.columns, rows.hashes, rows.times
         if not stays.all():

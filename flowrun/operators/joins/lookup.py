@@ -21,6 +21,7 @@ import pyarrow as pa
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel, PredicateFunction
 from flowrun.api.lookup import FoundRows, LookupSource
 from flowrun.api.operator import ChainingStrategy
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
@@ -33,7 +34,7 @@ from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition
 from flowrun.operators.joins.lookup_cache import CachedRows, LookupCache
 from flowrun.operators.joins.lookup_calls import CONCURRENT_LOOKUPS, LookupCalls
 from flowrun.operators.joins.lookup_options import CacheMode, LookupSettings
-from flowrun.operators.keyed.integers import Integers, ranges
+from flowrun.operators.keyed.integers import ranges
 
 _MAX_WAITING = 2 * CONCURRENT_LOOKUPS
 _DEFAULTS = LookupSettings()

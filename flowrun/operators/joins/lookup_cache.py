@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.lookup_options import LookupSettings
-from flowrun.operators.keyed.integers import Integers, extended, ranges
+from flowrun.operators.keyed.integers import extended, ranges
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_log import RowLog
 
@@ -27,7 +27,7 @@ class CachedRows:
         rows: those rows, key by key.
     """
 
-    known: Mask
+    known: Bools
     counts: Integers
     rows: pa.RecordBatch
 
@@ -97,7 +97,7 @@ class LookupCache:
         self._rows += int(counts.sum())
         self._shrink()
 
-    def _is_fresh(self, slots: Integers, now_ms: int) -> Mask:
+    def _is_fresh(self, slots: Integers, now_ms: int) -> Bools:
         settings = self._settings
         fresh = np.ones(len(slots), np.bool_)
         if settings.expire_after_write_ms is not None:

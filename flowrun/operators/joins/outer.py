@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from flowrun.operators.keyed.integers import Integers
+from flowrun.core.arrays import Integers
 
 
 def padded_right(left: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -22,12 +22,13 @@ import pyarrow as pa
 from flowrun.api.functions import PredicateFunction
 from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Bools
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.joins.condition import Mask, PairCondition, pair_chunks
+from flowrun.operators.joins.condition import PairCondition, pair_chunks
 from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.joins.regular_pairs import JoinedPairs, MatchCounts, Matching, count_matches, pair_schema
@@ -200,7 +201,7 @@ class RegularJoinOperator(AbstractOperator):
 
     # ---- rows without match
 
-    def _alone(self, changes: SideChanges, own: RegularSide, counts: MatchCounts) -> Mask:
+    def _alone(self, changes: SideChanges, own: RegularSide, counts: MatchCounts) -> Bools:
         """For each changed row whether it has (if it goes away: had) no match."""
         assert counts.own is not None
         matches = counts.own
@@ -209,10 +210,10 @@ class RegularJoinOperator(AbstractOperator):
             matches = matches.copy()
             gone = ~changes.adds
             matches[gone] = own.matches(changes.numbers[gone])
-        alone: Mask = matches == 0
+        alone: Bools = matches == 0
         return alone
 
-    def _shown(self, changes: SideChanges, own: RegularSide, counts: MatchCounts) -> Mask:
+    def _shown(self, changes: SideChanges, own: RegularSide, counts: MatchCounts) -> Bools:
         """For each changed left row of a semi or anti join whether it is (or was) in the result."""
         alone = self._alone(changes, own, counts)
         return alone if self._kind is JoinKind.ANTI else ~alone
@@ -243,7 +244,7 @@ class RegularJoinOperator(AbstractOperator):
             kinds = None if kind is RowKind.INSERT else _all(kind, rows.num_rows)
             self.output.emit(RecordBatch(self._padded(rows, index), row_kinds=kinds))
 
-    def _emit_own(self, changes: SideChanges, chosen: Mask, index: int) -> None:
+    def _emit_own(self, changes: SideChanges, chosen: Bools, index: int) -> None:
         """Changed rows that are in the result by themselves: padded, or those of a semi or anti join."""
         positions = np.flatnonzero(chosen)
         if not len(positions):
@@ -271,7 +272,7 @@ class RegularJoinOperator(AbstractOperator):
         self.output.emit(RecordBatch(pairs.rows, row_kinds=kinds))
 
 
-def _followed(changes: SideChanges, chosen: Mask) -> Mask:
+def _followed(changes: SideChanges, chosen: Bools) -> Bools:
     """For each changed row whether the next one is its new form, and both are chosen."""
     followed = np.zeros(len(changes), np.bool_)
     if changes.follows is not None:
@@ -279,7 +280,7 @@ def _followed(changes: SideChanges, chosen: Mask) -> Mask:
     return followed
 
 
-def row_kinds(adds: Mask, follows: Mask | None) -> pa.Array | None:
+def row_kinds(adds: Bools, follows: Bools | None) -> pa.Array | None:
     """Kinds of changes: +I and −D, but −U and +U for a row and the new form that `follows` it. None: all are +I.
 
     >>> [RowKind(k).symbol for k in row_kinds(np.array([False, True, True]), np.array([False, True, False])).to_pylist()]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
-from flowrun.operators.joins.condition import Mask
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.integers import Integers
 from flowrun.state.key_groups import hash_columns
 
 
@@ -27,7 +26,7 @@ class Folded:
     groups: Integers
 
 
-def fold(rows: pa.RecordBatch, adds: Mask, hashed: tuple[int, ...]) -> Folded:
+def fold(rows: pa.RecordBatch, adds: Bools, hashed: tuple[int, ...]) -> Folded:
     """What changes amount to, done in order: a removal takes an equal row that was added before it, if there is one (left).
 
     Args:
@@ -61,7 +60,7 @@ def fold(rows: pa.RecordBatch, adds: Mask, hashed: tuple[int, ...]) -> Folded:
     return Folded(np.sort(order[asks]), np.sort(order[stays]), groups)
 
 
-def cancelled(removed: Integers, added: Integers) -> tuple[Mask, Mask]:
+def cancelled(removed: Integers, added: Integers) -> tuple[Bools, Bools]:
     """For rows taken away and rows added, given as numbers that equal rows share: which of them undo each other.
 
     >>> gone, again = cancelled(np.array([7, 7, 5]), np.array([7, 8]))

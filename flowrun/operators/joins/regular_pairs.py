@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.joins.condition import MAX_PAIRS, Mask, PairCondition, paired
+from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, paired
 from flowrun.operators.joins.regular_side import RegularSide, SideChanges
 from flowrun.operators.keyed.hash_lists import Pairs, SortedTags
-from flowrun.operators.keyed.integers import Integers
 
 MAX_FOUND = 1024 * 1024
 """Pairs of row numbers that are found at a time, unless one row alone finds more."""
@@ -33,8 +33,8 @@ class JoinedPairs:
     probe: Integers
     numbers: Integers
     rows: pa.RecordBatch | None
-    adds: Mask | None
-    follows: Mask | None
+    adds: Bools | None
+    follows: Bools | None
 
     def __len__(self) -> int:
         return len(self.probe)
@@ -102,14 +102,14 @@ class Matching:
         """The pairs, in parts."""
         return self._pairs() if self._found is None else iter(self._found)
 
-    def _probing(self, added_only: bool) -> Mask | None:
+    def _probing(self, added_only: bool) -> Bools | None:
         """For each changed row whether it is looked up; None: all are."""
         chosen = self.changes.matchable
         if added_only and self.changes.adds is not None:
             chosen = self.changes.adds if chosen is None else chosen & self.changes.adds
         return None if chosen is None or chosen.all() else chosen
 
-    def _leading(self, follows: Mask) -> Integers | None:
+    def _leading(self, follows: Bools) -> Integers | None:
         """For each changed row itself or, if it is the new form of a row with the same key, that row."""
         follows = follows & self._own.same_keys(self.changes)
         return np.arange(len(self.changes)) - follows if follows.any() else None
@@ -154,7 +154,7 @@ class Matching:
                 yield joined
             start = stop
 
-    def _told(self, pairs: Pairs) -> Mask | bool:
+    def _told(self, pairs: Pairs) -> Bools | bool:
         """Of which pairs it is said that the condition fails: added ones, the first time that this part of the pairs is looked at."""
         is_new = self._part_number >= self._parts_told
         self._part_number += 1
@@ -178,7 +178,7 @@ class Matching:
         return JoinedPairs(pairs.probe, pairs.numbers, rows, adds, follows)
 
 
-def _follow(leaders: Integers, pairs: Pairs, start: int = 0) -> Mask:
+def _follow(leaders: Integers, pairs: Pairs, start: int = 0) -> Bools:
     """For each pair (from `start` on) whether it is the new form of the one before it."""
     numbers = pairs.numbers[start : start + len(leaders)]
     follows = np.zeros(len(leaders), np.bool_)

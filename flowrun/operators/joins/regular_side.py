@@ -8,14 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.regular_fold import cancelled, fold
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import SortedTags
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
 from flowrun.operators.updating.changes import added, only_adds
 from flowrun.state.key_groups import hashable_columns
@@ -79,17 +78,17 @@ class SideChanges:
     """
 
     rows: pa.RecordBatch
-    adds: Mask | None = None
+    adds: Bools | None = None
     numbers: Integers | None = None
-    follows: Mask | None = None
-    matchable: Mask | None = None
+    follows: Bools | None = None
+    matchable: Bools | None = None
 
     def __len__(self) -> int:
         rows: int = self.rows.num_rows
         return rows
 
     @property
-    def added(self) -> Mask:
+    def added(self) -> Bools:
         """For each row whether it is added."""
         return np.ones(len(self), np.bool_) if self.adds is None else self.adds
 
@@ -158,9 +157,9 @@ class RegularSide:
             rows.take(pa.array(order)), adds[order], every[order], _follows(batch, positions) & adds[order]
         )
 
-    def _matchable(self, rows: pa.RecordBatch) -> Mask | None:
+    def _matchable(self, rows: pa.RecordBatch) -> Bools | None:
         """For each row whether no key is NULL that must not be; None: so it is for all."""
-        found: Mask | None = None
+        found: Bools | None = None
         for position, null_safe in zip(self.spec.keys, self.spec.null_safe, strict=True):
             key = rows.column(position)
             if key.null_count and not null_safe:
@@ -168,7 +167,7 @@ class RegularSide:
                 found = valid if found is None else found & valid
         return found
 
-    def same_keys(self, changes: SideChanges) -> Mask:
+    def same_keys(self, changes: SideChanges) -> Bools:
         """For each changed row whether it has the key of the row before it."""
         same = np.zeros(len(changes), np.bool_)
         if len(changes) > 1:
@@ -252,7 +251,7 @@ class RegularSide:
                 self._writes.append((int(written[part[0]]), numbers[part]))
 
 
-def _follows(batch: RecordBatch, positions: Integers) -> Mask:
+def _follows(batch: RecordBatch, positions: Integers) -> Bools:
     """For each of the rows of a batch at some positions whether it is +U and the row before it in the batch is there, too, and −U."""
     assert batch.row_kinds is not None
     kinds = batch.row_kinds.to_numpy()[positions]
@@ -262,7 +261,7 @@ def _follows(batch: RecordBatch, positions: Integers) -> Mask:
     return follows
 
 
-def _some(changes: SideChanges, chosen: Mask) -> SideChanges:
+def _some(changes: SideChanges, chosen: Bools) -> SideChanges:
     """Some of the changes."""
     if changes.adds is None:
         return SideChanges(changes.rows.filter(pa.array(chosen)))

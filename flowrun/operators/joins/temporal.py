@@ -20,17 +20,17 @@ import pyarrow.compute as pc
 from flowrun.api.functions import PredicateFunction
 from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, RowKind, timestamps_from_column
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.joins.condition import MAX_PAIRS, Mask, PairCondition, pair_chunks, paired
+from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chunks, paired
 from flowrun.operators.joins.interval_queue import TimeQueue
 from flowrun.operators.joins.interval_side import TIME_COLUMN
 from flowrun.operators.joins.outer import left_joined
 from flowrun.operators.joins.temporal_versions import DELETES_COLUMN, NONE, Versions, versions_schema
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
 from flowrun.operators.timed.firing_clock import WindowTime
 
@@ -230,7 +230,7 @@ class TemporalJoinOperator(AbstractOperator):
             self.output.emit(rows.with_columns(paired(rows.columns, versions, self._schema)))
 
 
-def _valid(rows: pa.RecordBatch, columns: tuple[int, ...]) -> Mask:
+def _valid(rows: pa.RecordBatch, columns: tuple[int, ...]) -> Bools:
     """For each row whether none of the columns is NULL."""
     valid = np.ones(rows.num_rows, np.bool_)
     for position in columns:

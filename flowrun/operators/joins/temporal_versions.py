@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.joins.condition import Mask
 from flowrun.operators.joins.interval_queue import TimeQueue
 from flowrun.operators.joins.interval_side import TIME_COLUMN
-from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore, row_store_schema
 
@@ -49,9 +49,9 @@ class PassedVersions:
     slots: Integers
     times: Integers
     numbers: Integers
-    deletes: Mask
+    deletes: Bools
 
-    def find(self, slots: Integers, times: Integers) -> tuple[Integers, Mask]:
+    def find(self, slots: Integers, times: Integers) -> tuple[Integers, Bools]:
         """For each key and time (position of the version that held, −1 if none did; whether any version of the key is here)."""
         if not len(self.slots):
             return np.full(len(slots), NONE, np.int64), np.zeros(len(slots), np.bool_)
@@ -95,12 +95,12 @@ class Versions:
     def __len__(self) -> int:
         return len(self._store)
 
-    def add(self, rows: pa.RecordBatch, times: Integers, deletes: Mask) -> None:
+    def add(self, rows: pa.RecordBatch, times: Integers, deletes: Bools) -> None:
         """Rows that hold, or (`deletes`) end what holds, from their times on."""
         numbers = self._store.append(rows, **{TIME_COLUMN: times, DELETES_COLUMN: deletes.astype(np.int64)})
         self._waiting.add(times, numbers)
 
-    def replace(self, rows: pa.RecordBatch, deletes: Mask) -> None:
+    def replace(self, rows: pa.RecordBatch, deletes: Bools) -> None:
         """Rows that hold, or end what holds, from now on; of each key the last one counts."""
         located = self._slots.locate([rows.column(k) for k in self._keys], rows.num_rows)
         self._make_room()

@@ -17,6 +17,7 @@ import pyarrow as pa
 from flowrun.api.functions import PredicateFunction
 from flowrun.api.operator import ChainingStrategy, OperatorContext, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
@@ -25,12 +26,11 @@ from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.joins.condition import MAX_PAIRS, Mask, PairCondition, pair_chunks, paired
+from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chunks, paired
 from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.joins.regular_pairs import pair_schema
 from flowrun.operators.joins.window_match import KeyMatch
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import ROW_COLUMN
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs, waiting_schema
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
@@ -251,7 +251,7 @@ class WindowJoinOperator(AbstractOperator):
         return [start, *self._codec.encode([rows.column(k) for k in self._factory.keys[index]])]
 
     def _join_pairs(
-        self, left: pa.RecordBatch, right: pa.RecordBatch, found: KeyMatch, matched: tuple[Mask, Mask], end: int
+        self, left: pa.RecordBatch, right: pa.RecordBatch, found: KeyMatch, matched: tuple[Bools, Bools], end: int
     ) -> None:
         """Send the pairs (unless only left rows come out), and mark the rows that are in one."""
         kind = self._factory.kind
@@ -267,7 +267,7 @@ class WindowJoinOperator(AbstractOperator):
                 if not kind.left_only:
                     self._emit(columns, end)
 
-    def _emit_alone(self, rows: pa.RecordBatch, chosen: Mask, end: int, index: int) -> None:
+    def _emit_alone(self, rows: pa.RecordBatch, chosen: Bools, end: int, index: int) -> None:
         """Rows that are in the result without the other side's: padded, or those of a semi or anti join."""
         positions = np.flatnonzero(chosen)
         for part in pair_chunks(len(positions)):

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.arrays import Integers
 from flowrun.core.record import record
 from flowrun.operators.aggregation.grouping import group_ids
 from flowrun.operators.keyed.hash_lists import Pairs
-from flowrun.operators.keyed.integers import Integers, ranges
+from flowrun.operators.keyed.integers import ranges
 
 
 @record

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Bools = npt.NDArray[np.bool_]
+from flowrun.core.arrays import Bools
 
 
 def rows_equal(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Bools:

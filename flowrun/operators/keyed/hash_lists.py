@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core import arrays
 from flowrun.core.record import record
 from flowrun.operators.keyed.hash_cells import TAG_BITS, Cells, GrowingCells
 from flowrun.operators.keyed.integers import Integers, extended, ranges, sorted_with_places
 from flowrun.state.key_groups import hash_columns
 
-Bools: TypeAlias = npt.NDArray[np.bool_]
+Bools: TypeAlias = arrays.Bools
 
 _LEAST_WORDS = 4
 """Of a block: a count and three numbers."""

@@ -7,7 +7,11 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-Integers: TypeAlias = npt.NDArray[np.int64]
+from flowrun.core import arrays
+
+Integers: TypeAlias = arrays.Integers
+
+
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 

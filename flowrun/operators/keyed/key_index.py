@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import UInt64s
 from flowrun.core.record import record
-from flowrun.core.splitmix import UInt64s
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.grouping import numbered_groups
 from flowrun.state.key_groups import hash_columns

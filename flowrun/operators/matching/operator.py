@@ -14,12 +14,12 @@ import pyarrow as pa
 from flowrun.api.functions import ColumnsFunction
 from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
 from flowrun.operators.matching.pattern import Pattern, Reference
@@ -146,7 +146,7 @@ class MatchOperator(AbstractOperator):
             if ready.any():
                 self._search_rows(ready)
 
-    def _search_rows(self, ready: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+    def _search_rows(self, ready: Bools) -> None:
         """Search the keys of the rows that are ready, with what is remembered of these keys."""
         arrived = self._waiting[ready]
         self._waiting, self._waiting_times = self._waiting[~ready], self._waiting_times[~ready]

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.layout import PartialLayout
-from flowrun.operators.keyed.integers import Integers, ranges
+from flowrun.operators.keyed.integers import ranges
 from flowrun.operators.matching.pattern import Anchor, RangeAggregate, Reference, RowReference
 
 _OWNER = "owner"
@@ -53,13 +53,13 @@ class Partials:
     start: Integers
     last: Integers
     variable: Integers
-    first: npt.NDArray[np.int64]
-    count: npt.NDArray[np.int64]
+    first: Integers
+    count: Integers
 
     def __len__(self) -> int:
         return len(self.start)
 
-    def take(self, which: Integers | npt.NDArray[np.bool_]) -> Partials:
+    def take(self, which: Integers | Bools) -> Partials:
         """Some of them."""
         return Partials(self.start[which], self.last[which], self.variable[which], self.first[which], self.count[which])
 

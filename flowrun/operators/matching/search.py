@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.matching.pattern import Condition, Pattern, Skip
 from flowrun.operators.matching.references import OrderedRows, Partials, ReferenceReader
-
-Bools = npt.NDArray[np.bool_]
 
 
 @record

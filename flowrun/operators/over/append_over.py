@@ -22,11 +22,12 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
-from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.over.calls import FrameUnit

@@ -15,26 +15,20 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.over.calls import Place
 from flowrun.operators.over.evaluation import AggregateEvaluator, finished
 from flowrun.operators.over.place_functions import place_result
 from flowrun.operators.over.reach import Reach, affected, cut
 from flowrun.operators.over.sequence import Sequence
 from flowrun.operators.ranking.emission import emit_changes
-from flowrun.operators.ranking.order import (
-    Bools,
-    differs_from_previous,
-    shifted_codes,
-    shifted_float_codes,
-    sorted_order,
-)
+from flowrun.operators.ranking.order import differs_from_previous, shifted_codes, shifted_float_codes, sorted_order
 from flowrun.operators.ranking.removals import Removals, equal_rows, find_removals, updated_rows
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.operators.updating.changes import change_batch

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flowrun.core.arrays import Integers
 from flowrun.core.record import record
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import sorted_order
 
 _LITTLE = 4096

@@ -12,16 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.aggregate import Accumulator, BoundAggregate
-from flowrun.core.arrays import as_type
+from flowrun.core.arrays import Bools, Floats, Integers, as_type
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.aggregation.grouping import group_ids
 from flowrun.operators.aggregation.keys import KeyCodec
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.over.exact_numbers import number_column, whole_numbers
 from flowrun.operators.over.frames import (
-    Bools,
     Frames,
     covering_greatest,
     covering_sums,
@@ -205,7 +203,7 @@ class AggregateEvaluator:
             return number_column(sums, _sum_type(accumulator), place)
         return pa.array(covering_sums(counted.astype(np.int64), start, stop, len(self._frames)))
 
-    def _distinct_floats(self, numbers: npt.NDArray[np.float64], counted: Bools, previous: Integers) -> pa.Array:
+    def _distinct_floats(self, numbers: Floats, counted: Bools, previous: Integers) -> pa.Array:
         sums = []
         for frames, owners, positions in self._members():
             new = counted[positions] & (previous[positions] < frames.low[owners])
@@ -265,7 +263,7 @@ def _summands(values: pa.Array, counted: Bools, accumulator: Accumulator) -> pa.
     return pc.if_else(pa.array(counted), values, pa.scalar(None, values.type))
 
 
-def _floats(values: pa.Array, counted: Bools, *, squared: bool) -> npt.NDArray[np.float64]:
+def _floats(values: pa.Array, counted: Bools, *, squared: bool) -> Floats:
     numbers = pc.fill_null(pc.cast(values, pa.float64()), 0.0).to_numpy(zero_copy_only=False)
     numbers = np.where(counted, numbers, 0.0)
     return numbers * numbers if squared else numbers

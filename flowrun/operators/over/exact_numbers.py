@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Integers
 from flowrun.operators.aggregation.sums import overflow
 
 _LIMIT = 1 << 63
@@ -25,7 +26,7 @@ def whole_numbers(column: pa.Array, most: int) -> npt.NDArray[Any]:
     return values if _fits(values, most) else values.astype(object)
 
 
-def _fits(values: npt.NDArray[np.int64], most: int) -> bool:
+def _fits(values: Integers, most: int) -> bool:
     if not len(values):
         return True
     return max(abs(int(values.min())), abs(int(values.max()))) * max(most, 1) < _LIMIT

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.over.changelog_over import EVENT_TIME, ChangelogOverOperator, Merged
 from flowrun.operators.ranking.order import differs_from_previous, sorted_order

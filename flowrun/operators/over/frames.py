@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from flowrun.core.arrays import Bools, Floats, Integers
 from flowrun.core.record import record
-from flowrun.operators.keyed.integers import Integers, ranges
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+from flowrun.operators.keyed.integers import ranges
 
 _LONG = 64
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.operators.keyed.integers import Integers
+from flowrun.core.arrays import Integers
 from flowrun.operators.over.calls import Place, PlaceCall
 from flowrun.operators.over.sequence import Sequence
 

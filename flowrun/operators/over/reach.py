@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.over.calls import FrameUnit, OverFrame, Place
-from flowrun.operators.over.frames import Bools, Frames
+from flowrun.operators.over.frames import Frames
 from flowrun.operators.over.sequence import Sequence
 
 if TYPE_CHECKING:

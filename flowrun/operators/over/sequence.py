@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.over.calls import FrameUnit, OverFrame
-from flowrun.operators.over.frames import Bools, Frames
+from flowrun.operators.over.frames import Frames
 from flowrun.operators.ranking.order import sorted_order
 
 

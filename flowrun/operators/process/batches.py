@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from flowrun.api.keyed_state import Positions, Values
 from flowrun.api.operator import OperatorContext, Output
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.errors import DataError
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.process.batch_output import BatchOutputs
 from flowrun.operators.process.column_state import ColumnBackend
 from flowrun.operators.process.current import stable_order

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from flowrun.api.keyed_state import Positions, Values
 from flowrun.api.state import AggregateFunction, OperatorSnapshot, SegmentedTable, StateDescriptor
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.types import array as array_of
 from flowrun.errors import DataError
-from flowrun.operators.keyed.integers import Integers, ranges
+from flowrun.operators.keyed.integers import ranges
 from flowrun.operators.keyed.key_slots import KeyList
 from flowrun.operators.process.current import CurrentKeys, as_column, combined, last_of_each, stable_order
 from flowrun.operators.process.entries import Changed, Entries, NumericValues, entry_values
@@ -58,7 +59,7 @@ class ColumnState:
         """Latest write of state with a time to live."""
         return self._entries.newest_write
 
-    def needed(self, slots: int) -> npt.NDArray[np.bool_]:
+    def needed(self, slots: int) -> Bools:
         """Which slots must stay."""
         return self._entries.needed()
 
@@ -240,7 +241,7 @@ class ColumnList(ColumnState):
         self._entries.put(slots[there], column.filter(filled))
 
 
-def _replaced(column: pa.Array, mask: npt.NDArray[np.bool_], replacements: pa.Array) -> pa.Array:
+def _replaced(column: pa.Array, mask: Bools, replacements: pa.Array) -> pa.Array:
     """The column with the entries under the mask replaced; of any type."""
     sources = np.arange(len(column))
     sources[mask] = len(column) + np.arange(len(replacements))

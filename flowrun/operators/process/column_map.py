@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.keyed_state import Positions, Values
 from flowrun.api.state import MapStateDescriptor, OperatorSnapshot, SegmentedTable
+from flowrun.core.arrays import Bools, Integers
 from flowrun.errors import DataError
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeyList
 from flowrun.operators.process.current import CurrentKeys, as_column
 from flowrun.operators.process.indexed_entries import IndexedEntries
@@ -48,10 +47,10 @@ class ColumnMap:
         found = self._entries.get(numbers[known])
         return found.take(pa.array(np.cumsum(known) - 1, mask=~known))
 
-    def contains(self, map_keys: Values, keys: Positions | None = None) -> npt.NDArray[np.bool_]:
+    def contains(self, map_keys: Values, keys: Positions | None = None) -> Bools:
         """Which entries are there."""
         numbers = self._numbers(map_keys, keys, add=False)
-        known: npt.NDArray[np.bool_] = numbers >= 0
+        known: Bools = numbers >= 0
         known[known] = self._entries.alive(numbers[known])
         return known
 
@@ -66,7 +65,7 @@ class ColumnMap:
         numbers = self._numbers(map_keys, keys, add=False)
         self._entries.drop(numbers[numbers >= 0])
 
-    def items(self, where: Positions | None = None) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:
+    def items(self, where: Positions | None = None) -> tuple[Integers, pa.Array, pa.Array]:
         """All entries of the chosen keys."""
         numbers, positions = self._of(where)
         return positions, self._indexed.further(numbers), self._entries.get(numbers)
@@ -105,7 +104,7 @@ class ColumnMap:
         """Latest write of state with a time to live."""
         return self._entries.newest_write
 
-    def needed(self, slots: int) -> npt.NDArray[np.bool_]:
+    def needed(self, slots: int) -> Bools:
         """Which slots must stay."""
         return self._indexed.needed_slots(slots)
 

@@ -18,10 +18,10 @@ from flowrun.api.state import (
     SegmentedTable,
     StateDescriptor,
 )
+from flowrun.core.arrays import Integers
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.first_timer import FirstTimer
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.process.column_handles import (
     ColumnAggregating,

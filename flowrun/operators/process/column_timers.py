@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.arrays import Integers
 from flowrun.core.types import BIGINT
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.process.current import last_of_each
 from flowrun.operators.process.indexed_entries import IndexedEntries
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.keyed_state import Positions, Values
+from flowrun.core.arrays import Integers
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
 from flowrun.errors import DataError
 from flowrun.operators.conformance import conform, rows_to_columns
-from flowrun.operators.keyed.integers import Integers
 
 
 class CurrentKeys:

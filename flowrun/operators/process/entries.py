@@ -14,11 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.state import TimeToLive, TtlUpdate
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
-from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.row_log import RowLog
-
-Booleans = npt.NDArray[np.bool_]
 
 _SLACK_ROWS = 4096
 _COPIED_ENTRIES = 1 << 15
@@ -71,7 +70,7 @@ class NumericValues:
         if pa.types.is_temporal(kind):
             self._storage = pa.int64() if kind.bit_width == 64 else pa.int32()
         self._values: npt.NDArray[Any] = np.zeros(0, self._storage.to_pandas_dtype())
-        self._nulls: Booleans | None = None
+        self._nulls: Bools | None = None
 
     def reserve(self, size: int) -> None:
         """Grow by doubling."""
@@ -180,7 +179,7 @@ class Changed:
     """
 
     numbers: Integers
-    deleted: Booleans
+    deleted: Bools
     columns: list[pa.Array]
 
 
@@ -205,9 +204,9 @@ class Entries:
         self.now = 0
         self._ttl = ttl
         self._size = 0
-        self._present: Booleans = np.zeros(0, np.bool_)
-        self._dirty: Booleans = np.zeros(0, np.bool_)
-        self._logged: Booleans = np.zeros(0, np.bool_)
+        self._present: Bools = np.zeros(0, np.bool_)
+        self._dirty: Bools = np.zeros(0, np.bool_)
+        self._logged: Bools = np.zeros(0, np.bool_)
         self._written: Integers = np.zeros(0, np.int64)
         self._swept = -(2**63)
         self._shared = False
@@ -233,9 +232,9 @@ class Entries:
         if self.values is not None:
             self.values.reserve(size)
 
-    def alive(self, numbers: Integers) -> Booleans:
+    def alive(self, numbers: Integers) -> Bools:
         """Which entries are there and have not expired."""
-        there: Booleans = self._present[numbers]
+        there: Bools = self._present[numbers]
         if self._ttl is not None:
             there = there & (self._written[numbers] > self.now - self._ttl.ttl_ms)
         return there
@@ -303,9 +302,9 @@ class Entries:
             return None
         return int(self._written[: self._size][self._present[: self._size]].max())
 
-    def needed(self) -> Booleans:
+    def needed(self) -> Bools:
         """Which entries must keep their numbers: those that are there, or whose end no snapshot has."""
-        needed: Booleans = self._present[: self._size] | self._dirty[: self._size]
+        needed: Bools = self._present[: self._size] | self._dirty[: self._size]
         return needed
 
     def keep(self, kept: Integers) -> None:
@@ -354,7 +353,7 @@ class Entries:
 
 def _changed(
     numbers: Integers,
-    present: Booleans,
+    present: Bools,
     written: Integers | None,
     expired: int,
     values: Callable[[Integers], pa.Array] | None,

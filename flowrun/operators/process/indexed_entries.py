@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.state import TimeToLive
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DataType
-from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.process.entries import Capture, Entries, entry_values
 
@@ -58,7 +58,7 @@ class IndexedEntries:
         """Further values of entries."""
         return self._index.keys_of(numbers)[1]
 
-    def needed_slots(self, slots: int) -> npt.NDArray[np.bool_]:
+    def needed_slots(self, slots: int) -> Bools:
         """Which of the slots 0 … slots − 1 own entries that must stay."""
         needed = np.zeros(slots, np.bool_)
         needed[self._owners[np.flatnonzero(self.entries.needed())]] = True

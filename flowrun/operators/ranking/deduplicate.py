@@ -22,16 +22,17 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.ranking.emission import AFTER, BEFORE, INSERT, emit_changes
-from flowrun.operators.ranking.order import Bools, OrderKey, RowOrder, sorted_order
+from flowrun.operators.ranking.order import OrderKey, RowOrder, sorted_order
 from flowrun.operators.ranking.top_n_state import WRITTEN
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 from flowrun.operators.updating.changes import only_adds

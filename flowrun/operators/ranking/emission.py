@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.operator import Output
+from flowrun.core.arrays import Kinds
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.operators.timed.event_rows import MAX_OUTPUT_ROWS
-
-Kinds = npt.NDArray[np.int8]
 
 INSERT, BEFORE, AFTER, DELETE = (np.int8(k) for k in RowKind)
 

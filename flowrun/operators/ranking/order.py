@@ -12,16 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.keyed.integers import Integers
 from flowrun.state.storage.key_order import key_ranks
-
-Bools = npt.NDArray[np.bool_]
 
 GREATEST_CODE = (1 << 63) - 1
 """Above the code of every value."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from flowrun.core.arrays import Bools, Integers, Kinds
 from flowrun.core.record import record
-from flowrun.operators.keyed.integers import Integers
-from flowrun.operators.ranking.emission import AFTER, BEFORE, DELETE, INSERT, Kinds
-from flowrun.operators.ranking.order import Bools, differs_from_previous, sorted_order
+from flowrun.operators.ranking.emission import AFTER, BEFORE, DELETE, INSERT
+from flowrun.operators.ranking.order import differs_from_previous, sorted_order
 from flowrun.operators.ranking.ranks import Ranking, ranks
 
 

@@ -6,8 +6,7 @@ from enum import Enum
 
 import numpy as np
 
-from flowrun.operators.keyed.integers import Integers
-from flowrun.operators.ranking.order import Bools
+from flowrun.core.arrays import Bools, Integers
 
 
 class Ranking(Enum):

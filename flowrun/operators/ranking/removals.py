@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import RowStore
-from flowrun.operators.ranking.order import Bools
 from flowrun.operators.updating.changes import added
 
 

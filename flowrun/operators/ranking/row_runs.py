@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import StateSegment, keyed_schema
+from flowrun.core.arrays import Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.restored_tables import restored_batches
 from flowrun.operators.keyed.row_store import ROW_COLUMN, state_names, stored_keys
 from flowrun.state.key_groups import key_groups_or_zero

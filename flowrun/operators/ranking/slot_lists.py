@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowrun.operators.keyed.integers import Integers, extended, ranges
+from flowrun.core.arrays import Integers
+from flowrun.operators.keyed.integers import extended, ranges
 
 _SPARE = 64 * 1024
 

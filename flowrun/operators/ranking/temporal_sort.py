@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch, timestamps_from_column
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, concat_runs
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS

@@ -22,14 +22,13 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.emission import emit_changes
-from flowrun.operators.ranking.order import Bools
 from flowrun.operators.ranking.ranked import Ranked, changes, moves
 from flowrun.operators.ranking.ranks import Ranking
 from flowrun.operators.ranking.removals import equal_rows, find_removals

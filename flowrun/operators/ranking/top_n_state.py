@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.schema import Schema
-from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.row_store import RowStore
-from flowrun.operators.ranking.order import GREATEST_CODE, Bools, OrderKey, RowOrder
+from flowrun.operators.ranking.order import GREATEST_CODE, OrderKey, RowOrder
 from flowrun.operators.ranking.slot_lists import SlotLists
 
 WRITTEN = "__written"

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.errors import InternalError
 from flowrun.operators.aggregation.grouping import numbered_groups
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.ranking.order import RowOrder, differs_from_previous, sorted_order
 from flowrun.operators.ranking.ranks import ranks
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs

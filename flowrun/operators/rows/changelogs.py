@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.operator import ChainingStrategy
+from flowrun.core.arrays import Kinds
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -125,7 +125,7 @@ class _FromChangelog(AbstractOperator):
         )
 
 
-def _paired(kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+def _paired(kinds: Kinds) -> Kinds:
     """The kinds with the halves of updates that do not stand side by side as deletes and inserts."""
     before, after = kinds == RowKind.UPDATE_BEFORE, kinds == RowKind.UPDATE_AFTER
     first = np.zeros(len(kinds), np.bool_)

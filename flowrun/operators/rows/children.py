@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
-
-Integers = npt.NDArray[np.int64]
 
 _MOST_ROWS = 128 * 1024
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel
 from flowrun.api.operator import ChainingStrategy
 from flowrun.api.user_functions import declaration_of
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors, RowFault
@@ -27,7 +28,7 @@ from flowrun.operators.conformance import conform, rows_to_columns
 from flowrun.operators.data_errors import describe_row, evaluate
 from flowrun.operators.function_loading import describe, load_attribute, where
 from flowrun.operators.row_failures import RowFailures
-from flowrun.operators.rows.children import Integers, with_columns_of
+from flowrun.operators.rows.children import with_columns_of
 from flowrun.operators.user_functions import load_callable
 
 

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.operator import ChainingStrategy
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.rows.children import Integers, pieces, with_columns_of
+from flowrun.operators.rows.children import pieces, with_columns_of
 
 
 class Collection(Enum):

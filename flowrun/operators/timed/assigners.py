@@ -13,11 +13,11 @@ import math
 from typing import Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 
-Times: TypeAlias = npt.NDArray[np.int64]
+Times: TypeAlias = Integers
 
 
 class SliceAssigner(Protocol):
@@ -255,7 +255,7 @@ class Assignment:
     starts: Times
     ends: Times
 
-    def filter(self, keep: npt.NDArray[np.bool_]) -> Assignment:
+    def filter(self, keep: Bools) -> Assignment:
         """Some of the pairs."""
         return self if keep.all() else Assignment(self.rows[keep], self.starts[keep], self.ends[keep])
 

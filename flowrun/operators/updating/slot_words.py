@@ -9,14 +9,16 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from flowrun.core import arrays
 from flowrun.operators.keyed.integers import Integers, room_for
 
-Bools = npt.NDArray[np.bool_]
-Words = npt.NDArray[np.int64]
+Bools: TypeAlias = arrays.Bools
+
+Words = Integers
 """Rows × words."""
 
 _MIN_ROWS = 64

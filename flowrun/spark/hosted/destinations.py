@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.connectors.newest_rows import NewestRows
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import (
     MIN_TIMESTAMP,
     LatencyMarker,
@@ -135,7 +136,7 @@ class DestinationWriter:
         else:
             self._waiting += self._selector.deal(batch)
 
-    def _order(self, batch: RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+    def _order(self, batch: RecordBatch) -> Integers | None:
         if batch.timestamps is None:
             return None
         times = batch.timestamps_numpy()
@@ -152,7 +153,7 @@ def _selector(destination: Destination, subtask: int) -> ChannelSelector | None:
     return create_selector(partitioner, destination.channels, subtask, destination.max_parallelism)
 
 
-def _removes(batch: RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+def _removes(batch: RecordBatch) -> Bools | None:
     if batch.row_kinds is None:
         return None
     return np.isin(batch.row_kinds.to_numpy(), (RowKind.UPDATE_BEFORE, RowKind.DELETE))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.connectors.newest_rows import content_hashes, numbers_of
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, RowKind, concat_batches
 
 _LEAST_FOLD = 65_536
@@ -49,7 +49,7 @@ class FoldedRows:
         self._alive = RecordBatch(rows.columns, rows.timestamps)
 
 
-def _remaining(batch: RecordBatch, removes: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64] | None:
+def _remaining(batch: RecordBatch, removes: Bools) -> Integers | None:
     """Positions of the added rows that are not removed, ascending; None: all of them."""
     if not removes.any():
         return None
@@ -60,5 +60,5 @@ def _remaining(batch: RecordBatch, removes: npt.NDArray[np.bool_]) -> npt.NDArra
     order = adds[np.argsort(contents[adds], kind="stable")]
     of = contents[order]
     age = np.searchsorted(of, of, side="right") - np.arange(len(of))  # 1 for the youngest of equal rows
-    kept: npt.NDArray[np.int64] = np.sort(order[age <= left[of]])
+    kept: Integers = np.sort(order[age <= left[of]])
     return kept

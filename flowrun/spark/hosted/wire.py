@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core.arrays import Int32s, Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -123,8 +124,8 @@ class Sent:
 
     rows: RecordBatch
     first: int
-    order: np.ndarray[tuple[int], np.dtype[np.int64]] | None
-    targets: np.ndarray[tuple[int], np.dtype[np.int32]] | None
+    order: Integers | None
+    targets: Int32s | None
 
 
 def encode(destination: int, sent: Sent, schema: Schema, form: pa.Schema) -> pa.RecordBatch:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.state import (
@@ -19,6 +17,7 @@ from flowrun.api.state import (
     StateDescriptor,
     keyed_schema,
 )
+from flowrun.core.arrays import Bools
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.key_groups import key_groups
@@ -61,9 +60,7 @@ class StateTable:
         """Names of the columns that tell rows apart, besides the key group."""
         return (*self.keys.names, *(f.name for f in self.entry))
 
-    def segment(
-        self, keys: Sequence[pa.Array], others: Sequence[pa.Array], deleted: npt.NDArray[np.bool_] | pa.Array
-    ) -> pa.Table:
+    def segment(self, keys: Sequence[pa.Array], others: Sequence[pa.Array], deleted: Bools | pa.Array) -> pa.Table:
         """Rows of a log; `others` are the columns after the keys."""
         groups = key_groups(keys, self.max_parallelism)
         return pa.Table.from_arrays(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.state import DELETED_COLUMN, KEY_COLUMNS_METADATA, KeyGroupRange, SegmentedTable
+from flowrun.core.arrays import Bools, Int32s
 from flowrun.errors import InternalError
 from flowrun.state.storage.grouped_rows import GroupedRows, runs_of_groups
 from flowrun.state.storage.key_order import key_ranks
@@ -89,7 +89,7 @@ def _restored(rows: pa.Table) -> pa.Table:
     return rows.drop_columns([SEGMENT_COLUMN, DELETED_COLUMN])
 
 
-def _among(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]:
+def _among(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> Bools:
     """For each row whether it may be one of the keys of `others`: false only if one of its key columns has a value that none there has."""
     found = np.ones(rows.num_rows, bool)
     for name in key:
@@ -118,6 +118,6 @@ def _newest_of(rows: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
     return rows.take(pa.array(newest[~deleted[newest]]))
 
 
-def _numbers(rows: pa.Table) -> npt.NDArray[np.int32]:
-    numbers: npt.NDArray[np.int32] = rows.column(rows.num_columns - 1).to_numpy()
+def _numbers(rows: pa.Table) -> Int32s:
+    numbers: Int32s = rows.column(rows.num_columns - 1).to_numpy()
     return numbers

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.state import KeyGroupRange
+from flowrun.core.arrays import Int32s, Integers
 from flowrun.errors import InternalError
 from flowrun.state.storage.key_order import sorted_by_group_and_key
 
-Int64s = npt.NDArray[np.int64]
+Int64s = Integers
 
 
 class GroupedRows:
@@ -55,7 +55,7 @@ class _Block:
     def __init__(self, rows: pa.RecordBatch, keys: Sequence[str], groups: KeyGroupRange) -> None:
         self.rows = rows
         self.keys = [rows.schema.get_field_index(k) for k in keys]
-        self._groups: npt.NDArray[np.int32] = rows.column(0).to_numpy()
+        self._groups: Int32s = rows.column(0).to_numpy()
         if (
             self._groups.min(initial=groups.start) < groups.start
             or self._groups.max(initial=groups.start) >= groups.stop

@@ -13,12 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Int64s = npt.NDArray[np.int64]
+from flowrun.core.arrays import Int32s, Integers
+
+Int64s = Integers
 
 _UNSORTABLE = (pa.types.is_float16, pa.types.is_string_view, pa.types.is_binary_view)
 
 
-def sorted_by_group_and_key(groups: npt.NDArray[np.int32], keys: Sequence[pa.Array]) -> Int64s:
+def sorted_by_group_and_key(groups: Int32s, keys: Sequence[pa.Array]) -> Int64s:
     """Positions of rows by (key group, keys), stable: rows of one key keep their order.
 
     >>> sorted_by_group_and_key(np.array([1, 0, 0], np.int32), [pa.array(["a", "c", "b"])]).tolist()
