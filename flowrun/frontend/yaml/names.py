@@ -88,7 +88,11 @@ class Names:
                         )
 
     def build_order(self) -> list[str]:
-        """Steps, each after those it reads; steps on a cycle are left out, and the cycle is reported once."""
+        """Steps, each after those it reads; steps on a cycle are left out, and the cycle is reported once.
+
+        The order is that of a depth-first walk, on which the ids of operators that look alike depend: `graphlib` has another one. It
+        also stops at the first cycle, where here every one is reported at the name that closes it.
+        """
         order: list[str] = []
         state: dict[str, int] = {}  # 1: being visited, 2: done, 3: on a cycle
         for root in self._steps:

@@ -150,7 +150,10 @@ def _merge_circles(graph: ExecutionGraph, groups: _Groups) -> None:
 def _strong_components(
     inputs: Mapping[ExecutionVertexId, Iterable[ExecutionVertexId]],
 ) -> list[list[ExecutionVertexId]]:
-    """Strongly connected components (Tarjan 1972), without recursion: a job may have thousands of subtasks."""
+    """Strongly connected components (Tarjan 1972), without recursion: a job may have thousands of subtasks.
+
+    `graphlib` finds orders of graphs without cycles, not the components of one that has some.
+    """
     number: dict[ExecutionVertexId, int] = {}
     low: dict[ExecutionVertexId, int] = {}
     stack: list[ExecutionVertexId] = []

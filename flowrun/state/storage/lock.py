@@ -3,6 +3,9 @@
 On the local disk by `flock` on `.lock`: gone with its process, however that dies. Elsewhere by a file that says who owns the
 folder: weaker, as nothing takes it away from a process that died (unless it was one of this machine), and of two that start at
 the same instant both may believe that they own it.
+
+The `filelock` package would serve for the local half alone: it does not say who holds a lock, and keeps nothing in the locked file,
+where the owner and the highest checkpoint number are noted here.
 """
 
 from __future__ import annotations
