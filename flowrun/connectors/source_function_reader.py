@@ -65,7 +65,7 @@ class _HandOver:
         self._notify()
 
     def end(self, error: BaseException | None) -> None:
-        """Hand over the end, which needs no room; after a cancel nobody will take it."""
+        """Hand over the end, which needs no room; after a cancel it is never taken."""
         with self._changed:
             self._items.append(_End(error))
         self._notify()

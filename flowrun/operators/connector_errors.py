@@ -1,4 +1,4 @@
-"""Errors at the edge of a job: what a connector raises gets the name of the source or sink that the user gave it."""
+"""Errors that connectors raise: their messages get the name that the user gave the source or sink."""
 
 from __future__ import annotations
 

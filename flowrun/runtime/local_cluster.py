@@ -220,7 +220,7 @@ class LocalCluster:
             job_graph: the job.
             state: where its state goes and what it restores from; see `open_job_state`.
             hooks: take part in its checkpoints.
-            board: where its subtasks note what they are doing; None: nobody looks.
+            board: where its subtasks note what they are doing; None if no watchdog reads that.
 
         Raises:
             StateError: the state to restore from, or the folder of checkpoints, cannot be used.

@@ -1,4 +1,4 @@
-"""Committables as operator state: what a sink wrote up to a checkpoint and nobody may see before that is complete."""
+"""Committables as operator state: what a sink wrote up to a checkpoint and must stay invisible until the checkpoint is complete."""
 
 from __future__ import annotations
 

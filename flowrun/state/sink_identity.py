@@ -1,4 +1,4 @@
-"""Under what name a sink that keeps rows by key shows them, as operator state: whoever restores from it replaces them."""
+"""The name under which a sink that keeps rows by key shows them. It is operator state: a job that restores from it replaces the rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a run from the beginning does with files that earlier runs left in its folder: option `sink.mode`.
 
-Files that are to be replaced stay until the run shows its own. Which they are is noted in the folder itself, in a hidden file of the
-run, so that whoever restores from its first checkpoint still knows.
+Files that are to be replaced stay until the run shows its own. The run lists them in a hidden file in the folder, so that a job that
+restores from its first checkpoint still knows them.
 """
 
 from __future__ import annotations

@@ -398,7 +398,7 @@ class FileCommitter:
         return path
 
     def discard_orphans(self, owner: str, keep: Collection[str]) -> int:
-        """Remove the unfinished and finished parts of this owner, in all partitions, that nobody will commit."""
+        """Remove the unfinished and finished parts of this owner, in all partitions, that will never be committed."""
         ending = temporary_ending(owner)
         kept = {_without_extension(commit_id) for commit_id in keep}
         orphans = [

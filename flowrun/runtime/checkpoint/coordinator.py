@@ -174,7 +174,7 @@ class CheckpointCoordinator:
             self._finish(vertex)
 
     def _interrupt(self, reason: str) -> None:
-        """End everything under way; nobody is to blame."""
+        """End everything that is under way, without counting it as a failure."""
         self._not_running = reason
         self._finished.clear()
         self._attempts = {}
@@ -274,7 +274,7 @@ class CheckpointCoordinator:
             self._subsume(pending, path)
 
     def _subsume(self, newer: PendingCheckpoint, path: str) -> None:
-        """End older checkpoints that nobody needs any more; who asked for one gets the newer, which holds more."""
+        """End older checkpoints that are not needed any more. Requests for one of them get the newer, which holds more."""
         for older in list(self._pending.values()):
             if older.is_subsumable and (older.checkpoint_id < newer.checkpoint_id or newer.options.stop):
                 self._answer(older, path, None)

@@ -29,7 +29,7 @@ class JobIsRunning:
 
 @record
 class JobIsInterrupted:
-    """The job restarts or ends: everything under way is over. `reason` is for those who asked.
+    """The job restarts or ends: every checkpoint under way is given up. `reason` goes to those who asked for one.
 
     Who has finished is forgotten: `JobIsRunning` tells it anew. Until then requests are refused. May come repeatedly.
     """
@@ -205,7 +205,7 @@ class DiscardSnapshot:
 
 @record
 class AnswerRequest:
-    """Tell who asked: the path of the finished snapshot, or why there is none."""
+    """Answer a request for a snapshot: with the path of the finished snapshot, or with the reason why there is none."""
 
     request_id: str
     path: str | None

@@ -1,6 +1,7 @@
-"""Going back to an older checkpoint or savepoint: what sinks committed after it would be written again.
+"""Going back to an older checkpoint or savepoint.
 
-So it is taken back first, if the user accepts that by name; else nothing runs.
+What sinks committed after that checkpoint would be written a second time. It is therefore taken back first, if the user has said so;
+if not, the job does not start.
 """
 
 from __future__ import annotations

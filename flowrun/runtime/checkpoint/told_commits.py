@@ -1,4 +1,4 @@
-"""What the outputs of a job tell themselves of commits, for a job whose own record of them is somewhere else, or gone.
+"""What the outputs of a job know of commits, for a job whose own record of commits is somewhere else or lost.
 
 A run that begins at a snapshot of another one leaves a note in its outputs, and so does one that takes back what others committed.
 """
@@ -18,7 +18,7 @@ from flowrun.state.storage.commit_log_files import decoded_note, encoded_note, m
 
 @record
 class TellingOutput:
-    """A sink of the job whose output tells."""
+    """A sink of the job whose output knows what was committed to it."""
 
     name: str
     committer: CommitTelling
@@ -32,7 +32,7 @@ class TellingOutput:
 
 
 def telling_outputs(job_graph: JobGraph) -> tuple[TellingOutput, ...]:
-    """Those of a job."""
+    """The sinks of a job whose outputs know what was committed to them."""
     found = []
     for vertex in job_graph.vertices:
         for operator in vertex.operators:

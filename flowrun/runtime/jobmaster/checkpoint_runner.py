@@ -1,4 +1,4 @@
-"""Carries out what the checkpoint coordinator decides. Used by the job master's thread only; files are left to an I/O thread.
+"""Carries out what the checkpoint coordinator decides, on the job master's thread; an I/O thread reads and writes files.
 
 One queue of I/O keeps the order: a checkpoint that is given up while it is stored is discarded right afterwards, and whatever is
 restored comes later still.
@@ -99,7 +99,7 @@ class CheckpointRunner:
         sources: their enumerators are part of every checkpoint.
         commits: what finished subtasks left is, too.
         hooks: of the job.
-        listener: see there.
+        listener: is told what becomes of checkpoints.
         clock: processing time.
         timers: wake the coordinator.
         post: puts a mail into the job master's mailbox.
@@ -138,7 +138,7 @@ class CheckpointRunner:
         self._beginning: set[int] = set()
         """Checkpoints whose folder is being made."""
         self._made: dict[int, str] = {}
-        """Folders that were made and that nobody has heard of yet. The I/O thread adds to it."""
+        """Folders that the I/O thread has made and the job master has not been told of yet."""
         self._storing: dict[int, tuple[CheckpointMetadata, str]] = {}
         self._exists: set[int] = set()
         """Checkpoints that are stored, whatever the coordinator knows. For the I/O thread."""
@@ -146,7 +146,7 @@ class CheckpointRunner:
         """Aborted checkpoint → its folder, for late acknowledgements."""
         self._wake_ms: int | None = None
         self._hint: tuple[str, str | None] | None = None
-        """The last failure of storage with its hint, for whoever is told of it."""
+        """The last failure of storage, with its hint, for the message that reports it."""
         self.restore_point = state.restored
         """What a restart goes back to; None: the beginning."""
         self.status: CheckpointsStatus = coordinator.status()

@@ -1,4 +1,4 @@
-"""One thread beside the job master's for what may block: the files of checkpoints. Jobs run one after another, in order."""
+"""A thread beside the job master's for calls that may block, such as writing the files of checkpoints. They run in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class IoThread:
 
     Args:
         name: of the thread.
-        post: puts a mail into the mailbox of who asked; answers that nobody reads any more are dropped there.
+        post: puts a mail into the caller's mailbox, which drops answers once it is closed.
     """
 
     def __init__(self, name: str, post: Post) -> None:

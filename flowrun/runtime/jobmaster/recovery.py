@@ -83,7 +83,7 @@ class Recovery:
             finished = self._deal(point)
             self._commits.commit_owed(finished)
         if len(set(vertices)) == sum(1 for _ in self._graph.all_vertices()):
-            # Nobody writes now. Were only some of the sinks stopped, files of the others could not be told from orphans.
+            # No sink writes now. If some still did, their files could not be told from orphans.
             if self._state.takes_checkpoints:
                 self._commits.discard_orphans(self._state.identity.lineage, self._state.needed_commits)
             self._hooks.restore(None if point is None else point.metadata)

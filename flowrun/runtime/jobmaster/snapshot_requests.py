@@ -64,7 +64,7 @@ class SnapshotRequests:
             else:
                 self._waiting.append(request)
 
-        # Known before it is posted: whoever ends the job answers it then, read or not.
+        # It is known before it is posted, so that the end of the job answers it even if the mail is never read.
         self._open[ticket.request_id] = ticket
         if not self._mailbox.put(take, Priority.URGENT):
             self._open.pop(ticket.request_id, None)

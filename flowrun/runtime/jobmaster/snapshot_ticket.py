@@ -1,4 +1,4 @@
-"""What somebody holds who asked for a savepoint or a checkpoint: it comes true, or fails with a reason."""
+"""The future of a savepoint or checkpoint that was asked for: its path, or the reason why there is none."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class BlockingSubpartition:
 
     @property
     def unflushed_rows(self) -> int:
-        """Always 0: there is nobody to tell before the end."""
+        """Always 0: nothing is read before the partition has ended."""
         return 0
 
     def add(self, batch: RecordBatch, nbytes: int, slots: int) -> None:

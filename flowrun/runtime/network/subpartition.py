@@ -3,7 +3,7 @@
 `PipelinedSubpartition` keeps elements in memory and is read once, while it is written. What is written becomes visible to the
 consumer when it is worth a wake-up: at `flush`, at an event, or when enough rows have gathered (see `RecordWriter`).
 
-A barrier that overtakes goes to the front of the queue, and what it overtook is handed back: it is in flight, part of the checkpoint.
+A barrier that overtakes goes to the front of the queue. What it overtook is in flight and becomes a part of the checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Recycle = Callable[[int], None]
 
 InFlightElement = RecordBatch | Watermark | WatermarkStatus
 Settled = Callable[[Sequence[InFlightElement]], None]
-"""Told once, by any thread and without any lock held, what a barrier overtook: nothing if it keeps its place."""
+"""Is called once, by any thread and without a lock held, with what a barrier overtook: nothing if the barrier keeps its place."""
 
 
 @record

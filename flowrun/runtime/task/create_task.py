@@ -49,7 +49,7 @@ def create_task(
         metrics: of the job.
         storage: where snapshots are written and read; None if the job takes and restores none.
         uploads: threads that write snapshots, shared by all subtasks; the task waits for what it submitted before it ends.
-        activity: where it notes what it is doing; None: nobody looks.
+        activity: where it notes what it is doing; None if no watchdog reads that.
     """
     vertex, mailbox = deployment.vertex, Mailbox()
     activity = private_activity() if activity is None else activity

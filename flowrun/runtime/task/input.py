@@ -88,7 +88,7 @@ class SourceInput:
 
 
 class FinishedInput:
-    """The input of a source that had come to its end before the checkpoint that its job restores from: there is nothing."""
+    """The input of a source that had finished before the checkpoint that its job restores from: it is empty."""
 
     def process_next(self) -> InputStatus:
         """The end."""

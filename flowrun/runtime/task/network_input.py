@@ -47,7 +47,7 @@ class Head(Protocol):
 
 
 class FinishedHead:
-    """Instead of a chain that had come to its end before the checkpoint that its job restores from: everything is dropped."""
+    """Stands in for a chain that had finished before the checkpoint that its job restores from: it drops everything."""
 
     def process_batch(self, batch: RecordBatch, input_index: int) -> None:
         """Drop rows."""
@@ -56,7 +56,7 @@ class FinishedHead:
         """Drop an event."""
 
     def end_input(self, input_index: int) -> None:
-        """Nobody waits for it."""
+        """Do nothing: no operator waits for the end."""
 
 
 class Checkpointing(Protocol):

@@ -48,7 +48,7 @@ class SnapshotInProgress:
         self.timer: Timer | None = None
         """Makes the barrier overtake."""
         self.void = False
-        """It was aborted or declined: nobody waits for it."""
+        """Whether it was aborted or declined, so that its result is not needed."""
         self.is_acknowledged = False
         self._since_ns = since_ns
         self._when_complete = when_complete

@@ -46,7 +46,10 @@ from flowrun.state.storage.contract import SnapshotStorage, SnapshotWriter
 
 @record
 class SnapshotEnvironment:
-    """What the snapshots of a subtask need. `wake` makes its thread look around; `fail` makes it raise an error. Both: any thread."""
+    """What the snapshots of a subtask need.
+
+    `wake` makes the subtask's thread run what is due, `fail` makes it raise an error. Both may be called from any thread.
+    """
 
     vertex: ExecutionVertex
     attempt_id: str

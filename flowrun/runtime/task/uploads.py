@@ -40,7 +40,7 @@ class TaskUploads:
 
     @property
     def is_closed(self) -> bool:
-        """Whether jobs should come to an end: nobody wants their result any more."""
+        """Whether uploads should end early, because their results are not needed any more."""
         return self._closed
 
     def submit(self, job: Job) -> bool:

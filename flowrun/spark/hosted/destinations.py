@@ -1,4 +1,4 @@
-"""Where the rows of a stage go: what stands in for the record writers of a chain."""
+"""The destinations of the rows of a stage, and their writers, which replace the record writers of a chain."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Form(Enum):
 
 @record
 class Destination:
-    """One that rows go to.
+    """A destination of rows: a reader in a later stage, or a sink.
 
     Attributes:
         schema: of the rows.
@@ -100,7 +100,7 @@ class DestinationWriter:
             self.watermark = max(self.watermark, event.timestamp)
 
     def emit_latency_marker(self, marker: LatencyMarker) -> None:
-        """Nobody measures here."""
+        """Drop it: latency is not measured here."""
 
     def kept(self) -> pa.RecordBatch | None:
         """What a sink that keeps rows by key would keep; None of other destinations."""

@@ -1,4 +1,4 @@
-"""Sources that are never run: they stand for rows that are there already."""
+"""The inputs of a hosted node as sources: they stand for rows that exist already and are never run."""
 
 from __future__ import annotations
 

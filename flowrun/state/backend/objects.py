@@ -164,7 +164,7 @@ class ObjectStore:
             self._written.pop(item, None)
 
     def expire(self) -> None:
-        """Remove what nobody wrote for too long."""
+        """Remove entries that were last written too long ago."""
         if not self._ttl_ms:
             return
         limit = self._cursor.now - self._ttl_ms

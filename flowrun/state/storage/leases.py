@@ -1,7 +1,7 @@
 """Readers beside the owner of a job's folder: while one reads, the owner deletes nothing.
 
-A lease is a small file in the job's folder that names a reader's process. The owner looks for leases before it forgets older
-checkpoints, and catches up later. A lease of a process that died does not count, nor one of another machine after a day. Who may not write
+A lease is a small file in the job's folder that names a reader's process. The owner looks for leases before it forgets older checkpoints,
+and catches up later. A lease of a process that died does not count, nor one of another machine after a day. A reader who may not write
 there reads without a lease, and may find that a checkpoint has gone meanwhile.
 """
 

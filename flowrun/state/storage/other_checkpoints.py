@@ -1,4 +1,7 @@
-"""What to offer when a checkpoint turns out to be damaged: the newest one that does not need what is damaged. Never used silently."""
+"""Which checkpoint to propose when one turns out to be damaged: the newest that does not need the damaged file.
+
+The user is told of it; it is never used silently.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Savepoints of jobs that take no checkpoints: such a job has no folder, so nobody owns one, and nothing is made before it is needed.
+"""Savepoints of jobs that take no checkpoints: such a job owns no folder, and nothing is made before it is needed.
 
-Nor imported: file systems and Parquet cost a small job more time than it runs.
+Nor is anything imported before: file systems and Parquet would cost a small job more time than it runs.
 """
 
 from __future__ import annotations
