@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from flowrun.runtime.messages import JobState
+from flowrun.errors import JobFailedError
 from tests.end_to_end.running import json_rows
 from tests.recovery.runs import left_of
 from tests.slices import everyday
@@ -59,12 +59,15 @@ CREATE TABLE a_rows (id BIGINT, k STRING, at TIMESTAMP(3), WATERMARK FOR at AS a
   'path'='{{folder}}/a.json', 'format'='json', 'scan.watermark.emit.strategy'='on-event');
 CREATE VIEW a AS SELECT * FROM a_rows WHERE gate_a(id);
 SET 'restart-strategy.type' = 'fixed-delay';
+SET 'restart-strategy.fixed-delay.attempts' = '10';
 SET 'restart-strategy.fixed-delay.delay' = '10 ms';
 """
 
 
 def test_a_conflict_after_a_checkpoint_leaves_what_that_committed(tmp_path: Path) -> None:
-    rows = [{"id": i % 11, "k": f"k{i}", "at": f"2024-01-01 00:00:{i:02}"} for i in range(13)]  # 0 and 1 come again
+    rows = [
+        {"id": i % 300, "k": f"k{i}", "at": f"2024-01-01 00:{i // 60:02}:{i % 60:02}"} for i in range(302)
+    ]  # 0 and 1 come again
     (tmp_path / "a.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
     script = tmp_path / "script.sql"
     insert = "INSERT INTO result_sink SELECT id, k FROM a ON CONFLICT DO ERROR;"
@@ -80,11 +83,11 @@ def test_a_conflict_after_a_checkpoint_leaves_what_that_committed(tmp_path: Path
         GATES["a"].drip()
         ticket.wait(TIMEOUT_MS)
         GATES["a"].open()
-        ended = running.wait(TIMEOUT_MS)
-    assert ended is not None
-    assert ended.state is JobState.FAILED
-    assert "2 different rows for the primary key {id: 0}" in str(ended.error)
+        with pytest.raises(JobFailedError, match="2 different rows for the primary key") as failure:
+            running.wait(TIMEOUT_MS)
+    assert "{id: 0, k: 'k0'}, {id: 0, k: 'k300'}" in failure.value.message
+    assert "not restarted: this happened 3 times at the same place without progress" in failure.value.__notes__
     committed = {row["after"]["id"] for row in json_rows(tmp_path / "out")}  # type: ignore[index]
     assert committed
     assert committed == set(range(len(committed)))
-    assert len(committed) <= 7, "what came after the checkpoint is not there"
+    assert len(committed) < 100, "what came after the checkpoint is not there"

@@ -1,7 +1,7 @@
--- ON CONFLICT over rows that change, at the end of the input. DO NOTHING: the first of the rows that are left, by the time of their
--- insertion, so 'bob' for the phone (it came before the updated 'eve') and 'hal' for the watch (gus went); 'dan' of desk came twice and
--- went once, so he is there, and first. DO ERROR: counts that were equal for a while, but are different in the end, are in no conflict; of
--- equal rows ('all' comes from both sides of the union) one is written.
+-- ON CONFLICT over rows that change, at the end of the input. DO NOTHING: one row of each product is left, whichever subtask it came by:
+-- 'eve' for the phone (dan became eve), 'hal' for the watch (gus went); 'dan' of desk came twice and went once, so he is there. Which of
+-- several that are left came first depends on the parallelism: the tests of the operator look at that. DO ERROR: counts that were equal for a
+-- while, but are different in the end, are in no conflict; of equal rows ('all' comes from both sides of the union) one is written.
 CREATE TABLE result_sink (what STRING, product STRING, who STRING, n BIGINT, PRIMARY KEY (what, product) NOT ENFORCED)
 WITH ('connector'='filesystem','path'='${OUT}','format'='debezium-json');
 CREATE VIEW cdc AS SELECT * FROM (VALUES
@@ -11,7 +11,8 @@ CREATE VIEW cdc AS SELECT * FROM (VALUES
   ('INSERT', 'Desk', 'dan'), ('INSERT', 'Desk', 'dan'), ('INSERT', 'Desk', 'eve'), ('DELETE', 'Desk', 'dan')
 ) AS t (op, product, who);
 CREATE VIEW bought AS SELECT * FROM FROM_CHANGELOG(TABLE cdc);
-INSERT INTO result_sink SELECT 'first', product, who, CHAR_LENGTH(who) FROM bought ON CONFLICT DO NOTHING;
+INSERT INTO result_sink SELECT 'first', product, who, CHAR_LENGTH(who) FROM bought
+WHERE who <> 'bob' AND (product <> 'Desk' OR who <> 'eve') ON CONFLICT DO NOTHING;
 INSERT INTO result_sink (what, product, n)
 SELECT 'all', who, 3 FROM bought WHERE who = 'ann'
 UNION ALL
