@@ -76,15 +76,15 @@ def test_a_conflict_after_a_checkpoint_leaves_what_that_committed(tmp_path: Path
     for gate in (*GATES.values(), RESULTS):
         gate.open()
     GATES["a"].close_after(6)
-    with job._start(2, 1) as running:
+    conflict = pytest.raises(JobFailedError, match="2 different rows for the primary key")
+    with conflict as failure, job._start(2, 1) as running:
         assert job._waits(running)
         ticket = running.take_snapshot(None, savepoint=False, stop=False)
         job._until_under_way(running, ticket)
         GATES["a"].drip()
         ticket.wait(TIMEOUT_MS)
         GATES["a"].open()
-        with pytest.raises(JobFailedError, match="2 different rows for the primary key") as failure:
-            running.wait(TIMEOUT_MS)
+        running.wait(TIMEOUT_MS)
     assert "{id: 0, k: 'k0'}, {id: 0, k: 'k300'}" in failure.value.message
     assert "not restarted: this happened 3 times at the same place without progress" in failure.value.__notes__
     committed = {row["after"]["id"] for row in json_rows(tmp_path / "out")}  # type: ignore[index]
