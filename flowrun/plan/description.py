@@ -185,12 +185,14 @@ class Rows(Enum):
 
 
 @record(eq=False)
-class Description:
-    """What a kind of node, or a part of one, says of itself.
+class NodeDescription:
+    """What a kind of node says of itself.
 
     Attributes:
+        fields: all, by name.
         inputs: the fields with nodes that are read, in order.
-        evaluated: the fields with expressions over the rows that are read; of a node without inputs over those of a schema of its own.
+        evaluated: the fields with expressions over the rows that are read; of a node without inputs, over the rows of a schema of its own.
+        over_inputs: the fields that speak of columns of an input.
         output: the columns of the output from left to right; None: they are the node's own, of all that it is given.
         rows: how the rows come of those of the input.
         row_by_row: what comes of a row does not depend on other rows.
@@ -199,26 +201,39 @@ class Description:
     """
 
     fields: Mapping[str, FieldDescription]
-    inputs: tuple[str, ...] = ()
-    evaluated: tuple[str, ...] = ()
-    output: tuple[Columns, ...] | None = None
-    rows: Rows = Rows.OTHER
-    row_by_row: bool = False
-    keeps_rows: bool = False
-    needs_all: bool = False
+    inputs: tuple[str, ...]
+    evaluated: tuple[str, ...]
+    over_inputs: tuple[FieldDescription, ...]
+    output: tuple[Columns, ...] | None
+    rows: Rows
+    row_by_row: bool
+    keeps_rows: bool
+    needs_all: bool
 
-    def of(self, *meanings: Meaning) -> tuple[FieldDescription, ...]:
-        """The fields with one of these meanings."""
-        return tuple(f for f in self.fields.values() if f.meaning in meanings)
+    def of(self, meaning: Meaning) -> tuple[FieldDescription, ...]:
+        """The fields with a meaning."""
+        return tuple(f for f in self.fields.values() if f.meaning is meaning)
 
-    def over_inputs(self) -> tuple[FieldDescription, ...]:
-        """The fields that speak of columns of an input."""
-        return tuple(f for f in self.fields.values() if f.over and f.over[0] in self.inputs)
+
+@record(eq=False)
+class PartDescription:
+    """What a kind of part says of itself.
+
+    Attributes:
+        fields: all, by name.
+        evaluated: the fields with expressions.
+        speaking: the fields that speak of columns.
+    """
+
+    fields: Mapping[str, FieldDescription]
+    evaluated: tuple[str, ...]
+    speaking: tuple[FieldDescription, ...]
 
 
 _EVALUATED = (Meaning.EXPRESSIONS, Meaning.PARTS)
-_NODES: dict[type, Description] = {}
-_PARTS: dict[type, Description] = {}
+_SPEAKING = (*_EVALUATED, Meaning.POSITIONS, Meaning.PATTERN)
+_NODES: dict[type, NodeDescription] = {}
+_PARTS: dict[type, PartDescription] = {}
 
 
 @dataclass_transform(
@@ -258,11 +273,20 @@ def node(
         inputs = tuple(f.name for f in own.values() if f.meaning in (Meaning.INPUT, Meaning.INPUTS))
         if inputs:
             made.inputs = property(_reading(own, inputs))  # type: ignore[attr-defined]  # of `PlanNode`
-        named = {n for f in own.values() for n in f.over} | {_named(c) for c in output or ()} - {""}
-        if unknown := named - own.keys():
+        if unknown := _names(own, output or ()) - own.keys():
             raise TypeError(f"{made.__name__} describes {', '.join(sorted(unknown))}, which it has not")
-        _NODES[made] = Description(
-            own, inputs, _evaluated(own, inputs), output, rows, row_by_row, keeps_rows, needs_all
+        over_inputs = tuple(f for f in own.values() if f.over and f.over[0] in inputs)
+        rows_read = over_inputs if inputs else tuple(f for f in own.values() if f.over)
+        _NODES[made] = NodeDescription(
+            fields=own,
+            inputs=inputs,
+            evaluated=tuple(f.name for f in rows_read if f.meaning in _EVALUATED),
+            over_inputs=over_inputs,
+            output=output,
+            rows=rows,
+            row_by_row=row_by_row,
+            keeps_rows=keeps_rows,
+            needs_all=needs_all,
         )
         return made
 
@@ -277,7 +301,8 @@ def part(given: Class) -> Class:
     """Make a class a record that nodes are made of, whose fields are described. Raises TypeError as `node`."""
     made: Class = record(given)
     own = _fields_of(made)
-    _PARTS[made] = Description(own, evaluated=tuple(f.name for f in own.values() if f.meaning in _EVALUATED))
+    evaluated = tuple(f.name for f in own.values() if f.meaning in _EVALUATED)
+    _PARTS[made] = PartDescription(own, evaluated, tuple(f for f in own.values() if f.meaning in _SPEAKING))
     return made
 
 
@@ -291,37 +316,30 @@ def _fields_of(made: Any) -> dict[str, FieldDescription]:
     return found
 
 
-def _evaluated(own: Mapping[str, FieldDescription], inputs: tuple[str, ...]) -> tuple[str, ...]:
-    held = (f for f in own.values() if f.meaning in _EVALUATED and f.over)
-    return tuple(f.name for f in held if not inputs or f.over[0] in inputs)
-
-
 def _reading(own: Mapping[str, FieldDescription], inputs: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     """What gives the nodes that are read, which is asked often."""
-    match inputs:
-        case ():
-            return lambda _: ()
-        case (name,):
-            get = attrgetter(name)
-            return get if own[name].meaning is Meaning.INPUTS else lambda read: (get(read),)
-        case _:
-            return attrgetter(*inputs)
+    get = attrgetter(*inputs)
+    if len(inputs) > 1 or own[inputs[0]].meaning is Meaning.INPUTS:
+        return get
+    return lambda reader: (get(reader),)
 
 
-def _named(columns: Columns) -> str:
-    match columns:
-        case Passed(input=name) | Taken(field=name) | Each(field=name):
-            return name
-        case Added():
-            return ""
+def _names(own: Mapping[str, FieldDescription], output: tuple[Columns, ...]) -> set[str]:
+    """The fields that descriptions name."""
+    names = {name for f in own.values() for name in f.over}
+    for columns in output:
+        match columns:
+            case Passed(input=name) | Taken(field=name) | Each(field=name):
+                names.add(name)
+    return names
 
 
-def node_description(kind: type) -> Description:
+def node_description(kind: type) -> NodeDescription:
     """What a kind of node says of itself."""
     return _NODES[kind]
 
 
-def part_description(kind: type) -> Description | None:
+def part_description(kind: type) -> PartDescription | None:
     """What a kind of part says of itself; None: it is no part."""
     return _PARTS.get(kind)
 

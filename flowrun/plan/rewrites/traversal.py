@@ -15,7 +15,7 @@ from flowrun.plan.nodes import Plan, PlanNode, Sink, walk_plan
 
 def with_inputs(node: PlanNode, inputs: tuple[PlanNode, ...]) -> PlanNode:
     """The node reading `inputs` instead; the very node if nothing changes."""
-    if all(a is b for a, b in zip(node.inputs, inputs, strict=True)):
+    if node.inputs == inputs:  # nodes compare by identity
         return node
     return replace(node, **input_fields(node, inputs))
 
