@@ -4,14 +4,14 @@ and what makes whole changes of upserts and of changes that come twice.
 
 from __future__ import annotations
 
-from flowrun.core.record import record
+from flowrun.plan.description import Added, Passed, Rows, input_node, node, parameter, positions
 from flowrun.plan.nodes import PlanNode
 
 Codes = tuple[tuple[str, int], ...]
 """(the text that stands for a change, its `RowKind`)."""
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"), Added()), row_by_row=True, needs_all=True)
 class ToChangelog(PlanNode):
     """Each change of the input as a row that is inserted: the input's columns, then one with the text of its kind.
 
@@ -20,16 +20,12 @@ class ToChangelog(PlanNode):
         keys: positions of the columns whose rows stay together; empty: rows stay where they are.
     """
 
-    input: PlanNode
-    codes: Codes
-    keys: tuple[int, ...] = ()
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    codes: Codes = parameter()
+    keys: tuple[int, ...] = positions("input", default=())
 
 
-@record(eq=False, slots=False)
+@node()
 class FromChangelog(PlanNode):
     """The changes that the input's rows say they are: its columns without the one with the text of the kind.
 
@@ -41,19 +37,15 @@ class FromChangelog(PlanNode):
         upsert: the rows are upserts by the keys.
     """
 
-    input: PlanNode
-    operation: int
-    codes: Codes
-    skip: bool = False
-    keys: tuple[int, ...] = ()
-    upsert: bool = False
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    operation: int = positions("input")
+    codes: Codes = parameter()
+    skip: bool = parameter(default=False)
+    keys: tuple[int, ...] = positions("input", default=())
+    upsert: bool = parameter(default=False)
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"),), rows=Rows.SOME, keeps_rows=True)
 class ChangelogNormalize(PlanNode):
     """The input's rows as whole changes by key: Flink's ChangelogNormalize. Of upserts, and of changes that may come twice.
 
@@ -63,9 +55,5 @@ class ChangelogNormalize(PlanNode):
         keys: positions of the columns of the key.
     """
 
-    input: PlanNode
-    keys: tuple[int, ...]
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    keys: tuple[int, ...] = positions("input", groups=True)

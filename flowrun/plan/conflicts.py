@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import row
+from flowrun.plan.description import input_node, node, parameter, positions
 from flowrun.plan.expressions import AggregateCall, Call, ColumnRef, Expression, FieldAccess
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
 from flowrun.plan.relational import GroupAggregate
@@ -19,7 +19,7 @@ class OnConflict(Enum):
     NOTHING = "NOTHING"
 
 
-@record(eq=False, slots=False)
+@node(keeps_rows=True)
 class ResolveConflicts(PlanNode):
     """The input's rows with one a key. After Apache Flink's `WatermarkCompactingSinkMaterializer` (FLIP-558).
 
@@ -33,14 +33,10 @@ class ResolveConflicts(PlanNode):
         table: name of the table that the rows are written to.
     """
 
-    input: PlanNode
-    keys: tuple[int, ...]
-    action: OnConflict
-    table: str
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    keys: tuple[int, ...] = positions("input")
+    action: OnConflict = parameter()
+    table: str = parameter()
 
     @property
     def event_time(self) -> bool:

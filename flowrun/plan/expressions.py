@@ -12,13 +12,14 @@ from typing import Any
 
 from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, DataType
+from flowrun.plan.description import expressions, label, parameter, part
 
 
-@record
+@part
 class Expression:
     """A value per row. `type` is its SQL type; NULL may always occur."""
 
-    type: DataType
+    type: DataType = parameter()
 
     @property
     def children(self) -> tuple[Expression, ...]:
@@ -218,7 +219,7 @@ class UserAggregateReference:
     retractable: bool = False
 
 
-@record
+@part
 class AggregateCall:
     """One aggregate of a grouping: function, arguments over the input row, and which rows count.
 
@@ -234,15 +235,15 @@ class AggregateCall:
         reference: the user's Python aggregate; None: a built-in one.
     """
 
-    function: str
-    arguments: tuple[Expression, ...]
-    type: DataType
-    name: str
-    distinct: bool = False
-    filter: Expression | None = None
-    argument_text: str = ""
-    filter_text: str = ""
-    reference: UserAggregateReference | None = None
+    function: str = parameter()
+    arguments: tuple[Expression, ...] = expressions()
+    type: DataType = parameter()
+    name: str = label()
+    distinct: bool = parameter(default=False)
+    filter: Expression | None = expressions(default=None)
+    argument_text: str = parameter(default="")
+    filter_text: str = parameter(default="")
+    reference: UserAggregateReference | None = parameter(default=None)
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.arguments)) or "*"

@@ -5,10 +5,22 @@ Semantics are Apache Flink's: ONE ROW PER MATCH, patterns without alternation, P
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 
 from flowrun.core.record import record
+from flowrun.plan.description import (
+    Added,
+    Taken,
+    clock,
+    input_node,
+    label,
+    node,
+    parameter,
+    part,
+    parts,
+    pattern_expressions,
+    positions,
+)
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.nodes import PlanNode, TimeDomain
 from flowrun.plan.relational import SortKey
@@ -33,7 +45,7 @@ class Navigation(Enum):
     NEXT = "NEXT"
 
 
-@record
+@part
 class PatternColumn(Expression):
     """A column of one matched row; NULL if there is no such row.
 
@@ -44,11 +56,11 @@ class PatternColumn(Expression):
         offset: rows forward from the first, or back from the last or current one.
     """
 
-    index: int
-    name: str = field(compare=False)
-    variable: str | None
-    navigation: Navigation = Navigation.LAST
-    offset: int = 0
+    index: int = positions()
+    name: str = label(compare=False)
+    variable: str | None = parameter()
+    navigation: Navigation = parameter(default=Navigation.LAST)
+    offset: int = parameter(default=0)
 
     def __str__(self) -> str:
         column = f"{self.variable}.{self.name}" if self.variable else self.name
@@ -59,12 +71,12 @@ class PatternColumn(Expression):
         )
 
 
-@record
+@part
 class PatternAggregate(Expression):
     """An aggregate over the rows matched by a variable (None: by any) so far; its arguments read the row as `ColumnRef`s."""
 
-    call: AggregateCall
-    variable: str | None
+    call: AggregateCall = parts()
+    variable: str | None = parameter()
 
     def __str__(self) -> str:
         return f"{self.call} OF {self.variable or '*'}"
@@ -79,7 +91,7 @@ class AfterMatch(Enum):
     SKIP_TO_LAST = "SKIP TO LAST"
 
 
-@record(eq=False, slots=False)
+@node(output=(Taken("partition"), Added()), keeps_rows=True)
 class MatchRecognize(PlanNode):
     """One row a match: partition columns, then measures.
 
@@ -92,17 +104,13 @@ class MatchRecognize(PlanNode):
         defines: condition of each variable, over the current row and those matched so far; a variable without one takes any row.
     """
 
-    input: PlanNode
-    partition: tuple[int, ...]
-    order: tuple[SortKey, ...]
-    pattern: tuple[PatternVariable, ...]
-    defines: tuple[tuple[str, Expression], ...]
-    measures: tuple[Expression, ...]
-    after: AfterMatch = AfterMatch.SKIP_PAST_LAST_ROW
-    skip_to: str | None = None
-    within_ms: int | None = None
-    domain: TimeDomain = TimeDomain.EVENT
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    partition: tuple[int, ...] = positions("input", groups=True)
+    order: tuple[SortKey, ...] = parts("input")
+    pattern: tuple[PatternVariable, ...] = parameter()
+    defines: tuple[tuple[str, Expression], ...] = pattern_expressions("input")
+    measures: tuple[Expression, ...] = pattern_expressions("input")
+    after: AfterMatch = parameter(default=AfterMatch.SKIP_PAST_LAST_ROW)
+    skip_to: str | None = parameter(default=None)
+    within_ms: int | None = parameter(default=None)
+    domain: TimeDomain = clock(default=TimeDomain.EVENT)

@@ -14,6 +14,23 @@ from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import timestamp
+from flowrun.plan.description import (
+    Added,
+    Each,
+    Passed,
+    Rows,
+    Taken,
+    clock,
+    expressions,
+    input_node,
+    node,
+    parameter,
+    part,
+    parts,
+    positions,
+    row_schema,
+    user_function,
+)
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.nodes import WINDOW_END, WINDOW_START, PlanNode, TableReference, TimeDomain, WindowSpec
 
@@ -23,14 +40,14 @@ WINDOW_TIME = "window_time"
 # -- rows in, rows out ---------------------------------------------------------------------------------------------------------
 
 
-@record(eq=False, slots=False)
+@node()
 class Values(PlanNode):
     """Constant rows: `rows[i][j]` is the literal of row i, column j. Bounded; without event time."""
 
-    rows: tuple[tuple[Expression, ...], ...]
+    rows: tuple[tuple[Expression, ...], ...] = expressions()
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"),), rows=Rows.EACH, row_by_row=True)
 class AssignTime(PlanNode):
     """The same rows with the TIMESTAMP or TIMESTAMP_LTZ column `column` as their event time; watermarks pass as they are.
 
@@ -38,31 +55,23 @@ class AssignTime(PlanNode):
     batch, which has no watermarks, over any.
     """
 
-    input: PlanNode
-    column: int
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    column: int = positions("input")
 
     @property
     def event_time(self) -> bool:
         return True
 
 
-@record(eq=False, slots=False)
+@node(output=(Each("projections", across=True),), rows=Rows.REPEATED, row_by_row=True)
 class Expand(PlanNode):
     """Every row once for each of `projections`, in that order (GROUPING SETS): one expression a column of `schema` in each."""
 
-    input: PlanNode
-    projections: tuple[tuple[Expression, ...], ...]
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    projections: tuple[tuple[Expression, ...], ...] = expressions("input")
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"), Added()), rows=Rows.REPEATED, row_by_row=True)
 class Unnest(PlanNode):
     """Every row once for each element of the ARRAY, MAP or MULTISET column `collection`: input columns, then the element's.
 
@@ -71,36 +80,28 @@ class Unnest(PlanNode):
     `keeps_collection` the collection itself comes out as NULL: repeating it for each of its elements costs the square of their number.
     """
 
-    input: PlanNode
-    collection: int
-    outer: bool = False
-    ordinality: bool = False
-    keeps_collection: bool = True
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    collection: int = positions("input")
+    outer: bool = parameter(default=False)
+    ordinality: bool = parameter(default=False)
+    keeps_collection: bool = parameter(default=True)
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"), Added()), rows=Rows.REPEATED, row_by_row=True, needs_all=True)
 class TableFunctionCall(PlanNode):
     """Every row once for each row that a Python table function gives for it: input columns, then the function's.
 
     `function` is `module:name`, looked up in `search_path` first. `outer`: rows for which it gives nothing stay, with NULLs.
     """
 
-    input: PlanNode
-    function: str
-    arguments: tuple[Expression, ...]
-    outer: bool = False
-    search_path: tuple[str, ...] = ()
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    function: str = user_function()
+    arguments: tuple[Expression, ...] = expressions("input")
+    outer: bool = parameter(default=False)
+    search_path: tuple[str, ...] = parameter(default=())
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"), Added()), rows=Rows.REPEATED)
 class WindowTableFunction(PlanNode):
     """Every row once for each window that it belongs to: input columns, then window_start, window_end (TIMESTAMP(3)) and window_time.
 
@@ -111,21 +112,17 @@ class WindowTableFunction(PlanNode):
         keys: PARTITION BY of a SESSION window; aligned windows have none.
     """
 
-    input: PlanNode
-    window: WindowSpec
-    time: int
-    domain: TimeDomain = TimeDomain.EVENT
-    keys: tuple[int, ...] = ()
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    window: WindowSpec = parameter()
+    time: int = positions("input")
+    domain: TimeDomain = clock(default=TimeDomain.EVENT)
+    keys: tuple[int, ...] = positions("input", groups=True, default=())
 
 
 # -- aggregates ----------------------------------------------------------------------------------------------------------------
 
 
-@record(eq=False, slots=False)
+@node(output=(Taken("keys"), Each("aggregates")))
 class GroupAggregate(PlanNode):
     """Groups by `keys` without end and keeps each group's result up to date: keys, then aggregates. NULL is a key like any other.
 
@@ -133,13 +130,9 @@ class GroupAggregate(PlanNode):
     group, whose result appears with the first row, as in Flink. Without aggregates: DISTINCT.
     """
 
-    input: PlanNode
-    keys: tuple[int, ...]
-    aggregates: tuple[AggregateCall, ...]
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    keys: tuple[int, ...] = positions("input", groups=True)
+    aggregates: tuple[AggregateCall, ...] = parts("input")
 
     @property
     def event_time(self) -> bool:
@@ -188,40 +181,36 @@ class NullOrder(Enum):
     LAST = "last"
 
 
-@record
+@part
 class SortKey:
     """A column of an order. SQL's default is NULLs first ascending and last descending (NULL is the least value), as in Flink."""
 
-    column: int
-    descending: bool = False
-    nulls: NullOrder = NullOrder.FIRST
+    column: int = positions()
+    descending: bool = parameter(default=False)
+    nulls: NullOrder = parameter(default=NullOrder.FIRST)
 
 
-@record
+@part
 class OverCall:
     """One OVER call as the query says it. `call.function` is an aggregate, or ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, NTILE, …"""
 
-    call: AggregateCall
-    partition: tuple[int, ...]
-    order: tuple[SortKey, ...]
-    frame: Frame | None
+    call: AggregateCall = parts()
+    partition: tuple[int, ...] = positions()
+    order: tuple[SortKey, ...] = parts()
+    frame: Frame | None = parameter()
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"), Each("calls", least=1)), rows=Rows.EACH)
 class Over(PlanNode):
     """Input columns, then one column an OVER call: the form in which queries are written. Recognition turns it into `OverAggregate`
     or, with the condition above it, into `Rank`, `Deduplicate` or their window forms.
     """
 
-    input: PlanNode
-    calls: tuple[OverCall, ...]
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    calls: tuple[OverCall, ...] = parts("input")
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"), Each("calls", least=1)), rows=Rows.EACH, keeps_rows=True)
 class OverAggregate(PlanNode):
     """Input columns, then one column a call, computed over `frame` of the rows of the same `keys` in order of `order`.
 
@@ -236,18 +225,14 @@ class OverAggregate(PlanNode):
         at_end: the frame is the whole partition and the input ends: every row is sent once, when it has, and none is taken back.
     """
 
-    input: PlanNode
-    keys: tuple[int, ...]
-    order: tuple[SortKey, ...]
-    domain: TimeDomain
-    frame: Frame
-    calls: tuple[AggregateCall, ...]
-    corrects: bool = False
-    at_end: bool = False
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    keys: tuple[int, ...] = positions("input", groups=True)
+    order: tuple[SortKey, ...] = parts("input")
+    domain: TimeDomain = clock()
+    frame: Frame = parameter()
+    calls: tuple[AggregateCall, ...] = parts("input")
+    corrects: bool = parameter(default=False)
+    at_end: bool = parameter(default=False)
 
 
 # -- ranking -------------------------------------------------------------------------------------------------------------------
@@ -265,24 +250,20 @@ LAST_RANK = 1 << 60
 """The last rank of a top-N without a limit (OFFSET alone), which only a batch can answer."""
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"), Added()), rows=Rows.SOME, keeps_rows=True)
 class Rank(PlanNode):
     """The rows of each partition whose rank is in `first` ≤ rank ≤ `last`, kept up to date (top-N). With `rank_column` the rank
     (BIGINT) follows the input columns. Without `partition` there is one; ORDER BY … LIMIT is that too. Ties come in arrival order.
     Without `order` (LIMIT alone) rows are ranked in arrival order.
     """
 
-    input: PlanNode
-    partition: tuple[int, ...]
-    order: tuple[SortKey, ...]
-    function: RankFunction
-    first: int
-    last: int
-    rank_column: bool
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    partition: tuple[int, ...] = positions("input", groups=True)
+    order: tuple[SortKey, ...] = parts("input")
+    function: RankFunction = parameter()
+    first: int = parameter()
+    last: int = parameter()
+    rank_column: bool = parameter()
 
     @property
     def event_time(self) -> bool:
@@ -296,7 +277,7 @@ class Keep(Enum):
     LAST = "last"
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"), Added()), rows=Rows.SOME, keeps_rows=True)
 class Deduplicate(PlanNode):
     """One row a key: the first or last by time attribute `time`. Schema is the input's (with `rank_column` a BIGINT 1 follows).
 
@@ -304,19 +285,15 @@ class Deduplicate(PlanNode):
     the last does. Of rows with equal time, FIRST keeps the one that came first, LAST the one that came last, as in Flink.
     """
 
-    input: PlanNode
-    keys: tuple[int, ...]
-    time: int
-    keep: Keep
-    domain: TimeDomain
-    rank_column: bool = False
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    keys: tuple[int, ...] = positions("input", groups=True)
+    time: int = positions("input")
+    keep: Keep = parameter()
+    domain: TimeDomain = clock()
+    rank_column: bool = parameter(default=False)
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"), Added()), rows=Rows.SOME, keeps_rows=True)
 class WindowRank(PlanNode):
     """`Rank` within windows: emitted once, as inserts, when the window closes. `window` are the positions of start and end.
 
@@ -325,24 +302,20 @@ class WindowRank(PlanNode):
     window_end − 1.
     """
 
-    input: PlanNode
-    window: tuple[int, int]
-    partition: tuple[int, ...]
-    order: tuple[SortKey, ...]
-    function: RankFunction
-    first: int
-    last: int
-    rank_column: bool
-    domain: TimeDomain = TimeDomain.EVENT
-    newest_of_equals: bool = False
-    time_zone: str = UTC_ZONE
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    window: tuple[int, int] = positions("input", groups=True)
+    partition: tuple[int, ...] = positions("input", groups=True)
+    order: tuple[SortKey, ...] = parts("input")
+    function: RankFunction = parameter()
+    first: int = parameter()
+    last: int = parameter()
+    rank_column: bool = parameter()
+    domain: TimeDomain = clock(default=TimeDomain.EVENT)
+    newest_of_equals: bool = parameter(default=False)
+    time_zone: str = parameter(default=UTC_ZONE)
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"),), rows=Rows.EACH, row_by_row=True, keeps_rows=True)
 class TemporalSort(PlanNode):
     """All rows in order of a time attribute ascending, then of the other keys. Rows come out when the watermark passes them.
 
@@ -350,14 +323,10 @@ class TemporalSort(PlanNode):
     then, and an error else.
     """
 
-    input: PlanNode
-    order: tuple[SortKey, ...]
-    domain: TimeDomain
-    optional: bool = False
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    order: tuple[SortKey, ...] = parts("input")
+    domain: TimeDomain = clock()
+    optional: bool = parameter(default=False)
 
 
 # -- joins ---------------------------------------------------------------------------------------------------------------------
@@ -389,18 +358,24 @@ class JoinKind(Enum):
         return self in (JoinKind.SEMI, JoinKind.ANTI)
 
 
-@record(eq=False, slots=False)
+@node()
 class _TwoInputs(PlanNode):
-    left: PlanNode
-    right: PlanNode
-    kind: JoinKind
+    """Columns of the left side, then of the right one where rows of it come out."""
+
+    left: PlanNode = input_node()
+    right: PlanNode = input_node()
+    kind: JoinKind = parameter()
 
     @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.left, self.right)
+    def gives_right(self) -> bool:
+        """Whether columns of the right side come out."""
+        return not self.kind.left_only
 
 
-@record(eq=False, slots=False)
+_BOTH_SIDES = (Passed("left"), Passed("right", when="gives_right"))
+
+
+@node(output=_BOTH_SIDES, keeps_rows=True)
 class Join(_TwoInputs):
     """A regular join: every row is remembered (for the state's time to live) and both sides may update.
 
@@ -413,33 +388,33 @@ class Join(_TwoInputs):
         condition: what else must hold, over left columns then right columns (also for SEMI and ANTI).
     """
 
-    left_keys: tuple[int, ...] = ()
-    right_keys: tuple[int, ...] = ()
-    null_safe: tuple[bool, ...] = ()
-    condition: Expression | None = None
+    left_keys: tuple[int, ...] = positions("left", default=())
+    right_keys: tuple[int, ...] = positions("right", default=())
+    null_safe: tuple[bool, ...] = parameter(default=())
+    condition: Expression | None = expressions("left", "right", default=None)
 
     @property
     def event_time(self) -> bool:
         return False
 
 
-@record(eq=False, slots=False)
+@node(output=_BOTH_SIDES, keeps_rows=True)
 class WindowJoin(_TwoInputs):
     """A join of rows of equal windows (and equal keys), emitted as inserts when the window closes, which also forgets them.
 
     `left_window` and `right_window` are the positions of window start and end. Event time of the output: window_end − 1.
     """
 
-    left_keys: tuple[int, ...]
-    right_keys: tuple[int, ...]
-    left_window: tuple[int, int]
-    right_window: tuple[int, int]
-    condition: Expression | None = None
-    domain: TimeDomain = TimeDomain.EVENT
-    time_zone: str = UTC_ZONE
+    left_keys: tuple[int, ...] = positions("left")
+    right_keys: tuple[int, ...] = positions("right")
+    left_window: tuple[int, int] = positions("left")
+    right_window: tuple[int, int] = positions("right")
+    condition: Expression | None = expressions("left", "right", default=None)
+    domain: TimeDomain = clock(default=TimeDomain.EVENT)
+    time_zone: str = parameter(default=UTC_ZONE)
 
 
-@record(eq=False, slots=False)
+@node(output=_BOTH_SIDES, keeps_rows=True)
 class IntervalJoin(_TwoInputs):
     """A join of append-only rows with left time + `lower_ms` ≤ right time ≤ left time + `upper_ms` (and equal keys). INNER to FULL.
 
@@ -447,17 +422,17 @@ class IntervalJoin(_TwoInputs):
     two; its watermark is held back so that either side's time attribute stays one.
     """
 
-    left_keys: tuple[int, ...]
-    right_keys: tuple[int, ...]
-    left_time: int
-    right_time: int
-    lower_ms: int
-    upper_ms: int
-    domain: TimeDomain = TimeDomain.EVENT
-    condition: Expression | None = None
+    left_keys: tuple[int, ...] = positions("left")
+    right_keys: tuple[int, ...] = positions("right")
+    left_time: int = positions("left")
+    right_time: int = positions("right")
+    lower_ms: int = parameter()
+    upper_ms: int = parameter()
+    domain: TimeDomain = clock(default=TimeDomain.EVENT)
+    condition: Expression | None = expressions("left", "right", default=None)
 
 
-@record(eq=False, slots=False)
+@node(output=_BOTH_SIDES, keeps_rows=True)
 class TemporalJoin(_TwoInputs):
     """Each left row with the version of its key on the right as of its time (FOR SYSTEM_TIME AS OF). INNER or LEFT; append-only.
 
@@ -466,15 +441,15 @@ class TemporalJoin(_TwoInputs):
     `right_time` is None and the version is the current one.
     """
 
-    left_keys: tuple[int, ...]
-    right_keys: tuple[int, ...]
-    left_time: int
-    right_time: int | None
-    domain: TimeDomain = TimeDomain.EVENT
-    condition: Expression | None = None
+    left_keys: tuple[int, ...] = positions("left")
+    right_keys: tuple[int, ...] = positions("right")
+    left_time: int = positions("left")
+    right_time: int | None = positions("right")
+    domain: TimeDomain = clock(default=TimeDomain.EVENT)
+    condition: Expression | None = expressions("left", "right", default=None)
 
 
-@record(eq=False, slots=False)
+@node(output=(Passed("input"), Each("projections")), rows=Rows.REPEATED, row_by_row=True)
 class LookupJoin(PlanNode):
     """Each input row with the rows of an outside table that its connector finds for it now. INNER or LEFT.
 
@@ -489,18 +464,14 @@ class LookupJoin(PlanNode):
         declared: all physical columns of the table, those that are not asked for too; None: `physical` is all.
     """
 
-    input: PlanNode
-    kind: JoinKind
-    table: TableReference
-    physical: Schema
-    projections: tuple[Expression, ...]
-    keys: tuple[tuple[Expression, str], ...]
-    condition: Expression | None = None
-    declared: Schema | None = None
-
-    @property
-    def inputs(self) -> tuple[PlanNode, ...]:
-        return (self.input,)
+    input: PlanNode = input_node()
+    kind: JoinKind = parameter()
+    table: TableReference = parameter()
+    physical: Schema = row_schema()
+    projections: tuple[Expression, ...] = expressions("physical")
+    keys: tuple[tuple[Expression, str], ...] = expressions("input")
+    condition: Expression | None = expressions("input", "projections", default=None)
+    declared: Schema | None = row_schema(default=None)
 
 
 def window_columns(schema: Schema, time: int) -> Schema:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
-from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
-from flowrun.plan.nodes import (
-    Calc,
-    Plan,
-    PlanNode,
-    Process,
-    Scan,
-    SideOutput,
-    Split,
-    Union,
-    WindowAggregate,
-    walk_plan,
-)
-from flowrun.plan.rewrites.relational_columns import Pruned, pruned, remapped_call, used_columns
-from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
+from flowrun.plan.description import node_description
+from flowrun.plan.expressions import ColumnRef
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, Scan, SideOutput, Union, WindowAggregate, walk_plan
+from flowrun.plan.relational import LookupJoin
+from flowrun.plan.rewrites.columns import Pruned, columns_in, moved, pruned, used_columns
+from flowrun.plan.rewrites.traversal import with_sinks
+
+Table = TypeVar("Table", Scan, LookupJoin)
 
 
 def prune_columns(plan: Plan) -> Plan:
@@ -38,13 +32,11 @@ def prune_columns(plan: Plan) -> Plan:
 
 
 def _needed_columns(plan: Plan) -> dict[int, set[int]]:
-    """For each node, by identity, the positions of the output columns that its readers use."""
+    """For each node, by identity, the positions of the output columns that its readers use, or it cannot do without."""
     nodes = list(walk_plan(plan))
     needed: dict[int, set[int]] = {id(n): set() for n in nodes}
     for node in reversed(nodes):  # readers before what they read
-        own = needed[id(node)]
-        if not own:
-            own.add(_cheapest(node.schema))
+        own = needed[id(node)] = _asked_of(node, needed[id(node)])
         for child in node.inputs:
             needed[id(child)] |= _used_of_input(node, child, own)
     return needed
@@ -68,112 +60,74 @@ def _width(type_: DataType) -> int:
         return 1 << 10
 
 
+def _asked_of(node: PlanNode, needed: set[int]) -> set[int]:
+    """The columns that a node computes for those that its readers need."""
+    if isinstance(node, WindowAggregate) and (node.trigger is not None or node.evictor is not None):
+        return set(range(len(node.schema)))  # the content of a window is more than its aggregates
+    return needed or {_cheapest(node.schema)}
+
+
 def _used_of_input(node: PlanNode, child: PlanNode, own: set[int]) -> set[int]:
     """Columns of the input `child` that `node` uses to produce its columns `own`."""
     match node:
-        case Calc():
-            kept = [node.projections[i] for i in own]
-            return _columns([*kept, *([node.condition] if node.condition is not None else [])])
-        case Union() | SideOutput() if not _has_own_columns(node):
+        case Union():
             return set(own)
         case SideOutput():
-            return (
-                set()
-            )  # what they are made of is needed anyway: windows with late rows and functions keep all columns
-        case Split():
-            return own | _columns(e for _, e in node.branches)
-        case WindowAggregate():
-            return _window_columns(node, own)
+            # what columns of their own are made of is needed anyway: windows with late rows and functions keep all columns
+            return set() if _has_own_columns(node) else set(own)
+        case WindowAggregate(late_tag=str()):
+            return set(range(len(child.schema)))  # late rows leave as they came
         case _:
-            used = used_columns(node, child, own)
-            return set(range(len(child.schema))) if used is None else used
+            return used_columns(node, child, own)
 
 
-def _has_own_columns(node: PlanNode) -> bool:
+def _has_own_columns(node: SideOutput) -> bool:
     """Whether a side output's columns are not those of the main output: of a window's late rows, of a process function's rows."""
-    return isinstance(node, SideOutput) and isinstance(node.input, WindowAggregate | Process)
-
-
-def _window_columns(node: WindowAggregate, own: set[int]) -> set[int]:
-    if node.late_tag is not None:
-        return set(range(len(node.input.schema)))  # late rows leave as they came
-    calls = [node.aggregates[i] for i in _kept_calls(node, own)]
-    expressions = [a for call in calls for a in call.arguments]
-    expressions += [call.filter for call in calls if call.filter is not None]
-    if node.trigger is not None and node.trigger.delta is not None:
-        expressions.append(node.trigger.delta)
-    return set(node.keys) | _columns(expressions)
-
-
-def _columns(expressions: Iterable[Expression]) -> set[int]:
-    return {i for e in expressions for i in columns_used(e)}
+    return isinstance(node.input, WindowAggregate | Process)
 
 
 def _prune(node: PlanNode, own: set[int], done: Mapping[int, Pruned]) -> Pruned:
-    kept = sorted(own)
-    positions = {old: new for new, old in enumerate(kept)}
     match node:
         case Scan():
-            return Pruned(_prune_scan(node, kept), positions)
-        case Calc():
-            child = done[id(node.input)]
-            return Pruned(
-                replace(
-                    node,
-                    schema=_kept(node.schema, kept),
-                    input=child.node,
-                    projections=tuple(remap_columns(node.projections[i], child.positions) for i in kept),
-                    condition=_remapped(node.condition, child.positions),
-                ),
-                positions,
-            )
+            return _prune_scan(node, own)
         case Union():
-            return _prune_union(node, kept, positions, done)
-        case Split():
-            child = done[id(node.input)]
-            branches = tuple((name, remap_columns(e, child.positions)) for name, e in node.branches)
-            return Pruned(replace(node, schema=child.node.schema, input=child.node, branches=branches), child.positions)
+            return _prune_union(node, sorted(own), done)
         case SideOutput():
             return _prune_side(node, done)
-        case WindowAggregate():
-            return _prune_window(node, own, done[id(node.input)])
+        case LookupJoin():
+            made = pruned(node, own, done)
+            assert isinstance(made.node, LookupJoin)
+            return Pruned(_prune_table(made.node, 0), made.positions)
         case _:
-            relational = pruned(node, own, done)
-            if relational is not None:
-                return relational
-            # uses every column that it is given, so none of them went
-            return Pruned(with_inputs(node, tuple(done[id(i)].node for i in node.inputs)), _identity(node))
+            return pruned(node, own, done)
 
 
-def _prune_scan(scan: Scan, kept: list[int]) -> Scan:
-    projections = [scan.projections[i] for i in kept]
-    used = _columns(projections)
-    if scan.watermark is not None:
-        used |= _columns([scan.watermark.time])
-        used |= _columns([scan.watermark.punctuation]) if scan.watermark.punctuation is not None else set()
-    physical = sorted(used) or [_cheapest(scan.physical)]
-    positions = {old: new for new, old in enumerate(physical)}
+def _prune_scan(scan: Scan, own: set[int]) -> Pruned:
     mark = scan.watermark
-    if mark is not None:
-        mark = replace(
-            mark,
-            time=remap_columns(mark.time, positions),
-            punctuation=_remapped(mark.punctuation, positions),
-            column=mark.column if mark.column in {scan.schema.names[i] for i in kept} else None,
-        )
+    if mark is not None and mark.column not in {scan.schema.names[i] for i in own}:
+        scan = replace(scan, watermark=replace(mark, column=None))
+    made = pruned(scan, own, {})
+    assert isinstance(made.node, Scan)
+    return Pruned(_prune_table(made.node, _cheapest(scan.physical)), made.positions)
+
+
+def _prune_table(node: Table, least: int) -> Table:
+    """The node with those columns asked of the connector that it uses; the column `least` if there is none: rows must be counted."""
+    of_table = [f for f in node_description(type(node)).fields.values() if f.over == ("physical",)]
+    used = {c for f in of_table for c in columns_in(getattr(node, f.name), f.meaning)}
+    physical = sorted(used or {least})
+    positions = {old: new for new, old in enumerate(physical)}
     return replace(
-        scan,
-        schema=_kept(scan.schema, kept),
-        physical=_kept(scan.physical, physical),
-        projections=tuple(remap_columns(p, positions) for p in projections),
-        watermark=mark,
-        declared=scan.declared or scan.physical,
+        node,
+        physical=Schema(tuple(node.physical.fields[i] for i in physical)),
+        declared=node.declared or node.physical,
+        **{f.name: moved(getattr(node, f.name), f.meaning, positions) for f in of_table},
     )
 
 
-def _prune_union(union: Union, kept: list[int], positions: dict[int, int], done: Mapping[int, Pruned]) -> Pruned:
+def _prune_union(union: Union, kept: list[int], done: Mapping[int, Pruned]) -> Pruned:
     """Members may have kept more (others read them too) or other positions: each is brought to the union's columns."""
-    schema = _kept(union.schema, kept)
+    schema = Schema(tuple(union.schema.fields[i] for i in kept))
     members: list[PlanNode] = []
     for member in union.members:
         child = done[id(member)]
@@ -186,51 +140,16 @@ def _prune_union(union: Union, kept: list[int], positions: dict[int, int], done:
         members.append(
             Calc(schema=schema, hints=replace(union.hints, uid=None, place=None), input=child.node, projections=columns)
         )
-    return Pruned(replace(union, schema=schema, members=tuple(members)), positions)
+    return Pruned(replace(union, schema=schema, members=tuple(members)), {old: new for new, old in enumerate(kept)})
 
 
 def _prune_side(node: SideOutput, done: Mapping[int, Pruned]) -> Pruned:
     child = done[id(node.input)]
-    if isinstance(child.node, WindowAggregate):
-        return Pruned(replace(node, schema=child.node.input.schema, input=child.node), _identity(node))
-    if isinstance(child.node, Process):
-        return Pruned(replace(node, input=child.node), _identity(node))
-    return Pruned(replace(node, schema=child.node.schema, input=child.node), child.positions)
-
-
-def _kept_calls(node: WindowAggregate, own: set[int]) -> list[int]:
-    """Numbers of the aggregates that somebody uses; all of a window whose content is more than its aggregates."""
-    first = len(node.schema) - len(node.aggregates)
-    plain = node.trigger is None and node.evictor is None
-    kept = [i for i in range(len(node.aggregates)) if not plain or first + i in own]
-    return kept if kept or first else [0]
-
-
-def _prune_window(node: WindowAggregate, own: set[int], child: Pruned) -> Pruned:
-    trigger = node.trigger
-    if trigger is not None:
-        trigger = replace(trigger, delta=_remapped(trigger.delta, child.positions))
-    first = len(node.schema) - len(node.aggregates)
-    calls = _kept_calls(node, own)
-    columns = [*range(first), *(first + i for i in calls)]
-    pruned = replace(
-        node,
-        schema=_kept(node.schema, columns),
-        input=child.node,
-        keys=tuple(child.positions[k] for k in node.keys),
-        aggregates=tuple(remapped_call(node.aggregates[i], child.positions) for i in calls),
-        trigger=trigger,
-    )
-    return Pruned(pruned, {old: new for new, old in enumerate(columns)})
-
-
-def _remapped(expression: Expression | None, positions: dict[int, int]) -> Expression | None:
-    return None if expression is None else remap_columns(expression, positions)
-
-
-def _kept(schema: Schema, positions: list[int]) -> Schema:
-    return Schema(tuple(schema.fields[i] for i in positions))
-
-
-def _identity(node: PlanNode) -> dict[int, int]:
-    return {i: i for i in range(len(node.schema))}
+    own = {i: i for i in range(len(node.schema))}
+    match child.node:
+        case WindowAggregate():
+            return Pruned(replace(node, schema=child.node.input.schema, input=child.node), own)
+        case Process():
+            return Pruned(replace(node, input=child.node), own)
+        case _:
+            return Pruned(replace(node, schema=child.node.schema, input=child.node), child.positions)

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 from flowrun.core.schema import Schema
-from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, walk
+from flowrun.plan.description import Meaning, node_description, part_description
+from flowrun.plan.expressions import ColumnRef, Expression, walk
 from flowrun.plan.fallibility import is_deterministic
-from flowrun.plan.nodes import (
-    Calc,
-    NodeHints,
-    Plan,
-    PlanNode,
-    Process,
-    PythonMap,
-    Scan,
-    SideOutput,
-    Sink,
-    Split,
-    WindowAggregate,
-    walk_plan,
-)
-from flowrun.plan.relational import Expand, GroupAggregate, TableFunctionCall
-from flowrun.plan.rewrites.traversal import map_expressions, with_inputs, with_sinks
+from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, SideOutput, Sink, Split, WindowAggregate, walk_plan
+from flowrun.plan.relational import Expand, GroupAggregate
+from flowrun.plan.rewrites.traversal import expressions_of, with_inputs, with_sinks
 
-_NEVER_SHARED = (Scan, Sink, Process, PythonMap, TableFunctionCall, Split, SideOutput)
+_NEVER_SHARED = (Sink, Split, SideOutput)
+"""Nodes that stand for a place in the plan, and not for rows alone. Sources and what calls users' functions are not shared, either."""
 _BY_POSITION = (Calc, Expand, GroupAggregate, WindowAggregate)
 """Nodes to which the names of their input's columns are nothing: they neither read them nor send batches on as they came."""
 
@@ -75,33 +63,32 @@ def _is_plain(hints: NodeHints) -> bool:
 
 def _repeats(node: PlanNode) -> bool:
     """Whether computing it twice gives the same."""
-    found: list[Expression] = []
-
-    def collect(expression: Expression) -> Expression:
-        found.append(expression)
-        return expression
-
-    map_expressions(node, collect)
-    return all(is_deterministic(part) for expression in found for part in walk(expression))
+    if node_description(type(node)).of(Meaning.FUNCTION):
+        return False
+    return all(is_deterministic(part) for expression in expressions_of(node) for part in walk(expression))
 
 
 def _same(left: PlanNode, right: PlanNode) -> bool:
-    """Whether two nodes over the same inputs do the same; names of columns aside."""
-    for entry in fields(left):
-        if entry.name == "hints":
-            continue
-        if not _equal(getattr(left, entry.name), getattr(right, entry.name)):
-            return False
-    return True
+    """Whether two nodes of a kind over the same inputs do the same; names of columns aside."""
+    described = node_description(type(left)).fields
+    return all(
+        _equal(getattr(left, name), getattr(right, name))
+        for name, f in described.items()
+        if f.meaning is not Meaning.LABEL
+    )
 
 
-def _equal(left: Any, right: Any) -> bool:  # Any: the fields of nodes are of many types
+def _equal(left: object, right: object) -> bool:
     if isinstance(left, Schema):
         return isinstance(right, Schema) and left.types == right.types
     if isinstance(left, PlanNode):
         return left is right
-    if isinstance(left, AggregateCall) and isinstance(right, AggregateCall):
-        return replace(left, name="") == replace(right, name="")
     if isinstance(left, tuple):
         return isinstance(right, tuple) and len(left) == len(right) and all(map(_equal, left, right))
-    return bool(left == right)
+    if isinstance(left, Expression) or type(left) is not type(right) or (part := part_description(type(left))) is None:
+        return bool(left == right)
+    return all(
+        _equal(getattr(left, name), getattr(right, name))
+        for name, f in part.fields.items()
+        if f.meaning is not Meaning.LABEL
+    )

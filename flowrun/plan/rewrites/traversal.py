@@ -3,67 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from flowrun.errors import InternalError
-from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
-from flowrun.plan.conflicts import ResolveConflicts
-from flowrun.plan.expressions import AggregateCall, Expression
-from flowrun.plan.matching import MatchRecognize
-from flowrun.plan.nodes import (
-    Calc,
-    Plan,
-    PlanNode,
-    Process,
-    PythonMap,
-    Scan,
-    SideOutput,
-    Sink,
-    Split,
-    Union,
-    WindowAggregate,
-    walk_plan,
-)
-from flowrun.plan.relational import (
-    AssignTime,
-    Deduplicate,
-    Expand,
-    GroupAggregate,
-    IntervalJoin,
-    Join,
-    LookupJoin,
-    Over,
-    OverAggregate,
-    Rank,
-    TableFunctionCall,
-    TemporalJoin,
-    TemporalSort,
-    Unnest,
-    WindowJoin,
-    WindowRank,
-    WindowTableFunction,
-)
-
-_ONE_INPUT = (
-    Calc, Split, SideOutput, PythonMap, Process, WindowAggregate, Sink, AssignTime, Expand, Unnest, TableFunctionCall,
-    WindowTableFunction, GroupAggregate, Over, OverAggregate, Rank, Deduplicate, WindowRank, TemporalSort, LookupJoin, MatchRecognize,
-    ToChangelog, FromChangelog, ChangelogNormalize, ResolveConflicts,
-)  # fmt: skip
-_TWO_INPUTS = (Join, WindowJoin, IntervalJoin, TemporalJoin)
+from flowrun.plan.description import Meaning, node_description, part_description
+from flowrun.plan.expressions import Expression
+from flowrun.plan.nodes import Plan, PlanNode, Sink, walk_plan
 
 
 def with_inputs(node: PlanNode, inputs: tuple[PlanNode, ...]) -> PlanNode:
     """The node reading `inputs` instead; the very node if nothing changes."""
-    if all(a is b for a, b in zip(node.inputs, inputs, strict=True)):
+    if node.inputs == inputs:  # nodes compare by identity
         return node
-    if isinstance(node, Union):
-        return replace(node, members=inputs)
-    if isinstance(node, _ONE_INPUT):
-        return replace(node, input=inputs[0])
-    if isinstance(node, _TWO_INPUTS):
-        return replace(node, left=inputs[0], right=inputs[1])
-    raise InternalError(f"a {type(node).__name__} cannot be given other inputs")
+    return replace(node, **input_fields(node, inputs))
+
+
+def input_fields(node: PlanNode, inputs: tuple[PlanNode, ...]) -> dict[str, Any]:
+    """The values of the fields that hold what a node reads, by name, for `replace`."""
+    description = node_description(type(node))
+    (first, *_) = names = description.inputs
+    if description.fields[first].meaning is Meaning.INPUTS:
+        return {first: inputs}
+    return dict(zip(names, inputs, strict=True))
 
 
 def map_plan(plan: Plan, rewrite: Callable[[PlanNode], PlanNode]) -> Plan:
@@ -88,49 +51,52 @@ def reader_counts(plan: Plan) -> Counter[int]:
 
 
 def map_expressions(node: PlanNode, rewrite: Callable[[Expression], Expression]) -> PlanNode:
-    """The node with every expression that it evaluates replaced."""
-    match node:
-        case Scan():
-            mark = node.watermark
-            if mark is not None:
-                punctuation = rewrite(mark.punctuation) if mark.punctuation is not None else None
-                mark = replace(mark, time=rewrite(mark.time), punctuation=punctuation)
-            return replace(node, projections=tuple(rewrite(p) for p in node.projections), watermark=mark)
-        case Calc():
-            condition = rewrite(node.condition) if node.condition is not None else None
-            return replace(node, projections=tuple(rewrite(p) for p in node.projections), condition=condition)
-        case Split():
-            return replace(node, branches=tuple((name, rewrite(e)) for name, e in node.branches))
-        case WindowAggregate():
-            trigger = node.trigger
-            if trigger is not None and trigger.delta is not None:
-                trigger = replace(trigger, delta=rewrite(trigger.delta))
-            return replace(node, aggregates=tuple(_map_call(a, rewrite) for a in node.aggregates), trigger=trigger)
-        case _:
-            return _map_relational(node, rewrite)
+    """The node with every expression replaced that it evaluates on the rows it reads; the very node if nothing changes.
+
+    Not those over the rows of a match, which are made of other parts, nor those over the rows of a table that it looks up.
+    """
+    changes = {}
+    for name in node_description(type(node)).evaluated:
+        value = getattr(node, name)
+        changed = _mapped(value, rewrite)
+        if changed is not value:
+            changes[name] = changed
+    return replace(node, **changes) if changes else node
 
 
-def _map_relational(node: PlanNode, rewrite: Callable[[Expression], Expression]) -> PlanNode:
-    match node:
-        case GroupAggregate():
-            return replace(node, aggregates=tuple(_map_call(a, rewrite) for a in node.aggregates))
-        case OverAggregate():
-            return replace(node, calls=tuple(_map_call(c, rewrite) for c in node.calls))
-        case Over():
-            return replace(node, calls=tuple(replace(c, call=_map_call(c.call, rewrite)) for c in node.calls))
-        case Expand():
-            return replace(node, projections=tuple(tuple(rewrite(e) for e in p) for p in node.projections))
-        case TableFunctionCall():
-            return replace(node, arguments=tuple(rewrite(a) for a in node.arguments))
-        case Join() | WindowJoin() | IntervalJoin() | TemporalJoin():
-            return replace(node, condition=rewrite(node.condition)) if node.condition is not None else node
-        case LookupJoin():
-            condition = rewrite(node.condition) if node.condition is not None else None
-            return replace(node, keys=tuple((rewrite(e), c) for e, c in node.keys), condition=condition)
-        case _:
-            return node
+def expressions_of(node: PlanNode) -> list[Expression]:
+    """The expressions that a node evaluates on the rows it reads."""
+    description = node_description(type(node))
+    return [e for name in description.evaluated for e in _found(getattr(node, name))]
 
 
-def _map_call(call: AggregateCall, rewrite: Callable[[Expression], Expression]) -> AggregateCall:
-    condition = rewrite(call.filter) if call.filter is not None else None
-    return replace(call, arguments=tuple(rewrite(a) for a in call.arguments), filter=condition)
+def _mapped(
+    value: Any, rewrite: Callable[[Expression], Expression]
+) -> Any:  # Any: what a field holds, and the same again
+    """A field's value with the expressions in it replaced, the very value if nothing changes."""
+    if isinstance(value, Expression):
+        return rewrite(value)
+    if isinstance(value, tuple):
+        mapped = tuple(_mapped(v, rewrite) for v in value)
+        return value if all(a is b for a, b in zip(value, mapped, strict=True)) else mapped
+    description = part_description(type(value))
+    if description is None:
+        return value
+    changes = {}
+    for name in description.evaluated:
+        held = getattr(value, name)
+        changed = _mapped(held, rewrite)
+        if changed is not held:
+            changes[name] = changed
+    return replace(value, **changes) if changes else value
+
+
+def _found(value: object) -> Iterator[Expression]:
+    if isinstance(value, Expression):
+        yield value
+    elif isinstance(value, tuple):
+        for entry in value:
+            yield from _found(entry)
+    elif (description := part_description(type(value))) is not None:
+        for name in description.evaluated:
+            yield from _found(getattr(value, name))

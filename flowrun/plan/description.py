@@ -1,0 +1,349 @@
+"""What plan nodes say of themselves, so that whatever goes through plans need not know each kind of node.
+
+A node is a class under `@node`. Each of its fields is made by one of the functions below, which say what its value is: an input, positions
+of an input's columns, expressions over them, …; and the class says how its rows and columns come of those of its inputs. What is derived:
+
+- a node's inputs, the node over other inputs, and with other expressions: `rewrites/traversal.py`;
+- which columns it uses, and the node over inputs with fewer columns: `rewrites/columns.py`, `rewrites/projections.py`;
+- whether two nodes do the same: `rewrites/sharing.py`.
+
+Records that nodes are made of (a sort key, a call of an aggregate) describe their fields alike, under `@part`; of whose columns they speak
+is said where a node has them. A field that says nothing is an error when the class is made. The model is ibis, whose operations have typed
+fields from which all that walks over them comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, field, fields
+from enum import Enum
+from operator import attrgetter
+from typing import Any, TypeVar, dataclass_transform
+
+from flowrun.core.record import record
+
+Class = TypeVar("Class", bound=type)
+
+_KEY = "flowrun.plan"
+
+
+class Meaning(Enum):
+    """What the value of a field is."""
+
+    INPUT = "a node that is read"
+    INPUTS = "several of them"
+    SCHEMA = "columns by name and type"
+    POSITIONS = "positions of columns"
+    EXPRESSIONS = "expressions over a row"
+    PATTERN = "expressions over the rows of a match"
+    PARTS = "records that describe themselves"
+    FUNCTION = "a user's Python function"
+    CLOCK = "a time domain"
+    PARAMETER = "none of these"
+    LABEL = "for reading only"
+
+
+@record
+class FieldDescription:
+    """What a field of a node or part is.
+
+    Attributes:
+        over: the fields whose columns are meant, one after the other: inputs, a schema, or expressions that make columns. Of a part: none,
+            the node that has it says so.
+        groups: rows that differ in these columns have nothing to do with each other.
+    """
+
+    name: str
+    meaning: Meaning
+    over: tuple[str, ...] = ()
+    groups: bool = False
+
+
+# -- fields --------------------------------------------------------------------------------------------------------------------
+# What they give stands for a value of the field's type, as with `dataclasses.field`: hence Any.
+
+
+def input_node() -> Any:
+    """A node whose rows this one reads."""
+    return _described(Meaning.INPUT)
+
+
+def input_nodes() -> Any:
+    """Any number of nodes whose rows this one reads."""
+    return _described(Meaning.INPUTS)
+
+
+def row_schema(*, default: object = MISSING) -> Any:
+    """A schema; its names are for reading only."""
+    return _described(Meaning.SCHEMA, default=default)
+
+
+def positions(of: str = "", *, groups: bool = False, default: object = MISSING) -> Any:
+    """A column of the input `of`, or several, by position. `groups`: rows that differ in them have nothing to do with each other."""
+    return _described(Meaning.POSITIONS, (of,) if of else (), groups=groups, default=default)
+
+
+def expressions(*over: str, default: object = MISSING) -> Any:
+    """Expressions over the columns of the fields `over`, alone or in tuples, also together with names."""
+    return _described(Meaning.EXPRESSIONS, over, default=default)
+
+
+def pattern_expressions(over: str) -> Any:
+    """Expressions over the rows of a match, each of which has the columns of `over`."""
+    return _described(Meaning.PATTERN, (over,))
+
+
+def parts(*over: str, default: object = MISSING) -> Any:
+    """Records made by `@part` that speak of the columns of the fields `over`, alone or in tuples."""
+    return _described(Meaning.PARTS, over, default=default)
+
+
+def user_function() -> Any:
+    """The reference of a user's Python function: it may do anything, and each time something else."""
+    return _described(Meaning.FUNCTION)
+
+
+def clock(*, default: object = MISSING) -> Any:
+    """The time domain that the node goes by."""
+    return _described(Meaning.CLOCK, default=default)
+
+
+def parameter(*, default: object = MISSING, default_factory: object = MISSING) -> Any:
+    """A value that speaks of no columns."""
+    return _described(Meaning.PARAMETER, default=default, default_factory=default_factory)
+
+
+def label(*, default: object = MISSING, compare: bool = True) -> Any:
+    """A value that is for reading only: it changes nothing of what is computed. `compare`: it counts for `==` nevertheless."""
+    return _described(Meaning.LABEL, default=default, compare=compare)
+
+
+def _described(
+    meaning: Meaning,
+    over: tuple[str, ...] = (),
+    *,
+    groups: bool = False,
+    default: Any = MISSING,
+    default_factory: Any = MISSING,
+    compare: bool = True,
+) -> Any:
+    metadata = {_KEY: FieldDescription("", meaning, over, groups)}
+    return field(default=default, default_factory=default_factory, compare=compare, metadata=metadata)
+
+
+# -- rows and columns of the output ----------------------------------------------------------------------------------------------
+
+
+@record
+class Passed:
+    """All columns of an input, each as it was. `when`: only if this attribute of the node is true."""
+
+    input: str
+    when: str = ""
+
+
+@record
+class Taken:
+    """The columns of an input at the positions that a field holds."""
+
+    field: str
+
+
+@record
+class Each:
+    """One column an entry of a field, which nobody computes if nobody reads it.
+
+    Attributes:
+        across: the field has a tuple for each of several rows, with an entry a column in each.
+        least: so many entries must stay.
+    """
+
+    field: str
+    across: bool = False
+    least: int = 0
+
+
+@record
+class Added:
+    """All columns that are not described otherwise: they come with the node."""
+
+
+Columns = Passed | Taken | Each | Added
+
+
+class Rows(Enum):
+    """How the rows of the output come of those of the input."""
+
+    EACH = "each of the only input's, once"
+    SOME = "some of the input's"
+    REPEATED = "each of the input's, any number of times"
+    OTHER = "rows made of several, or of none"
+    USER = "what a user's function makes, perhaps of no row"
+
+
+# -- classes ---------------------------------------------------------------------------------------------------------------------
+
+
+@record(eq=False)
+class NodeDescription:
+    """What a kind of node says of itself.
+
+    Attributes:
+        fields: all, by name.
+        inputs: the fields with nodes that are read, in order.
+        evaluated: the fields with expressions over the rows that are read; of a node without inputs, over the rows of a schema of its own.
+        over_inputs: the fields that speak of columns of an input.
+        output: the columns of the output from left to right; None: they are the node's own, of all that it is given.
+        rows: how the rows come of those of the input.
+        row_by_row: what comes of a row does not depend on other rows.
+        keeps_rows: it remembers rows of its inputs, or sends them over the network: fewer columns are worth a projection before it.
+        needs_all: columns of its input that nobody reads stay nevertheless.
+    """
+
+    fields: Mapping[str, FieldDescription]
+    inputs: tuple[str, ...]
+    evaluated: tuple[str, ...]
+    over_inputs: tuple[FieldDescription, ...]
+    output: tuple[Columns, ...] | None
+    rows: Rows
+    row_by_row: bool
+    keeps_rows: bool
+    needs_all: bool
+
+    def of(self, meaning: Meaning) -> tuple[FieldDescription, ...]:
+        """The fields with a meaning."""
+        return tuple(f for f in self.fields.values() if f.meaning is meaning)
+
+
+@record(eq=False)
+class PartDescription:
+    """What a kind of part says of itself.
+
+    Attributes:
+        fields: all, by name.
+        evaluated: the fields with expressions.
+        speaking: the fields that speak of columns.
+    """
+
+    fields: Mapping[str, FieldDescription]
+    evaluated: tuple[str, ...]
+    speaking: tuple[FieldDescription, ...]
+
+
+_EVALUATED = (Meaning.EXPRESSIONS, Meaning.PARTS)
+_SPEAKING = (*_EVALUATED, Meaning.POSITIONS, Meaning.PATTERN)
+_NODES: dict[type, NodeDescription] = {}
+_PARTS: dict[type, PartDescription] = {}
+
+
+@dataclass_transform(
+    frozen_default=True,
+    eq_default=False,
+    field_specifiers=(
+        input_node,
+        input_nodes,
+        row_schema,
+        positions,
+        expressions,
+        pattern_expressions,
+        parts,
+        user_function,
+        clock,
+        parameter,
+        label,
+    ),
+)
+def node(
+    *,
+    output: tuple[Columns, ...] | None = None,
+    rows: Rows = Rows.OTHER,
+    row_by_row: bool = False,
+    keeps_rows: bool = False,
+    needs_all: bool = False,
+) -> Callable[[Class], Class]:
+    """Make a class a kind of node: a record that compares by identity, with this description.
+
+    Raises:
+        TypeError: a field does not say what it is, or a description names a field that there is not.
+    """
+
+    def make(given: Class) -> Class:
+        made = record(eq=False, slots=False)(given)
+        own = _fields_of(made)
+        inputs = tuple(f.name for f in own.values() if f.meaning in (Meaning.INPUT, Meaning.INPUTS))
+        if inputs:
+            made.inputs = property(_reading(own, inputs))  # type: ignore[attr-defined]  # of `PlanNode`
+        if unknown := _names(own, output or ()) - own.keys():
+            raise TypeError(f"{made.__name__} describes {', '.join(sorted(unknown))}, which it has not")
+        over_inputs = tuple(f for f in own.values() if f.over and f.over[0] in inputs)
+        rows_read = over_inputs if inputs else tuple(f for f in own.values() if f.over)
+        _NODES[made] = NodeDescription(
+            fields=own,
+            inputs=inputs,
+            evaluated=tuple(f.name for f in rows_read if f.meaning in _EVALUATED),
+            over_inputs=over_inputs,
+            output=output,
+            rows=rows,
+            row_by_row=row_by_row,
+            keeps_rows=keeps_rows,
+            needs_all=needs_all,
+        )
+        return made
+
+    return make
+
+
+@dataclass_transform(
+    frozen_default=True,
+    field_specifiers=(positions, expressions, parts, row_schema, parameter, label),
+)
+def part(given: Class) -> Class:
+    """Make a class a record that nodes are made of, whose fields are described. Raises TypeError as `node`."""
+    made: Class = record(given)
+    own = _fields_of(made)
+    evaluated = tuple(f.name for f in own.values() if f.meaning in _EVALUATED)
+    _PARTS[made] = PartDescription(own, evaluated, tuple(f for f in own.values() if f.meaning in _SPEAKING))
+    return made
+
+
+def _fields_of(made: Any) -> dict[str, FieldDescription]:
+    found = {}
+    for entry in fields(made):
+        description = entry.metadata.get(_KEY)
+        if description is None:
+            raise TypeError(f"{made.__name__}.{entry.name} does not say what it is: see {__name__}")
+        found[entry.name] = FieldDescription(entry.name, description.meaning, description.over, description.groups)
+    return found
+
+
+def _reading(own: Mapping[str, FieldDescription], inputs: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """What gives the nodes that are read, which is asked often."""
+    get = attrgetter(*inputs)
+    if len(inputs) > 1 or own[inputs[0]].meaning is Meaning.INPUTS:
+        return get
+    return lambda reader: (get(reader),)
+
+
+def _names(own: Mapping[str, FieldDescription], output: tuple[Columns, ...]) -> set[str]:
+    """The fields that descriptions name."""
+    names = {name for f in own.values() for name in f.over}
+    for columns in output:
+        match columns:
+            case Passed(input=name) | Taken(field=name) | Each(field=name):
+                names.add(name)
+    return names
+
+
+def node_description(kind: type) -> NodeDescription:
+    """What a kind of node says of itself."""
+    return _NODES[kind]
+
+
+def part_description(kind: type) -> PartDescription | None:
+    """What a kind of part says of itself; None: it is no part."""
+    return _PARTS.get(kind)
+
+
+def node_kinds() -> tuple[type, ...]:
+    """All kinds of nodes that have been made, abstract ones too."""
+    return tuple(_NODES)
