@@ -7,69 +7,11 @@ from collections.abc import Sequence
 
 from flowrun.core.record import record
 from flowrun.core.types import BIGINT, DOUBLE, DataType, TypeRoot, decimal
+from flowrun.functions.spark_rows import EACH, SparkRows
 from flowrun.functions.spark_text import quote_text, spark_type
 
-_VALUE = "`$value`"
-_EACH = "`$each`"
 _SUM = "`$sum`"
 _EXACT_COUNT = "DECIMAL(20, 0)"
-
-
-@record
-class SparkRows:
-    """The rows that an aggregate's Spark text is over.
-
-    Attributes:
-        distinct: equal values count once.
-        where: rows for which this condition is not true are left out.
-        order: Spark SQL of the columns by which rows are ordered, comma-separated; None: any order will do.
-        window: what stands in OVER (…); None: the rows of a group.
-    """
-
-    distinct: bool = False
-    where: str | None = None
-    order: str | None = None
-    window: str | None = None
-
-    def call(self, function: str, inner: str, *more: str) -> str:
-        """An aggregate function of Spark over these rows; DISTINCT and the condition are the caller's."""
-        text = f"{function}({', '.join((inner, *more))})"
-        return text if self.window is None else f"{text} OVER ({self.window})"
-
-    def kept(self, value: str) -> str:
-        """A value, NULL in rows that are left out."""
-        return value if self.where is None else f"CASE WHEN {self.where} THEN {value} END"
-
-    def apply(self, function: str, value: str) -> str:
-        """A function of the values that are not NULL, each once if DISTINCT.
-
-        Spark repeats rows once a different argument of DISTINCT: the condition stays out of it.
-        """
-        if self.distinct and self.where is not None and self.window is None:
-            return f"{function}(DISTINCT {value}) FILTER (WHERE {self.where})"
-        return self.call(function, f"{'DISTINCT ' * self.distinct}{self.kept(value)}")
-
-    def values(self, value: str, *, nulls: bool = False) -> str:
-        """The values as an array, in order, without NULLs unless asked for; each once if DISTINCT."""
-        conditions = [c for c in (self.where, None if nulls else f"{value} IS NOT NULL") if c is not None]
-        if not nulls and self.order is None:
-            listed = self.call("collect_list", self.kept(value))
-        else:
-            kept = f"struct({self.order + ', ' if self.order else ''}{value} AS {_VALUE})"
-            if conditions:
-                kept = f"CASE WHEN {' AND '.join(conditions)} THEN {kept} END"
-            listed = self.call("collect_list", kept)
-            listed = f"transform({_sorted(listed) if self.order else listed}, {_EACH} -> {_EACH}.{_VALUE})"
-        return f"array_distinct({listed})" if self.distinct else listed
-
-    @property
-    def by_array(self) -> bool:
-        """Whether distinct values must be collected: Spark has no DISTINCT in windows."""
-        return self.distinct and self.window is not None
-
-
-def _sorted(array: str) -> str:
-    return f"array_sort({array})"
 
 
 def count_text(rows: SparkRows, texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
@@ -105,14 +47,14 @@ def average_text(rows: SparkRows, texts: Sequence[str], types: Sequence[DataType
 def _total(rows: SparkRows, text: str, type: DataType) -> str:
     if not rows.by_array:
         return rows.apply("sum", text)
-    return _folded(rows.values(text), type, _EACH)
+    return _folded(rows.values(text), type, EACH)
 
 
 def _folded(array: str, type: DataType, term: str) -> str:
     wide = DOUBLE if type.is_approximate else BIGINT if type.is_integer else decimal(38, type.scale or 0)
     cast = spark_type(wide)
     step = f"CAST(coalesce({_SUM}, CAST(0 AS {cast})) + {term} AS {cast})"
-    return f"aggregate({array}, CAST(NULL AS {cast}), ({_SUM}, {_EACH}) -> {step})"
+    return f"aggregate({array}, CAST(NULL AS {cast}), ({_SUM}, {EACH}) -> {step})"
 
 
 @record
@@ -130,7 +72,7 @@ class Variance:
         value = texts[0]
         if rows.distinct:
             values = rows.values(value)
-            total, squares = _folded(values, DOUBLE, _EACH), _folded(values, DOUBLE, f"{_EACH} * {_EACH}")
+            total, squares = _folded(values, DOUBLE, EACH), _folded(values, DOUBLE, f"{EACH} * {EACH}")
             number = f"CAST(size({values}) AS DOUBLE)"
         else:
             total, squares = rows.apply("sum", value), rows.apply("sum", f"({value} * {value})")
@@ -199,12 +141,12 @@ def multiset_text(rows: SparkRows, texts: Sequence[str], types: Sequence[DataTyp
     values = rows.values(texts[0])
     once = values if rows.distinct else f"array_distinct({values})"
     of_one = "`$one`"
-    number = f"size(filter({values}, {_EACH} -> {_EACH} <=> {of_one}))"
+    number = f"size(filter({values}, {EACH} -> {EACH} <=> {of_one}))"
     return f"map_from_arrays({once}, transform({once}, {of_one} -> {number}))"
 
 
 def single_text(rows: SparkRows, texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:
-    """SINGLE_VALUE: an error if there are several."""
+    """SINGLEVALUE: an error if there are several."""
     number = rows.call("count", "*" if rows.where is None else rows.kept("1"))
     failure = quote_text("a subquery that stands for one value gave several rows")
     only = f"get({rows.values(texts[0], nulls=True)}, 0)"

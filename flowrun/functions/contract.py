@@ -10,7 +10,7 @@ import pyarrow as pa
 from flowrun.api.aggregate import AggregateKernel
 from flowrun.core.record import record
 from flowrun.core.types import DataType
-from flowrun.functions.aggregate_texts import SparkRows
+from flowrun.functions.spark_rows import SparkRows
 
 Datum: TypeAlias = "pa.Array | pa.Scalar"
 """A kernel's argument or result: an array of the batch's length, or a scalar that stands for a constant column."""

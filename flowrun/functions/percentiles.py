@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from flowrun.api.aggregate import AggregateKernel
 from flowrun.core.types import BIGINT, DOUBLE, DataType, TypeRoot, array, row
 from flowrun.errors import ExpressionError
-from flowrun.functions.aggregate_texts import SparkRows
 from flowrun.functions.array_columns import FlatLists
 from flowrun.functions.contract import AggregateFunction, Argument
+from flowrun.functions.spark_rows import SparkRows
 
 _USAGE = "PERCENTILE(number, percentage[, frequency])"
 _COUNTED = row(("value", DOUBLE), ("frequency", BIGINT))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from flowrun.core.types import DataType
 from flowrun.errors import InternalError
-from flowrun.functions.aggregate_texts import SparkRows
 from flowrun.functions.registry import aggregate
+from flowrun.functions.spark_rows import SparkRows
 from flowrun.functions.spark_text import spark_type
 from flowrun.plan.expressions import AggregateCall
 from flowrun.spark.expressions import spark_text
