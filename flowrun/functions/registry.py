@@ -9,27 +9,27 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from flowrun.errors import InternalError
-from flowrun.functions.aggregates import AGGREGATES
-from flowrun.functions.arrays import ARRAYS
-from flowrun.functions.buckets import INTERNALS
-from flowrun.functions.conditional import CONDITIONALS
+from flowrun.functions.aggregates.builtin import AGGREGATES
+from flowrun.functions.aggregates.ordered_values import ORDERED_VALUES
+from flowrun.functions.collections.arrays import ARRAYS
+from flowrun.functions.collections.maps import MAPS
 from flowrun.functions.contract import AggregateFunction, ScalarFunction
-from flowrun.functions.current_time import CURRENT_TIMES
-from flowrun.functions.hashing import HASHES
-from flowrun.functions.json import JSONS
-from flowrun.functions.json_construct import JSON_CONSTRUCTORS
-from flowrun.functions.local_times import LOCAL_TIMES
-from flowrun.functions.maps import MAPS
-from flowrun.functions.maths import MATHS
-from flowrun.functions.operators import OPERATORS
-from flowrun.functions.ordered_values import ORDERED_VALUES
-from flowrun.functions.regexp import REGEXPS
-from flowrun.functions.rounding import ROUNDINGS
-from flowrun.functions.string_codes import STRING_CODES
-from flowrun.functions.string_search import STRING_SEARCH
-from flowrun.functions.strings import STRINGS
-from flowrun.functions.temporal import TEMPORALS
-from flowrun.functions.temporal_text import TEMPORAL_TEXTS
+from flowrun.functions.json.construct import JSON_CONSTRUCTORS
+from flowrun.functions.json.functions import JSONS
+from flowrun.functions.numbers.maths import MATHS
+from flowrun.functions.numbers.rounding import ROUNDINGS
+from flowrun.functions.operators.buckets import INTERNALS
+from flowrun.functions.operators.conditional import CONDITIONALS
+from flowrun.functions.operators.operators import OPERATORS
+from flowrun.functions.strings.codes import STRING_CODES
+from flowrun.functions.strings.hashing import HASHES
+from flowrun.functions.strings.regexp import REGEXPS
+from flowrun.functions.strings.search import STRING_SEARCH
+from flowrun.functions.strings.strings import STRINGS
+from flowrun.functions.times.current_time import CURRENT_TIMES
+from flowrun.functions.times.functions import TEMPORALS
+from flowrun.functions.times.local_times import LOCAL_TIMES
+from flowrun.functions.times.texts import TEMPORAL_TEXTS
 
 Record = TypeVar("Record", bound=ScalarFunction | AggregateFunction)
 

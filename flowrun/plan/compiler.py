@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.errors import InternalError
-from flowrun.functions.casts import cast_datum
+from flowrun.functions.casts.casts import cast_datum
 from flowrun.functions.contract import Datum
 from flowrun.functions.registry import scalar
 from flowrun.plan.costs import is_costly_call

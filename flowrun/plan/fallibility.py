@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from flowrun.core.types import TypeRoot
-from flowrun.functions.casts import is_fallible as cast_is_fallible
+from flowrun.functions.casts.casts import is_fallible as cast_is_fallible
 from flowrun.functions.coercion import MIN_DECIMAL_SCALE
-from flowrun.functions.regex_syntax import try_compile
-from flowrun.functions.regex_timed import may_exceed_limit
-from flowrun.functions.regexp import REGEX_FUNCTIONS
+from flowrun.functions.regex.syntax import try_compile
+from flowrun.functions.regex.timed import may_exceed_limit
 from flowrun.functions.registry import scalar
+from flowrun.functions.strings.regexp import REGEX_FUNCTIONS
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal, PythonCall, walk
 
 _ARITHMETIC = frozenset(("+", "-", "*", "NEGATE"))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError
-from flowrun.functions.casts import cast_datum
+from flowrun.functions.casts.casts import cast_datum
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import scalar
 from flowrun.plan.expressions import (

@@ -14,7 +14,7 @@ from enum import Enum
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.types import INTERVAL_DAY_TIME, STRING, DataType, timestamp, timestamp_ltz
-from flowrun.functions.local_times import LAST_INSTANT
+from flowrun.functions.times.local_times import LAST_INSTANT
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternColumn

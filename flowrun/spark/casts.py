@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001 - converters share one signature
-"""CAST and TRY_CAST as Spark SQL text, by the rules of `flowrun.functions.casts`."""
+"""CAST and TRY_CAST as Spark SQL text, by the rules of `flowrun.functions.casts.casts`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import partial
 from itertools import count
 
 from flowrun.core.types import DataType, TypeRoot, timestamp, timestamp_ltz
-from flowrun.functions.casts import is_fallible, is_relabelling
+from flowrun.functions.casts.casts import is_fallible, is_relabelling
 from flowrun.functions.coercion import castable
-from flowrun.functions.number_texts import approximate_text
+from flowrun.functions.numbers.spark_texts import approximate_text
 from flowrun.functions.spark_text import floor_div, is_counted, micros_text, quote_text, quoted, spark_type
 from flowrun.spark.frame import NotNative
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from flowrun.core.clock import ManualClock
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
-from flowrun.functions.current_time import use_clock
+from flowrun.functions.times.current_time import use_clock
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.matching import MatchRecognize

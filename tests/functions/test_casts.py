@@ -13,7 +13,7 @@ from flowrun.core import types as t
 from flowrun.core.type_parser import parse_type
 from flowrun.core.types import BIGINT, BOOLEAN, BYTES, DOUBLE, FLOAT, INT, STRING, TINYINT, decimal, time, timestamp
 from flowrun.errors import DataError
-from flowrun.functions.casts import cast_array, cast_datum, is_fallible
+from flowrun.functions.casts.casts import cast_array, cast_datum, is_fallible
 
 D = Decimal
 FAILS = object()

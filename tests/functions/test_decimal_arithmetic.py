@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from flowrun.core.types import DataType
 from flowrun.core.types import decimal as decimal_type
 from flowrun.errors import DataError
-from flowrun.functions.arithmetic import add, divide, multiply, remainder, subtract
 from flowrun.functions.coercion import decimal_add, decimal_div, decimal_mod, decimal_mul
+from flowrun.functions.operators.arithmetic import add, divide, multiply, remainder, subtract
 from tests.examples import examples
 
 EXACT = decimal.Context(prec=200, rounding=ROUND_HALF_UP)

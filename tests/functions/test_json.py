@@ -9,7 +9,7 @@ import pytest
 
 from flowrun.core.types import BOOLEAN, DOUBLE, FLOAT, INT, STRING, array, char, decimal, map_of, row, timestamp
 from flowrun.errors import DataError, ExpressionError
-from flowrun.functions.json_path import compile_path
+from flowrun.functions.json.path import compile_path
 from tests.functions.kernel_calls import Column, Constant, call, check, signature
 
 DOC = '{"a": {"b": 1, "c d": "ü☂"}, "list": [1, 2.50, {"x": null}], "t": true, "big": 12345678901234567890123}'

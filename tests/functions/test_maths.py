@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flowrun.core.types import BIGINT, DOUBLE, FLOAT, INT, TINYINT, decimal
 from flowrun.errors import DataError, ExpressionError
-from flowrun.functions.rounding import round_doubles
+from flowrun.functions.numbers.rounding import round_doubles
 from tests.functions.kernel_calls import Column, Constant, call, check, signature
 
 D = Decimal

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from flowrun.core.types import STRING
 from flowrun.errors import DataError, ExpressionError
-from flowrun.functions import regex_timed
-from flowrun.functions.regex_re2 import to_re2
-from flowrun.functions.regex_syntax import RegexSyntaxError, compile_java, try_compile
-from flowrun.functions.regex_timed import may_exceed_limit
+from flowrun.functions.regex import timed as regex_timed
+from flowrun.functions.regex.re2 import to_re2
+from flowrun.functions.regex.syntax import RegexSyntaxError, compile_java, try_compile
+from flowrun.functions.regex.timed import may_exceed_limit
 from tests.examples import examples
 from tests.functions.kernel_calls import Column, Constant, call, check, signature
 

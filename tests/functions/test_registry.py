@@ -22,9 +22,9 @@ from flowrun.core.types import (
     timestamp,
 )
 from flowrun.errors import ExpressionError, InternalError
-from flowrun.functions.aggregate_texts import SparkRows
+from flowrun.functions.aggregates.spark_texts import SparkRows
 from flowrun.functions.contract import Argument
-from flowrun.functions.operators import OPERATORS
+from flowrun.functions.operators.operators import OPERATORS
 from flowrun.functions.registry import (
     aggregate,
     aggregate_functions,
@@ -33,7 +33,7 @@ from flowrun.functions.registry import (
     scalar_functions,
     scalar_names,
 )
-from flowrun.functions.strings import STRINGS
+from flowrun.functions.strings.strings import STRINGS
 
 EVERY_KIND = [
     Argument(STRING), Argument(INT), Argument(DOUBLE), Argument(BIGINT), Argument(decimal(10, 2)), Argument(BOOLEAN),

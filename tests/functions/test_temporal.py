@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from flowrun.core.clock import ManualClock
 from flowrun.core.types import BIGINT, DATE, INT, STRING, time, timestamp, timestamp_ltz
 from flowrun.errors import DataError, ExpressionError
-from flowrun.functions.calendar_units import add_months, months_between
-from flowrun.functions.current_time import use_clock
-from flowrun.functions.date_format import compile_pattern
+from flowrun.functions.times.calendar_units import add_months, months_between
+from flowrun.functions.times.current_time import use_clock
+from flowrun.functions.times.date_format import compile_pattern
 from tests.functions.kernel_calls import Column, Constant, call, check, signature
 
 T3, LTZ3 = timestamp(3), timestamp_ltz(3)

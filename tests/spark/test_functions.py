@@ -9,8 +9,8 @@ import pytest
 
 from flowrun.core.clock import ManualClock
 from flowrun.core.types import INT
-from flowrun.functions.current_time import use_clock
 from flowrun.functions.registry import scalar, scalar_functions
+from flowrun.functions.times.current_time import use_clock
 from flowrun.plan.expressions import Expression, Literal
 from flowrun.spark.expressions import spark_text
 from flowrun.spark.frame import NotNative, quoted

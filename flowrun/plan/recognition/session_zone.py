@@ -13,7 +13,7 @@ from functools import partial
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.types import BIGINT, BOOLEAN, INT, STRING, DataType, TypeRoot, timestamp, timestamp_ltz
 from flowrun.errors import PipelineError
-from flowrun.functions.local_times import FROM_LOCAL, TO_LOCAL
+from flowrun.functions.times.local_times import FROM_LOCAL, TO_LOCAL
 from flowrun.plan.expressions import Call, Case, Cast, Expression, Literal, transform
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import Plan, PlanNode

@@ -7,7 +7,7 @@ from dataclasses import replace
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, BOOLEAN, INT
-from flowrun.functions.buckets import BUCKET
+from flowrun.functions.operators.buckets import BUCKET
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import AggregateCall, Call, Case, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.fallibility import is_deterministic

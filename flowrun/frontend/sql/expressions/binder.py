@@ -17,8 +17,8 @@ from flowrun.frontend.sql.expressions.binder_core import BinderCore
 from flowrun.frontend.sql.expressions.scope import UnknownNameError, access_fields
 from flowrun.frontend.sql.expressions.special_calls import SPECIAL_CALLS
 from flowrun.functions.coercion import castable
-from flowrun.functions.operator_rules import comparison_type
-from flowrun.functions.operators import OPERATORS
+from flowrun.functions.operators.operators import OPERATORS
+from flowrun.functions.operators.type_rules import comparison_type
 from flowrun.functions.registry import aggregate, aggregate_functions, scalar, scalar_functions
 from flowrun.plan.expressions import And, Call, Cast, Expression, InList, Literal, Or
 from flowrun.plan.folding import fold_constants

@@ -29,7 +29,7 @@ from flowrun.core.types import (
     decimal as decimal_type,
 )
 from flowrun.errors import DataError
-from flowrun.functions.casts import cast_array
+from flowrun.functions.casts.casts import cast_array
 from flowrun.plan.expressions import Literal
 from flowrun.plan.folding import literal_value
 

@@ -12,7 +12,7 @@ from flowrun.frontend.sql.expressions.aggregate_calls import typed_call, written
 from flowrun.frontend.sql.expressions.binder import ExpressionBinder
 from flowrun.frontend.sql.expressions.derived_aggregates import Pending
 from flowrun.frontend.sql.grammar.syntax import OrderItem
-from flowrun.functions.ordered_values import VALUES_IN_ORDER, directions_text
+from flowrun.functions.aggregates.ordered_values import VALUES_IN_ORDER, directions_text
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import And, Expression, Literal
 from flowrun.plan.folding import fold_constants

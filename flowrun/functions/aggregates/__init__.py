@@ -1,0 +1,1 @@
+"""Aggregates: their records, their kernels, and their text on Spark."""

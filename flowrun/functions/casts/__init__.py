@@ -1,0 +1,1 @@
+"""CAST and TRY_CAST: which types convert, and the kernels that do it."""

@@ -1,0 +1,1 @@
+"""JSON functions: paths, documents, their kernels, and their text on Spark."""

@@ -1,0 +1,1 @@
+"""Regular expressions as Java has them: their syntax, the part that RE2 matches alike, and a time limit for the rest."""

@@ -1,0 +1,1 @@
+"""Functions of dates, times and intervals, and their text on Spark."""
