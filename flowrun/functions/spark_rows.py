@@ -1,4 +1,4 @@
-"""The rows that the Spark SQL text of an aggregate is over: of a group or of a window frame, with or without DISTINCT, FILTER and an order."""
+"""The rows that the Spark SQL text of an aggregate is over: of a group or a window frame, with DISTINCT, FILTER, an order, or without."""
 
 from __future__ import annotations
 
