@@ -111,9 +111,9 @@ def _savepoints_of(compiled: CompiledPipeline) -> str:
 
 def _told(report: BackfillReport, view: ViewOptions) -> None:
     """Tell what became of a backfill."""
-    from flowrun.cli.backfill_text import range_text, savepoint_line
     from flowrun.cli.batch import tell
-    from flowrun.cli.batch_view import run_summary
+    from flowrun.cli.views.backfill_text import range_text, savepoint_line
+    from flowrun.cli.views.batch_view import run_summary
 
     left = report.savepoint
     lines = run_summary(report, f"{range_text(report.period)} recomputed")
@@ -122,8 +122,8 @@ def _told(report: BackfillReport, view: ViewOptions) -> None:
 
 
 def _say_how_to_go_on(compiled: CompiledPipeline, path: str, view: ViewOptions) -> int:
-    from flowrun.cli.checkpoint_text import resume_command
     from flowrun.cli.console import EXIT_OK, say
+    from flowrun.cli.views.checkpoint_text import resume_command
     from flowrun.runners.pipeline_text import functions_folder
 
     if not view.quiet:
@@ -142,7 +142,7 @@ def _stream_on(compiled: CompiledPipeline, path: str, view: ViewOptions, ctx: cl
 
 
 def _show_preview(compiled: CompiledPipeline, wanted: Backfill) -> None:
-    from flowrun.cli.backfill_text import preview_lines
+    from flowrun.cli.views.backfill_text import preview_lines
     from flowrun.runners.backfill import parts_of
     from flowrun.runners.backfill_preview import preview_backfill
 

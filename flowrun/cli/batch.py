@@ -11,9 +11,9 @@ from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from flowrun.cli.arguments import ViewOptions
-from flowrun.cli.batch_view import BatchLines, BatchView, RunReport, run_summary
 from flowrun.cli.console import EXIT_INTERRUPTED, EXIT_OK, say, show_diagnostics
-from flowrun.cli.summary import left_out_lines
+from flowrun.cli.views.batch_view import BatchLines, BatchView, RunReport, run_summary
+from flowrun.cli.views.summary import left_out_lines
 from flowrun.masking import masked
 from flowrun.runners.spark import BatchListener, SparkOptions, run_batch, run_interruptibly
 
@@ -79,7 +79,7 @@ def shown_results(plan: Plan, form: str | None) -> AbstractContextManager[object
     """What shows the rows of a SELECT, where it is not the plain lines that its sink prints."""
     if form is None and not sys.stdout.isatty():
         return nullcontext()
-    from flowrun.cli.changelog_table import final_results, printed_results
+    from flowrun.cli.views.changelog_table import final_results, printed_results
 
     return printed_results(plan, form, final=True) if form is not None else final_results(plan)
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from flowrun.cli.checkpoint_text import resume_command
 from flowrun.cli.console import say
-from flowrun.cli.figures import spelled_state
 from flowrun.cli.running_jobs import choose, wait_for_answer
+from flowrun.cli.views.checkpoint_text import resume_command
+from flowrun.cli.views.figures import spelled_state
 from flowrun.core.clock import SystemClock
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ClusterError, StateError

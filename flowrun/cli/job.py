@@ -18,7 +18,6 @@ import click
 
 from flowrun.api.sink import StartingAfresh
 from flowrun.cli.arguments import ViewOptions
-from flowrun.cli.checkpoint_text import resume_command
 from flowrun.cli.console import (
     EXIT_BAD_INPUT,
     EXIT_INTERRUPTED,
@@ -28,6 +27,7 @@ from flowrun.cli.console import (
     show_diagnostics,
 )
 from flowrun.cli.interruption import Interruption, stop_on_signals
+from flowrun.cli.views.checkpoint_text import resume_command
 from flowrun.core.printable import printable
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, SetupError, StateError
@@ -157,7 +157,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> int:
     if view.report is not None:
         _write_report(view.report, result)
     if not view.quiet:
-        from flowrun.cli.summary import show_summary
+        from flowrun.cli.views.summary import show_summary
 
         show_summary(result, run.source_ids)
     if result.stopped_at is not None:
@@ -258,12 +258,12 @@ def _view(options: ViewOptions) -> Iterator[View | None]:
     if options.quiet:
         yield None
     elif options.live or (options.live is None and sys.stderr.isatty()):
-        from flowrun.cli.live_view import LiveView
+        from flowrun.cli.views.live_view import LiveView
 
         with LiveView() as view:
             yield view
     else:
-        from flowrun.cli.progress import ProgressLines
+        from flowrun.cli.views.progress import ProgressLines
 
         yield ProgressLines()
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flowrun.cli.figures import count_text, counted_text, duration_text, spelled_state
 from flowrun.cli.running_jobs import SHORT_ID, look
+from flowrun.cli.views.figures import count_text, counted_text, duration_text, spelled_state
 from flowrun.core.clock import SystemClock
 
 if TYPE_CHECKING:

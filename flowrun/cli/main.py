@@ -30,7 +30,7 @@ COMMANDS = {
     "stop": ("flowrun.cli.control", "stop", "Stop a running job with a last checkpoint or savepoint."),
     "cancel": ("flowrun.cli.control", "cancel", "End a running job at once."),
     "plan": ("flowrun.cli.plan", "plan", "Show what a savepoint means for a changed pipeline."),
-    "state": ("flowrun.cli.state", "state", "Look inside checkpoints and savepoints: list, show, diff, query."),
+    "state": ("flowrun.cli.state.group", "state", "Look inside checkpoints and savepoints: list, show, diff, query."),
     "validate": ("flowrun.cli.validate", "validate", "Check a pipeline without running it; reports all problems."),
     "explain": ("flowrun.cli.explain", "explain", "Show what a pipeline becomes, from plan to execution graph."),
     "connectors": ("flowrun.cli.connectors", "connectors", "List connectors, or show the options of one."),

@@ -21,7 +21,7 @@ from flowrun.cli.arguments import (
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 
 if TYPE_CHECKING:
-    from flowrun.cli.changelog_table import ResultView
+    from flowrun.cli.views.changelog_table import ResultView
     from flowrun.plan.nodes import Plan
 
 
@@ -121,7 +121,7 @@ def _results(plan: Plan, form: str | None) -> tuple[ResultView | None, AbstractC
     shown = form is not None or sys.stdout.isatty()
     if not shown or not any(sink.table.connector == "print" for sink in plan.sinks):
         return None, nullcontext()
-    from flowrun.cli.changelog_table import printed_results, result_view
+    from flowrun.cli.views.changelog_table import printed_results, result_view
 
     if form is not None:
         return None, printed_results(plan, form)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flowrun.cli.console import say
-from flowrun.cli.figures import duration_text
+from flowrun.cli.views.figures import duration_text
 from flowrun.core.clock import Clock
 from flowrun.errors import ClusterError, PipelineError, StateError, near_matches
 from flowrun.runners.registry import JobEntry

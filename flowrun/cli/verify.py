@@ -70,8 +70,8 @@ def verify(
 
 def _show(result: Verification, *, quiet: bool) -> None:
     from flowrun.cli.console import say
-    from flowrun.cli.figures import count_text, counted_text, duration_text
-    from flowrun.cli.tables import show_table
+    from flowrun.cli.views.figures import count_text, counted_text, duration_text
+    from flowrun.cli.views.tables import show_table
 
     headings = ("sink", "stream", "Spark", "only stream", "only Spark", "")
     rows = [

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from flowrun.cli.guarded_streams import GuardedStream, guarded_streams
-from flowrun.cli.state_query import write_result
-from flowrun.cli.tables import table_text
+from flowrun.cli.state.query import write_result
+from flowrun.cli.views.tables import table_text
 from flowrun.masking import learn_secret
 
 EVIL = "a\x1b]0;title\x07b\x1b[2Jc\x9b31md\re\u202ef"
@@ -78,7 +78,7 @@ def test_queried_rows_are_what_they_are_in_pipes_and_files(form: str, tmp_path: 
     program = (
         "import sys, pathlib, pyarrow as pa\n"
         "from flowrun.cli.guarded_streams import guarded_streams\n"
-        "from flowrun.cli.state_query import write_result\n"
+        "from flowrun.cli.state.query import write_result\n"
         "rows = pa.table({'name': ['x\\x1b[2Jy\\x9b31m']})\n"
         f"write_result(rows, '{form}', pathlib.Path('rows'))\n"
         f"with guarded_streams():\n    write_result(rows, '{form}', None)\n"

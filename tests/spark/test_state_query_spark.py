@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from flowrun.cli.state import state
+from flowrun.cli.state.group import state
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import PipelineError, StateError
 from flowrun.runners.inspection_query import query_state

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from flowrun.cli.figures import duration_text
-from flowrun.cli.tables import show_table, utc_text
+from flowrun.cli.views.figures import duration_text
+from flowrun.cli.views.tables import show_table, utc_text
 from flowrun.core.units import size_text
 from flowrun.runners.inspection import ListedFolder, ListedSnapshot
 from flowrun.state.checkpoints import CheckpointMetadata

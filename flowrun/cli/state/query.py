@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from flowrun.cli.tables import show_table, table_text
+from flowrun.cli.views.tables import show_table, table_text
 
 _BY_SUFFIX = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
 _SHOWN_ROWS = 1000

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from flowrun.cli.changelog_table import ResultTable, ResultView, RowPrinter, display_order, result_view
+from flowrun.cli.views.changelog_table import ResultTable, ResultView, RowPrinter, display_order, result_view
 from flowrun.connectors.live_rows import listener_of
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Field, Schema

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flowrun.cli.checkpoint_text import recovery_text
 from flowrun.cli.console import say
-from flowrun.cli.figures import count_text, counted_text, duration_text
-from flowrun.cli.rates import Rates, rows_handled
+from flowrun.cli.views.checkpoint_text import recovery_text
+from flowrun.cli.views.figures import count_text, counted_text, duration_text
+from flowrun.cli.views.rates import Rates, rows_handled
 from flowrun.runtime.job_status import JobStatus
 
 _EVERY_NS = 5_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from flowrun.cli.tables import show_table
+from flowrun.cli.views.tables import show_table
 
 HEADINGS = ("NUMBER", "KIND", "TAKEN", "BARRIERS", "STATE", "FOLDER")
 ROWS = [

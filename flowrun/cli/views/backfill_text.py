@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from flowrun.cli.figures import count_text
-from flowrun.cli.tables import table_text
+from flowrun.cli.views.figures import count_text
+from flowrun.cli.views.tables import table_text
 from flowrun.core.units import size_text
 
 if TYPE_CHECKING:

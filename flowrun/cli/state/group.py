@@ -35,7 +35,7 @@ def state(ctx: click.Context) -> None:
 def list_command(directory: str, output: str) -> None:
     """List the checkpoints and savepoints in a folder (default: .flowrun/state)."""
     from flowrun.cli.restoring import as_input_error
-    from flowrun.cli.state_list import show_listing
+    from flowrun.cli.state.listing import show_listing
     from flowrun.errors import StateError
     from flowrun.runners.inspection import list_snapshots
 
@@ -58,7 +58,7 @@ def list_command(directory: str, output: str) -> None:
 def show_command(ctx: click.Context, directory: str, operator: str | None, verify: bool, output: str) -> None:
     """Show what one checkpoint or savepoint consists of."""
     from flowrun.cli.restoring import locate_state
-    from flowrun.cli.state_show import show_snapshot
+    from flowrun.cli.state.show import show_snapshot
 
     if not show_snapshot(locate_state(directory, None), operator, verify, output):
         ctx.exit(EXIT_FAILED)
@@ -75,7 +75,7 @@ def show_command(ctx: click.Context, directory: str, operator: str | None, verif
 def diff_command(first: str, second: str, sample: int, output: str) -> None:
     """Compare two checkpoints or savepoints table by table: rows and keys added, removed and changed."""
     from flowrun.cli.restoring import locate_state
-    from flowrun.cli.state_diff import show_difference
+    from flowrun.cli.state.diff import show_difference
 
     show_difference(locate_state(first, None), locate_state(second, None), sample, output)
 
@@ -109,7 +109,7 @@ def query_command(
       flowrun state query DIR "SELECT count(*) FROM per_minute_partials"
     """  # noqa: D301
     from flowrun.cli.restoring import locate_state
-    from flowrun.cli.state_query import query_format, write_result
+    from flowrun.cli.state.query import query_format, write_result
 
     form = query_format(output, file)
     snapshot = locate_state(directory, None)

@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from flowrun.cli.console import say
-from flowrun.cli.figures import counted_text, duration_text
+from flowrun.cli.views.figures import counted_text, duration_text
 from flowrun.runners.spark import BatchStatus, StageProgress
 
 _EVERY_MS = 5_000

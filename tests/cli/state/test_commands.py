@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from flowrun.cli.console import report_failure
-from flowrun.cli.state import state
+from flowrun.cli.state.group import state
 from flowrun.core.elements import CheckpointKind
 from tests.state_folders import Names, ShopFolder
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from flowrun.cli.figures import duration_text
-from flowrun.cli.state_list import barriers_text
-from flowrun.cli.tables import show_table, utc_text
+from flowrun.cli.state.listing import barriers_text
+from flowrun.cli.views.figures import duration_text
+from flowrun.cli.views.tables import show_table, utc_text
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.core.units import size_text
 from flowrun.errors import PipelineError, did_you_mean

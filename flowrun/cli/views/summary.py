@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from flowrun.cli.checkpoint_text import recovery_text
 from flowrun.cli.console import say
-from flowrun.cli.figures import count_text, counted_text, duration_text, state_text
+from flowrun.cli.views.checkpoint_text import recovery_text
+from flowrun.cli.views.figures import count_text, counted_text, duration_text, state_text
 from flowrun.runtime.job_status import JobResult
 
 # counters that a user must hear of when they are not zero

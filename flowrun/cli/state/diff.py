@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import click
 import pyarrow as pa
 
-from flowrun.cli.state_query import json_rows, text_rows
-from flowrun.cli.tables import show_table
+from flowrun.cli.state.query import json_rows, text_rows
+from flowrun.cli.views.tables import show_table
 from flowrun.runners.inspection_diff import TableDifference, diff_states
 from flowrun.state.storage.locate import SnapshotPath
 

@@ -21,8 +21,8 @@ from rich.text import Text
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.format import ChangeEncoder
 from flowrun.cli.echoed_signals import EchoedSignals
-from flowrun.cli.figures import counted_text, duration_text, state_text
-from flowrun.cli.live_view import STOPPING
+from flowrun.cli.views.figures import counted_text, duration_text, state_text
+from flowrun.cli.views.live_view import STOPPING
 from flowrun.connectors.formats.csv_encoder import CsvEncoder
 from flowrun.connectors.formats.csv_format import FORMAT as CSV
 from flowrun.connectors.formats.csv_options import csv_settings

@@ -46,7 +46,7 @@ def counted_text(number: float, one: str, many: str | None = None) -> str:
 def state_text(state: Enum) -> str:
     """The state of a job or subtask as people write it.
 
-    >>> from flowrun.runtime.messages import JobState
+    >>> from flowrun.runtime.lifecycle import JobState
     >>> state_text(JobState.CANCELED), state_text(JobState.RUNNING)
     ('cancelled', 'running')
     """

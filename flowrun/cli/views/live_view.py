@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from flowrun.cli.checkpoint_text import recovery_text
 from flowrun.cli.echoed_signals import EchoedSignals
-from flowrun.cli.figures import count_text, duration_text, state_text
-from flowrun.cli.rates import Rates, rows_handled
+from flowrun.cli.views.checkpoint_text import recovery_text
+from flowrun.cli.views.figures import count_text, duration_text, state_text
+from flowrun.cli.views.rates import Rates, rows_handled
 from flowrun.core.printable import printable
 from flowrun.runtime.job_status import JobStatus, VertexStatus
 from flowrun.runtime.lifecycle import ExecutionState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from flowrun.cli.figures import duration_text
+from flowrun.cli.views.figures import duration_text
 from flowrun.core.units import size_text
 from flowrun.runtime.checkpoint.events import CheckpointsStatus
 

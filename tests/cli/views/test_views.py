@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from flowrun.cli.checkpoint_text import recovery_text
-from flowrun.cli.live_view import LiveView, status_table
-from flowrun.cli.progress import ProgressLines
-from flowrun.cli.summary import show_summary
+from flowrun.cli.views.checkpoint_text import recovery_text
+from flowrun.cli.views.live_view import LiveView, status_table
+from flowrun.cli.views.progress import ProgressLines
+from flowrun.cli.views.summary import show_summary
 from flowrun.core.elements import CheckpointKind
 from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
 from flowrun.runtime.job_status import JobResult, JobStatus, VertexStatus

@@ -1,0 +1,1 @@
+"""What people see of a run: live views, tables, summaries and the texts in them."""
