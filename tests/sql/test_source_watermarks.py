@@ -18,7 +18,7 @@ from flowrun.connectors import memory
 from flowrun.core.elements import MIN_TIMESTAMP, Watermark
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, run_embedded, start_embedded
-from flowrun.runtime.messages import JobState
+from flowrun.runtime.lifecycle import JobState
 from tests.end_to_end.running import json_rows, run_file, run_text
 from tests.examples import examples
 
