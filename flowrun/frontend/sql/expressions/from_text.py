@@ -16,7 +16,7 @@ from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.expressions.aggregate_binder import AggregateBinder, AggregateBinding, finished, group_schema
 from flowrun.frontend.sql.expressions.binder import ExpressionBinder, dotted_parts
 from flowrun.frontend.sql.expressions.scope import Scope
-from flowrun.frontend.sql.grammar.dialect import parse_text
+from flowrun.frontend.sql.grammar.expressions import parse_text
 from flowrun.frontend.sql.places import FlinkSyntaxError
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import ColumnRef, Expression, FieldAccess

@@ -8,19 +8,60 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-if TYPE_CHECKING:
-    from flowrun.frontend.sql.grammar.dialect import FlinkParser
+from flowrun.frontend.sql.grammar.token_reader import TokenReader
+from flowrun.frontend.sql.grammar.tokens import WORD
 
-CallParser = Callable[["FlinkParser"], exp.Expression]
+CallParser = Callable[["CallReader"], exp.Expression]
 """Parses what stands between the parentheses of a call."""
 
 _STRING_ARRAY = re.compile(r"\s*ARRAY\s*<\s*(STRING|VARCHAR(\s*\(\s*\d+\s*\))?)\s*(NOT\s+NULL\s*)?>\s*", re.IGNORECASE)
 _JSON_MODES = ("NULL", "ERROR", "DEFAULT")
+
+
+class CallReader(TokenReader):
+    """Reads what only calls have: special words, types, conditions."""
+
+    def at_close(self) -> bool:
+        """Whether the call ends here."""
+        return not self.token or self.token.token_type is TokenType.R_PAREN
+
+    def any_word(self, what: str) -> exp.Literal:
+        """A word or string as an upper-case literal argument."""
+        token = self.token
+        if not token or (token.token_type is not TokenType.STRING and not WORD.fullmatch(token.text)):
+            self.raise_error(f"expected {what}, got {self.shown()}")
+        self.advance()
+        literal = exp.Literal.string(token.text.upper())
+        literal.meta["span"] = (token.start, token.end + 1)
+        return literal
+
+    def on_condition(self, conditions: Sequence[str]) -> str:
+        """The word after ON: EMPTY, ERROR or NULL."""
+        if not self.accept_kind(TokenType.ON) or not self.accept(*conditions):
+            self.raise_error(f"expected ON {' or ON '.join(conditions)}, got {self.shown()}")
+        return str(self.previous.text.upper())
+
+    def type_text(self, stop: Sequence[str]) -> exp.Var:
+        """The text of a type, up to the closing parenthesis of the call or one of the words in `stop` outside brackets."""
+        start = self.token
+        depth = 0
+        while self.token:
+            kind = self.token.token_type
+            if depth == 0 and (kind is TokenType.R_PAREN or self.token.text.upper() in stop):
+                break
+            depth += kind in (TokenType.L_PAREN, TokenType.LT)
+            depth -= kind in (TokenType.R_PAREN, TokenType.GT)
+            self.advance()
+        if not start or start is self.token:
+            self.raise_error(f"expected a type, got {self.shown()}")
+        end = self.previous.end + 1
+        node = exp.Var(this=self.sql[start.start : end])
+        node.meta["span"] = (start.start, end)
+        return node
 
 
 def call(name: str, *arguments: exp.Expression) -> exp.Anonymous:
@@ -33,114 +74,114 @@ def word(text: str) -> exp.Literal:
     return exp.Literal.string(text.upper())
 
 
-def _cast(parser: FlinkParser, node: type[exp.Cast]) -> exp.Expression:
+def _cast(parser: CallReader, node: type[exp.Cast]) -> exp.Expression:
     operand = parser.operand()
-    if not parser._match(TokenType.ALIAS):
+    if not parser.accept_kind(TokenType.ALIAS):
         parser.raise_error(f"expected AS and a type, got {parser.shown()}")
     return node(this=operand, to=parser.type_text(stop=()))
 
 
-def _extract(parser: FlinkParser) -> exp.Expression:
+def _extract(parser: CallReader) -> exp.Expression:
     unit = parser.any_word("a time unit like MINUTE")
-    if not parser._match(TokenType.FROM):
+    if not parser.accept_kind(TokenType.FROM):
         parser.raise_error(f"expected FROM, got {parser.shown()}")
     return call("EXTRACT", unit, parser.operand())
 
 
 def _rounding(name: str) -> CallParser:
-    def parse(parser: FlinkParser) -> exp.Expression:
+    def parse(parser: CallReader) -> exp.Expression:
         arguments = parser.arguments()
-        if parser._match_text_seq("TO"):
+        if parser.accept("TO"):
             arguments.append(parser.any_word("a time unit like MINUTE"))
         return call(name, *arguments)
 
     return parse
 
 
-def _trim(parser: FlinkParser) -> exp.Expression:
+def _trim(parser: CallReader) -> exp.Expression:
     side = "BOTH"
-    explicit = parser._match_texts(("BOTH", "LEADING", "TRAILING"))
+    explicit = parser.accept("BOTH", "LEADING", "TRAILING")
     if explicit:
-        side = parser._prev.text.upper()
+        side = parser.previous.text.upper()
     name = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}[side]
-    if explicit and parser._match(TokenType.FROM):
+    if explicit and parser.accept_kind(TokenType.FROM):
         return call(name, parser.operand())
     first = parser.operand()
-    if parser._match(TokenType.FROM):
+    if parser.accept_kind(TokenType.FROM):
         return call(name, parser.operand(), first)
     if explicit:
         parser.raise_error(f"expected FROM, got {parser.shown()}")
-    rest = parser.arguments() if parser._match(TokenType.COMMA) else []
+    rest = parser.arguments() if parser.accept_kind(TokenType.COMMA) else []
     return call(name, first, *rest)
 
 
-def _position(parser: FlinkParser) -> exp.Expression:
-    needle = parser.operand(parser._parse_bitwise)
-    if parser._match(TokenType.COMMA):
+def _position(parser: CallReader) -> exp.Expression:
+    needle = parser.arithmetic()
+    if parser.accept_kind(TokenType.COMMA):
         return call("POSITION", needle, *parser.arguments())
-    if not parser._match(TokenType.IN):
+    if not parser.accept_kind(TokenType.IN):
         parser.raise_error(f"expected IN, got {parser.shown()}")
     arguments = [needle, parser.operand()]
-    if parser._match(TokenType.FROM):
+    if parser.accept_kind(TokenType.FROM):
         arguments.append(parser.operand())
     return call("POSITION", *arguments)
 
 
-def _overlay(parser: FlinkParser) -> exp.Expression:
+def _overlay(parser: CallReader) -> exp.Expression:
     first = parser.operand()
-    if parser._match(TokenType.COMMA):
+    if parser.accept_kind(TokenType.COMMA):
         return call("OVERLAY", first, *parser.arguments())
-    if not parser._match_text_seq("PLACING"):
+    if not parser.accept("PLACING"):
         parser.raise_error(f"expected PLACING, got {parser.shown()}")
     arguments = [first, parser.operand()]
-    if not parser._match(TokenType.FROM):
+    if not parser.accept_kind(TokenType.FROM):
         parser.raise_error(f"expected FROM, got {parser.shown()}")
     arguments.append(parser.operand())
-    if parser._match(TokenType.FOR):
+    if parser.accept_kind(TokenType.FOR):
         arguments.append(parser.operand())
     return call("OVERLAY", *arguments)
 
 
-def _substring(parser: FlinkParser) -> exp.Expression:
+def _substring(parser: CallReader) -> exp.Expression:
     first = parser.operand()
-    if parser._match(TokenType.COMMA):
+    if parser.accept_kind(TokenType.COMMA):
         return call("SUBSTRING", first, *parser.arguments())
-    if not parser._match(TokenType.FROM):
+    if not parser.accept_kind(TokenType.FROM):
         parser.raise_error(f"SUBSTRING needs a start: expected ',' or FROM, got {parser.shown()}")
     arguments = [first, parser.operand()]
-    if parser._match(TokenType.FOR):
+    if parser.accept_kind(TokenType.FOR):
         arguments.append(parser.operand())
     return call("SUBSTRING", *arguments)
 
 
 def _unit_first(name: str) -> CallParser:
-    def parse(parser: FlinkParser) -> exp.Expression:
+    def parse(parser: CallReader) -> exp.Expression:
         unit = parser.any_word("a time unit like SECOND")
         if unit.this.startswith("SQL_TSI_"):
             unit = word(unit.this.removeprefix("SQL_TSI_"))
-        if not parser._match(TokenType.COMMA):
+        if not parser.accept_kind(TokenType.COMMA):
             parser.raise_error(f"expected ',', got {parser.shown()}")
         return call(name, unit, *parser.arguments())
 
     return parse
 
 
-def _json_path(parser: FlinkParser) -> tuple[exp.Expression, exp.Expression]:
+def _json_path(parser: CallReader) -> tuple[exp.Expression, exp.Expression]:
     document = parser.operand()
-    if not parser._match(TokenType.COMMA):
+    if not parser.accept_kind(TokenType.COMMA):
         parser.raise_error(f"expected ',' and a JSON path, got {parser.shown()}")
     return document, parser.operand()
 
 
-def _json_value(parser: FlinkParser) -> exp.Expression:
+def _json_value(parser: CallReader) -> exp.Expression:
     document, path = _json_path(parser)
-    returning = parser.type_text(stop=_JSON_MODES) if parser._match_text_seq("RETURNING") else None
+    returning = parser.type_text(stop=_JSON_MODES) if parser.accept("RETURNING") else None
     modes: dict[str, tuple[exp.Expression, exp.Expression]] = {
         "EMPTY": (word("NULL"), exp.Null()),
         "ERROR": (word("NULL"), exp.Null()),
     }
-    while parser._match_texts(_JSON_MODES):
-        mode = parser._prev.text.upper()
+    while parser.accept(*_JSON_MODES):
+        mode = parser.previous.text.upper()
         default = _as_text(parser.operand()) if mode == "DEFAULT" else exp.Null()
         modes[parser.on_condition(("EMPTY", "ERROR"))] = (word(mode), default)
     result: exp.Expression = call("JSON_VALUE", document, path, *modes["EMPTY"], *modes["ERROR"])
@@ -163,27 +204,27 @@ def _as_text(value: exp.Expression) -> exp.Expression:
     return node
 
 
-def _json_query(parser: FlinkParser) -> exp.Expression:
+def _json_query(parser: CallReader) -> exp.Expression:
     document, path = _json_path(parser)
     returning = None
-    if parser._match_text_seq("RETURNING"):
+    if parser.accept("RETURNING"):
         returning = parser.type_text(stop=("WITH", "WITHOUT", "NULL", "ERROR", "EMPTY"))
     wrapper = "WITHOUT"
-    if parser._match_texts(("WITH", "WITHOUT")):
-        if parser._prev.text.upper() == "WITH":
+    if parser.accept("WITH", "WITHOUT"):
+        if parser.previous.text.upper() == "WITH":
             wrapper = "UNCONDITIONAL"
-            if parser._match_texts(("CONDITIONAL", "UNCONDITIONAL")):
-                wrapper = parser._prev.text.upper()
-        parser._match_text_seq("ARRAY")
-        if not parser._match_text_seq("WRAPPER"):
+            if parser.accept("CONDITIONAL", "UNCONDITIONAL"):
+                wrapper = parser.previous.text.upper()
+        parser.accept("ARRAY")
+        if not parser.accept("WRAPPER"):
             parser.raise_error(f"expected WRAPPER, got {parser.shown()}")
     modes = {"EMPTY": "NULL", "ERROR": "NULL"}
-    while parser._match_texts(("NULL", "ERROR", "EMPTY")):
-        mode = parser._prev.text.upper()
+    while parser.accept("NULL", "ERROR", "EMPTY"):
+        mode = parser.previous.text.upper()
         if mode == "EMPTY":
-            if not parser._match_texts(("ARRAY", "OBJECT")):
+            if not parser.accept("ARRAY", "OBJECT"):
                 parser.raise_error(f"expected ARRAY or OBJECT, got {parser.shown()}")
-            mode = f"EMPTY {parser._prev.text.upper()}"
+            mode = f"EMPTY {parser.previous.text.upper()}"
         modes[parser.on_condition(("EMPTY", "ERROR"))] = mode
     result = call("JSON_QUERY", document, path, word(wrapper), word(modes["EMPTY"]), word(modes["ERROR"]))
     if returning is None:
@@ -193,18 +234,18 @@ def _json_query(parser: FlinkParser) -> exp.Expression:
     return exp.TryCast(this=result, to=returning)
 
 
-def _json_exists(parser: FlinkParser) -> exp.Expression:
+def _json_exists(parser: CallReader) -> exp.Expression:
     document, path = _json_path(parser)
     mode = "FALSE"
-    if parser._match_texts(("TRUE", "FALSE", "UNKNOWN", "ERROR")):
-        mode = parser._prev.text.upper()
+    if parser.accept("TRUE", "FALSE", "UNKNOWN", "ERROR"):
+        mode = parser.previous.text.upper()
         parser.on_condition(("ERROR",))
     return call("JSON_EXISTS", document, path, word(mode))
 
 
-def _on_null(parser: FlinkParser, default: str) -> exp.Literal:
-    if parser._match_texts(("NULL", "ABSENT")):
-        mode = parser._prev.text
+def _on_null(parser: CallReader, default: str) -> exp.Literal:
+    if parser.accept("NULL", "ABSENT"):
+        mode = parser.previous.text
         parser.on_condition(("NULL",))
         return word(mode)
     return word(default)
@@ -217,15 +258,15 @@ def _marks(values: Sequence[exp.Expression]) -> exp.Literal:
 
 
 def _json_object(name: str) -> CallParser:
-    def parse(parser: FlinkParser) -> exp.Expression:
+    def parse(parser: CallReader) -> exp.Expression:
         pairs: list[exp.Expression] = []
-        while not parser.at_close() and not (parser.at_word("NULL", "ABSENT") and parser.next_is_word("ON")):
-            parser._match_text_seq("KEY")
+        while not parser.at_close() and not (parser.at("NULL", "ABSENT") and parser.following.text.upper() == "ON"):
+            parser.accept("KEY")
             pairs.append(parser.operand())
-            if not parser._match_text_seq("VALUE") and not parser._match(TokenType.COLON):
+            if not parser.accept("VALUE") and not parser.accept_kind(TokenType.COLON):
                 parser.raise_error(f"expected VALUE, got {parser.shown()}")
             pairs.append(parser.operand())
-            if not parser._match(TokenType.COMMA):
+            if not parser.accept_kind(TokenType.COMMA):
                 break
         return call(name, _on_null(parser, "NULL"), _marks(pairs[1::2]), *pairs)
 
@@ -233,26 +274,26 @@ def _json_object(name: str) -> CallParser:
 
 
 def _json_array(name: str) -> CallParser:
-    def parse(parser: FlinkParser) -> exp.Expression:
+    def parse(parser: CallReader) -> exp.Expression:
         items: list[exp.Expression] = []
-        while not parser.at_close() and not (parser.at_word("NULL", "ABSENT") and parser.next_is_word("ON")):
+        while not parser.at_close() and not (parser.at("NULL", "ABSENT") and parser.following.text.upper() == "ON"):
             items.append(parser.operand())
-            if not parser._match(TokenType.COMMA):
+            if not parser.accept_kind(TokenType.COMMA):
                 break
         return call(name, _on_null(parser, "ABSENT"), _marks(items), *items)
 
     return parse
 
 
-def _json_array_aggregate(parser: FlinkParser) -> exp.Expression:
+def _json_array_aggregate(parser: CallReader) -> exp.Expression:
     item = parser.operand()
     return call("JSON_ARRAYAGG", _on_null(parser, "ABSENT"), _marks([item]), item)
 
 
-def _json_object_aggregate(parser: FlinkParser) -> exp.Expression:
-    parser._match_text_seq("KEY")
+def _json_object_aggregate(parser: CallReader) -> exp.Expression:
+    parser.accept("KEY")
     key = parser.operand()
-    if not parser._match_text_seq("VALUE") and not parser._match(TokenType.COLON):
+    if not parser.accept("VALUE") and not parser.accept_kind(TokenType.COLON):
         parser.raise_error(f"expected VALUE, got {parser.shown()}")
     value = parser.operand()
     return call("JSON_OBJECTAGG", _on_null(parser, "NULL"), _marks([value]), key, value)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from flowrun.frontend.sql.grammar.dialect import FlinkParser
+from flowrun.frontend.sql.grammar.expressions import ExpressionGrammar
 from flowrun.frontend.sql.grammar.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax
-from flowrun.frontend.sql.places import FlinkSyntaxError, Span, span_of
+from flowrun.frontend.sql.grammar.token_reader import is_quoted
+from flowrun.frontend.sql.places import FlinkSyntaxError, span_of
 from flowrun.plan.relational import FrameUnit
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _NO_ALIAS = frozenset((
 _WORDS_AS_NAMES = frozenset((TokenType.STRING, TokenType.NUMBER))
 
 
-class ExpressionGrammar(FlinkParser):
+class QueryExpressionGrammar(ExpressionGrammar):
     """The expression parser with the hooks that queries need. Abstract: `query` and `order_by` are the query grammar's."""
 
     def query(self) -> QuerySyntax:
@@ -35,86 +36,45 @@ class ExpressionGrammar(FlinkParser):
         """Entries after ORDER BY."""
         raise TypeError("the query grammar defines this")
 
-    # -- words ---------------------------------------------------------------------------------------------------------------
-
-    def at(self, *words: str) -> bool:
-        """Whether the current token is one of these keywords, not quoted."""
-        token = self._curr
-        return bool(token) and not _is_quoted(token) and token.text.upper() in words
-
-    def matches(self, word: str) -> bool:
-        """Step over the keyword if it is the current token."""
-        if self.at(word):
-            self._advance()
-            return True
-        return False
-
-    def expect(self, word: str) -> None:
-        """Step over the keyword, or fail."""
-        if not self.matches(word):
-            self.raise_error(f"expected {word}, got {self.shown()}")
-
-    def phrase(self, *words: str) -> bool:
-        """Step over keywords that the tokenizer may have joined into one token."""
-        if self._curr and not _is_quoted(self._curr) and tuple(self._curr.text.upper().split()) == words:
-            self._advance()
-            return True
-        if self.at(words[0]) and self._next and self._next.text.upper() == words[1]:
-            self._advance(2)
-            return True
-        return False
+    # -- pieces -------------------------------------------------------------------------------------------------------------
 
     def open_paren(self, what: str) -> None:
         """Step over '(' or fail; `what` follows it."""
-        if not self._match(TokenType.L_PAREN):
+        if not self.accept_kind(TokenType.L_PAREN):
             self.raise_error(f"expected '(' and {what}, got {self.shown()}")
 
     def close_paren(self) -> None:
         """Step over ')' or fail."""
-        if not self._match(TokenType.R_PAREN):
+        if not self.accept_kind(TokenType.R_PAREN):
             self.raise_error(f"expected ')', got {self.shown()}")
 
     def at_empty_parens(self) -> bool:
         """Whether `()` comes next."""
-        return bool(
-            self._match(TokenType.L_PAREN, advance=False) and self._next and self._next.token_type is TokenType.R_PAREN
-        )
-
-    def since(self, start: int) -> Span:
-        """The span from `start` to the end of the last token."""
-        return (start, max(start + 1, self._prev.end + 1 if self._prev else start + 1))
-
-    def fail_here(self, message: str, hint: str | None = None) -> NoReturn:
-        """Fail at the current token."""
-        raise FlinkSyntaxError(message, self._curr.start, self._curr.end + 1 - self._curr.start, hint)
-
-    def fail_at_previous(self, message: str, hint: str | None = None) -> NoReturn:
-        """Fail at the token that was just read."""
-        raise FlinkSyntaxError(message, self._prev.start, self._prev.end + 1 - self._prev.start, hint)
+        return bool(self.at_kind(TokenType.L_PAREN) and self.following.token_type is TokenType.R_PAREN)
 
     def number(self, value: int) -> exp.Expression:
         """A number that the text leaves out."""
         literal = exp.Literal.number(value)
-        literal.meta["span"] = (self._prev.start, self._prev.end + 1)
+        literal.meta["span"] = (self.previous.start, self.previous.end + 1)
         return literal
 
     def identifier(self, what: str) -> Name:
         """A name, quoted or not."""
-        token = self._curr
+        token = self.token
         if (
             not token
             or token.token_type in _WORDS_AS_NAMES
-            or not (_is_quoted(token) or token.text[:1].isalpha() or token.text[:1] in "_$")
+            or not (is_quoted(token) or token.text[:1].isalpha() or token.text[:1] in "_$")
         ):
             self.raise_error(f"expected {what}, got {self.shown()}")
-        self._advance()
+        self.advance()
         return Name(token.text, (token.start, token.end + 1), token.token_type is TokenType.IDENTIFIER)
 
     def alias(self) -> Name | None:
         """[AS] name, if there is one."""
-        if self._match(TokenType.ALIAS):
+        if self.accept_kind(TokenType.ALIAS):
             return self.identifier("a name after AS")
-        token = self._curr
+        token = self.token
         if token and token.token_type is TokenType.IDENTIFIER:
             return self.identifier("a name")
         if token and token.token_type is TokenType.VAR and token.text.upper() not in _NO_ALIAS:
@@ -125,7 +85,7 @@ class ExpressionGrammar(FlinkParser):
         """Names in parentheses."""
         self.open_paren("column names")
         names = [self.identifier("a column name")]
-        while self._match(TokenType.COMMA):
+        while self.accept_kind(TokenType.COMMA):
             names.append(self.identifier("a column name"))
         self.close_paren()
         return tuple(names)
@@ -146,101 +106,101 @@ class ExpressionGrammar(FlinkParser):
 
     def _at_query(self) -> bool:
         """Whether a query comes next, perhaps in more parentheses."""
-        index = self._index
-        while index < len(self._tokens) and self._tokens[index].token_type is TokenType.L_PAREN:
-            index += 1
-        if index >= len(self._tokens):
+        opened = 0
+        while self.ahead(opened).token_type is TokenType.L_PAREN:
+            opened += 1
+        token = self.ahead(opened)
+        if not token or is_quoted(token) or token.text.upper() not in _QUERY_STARTS:
             return False
-        token = self._tokens[index]
-        if _is_quoted(token) or token.text.upper() not in _QUERY_STARTS:
-            return False
-        return token.text.upper() != "TABLE" or index + 1 >= len(self._tokens) or self._tokens[index + 1].text != "("
+        return token.text.upper() != "TABLE" or self.ahead(opened + 1).token_type is not TokenType.L_PAREN
 
     def _subquery(self) -> exp.Expression | None:
         """A query in parentheses whose '(' was just read, with its ')'; None if it turns out to be an expression."""
         if not self._at_query():
             return None
-        opened, index = self._prev.start, self._index
-        nested = bool(self._match(TokenType.L_PAREN, advance=False))
+        opened, index = self.previous.start, self.place
+        nested = self.at_kind(TokenType.L_PAREN)
         try:
             query = self.query()
         except FlinkSyntaxError:
             if not nested:
                 raise
             query = None
-        if query is None or not self._match(TokenType.R_PAREN):
+        if query is None or not self.accept_kind(TokenType.R_PAREN):
             if not nested:
                 self.raise_error(f"expected ')' after the subquery, got {self.shown()}")
-            self._retreat(index)
+            self.go_back(index)
             return None
         node = exp.Subquery(this=exp.Null())
-        node.meta.update(query=query, span=(opened, self._prev.end + 1))
+        node.meta.update(query=query, span=(opened, self.previous.end + 1))
         return node
 
-    def _parse_paren(self) -> Any:
-        start = self._curr
-        if not self._match(TokenType.L_PAREN):
+    def parenthesised(self) -> exp.Expression | None:
+        """A query, an expression or several in parentheses; None if no '(' comes next."""
+        start = self.token
+        if not self.accept_kind(TokenType.L_PAREN):
             return None
         node = self._subquery()
         if node is None:
             members = self.arguments()
             self.close_paren()
             node = exp.Paren(this=members[0]) if len(members) == 1 else exp.Tuple(expressions=members)
-            node.meta["span"] = (start.start, self._prev.end + 1)
+            node.meta["span"] = (start.start, self.previous.end + 1)
         return node
 
-    def _special(self) -> exp.Expression | None:
-        token = self._curr
-        if self.at("EXISTS") and self._next and self._next.token_type is TokenType.L_PAREN:
-            self._advance(2)
+    def special(self) -> exp.Expression | None:
+        token = self.token
+        if self.at("EXISTS") and self.following.token_type is TokenType.L_PAREN:
+            self.advance(2)
             query = self._subquery()
             if query is None:
                 self.raise_error(f"expected a query after EXISTS (, got {self.shown()}")
             node = exp.Exists(this=query)
-            node.meta["span"] = (token.start, self._prev.end + 1)
+            node.meta["span"] = (token.start, self.previous.end + 1)
             return node
-        if self.at(*_QUANTIFIERS) and self._next and self._next.token_type is TokenType.L_PAREN:
+        if self.at(*_QUANTIFIERS) and self.following.token_type is TokenType.L_PAREN:
             return self._quantified(token)
         if (
             self.at("CURSOR", "MULTISET")
-            and self._next
-            and self._next.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET)
+            and self.following
+            and self.following.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET)
         ):
             self.fail_here(f"{token.text.upper()} constructors are not supported", "use ARRAY[…] or COLLECT(value)")
-        return super()._special()
+        return super().special()
 
     def _quantified(self, token: Token) -> exp.Expression:
-        self._advance(2)
+        self.advance(2)
         query = self._subquery()
         if query is None:
             self.raise_error(f"expected a query after {token.text.upper()} (, got {self.shown()}")
         kind: Callable[..., exp.Expression] = exp.All if token.text.upper() == "ALL" else exp.Any
         node = kind(this=query)
-        node.meta["span"] = (token.start, self._prev.end + 1)
+        node.meta["span"] = (token.start, self.previous.end + 1)
         return node
 
     def membership(self, this: exp.Expression) -> exp.Expression:
         """A list or a query in parentheses, after IN."""
-        if self._curr and self._curr.token_type is TokenType.L_PAREN:
-            index = self._index
-            self._advance()
+        if self.token and self.token.token_type is TokenType.L_PAREN:
+            index = self.place
+            self.advance()
             query = self._subquery()
             # IN ((SELECT 1), 2) is a list that begins with a subquery
             if query is not None:
                 return exp.In(this=this, query=query)
-            self._retreat(index)
+            self.go_back(index)
         return super().membership(this)
 
     # -- OVER ----------------------------------------------------------------------------------------------------------------
 
-    def _parse_window(self, this: Any, alias: bool = False) -> Any:
-        self._call_order(this)
-        node = self.filtered(this)
-        if self.phrase("WITHIN", "GROUP"):
+    def after_call(self, call: exp.Expression) -> exp.Expression:
+        """The call with WITHIN GROUP, FILTER and OVER."""
+        self._call_order(call)
+        node = self.filtered(call)
+        if self.accept_phrase("WITHIN", "GROUP"):
             self.fail_at_previous("WITHIN GROUP (ORDER BY …) stands before FILTER", "move it in front of FILTER")
-        if self.at("IGNORE", "RESPECT") and self._next and self._next.text.upper() == "NULLS":
+        if self.at("IGNORE", "RESPECT") and self.following and self.following.text.upper() == "NULLS":
             self._null_treatment(node)
-        if not self.matches("OVER"):
+        if not self.accept("OVER"):
             return node
         start = span_of(node)[0]
         clause = self.over_clause()
@@ -250,7 +210,7 @@ class ExpressionGrammar(FlinkParser):
 
     def _plain_arguments(self) -> list[exp.Expression]:
         found = super()._plain_arguments()
-        if found and self.phrase("ORDER", "BY"):
+        if found and self.accept_phrase("ORDER", "BY"):
             order = exp.Order(expressions=[])
             order.meta["order"] = self.order_by()
             found.append(order)
@@ -263,12 +223,12 @@ class ExpressionGrammar(FlinkParser):
         if isinstance(last, exp.Order) and "order" in last.meta:
             node.meta["order"] = last.meta["order"]
             node.set("expressions", node.expressions[:-1])
-        if not self.at("WITHIN") or not self.phrase("WITHIN", "GROUP"):
+        if not self.at("WITHIN") or not self.accept_phrase("WITHIN", "GROUP"):
             return
         if "order" in node.meta:
             self.fail_at_previous("the call is ordered already", "leave out one ORDER BY")
         self.open_paren("ORDER BY")
-        if not self.phrase("ORDER", "BY"):
+        if not self.accept_phrase("ORDER", "BY"):
             self.raise_error(f"expected ORDER BY, got {self.shown()}")
         node.meta["order"] = self.order_by()
         self.close_paren()
@@ -280,39 +240,39 @@ class ExpressionGrammar(FlinkParser):
         # FIRST_VALUE and LAST_VALUE skip NULLs anyhow, as in Flink; LAG and LEAD count them
         if ignore != (name in ("FIRST_VALUE", "LAST_VALUE")):
             self.fail_here(
-                f"{self._curr.text.upper()} NULLS is not supported here",
+                f"{self.token.text.upper()} NULLS is not supported here",
                 "FIRST_VALUE and LAST_VALUE skip NULLs, LAG and LEAD count them",
             )
-        self._advance(2)
+        self.advance(2)
 
     def over_clause(self) -> OverClause:
         """A window's name, or its description in parentheses."""
-        start = self._curr.start if self._curr else len(self.sql)
-        if not self._match(TokenType.L_PAREN):
+        start = self.here
+        if not self.accept_kind(TokenType.L_PAREN):
             name = self.identifier("a window's name or '('")
             return OverClause(name.span, name)
         base = None
-        if self._curr and self._curr.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
+        if self.token and self.token.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
             base = self.identifier("a window's name")
         partition: tuple[exp.Expression, ...] = ()
-        if self.phrase("PARTITION", "BY"):
+        if self.accept_phrase("PARTITION", "BY"):
             partition = tuple(self.arguments())
-        order = self.order_by() if self.phrase("ORDER", "BY") else ()
+        order = self.order_by() if self.accept_phrase("ORDER", "BY") else ()
         frame = self._frame() if self.at("ROWS", "RANGE") else None
         if self.at("GROUPS", "EXCLUDE"):
             self.fail_here(
-                f"{self._curr.text.upper()} is not supported in OVER", "use ROWS or RANGE BETWEEN … PRECEDING"
+                f"{self.token.text.upper()} is not supported in OVER", "use ROWS or RANGE BETWEEN … PRECEDING"
             )
         self.close_paren()
         return OverClause(self.since(start), base, partition, order, frame)
 
     def _frame(self) -> FrameClause:
-        start = self._curr.start
-        unit = FrameUnit(self._curr.text.lower())
-        self._advance()
-        if self._match(TokenType.BETWEEN):
+        start = self.token.start
+        unit = FrameUnit(self.token.text.lower())
+        self.advance()
+        if self.accept_kind(TokenType.BETWEEN):
             first = self._bound()
-            if not self._match(TokenType.AND):
+            if not self.accept_kind(TokenType.AND):
                 self.raise_error(f"expected AND, got {self.shown()}")
             last = self._bound()
         else:
@@ -321,16 +281,12 @@ class ExpressionGrammar(FlinkParser):
         return FrameClause(unit, first, last, self.since(start))
 
     def _bound(self) -> FrameBound:
-        start = self._curr.start if self._curr else len(self.sql)
-        if self.phrase("CURRENT", "ROW"):
+        start = self.here
+        if self.accept_phrase("CURRENT", "ROW"):
             return FrameBound(self.since(start))
-        unbounded = self.matches("UNBOUNDED")
-        amount = None if unbounded else self.operand(self._parse_bitwise)
-        following = self.matches("FOLLOWING")
+        unbounded = self.accept("UNBOUNDED")
+        amount = None if unbounded else self.arithmetic()
+        following = self.accept("FOLLOWING")
         if not following:
             self.expect("PRECEDING")
         return FrameBound(self.since(start), amount, unbounded, following)
-
-
-def _is_quoted(token: Token) -> bool:
-    return token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)

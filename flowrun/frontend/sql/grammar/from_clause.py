@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from flowrun.frontend.sql.grammar.expressions_in_queries import ExpressionGrammar
+from flowrun.frontend.sql.grammar.expressions_in_queries import QueryExpressionGrammar
 from flowrun.frontend.sql.grammar.qualified_calls import names_before_call, skip_qualifiers
 from flowrun.frontend.sql.grammar.syntax import (
     AliasedTable,
@@ -34,7 +34,7 @@ _FOREIGN_JOINS = {
 }
 
 
-class TableGrammar(ExpressionGrammar):
+class TableGrammar(QueryExpressionGrammar):
     """Parses what stands in FROM. Abstract: `values` is the query grammar's."""
 
     def values(self, start: int) -> ValuesRows:
@@ -43,15 +43,15 @@ class TableGrammar(ExpressionGrammar):
 
     def table_list(self) -> TableSyntax:
         """Tables separated by commas: a cross join."""
-        start = self._curr.start if self._curr else len(self.sql)
+        start = self.here
         table = self._joined()
-        while self._match(TokenType.COMMA):
+        while self.accept_kind(TokenType.COMMA):
             right = self._joined()
             table = JoinTable(self.since(start), table, right, JoinKind.INNER)
         return table
 
     def _joined(self) -> TableSyntax:
-        start = self._curr.start if self._curr else len(self.sql)
+        start = self.here
         table = self._table()
         while True:
             joined = self._join(start, table)
@@ -60,22 +60,22 @@ class TableGrammar(ExpressionGrammar):
             table = joined
 
     def _join(self, start: int, left: TableSyntax) -> TableSyntax | None:
-        natural = self.matches("NATURAL")
+        natural = self.accept("NATURAL")
         kind, cross = JoinKind.INNER, False
-        if self.matches("CROSS"):
+        if self.accept("CROSS"):
             cross = True
         elif self.at(*_OUTER):
-            kind = _OUTER[self._curr.text.upper()]
-            self._advance()
-            self.matches("OUTER")
-        elif self.matches("INNER") or self.at(*_FOREIGN_JOINS):
+            kind = _OUTER[self.token.text.upper()]
+            self.advance()
+            self.accept("OUTER")
+        elif self.accept("INNER") or self.at(*_FOREIGN_JOINS):
             pass
         elif not self.at("JOIN"):
             if natural:
                 self.raise_error(f"expected JOIN, got {self.shown()}")
             return None
         if self.at(*_FOREIGN_JOINS):
-            word = self._curr.text.upper()
+            word = self.token.text.upper()
             self.fail_here(f"{word} JOIN is not part of Flink SQL", _FOREIGN_JOINS[word])
         if self.at("APPLY"):
             self.fail_here("APPLY is not part of Flink SQL", "write CROSS JOIN LATERAL TABLE(f(x)) or JOIN … ON")
@@ -85,31 +85,31 @@ class TableGrammar(ExpressionGrammar):
             if self.at("ON", "USING"):
                 self.fail_here(f"{'CROSS' if cross else 'NATURAL'} JOIN has no condition", "write JOIN … ON condition")
             return JoinTable(self.since(start), left, right, kind, natural)
-        if self.matches("ON"):
+        if self.accept("ON"):
             condition = self.operand()
             return JoinTable(self.since(start), left, right, kind, on=condition)
-        if not self.matches("USING"):
+        if not self.accept("USING"):
             self.raise_error(f"expected ON or USING and the condition of the join, got {self.shown()}")
         using = self.name_list()
         return JoinTable(self.since(start), left, right, kind, using=using)
 
     def _table(self) -> TableSyntax:
-        start = self._curr.start if self._curr else len(self.sql)
+        start = self.here
         table = self._atom(start)
-        if self._match(TokenType.FOR):
+        if self.accept_kind(TokenType.FOR):
             table = self._as_of(start, table)
         if self.at("TABLESAMPLE"):
             self.fail_here("TABLESAMPLE is not supported", "filter, e.g. WHERE MOD(HASH_CODE(key), 10) = 0")
         if self.at("PIVOT", "UNPIVOT"):
             self.fail_here(
-                f"{self._curr.text.upper()} is not supported", "write SUM(x) FILTER (WHERE …) for each column"
+                f"{self.token.text.upper()} is not supported", "write SUM(x) FILTER (WHERE …) for each column"
             )
         if self.at("MATCH_RECOGNIZE"):
             table = self._match_recognize(start, table)
         alias = self.alias()
         if alias is None:
             return table
-        columns = self.name_list() if self._match(TokenType.L_PAREN, advance=False) else ()
+        columns = self.name_list() if self.at_kind(TokenType.L_PAREN) else ()
         aliased = AliasedTable(self.since(start), table, alias, columns)
         if self.at("MATCH_RECOGNIZE"):
             matched = self._match_recognize(start, aliased)
@@ -120,7 +120,7 @@ class TableGrammar(ExpressionGrammar):
     def _as_of(self, start: int, table: TableSyntax) -> TableSyntax:
         for word in ("SYSTEM_TIME", "AS", "OF"):
             self.expect(word)
-        time = self.operand(self._parse_bitwise)
+        time = self.arithmetic()
         if not isinstance(table, NamedTable):
             self.fail_at_previous(
                 "FOR SYSTEM_TIME AS OF follows only the name of a table or view",
@@ -129,26 +129,26 @@ class TableGrammar(ExpressionGrammar):
         return NamedTable(self.since(start), table.parts, time, (*table.hints, *self._table_hints()))
 
     def _match_recognize(self, start: int, table: TableSyntax) -> TableSyntax:
-        self._advance()
+        self.advance()
         self.open_paren("a pattern")
-        opened, depth = self._prev.end + 1, 1
-        while self._curr:
-            kind = self._curr.token_type
+        opened, depth = self.previous.end + 1, 1
+        while self.token:
+            kind = self.token.token_type
             depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
             if depth == 0:
                 break
-            self._advance()
-        body = (opened, self._curr.start if self._curr else len(self.sql))
+            self.advance()
+        body = (opened, self.here)
         self.close_paren()
         return MatchTable(self.since(start), table, body)
 
     def _atom(self, start: int) -> TableSyntax:
-        lateral = self.matches("LATERAL")
-        if self._match(TokenType.L_PAREN):
+        lateral = self.accept("LATERAL")
+        if self.accept_kind(TokenType.L_PAREN):
             return self._parenthesised(start, lateral)
-        following = self._next.token_type if self._next else None
+        following = self.following.token_type if self.following else None
         if self.at("TABLE") and following is TokenType.L_PAREN:
-            self._advance(2)
+            self.advance(2)
             function = self._function(start, lateral)
             self.close_paren()
             return FunctionTable(self.since(start), function.name, function.arguments, lateral)
@@ -159,57 +159,57 @@ class TableGrammar(ExpressionGrammar):
         if lateral:
             self.raise_error(f"expected TABLE(function(…)) or a query in parentheses after LATERAL, got {self.shown()}")
         if self.at("TABLE"):
-            self._advance()
+            self.advance()
         name = self.table_name()
         return NamedTable(self.since(start), name, hints=self._table_hints())
 
     def _parenthesised(self, start: int, lateral: bool) -> TableSyntax:
         if self._at_query():
-            index = self._index
+            index = self.place
             query = self.query()
-            if self._match(TokenType.R_PAREN):
+            if self.accept_kind(TokenType.R_PAREN):
                 return DerivedTable(self.since(start), query, lateral)
             if not self.at("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "CROSS", "NATURAL", "AS") and (
-                not self._curr or self._curr.token_type not in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.COMMA)
+                not self.token or self.token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.COMMA)
             ):
                 self.raise_error(f"expected ')' after the query, got {self.shown()}")
-            self._retreat(index)  # ((SELECT …) a JOIN b ON …)
+            self.go_back(index)  # ((SELECT …) a JOIN b ON …)
         table = self.table_list()
         self.close_paren()
         return table
 
     def _unnest(self, start: int) -> TableSyntax:
-        self._advance(2)
+        self.advance(2)
         expression = self.operand()
-        if self._match(TokenType.COMMA):
+        if self.accept_kind(TokenType.COMMA):
             self.fail_at_previous("UNNEST takes one collection", "write one UNNEST for each")
         self.close_paren()
-        ordinality = self.at("WITH") and bool(self._next) and self._next.text.upper() == "ORDINALITY"
+        ordinality = self.at("WITH") and bool(self.following) and self.following.text.upper() == "ORDINALITY"
         if ordinality:
-            self._advance(2)
+            self.advance(2)
         return UnnestTable(self.since(start), expression, ordinality)
 
     def table_name(self) -> tuple[Name, ...]:
         """A name with its qualifiers."""
-        if not self._curr or (
-            self._curr.token_type not in (TokenType.VAR, TokenType.IDENTIFIER) and not self._is_word()
+        if not self.token or (
+            self.token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER) and not self._is_word()
         ):
             self.raise_error(f"expected a table, got {self.shown()}")
         parts = [self.identifier("a table")]
-        while self._match(TokenType.DOT):
+        while self.accept_kind(TokenType.DOT):
             parts.append(self.identifier("a table's name"))
         return tuple(parts)
 
     def _is_word(self) -> bool:
         # a keyword that names a table, e.g. `FROM range`; not one that begins the next clause
-        return self._curr.token_type in (TokenType.RANGE, TokenType.ROWS, TokenType.SET, TokenType.OFFSET)
+        return self.token.token_type in (TokenType.RANGE, TokenType.ROWS, TokenType.SET, TokenType.OFFSET)
 
     def hints(self) -> tuple[HintText, ...]:
         """Hints of tables and queries: /*+ NAME(…) */."""
         found = []
-        while self._match(TokenType.HINT):
-            text = self._prev.text.removeprefix("/*+").removesuffix("*/").strip()
-            found.append(HintText((self._prev.start, self._prev.end + 1), text))
+        while self.accept_kind(TokenType.HINT):
+            text = self.previous.text.removeprefix("/*+").removesuffix("*/").strip()
+            found.append(HintText((self.previous.start, self.previous.end + 1), text))
         return tuple(found)
 
     def _table_hints(self) -> tuple[str, ...]:
@@ -224,28 +224,28 @@ class TableGrammar(ExpressionGrammar):
         arguments: list[FunctionArgument] = []
         while not self.at_close():
             arguments.append(self._function_argument())
-            if not self._match(TokenType.COMMA):
+            if not self.accept_kind(TokenType.COMMA):
                 break
         self.close_paren()
         return FunctionTable(self.since(start), name, tuple(arguments), lateral)
 
     def _function_argument(self) -> FunctionArgument:
-        start = self._curr.start
+        start = self.token.start
         name = None
-        if self._next and self._next.token_type is TokenType.FARROW:
+        if self.following.token_type is TokenType.FARROW:
             name = self.identifier("an argument's name")
-            self._advance()
-        value_start = self._curr.start if self._curr else start
-        following = self._next.token_type if self._next else None
+            self.advance()
+        value_start = self.token.start if self.token else start
+        following = self.following.token_type if self.following else None
         value: TableArgument | Descriptor | exp.Expression
         if self.at("TABLE"):
-            self._advance()
+            self.advance()
             value = self._table_argument(value_start)
         elif self.at("DESCRIPTOR") and following is TokenType.L_PAREN:
-            self._advance()
+            self.advance()
             value = Descriptor(self.since(value_start), self.name_list())
             value = Descriptor(self.since(value_start), value.columns)
-        elif self._match(TokenType.L_PAREN, advance=False) and self._at_query():
+        elif self.at_kind(TokenType.L_PAREN) and self._at_query():
             value = self._table_argument(value_start)
         else:
             value = self.operand()
@@ -253,8 +253,8 @@ class TableGrammar(ExpressionGrammar):
 
     def _table_argument(self, start: int) -> TableArgument:
         table: TableSyntax
-        inner = self._curr.start if self._curr else start
-        if self._match(TokenType.L_PAREN):
+        inner = self.token.start if self.token else start
+        if self.accept_kind(TokenType.L_PAREN):
             if self._at_query():
                 table = DerivedTable((inner, inner + 1), self.query())
                 table = DerivedTable(self.since(inner), table.query)
@@ -268,15 +268,15 @@ class TableGrammar(ExpressionGrammar):
             table = NamedTable(self.since(inner), self.table_name(), hints=self._table_hints())
         partition: tuple[exp.Expression, ...] = ()
         order: tuple[OrderItem, ...] = ()
-        if self.phrase("PARTITION", "BY"):
+        if self.accept_phrase("PARTITION", "BY"):
             first = self.operand()
             partition = self.tuple_members(first) or (first,)
-        if self.phrase("ORDER", "BY"):
-            order = self.order_by() if not self._match(TokenType.L_PAREN, advance=False) else self._wrapped_order()
+        if self.accept_phrase("ORDER", "BY"):
+            order = self.order_by() if not self.at_kind(TokenType.L_PAREN) else self._wrapped_order()
         return TableArgument(self.since(start), table, partition, order)
 
     def _wrapped_order(self) -> tuple[OrderItem, ...]:
-        self._advance()
+        self.advance()
         order = self.order_by()
         self.close_paren()
         return order

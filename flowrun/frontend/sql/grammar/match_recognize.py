@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sqlglot import exp
-from sqlglot.errors import ErrorLevel
 from sqlglot.tokenizer_core import TokenType
 
 from flowrun.core.record import record
-from flowrun.frontend.sql.grammar.dialect import Flink, checked_tokens, parse_tokens
 from flowrun.frontend.sql.grammar.queries import QueryParser
 from flowrun.frontend.sql.grammar.syntax import Name, OrderItem
+from flowrun.frontend.sql.grammar.tokens import checked_tokens
 from flowrun.frontend.sql.places import Span
 from flowrun.plan.matching import AfterMatch, PatternVariable
 
@@ -54,67 +53,67 @@ class MatchGrammar(QueryParser):
 
     def match_body(self) -> MatchSyntax:
         """[PARTITION BY …] ORDER BY … [MEASURES …] [ONE ROW PER MATCH] [AFTER MATCH …] PATTERN (…) [WITHIN …] [DEFINE …]."""
-        partition = tuple(self.arguments()) if self.phrase("PARTITION", "BY") else ()
-        if not self.phrase("ORDER", "BY"):
+        partition = tuple(self.arguments()) if self.accept_phrase("PARTITION", "BY") else ()
+        if not self.accept_phrase("ORDER", "BY"):
             self.raise_error(f"expected ORDER BY and a time attribute, got {self.shown()}")
         order = self.order_by()
-        measures = self._measures() if self.matches("MEASURES") else ()
-        if self.phrase("ALL", "ROWS"):
+        measures = self._measures() if self.accept("MEASURES") else ()
+        if self.accept_phrase("ALL", "ROWS"):
             self.fail_at_previous("ALL ROWS PER MATCH is not supported", "ONE ROW PER MATCH is the default")
-        if self.phrase("ONE", "ROW"):
+        if self.accept_phrase("ONE", "ROW"):
             self.expect("PER")
             self.expect("MATCH")
         after, skip_to = self._after_match() if self.at("AFTER") else (AfterMatch.SKIP_PAST_LAST_ROW, None)
         pattern, span = self._pattern()
-        within = self.operand(self._parse_bitwise) if self.matches("WITHIN") else None
+        within = self.arithmetic() if self.accept("WITHIN") else None
         if self.at("SUBSET"):
             self.fail_here("SUBSET is not supported", "write the variables one by one")
-        defines = self._defines() if self.matches("DEFINE") else ()
-        if self._curr:
+        defines = self._defines() if self.accept("DEFINE") else ()
+        if self.token:
             self.raise_error(f"unexpected {self.shown()} in MATCH_RECOGNIZE")
         return MatchSyntax(partition, order, measures, after, skip_to, pattern, within, defines, span)
 
     def _measures(self) -> tuple[NamedExpression, ...]:
         found = [self._measure()]
-        while self._match(TokenType.COMMA):
+        while self.accept_kind(TokenType.COMMA):
             found.append(self._measure())
         return tuple(found)
 
     def _measure(self) -> NamedExpression:
-        self.matches("FINAL")
+        self.accept("FINAL")
         if self.at("RUNNING"):
             self.fail_here("RUNNING has no meaning with ONE ROW PER MATCH", "leave it out")
         expression = self.operand()
-        if not self._match(TokenType.ALIAS):
+        if not self.accept_kind(TokenType.ALIAS):
             self.raise_error(f"expected AS and a name for the measure, got {self.shown()}")
         return NamedExpression(self.identifier("a name after AS"), expression)
 
     def _defines(self) -> tuple[NamedExpression, ...]:
         found = [self._define()]
-        while self._match(TokenType.COMMA):
+        while self.accept_kind(TokenType.COMMA):
             found.append(self._define())
         return tuple(found)
 
     def _define(self) -> NamedExpression:
         name = self.identifier("a variable of the pattern")
-        if not self._match(TokenType.ALIAS):
+        if not self.accept_kind(TokenType.ALIAS):
             self.raise_error(f"expected AS and a condition, got {self.shown()}")
         return NamedExpression(name, self.operand())
 
     def _after_match(self) -> tuple[AfterMatch, Name | None]:
         for word in ("AFTER", "MATCH", "SKIP"):
             self.expect(word)
-        if self.matches("PAST"):
+        if self.accept("PAST"):
             self.expect("LAST")
             self.expect("ROW")
             return AfterMatch.SKIP_PAST_LAST_ROW, None
         self.expect("TO")
-        if self.matches("NEXT"):
+        if self.accept("NEXT"):
             self.expect("ROW")
             return AfterMatch.SKIP_TO_NEXT_ROW, None
-        if self.matches("FIRST"):
+        if self.accept("FIRST"):
             return AfterMatch.SKIP_TO_FIRST, self.identifier("a variable of the pattern")
-        self.matches("LAST")
+        self.accept("LAST")
         return AfterMatch.SKIP_TO_LAST, self.identifier("a variable of the pattern")
 
     # -- the pattern ---------------------------------------------------------------------------------------------------------
@@ -122,65 +121,65 @@ class MatchGrammar(QueryParser):
     def _pattern(self) -> tuple[tuple[PatternItem, ...], Span]:
         self.expect("PATTERN")
         self.open_paren("the variables of the pattern")
-        start = self._curr.start if self._curr else len(self.sql)
+        start = self.here
         items: list[PatternItem] = []
-        while not self._match(TokenType.R_PAREN):
-            if not self._curr:
+        while not self.accept_kind(TokenType.R_PAREN):
+            if not self.token:
                 self.raise_error("expected ')' after the pattern")
             self._reject_unsupported()
             items.append(self._pattern_item())
         if not items:
             self.fail_at_previous("the pattern is empty", "write variables, e.g. PATTERN (A B+ C)")
-        return tuple(items), (start, self._prev.start)
+        return tuple(items), (start, self.previous.start)
 
     def _reject_unsupported(self) -> None:
-        if self._curr.text == "|":
+        if self.token.text == "|":
             self.fail_here(
                 "alternatives (A | B) are not supported in a pattern", "let one variable's condition say A OR B"
             )
-        if self._curr.token_type is TokenType.L_PAREN:
+        if self.token.token_type is TokenType.L_PAREN:
             self.fail_here(
                 "groups of variables are not supported in a pattern", "write the variables one after the other"
             )
         if self.at("PERMUTE"):
             self.fail_here("PERMUTE is not supported in a pattern", "write the variables in one order")
-        if self._curr.text in ("{-", "^", "$"):
-            self.fail_here(f"'{self._curr.text}' is not supported in a pattern")
+        if self.token.text in ("{-", "^", "$"):
+            self.fail_here(f"'{self.token.text}' is not supported in a pattern")
 
     def _pattern_item(self) -> PatternItem:
         name = self.identifier("a variable of the pattern")
         variable = PatternVariable(name.text)
-        token = self._curr
+        token = self.token
         # the tokenizer may join characters, as in `+?` or `??`
         text = token.text if token else ""
         if text[:1] in _QUANTIFIERS and text and text[:1]:
             least, most = _QUANTIFIERS[text[0]]
-            self._advance()
+            self.advance()
             reluctant = text[1:] == "?" or (len(text) == 1 and self._reluctant())
             variable = _quantified(variable, least, most, greedy=not reluctant)
         elif text == "{":
-            self._advance()
+            self.advance()
             least, most = self._braces()
             variable = _quantified(variable, least, most, greedy=not self._reluctant())
-        return PatternItem(variable, (name.span[0], self._prev.end + 1))
+        return PatternItem(variable, (name.span[0], self.previous.end + 1))
 
     def _reluctant(self) -> bool:
-        if self._curr and self._curr.text == "?":
-            self._advance()
+        if self.token and self.token.text == "?":
+            self.advance()
             return True
         return False
 
     def _braces(self) -> tuple[int, int | None]:
-        start = self._prev
+        start = self.previous
         least = self._count()
         most: int | None = least
-        if self._match(TokenType.COMMA):
+        if self.accept_kind(TokenType.COMMA):
             most = self._count()
         elif least is None:
             self.raise_error(f"expected a number, got {self.shown()}")
-        if not self._curr or self._curr.text != "}":
+        if not self.token or self.token.text != "}":
             self.raise_error(f"expected '}}', got {self.shown()}")
-        self._advance()
+        self.advance()
         if most is not None and most < max(least or 0, 1):
             self.raise_error(
                 f"{{{least or 0},{most}}} takes no row: the second number must be at least the first, and 1", start
@@ -188,9 +187,9 @@ class MatchGrammar(QueryParser):
         return least or 0, most
 
     def _count(self) -> int | None:
-        if self._curr and self._curr.token_type is TokenType.NUMBER and self._curr.text.isdigit():
-            self._advance()
-            return int(self._prev.text)
+        if self.token and self.token.token_type is TokenType.NUMBER and self.token.text.isdigit():
+            self.advance()
+            return int(self.previous.text)
         return None
 
 
@@ -206,5 +205,5 @@ def parse_match(text: str, body: Span) -> MatchSyntax:
         FlinkSyntaxError: it is no body of a MATCH_RECOGNIZE.
     """
     tokens = [t for t in checked_tokens(text, "the query") if body[0] <= t.start < body[1]]
-    parser = MatchGrammar(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
-    return parse_tokens(parser, parser.match_body, tokens, text, "the body of MATCH_RECOGNIZE")
+    parser = MatchGrammar()
+    return parser.read(parser.match_body, tokens, text, "the body of MATCH_RECOGNIZE")

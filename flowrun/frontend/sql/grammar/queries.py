@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlglot.errors import ErrorLevel
 from sqlglot.tokenizer_core import TokenType
 
 from flowrun.errors import near_matches
-from flowrun.frontend.sql.grammar.dialect import Flink, checked_tokens, parse_tokens
-from flowrun.frontend.sql.grammar.expressions_in_queries import ExpressionGrammar
+from flowrun.frontend.sql.grammar.expressions_in_queries import QueryExpressionGrammar
 from flowrun.frontend.sql.grammar.from_clause import TableGrammar
 from flowrun.frontend.sql.grammar.syntax import (
     CommonTable,
@@ -32,6 +30,7 @@ from flowrun.frontend.sql.grammar.syntax import (
     ValuesRows,
     WithQuery,
 )
+from flowrun.frontend.sql.grammar.tokens import checked_tokens
 
 _STATEMENTS = frozenset({"SELECT", "WITH", "INSERT", "CREATE", "DROP", "SET", "EXPLAIN", "EXECUTE", "SHOW", "DESCRIBE"})
 _CLAUSES = (
@@ -60,24 +59,24 @@ _NOT_FLINK = {
 }
 
 
-class QueryParser(TableGrammar, ExpressionGrammar):
+class QueryParser(TableGrammar, QueryExpressionGrammar):
     """Parses one query; `parse_all` is the entry."""
 
     def parse_all(self) -> QuerySyntax:
         """The whole text as one query."""
         query = self.query()
-        if self._curr:
+        if self.token:
             self._reject_foreign()
             self.fail_here(f"unexpected {self.shown()} after the query", self._hint_after_query())
         return query
 
     def _hint_after_query(self) -> str | None:
         """What may be meant by a word that cannot follow a query."""
-        if self._curr.token_type is TokenType.STRING:
+        if self.token.token_type is TokenType.STRING:
             return None
-        if self._curr.token_type is TokenType.HINT:
+        if self.token.token_type is TokenType.HINT:
             return "hints stand directly behind SELECT, or behind a table's name before its alias"
-        written = self._curr.text.upper()
+        written = self.token.text.upper()
         if written in _STATEMENTS:
             return "end the statement before it with ;"
         if written == ":":
@@ -89,20 +88,20 @@ class QueryParser(TableGrammar, ExpressionGrammar):
 
     def query(self) -> QuerySyntax:
         """[WITH …] set expression [ORDER BY …] [OFFSET …] [LIMIT … | FETCH …]."""
-        start = self._curr.start if self._curr else len(self.sql)
-        if not self.matches("WITH"):
+        start = self.here
+        if not self.accept("WITH"):
             return self._ordered(start)
-        if self.matches("RECURSIVE"):
+        if self.accept("RECURSIVE"):
             self.fail_at_previous("WITH RECURSIVE is not possible in a stream", "join the levels one by one")
         tables = [self._common_table()]
-        while self._match(TokenType.COMMA):
+        while self.accept_kind(TokenType.COMMA):
             tables.append(self._common_table())
-        query = self._ordered(self._curr.start if self._curr else start)
+        query = self._ordered(self.token.start if self.token else start)
         return WithQuery(self.since(start), tuple(tables), query)
 
     def _common_table(self) -> CommonTable:
         name = self.identifier("a name for the query")
-        columns = self.name_list() if self._match(TokenType.L_PAREN, advance=False) else ()
+        columns = self.name_list() if self.at_kind(TokenType.L_PAREN) else ()
         self.expect("AS")
         self.open_paren("a query")
         query = self.query()
@@ -111,19 +110,19 @@ class QueryParser(TableGrammar, ExpressionGrammar):
 
     def _ordered(self, start: int) -> QuerySyntax:
         query = self._set_expression(start)
-        order = self.order_by() if self.phrase("ORDER", "BY") else ()
+        order = self.order_by() if self.accept_phrase("ORDER", "BY") else ()
         offset = limit = None
-        while self._curr:
-            if offset is None and self.matches("OFFSET"):
-                offset = self.operand(self._parse_bitwise)
-                self.matches("ROWS") or self.matches("ROW")
-            elif limit is None and self.matches("LIMIT"):
-                if self.matches("ALL"):
+        while self.token:
+            if offset is None and self.accept("OFFSET"):
+                offset = self.arithmetic()
+                self.accept("ROWS") or self.accept("ROW")
+            elif limit is None and self.accept("LIMIT"):
+                if self.accept("ALL"):
                     continue
-                limit = self.operand(self._parse_bitwise)
-                if self._match(TokenType.COMMA):
+                limit = self.arithmetic()
+                if self.accept_kind(TokenType.COMMA):
                     self.fail_at_previous("LIMIT takes one number", "write LIMIT count OFFSET start")
-            elif limit is None and self.matches("FETCH"):
+            elif limit is None and self.accept("FETCH"):
                 limit = self._fetch()
             else:
                 break
@@ -132,11 +131,11 @@ class QueryParser(TableGrammar, ExpressionGrammar):
         return Ordered(self.since(start), query, order, offset, limit)
 
     def _fetch(self) -> Any:
-        if not (self.matches("FIRST") or self.matches("NEXT")):
+        if not (self.accept("FIRST") or self.accept("NEXT")):
             self.raise_error(f"expected FIRST or NEXT, got {self.shown()}")
         explicit = not self.at("ROW", "ROWS")
-        amount = self.operand(self._parse_bitwise) if explicit else self.number(1)
-        if not (self.matches("ROW") or self.matches("ROWS")):
+        amount = self.arithmetic() if explicit else self.number(1)
+        if not (self.accept("ROW") or self.accept("ROWS")):
             self.raise_error(f"expected ROWS, got {self.shown()}")
         self.expect("ONLY")
         return amount
@@ -154,25 +153,25 @@ class QueryParser(TableGrammar, ExpressionGrammar):
         return left
 
     def _combined(self, start: int, left: QuerySyntax, parse: Any) -> QuerySyntax:
-        operator = SetOperator(self._curr.text.upper())
-        self._advance()
-        keep_all = self.matches("ALL")
+        operator = SetOperator(self.token.text.upper())
+        self.advance()
+        keep_all = self.accept("ALL")
         if not keep_all:
-            self.matches("DISTINCT")
-        right = parse(self._curr.start if self._curr else len(self.sql))
+            self.accept("DISTINCT")
+        right = parse(self.here)
         return SetOperation(self.since(start), operator, keep_all, left, right)
 
     def _query_primary(self) -> QuerySyntax:
-        start = self._curr.start if self._curr else len(self.sql)
+        start = self.here
         if self.at("SELECT"):
             return self._select()
-        if self.matches("VALUES"):
+        if self.accept("VALUES"):
             return self.values(start)
-        if self._match(TokenType.L_PAREN):
+        if self.accept_kind(TokenType.L_PAREN):
             query = self.query()
             self.close_paren()
             return query
-        if not self.matches("TABLE"):
+        if not self.accept("TABLE"):
             self.raise_error(f"expected a query (SELECT, VALUES, WITH or '('), got {self.shown()}")
         table = NamedTable(self.since(start), self.table_name())
         span = self.since(start)
@@ -181,14 +180,14 @@ class QueryParser(TableGrammar, ExpressionGrammar):
     def values(self, start: int) -> ValuesRows:
         """Rows after VALUES; a row of one column needs no parentheses."""
         rows = [self._row()]
-        while self._match(TokenType.COMMA):
+        while self.accept_kind(TokenType.COMMA):
             rows.append(self._row())
         return ValuesRows(self.since(start), tuple(rows))
 
     def _row(self) -> Any:
-        if self.at("ROW") and self._next and self._next.token_type is TokenType.L_PAREN:
-            self._advance()
-        if not self._match(TokenType.L_PAREN):
+        if self.at("ROW") and self.following.token_type is TokenType.L_PAREN:
+            self.advance()
+        if not self.accept_kind(TokenType.L_PAREN):
             return (self.operand(),)
         row = tuple(self.arguments())
         self.close_paren()
@@ -197,38 +196,38 @@ class QueryParser(TableGrammar, ExpressionGrammar):
     # -- SELECT --------------------------------------------------------------------------------------------------------------
 
     def _select(self) -> Select:
-        start = self._curr.start
+        start = self.token.start
         self.expect("SELECT")
         hints = self.hints()
-        distinct = self.matches("DISTINCT")
+        distinct = self.accept("DISTINCT")
         if not distinct:
-            self.matches("ALL")
+            self.accept("ALL")
         items = [self._item()]
-        while self._match(TokenType.COMMA):
+        while self.accept_kind(TokenType.COMMA):
             items.append(self._item())
         self._reject_foreign()
-        source = self._from() if self.matches("FROM") else None
+        source = self._from() if self.accept("FROM") else None
         self._reject_foreign()
-        where = self.operand() if self.matches("WHERE") else None
-        grouping = self._group_by() if self.phrase("GROUP", "BY") else None
-        having = self.operand() if self.matches("HAVING") else None
-        windows = self._windows() if self.matches("WINDOW") else ()
-        qualify = self.operand() if self.matches("QUALIFY") else None
+        where = self.operand() if self.accept("WHERE") else None
+        grouping = self._group_by() if self.accept_phrase("GROUP", "BY") else None
+        having = self.operand() if self.accept("HAVING") else None
+        windows = self._windows() if self.accept("WINDOW") else ()
+        qualify = self.operand() if self.accept("QUALIFY") else None
         self._reject_foreign()
         return Select(
             self.since(start), tuple(items), distinct, source, where, grouping, having, windows, qualify, hints
         )
 
     def _reject_foreign(self) -> None:
-        known = _NOT_FLINK.get(self._curr.text.upper()) if self._curr else None
-        if known is not None and self._curr.token_type is not TokenType.STRING:
+        known = _NOT_FLINK.get(self.token.text.upper()) if self.token else None
+        if known is not None and self.token.token_type is not TokenType.STRING:
             self.fail_here(*known)
 
     def _item(self) -> SelectItem:
-        if not self._curr or self.at("FROM"):
+        if not self.token or self.at("FROM"):
             self.raise_error(f"expected a column or expression, got {self.shown()}")
-        start = self._curr.start
-        if self._match(TokenType.STAR):
+        start = self.token.start
+        if self.accept_kind(TokenType.STAR):
             return SelectItem(None, None, self.since(start), star=True)
         expression = self.operand()
         if self.is_star(expression):
@@ -237,19 +236,19 @@ class QueryParser(TableGrammar, ExpressionGrammar):
         return SelectItem(expression, alias, self.since(start))
 
     def _group_by(self) -> tuple[GroupingElement, ...]:
-        if self.matches("DISTINCT"):
+        if self.accept("DISTINCT"):
             self.fail_at_previous("GROUP BY DISTINCT is not supported", "write every grouping set once")
-        self.matches("ALL")
+        self.accept("ALL")
         return self._grouping_elements()
 
     def _grouping_elements(self) -> tuple[GroupingElement, ...]:
         elements = [self._grouping_element()]
-        while self._match(TokenType.COMMA):
+        while self.accept_kind(TokenType.COMMA):
             elements.append(self._grouping_element())
         return tuple(elements)
 
     def _grouping_element(self) -> GroupingElement:
-        start = self._curr.start if self._curr else len(self.sql)
+        start = self.here
         kind = self._set_kind()
         if kind is not None:
             self.open_paren("grouping columns")
@@ -257,24 +256,24 @@ class QueryParser(TableGrammar, ExpressionGrammar):
             self.close_paren()
             return GroupingElement(self.since(start), kind=kind, elements=elements)
         if self.at_empty_parens():
-            self._advance(2)
+            self.advance(2)
             return GroupingElement(self.since(start))
         expression = self.operand()
         members = self.tuple_members(expression)
         return GroupingElement(self.since(start), members or (expression,))
 
     def _set_kind(self) -> SetKind | None:
-        if self.phrase("GROUPING", "SETS"):
+        if self.accept_phrase("GROUPING", "SETS"):
             return SetKind.SETS
-        if self._next and self._next.token_type is TokenType.L_PAREN:
+        if self.following.token_type is TokenType.L_PAREN:
             for word in ("ROLLUP", "CUBE"):
-                if self.matches(word):
+                if self.accept(word):
                     return _SET_KINDS[word]
         return None
 
     def _windows(self) -> tuple[tuple[Name, OverClause], ...]:
         found: list[tuple[Name, OverClause]] = []
-        while not found or self._match(TokenType.COMMA):
+        while not found or self.accept_kind(TokenType.COMMA):
             name = self.identifier("a name for the window")
             self.expect("AS")
             found.append((name, self.over_clause()))
@@ -283,15 +282,15 @@ class QueryParser(TableGrammar, ExpressionGrammar):
     def order_by(self) -> tuple[OrderItem, ...]:
         """Entries after ORDER BY."""
         items: list[OrderItem] = []
-        while not items or self._match(TokenType.COMMA):
-            start = self._curr.start if self._curr else len(self.sql)
+        while not items or self.accept_kind(TokenType.COMMA):
+            start = self.here
             expression = self.operand()
-            descending = self.matches("DESC")
+            descending = self.accept("DESC")
             if not descending:
-                self.matches("ASC")
+                self.accept("ASC")
             nulls_first = None
-            if self.matches("NULLS"):
-                nulls_first = self.matches("FIRST")
+            if self.accept("NULLS"):
+                nulls_first = self.accept("FIRST")
                 if not nulls_first:
                     self.expect("LAST")
             items.append(OrderItem(expression, descending, nulls_first, self.since(start)))
@@ -310,5 +309,5 @@ def parse_query(text: str) -> QuerySyntax:
     >>> parse_query("SELECT a, b AS c FROM t WHERE a > 1").items[1].alias.text
     'c'
     """
-    parser = QueryParser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
-    return parse_tokens(parser, parser.parse_all, checked_tokens(text, "the query"), text, "the query")
+    parser = QueryParser()
+    return parser.read(parser.parse_all, checked_tokens(text, "the query"), text, "the query")

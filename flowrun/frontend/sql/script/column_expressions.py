@@ -11,7 +11,7 @@ from flowrun.frontend.sql.catalog import Catalog
 from flowrun.frontend.sql.expressions.binder import ExpressionBinder
 from flowrun.frontend.sql.expressions.scope import Scope
 from flowrun.frontend.sql.expressions.user_functions import UserFunctions
-from flowrun.frontend.sql.grammar.dialect import parse_text
+from flowrun.frontend.sql.grammar.expressions import parse_text
 from flowrun.frontend.sql.places import FlinkSyntaxError
 from flowrun.frontend.sql.script.problems import moved
 from flowrun.frontend.sql.script.tokens import Slice

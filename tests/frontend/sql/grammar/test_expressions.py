@@ -3,7 +3,7 @@
 import pytest
 from sqlglot import exp
 
-from flowrun.frontend.sql.grammar.dialect import parse_text
+from flowrun.frontend.sql.grammar.expressions import parse_text
 from flowrun.frontend.sql.places import FlinkSyntaxError
 
 

@@ -1,0 +1,259 @@
+"""Flink SQL's expression syntax on sqlglot's parser: the tokens, the operators and the calls, and nothing that other dialects mean by them.
+
+sqlglot rewrites functions of other databases into its own nodes, changing argument order and meaning. This dialect keeps every call as a
+name with arguments (`exp.Anonymous`), reads types as text for `flowrun.core.type_parser`, and marks nodes with their place in the text
+(`meta["span"]` = first and one-past-last code point). Syntax errors are `FlinkSyntaxError`s with a place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.parser import binary_range_parser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from flowrun.frontend.sql.grammar.call_syntax import CALL_SYNTAX, CallReader, call
+from flowrun.frontend.sql.grammar.qualified_calls import names_before_call, skip_qualifiers
+from flowrun.frontend.sql.grammar.tokens import WORD, checked_tokens
+from flowrun.frontend.sql.places import FlinkSyntaxError, span_of
+
+_UNIT_INSIDE = re.compile(r"\s*([+-]?[\d.]+)\s*(year|month|week|day|hour|minute|second)s?\s*", re.IGNORECASE)
+"""An interval as PostgreSQL writes it: a number and a unit, both in quotes."""
+_NOT_CALLED = frozenset((
+    "ALL", "AND", "ANY", "AS", "BETWEEN", "BY", "CASE", "DISTINCT", "ELSE", "END", "EXCEPT", "EXISTS", "FILTER", "FROM", "GROUP",
+    "HAVING", "IN", "INTERSECT", "INTERVAL", "IS", "JOIN", "LATERAL", "LIKE", "NOT", "ON", "OR", "ORDER", "OVER", "SELECT",
+    "SOME", "TABLE", "THEN", "UNION", "UNNEST", "USING", "VALUES", "WHEN", "WHERE", "WITH",
+))  # fmt: skip
+_TRUTH_VALUES = ("NULL", "TRUE", "FALSE", "UNKNOWN")
+
+
+class ExpressionGrammar(CallReader):
+    """Parses Flink SQL expressions; `parse_whole` is the entry."""
+
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": lambda self: self.case()}
+    RANGE_PARSERS: ClassVar[dict[Any, Any]] = {
+        TokenType.BETWEEN: lambda self, this: self.between(this),
+        TokenType.IN: lambda self, this: self.membership(this),
+        TokenType.IS: lambda self, this: self.is_test(this),
+        TokenType.LIKE: binary_range_parser(exp.Like),
+        TokenType.SIMILAR_TO: binary_range_parser(exp.SimilarTo),
+        TokenType.OVERLAPS: lambda self, this: self.overlaps(this),
+    }
+
+    # -- grammar -------------------------------------------------------------------------------------------------------------
+
+    def parse_whole(self, projection: bool) -> exp.Expression:
+        """The whole text as one expression; with `projection` also `*`, `a.*` and `expr AS name`."""
+        node = self.operand()
+        if projection and self.accept_kind(TokenType.ALIAS):
+            name = self.any_name()
+            if name is None:
+                self.raise_error(f"expected a name after AS, got {self.shown()}")
+            named = exp.Alias(this=node, alias=name)
+            named.meta["span"] = (span_of(node)[0], self.previous.end + 1)
+            node = named
+        if self.token:
+            self.raise_error(f"unexpected {self.shown()} after the expression")
+        return node
+
+    def special(self) -> exp.Expression | None:
+        if names_before_call(self) > 1:
+            return self._qualified_call()
+        token, following = self.token, self.following
+        if not token or not following or token.token_type in (TokenType.STRING, TokenType.NUMBER):
+            return None
+        quoted = token.token_type is TokenType.IDENTIFIER
+        name = token.text.upper()
+        if (
+            not quoted
+            and name == "INTERVAL"
+            and following.token_type in (TokenType.STRING, TokenType.DASH, TokenType.NUMBER)
+        ):
+            return self._interval()
+        if (
+            not quoted
+            and name in ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
+            and following.token_type is TokenType.STRING
+        ):
+            return self._temporal()
+        if not quoted and name in ("ARRAY", "MAP") and following.token_type is TokenType.L_BRACKET:
+            self.advance(2)
+            items = [] if self.at_kind(TokenType.R_BRACKET) else self.arguments()
+            if not self.accept_kind(TokenType.R_BRACKET):
+                self.raise_error(f"expected ']', got {self.shown()}")
+            return call(name, *items).update_positions(token)
+        if following.token_type is not TokenType.L_PAREN or (not quoted and name in _NOT_CALLED):
+            return None
+        return self._call(token, quoted) if quoted or WORD.fullmatch(token.text) else None
+
+    def _qualified_call(self) -> exp.Expression:
+        start = self.token.start
+        skip_qualifiers(self)
+        node = self._call(self.token, quoted=True)  # what is in a database is no special form
+        called = node
+        while not isinstance(called, exp.Anonymous):
+            called = called.this
+        called.meta["qualified"] = True
+        for part in (called, node):
+            part.meta["span"] = (start, part.meta["span"][1])
+        return node
+
+    def _call(self, token: Token, quoted: bool) -> exp.Expression:
+        self.advance(2)
+        syntax = None if quoted else CALL_SYNTAX.get(token.text.upper())
+        node: exp.Expression = call(token.text, *self._plain_arguments()) if syntax is None else syntax(self)
+        if not self.accept_kind(TokenType.R_PAREN):
+            self.raise_error(f"expected ',' or ')', got {self.shown()}")
+        node.meta.update(start=token.start, end=token.end, span=(token.start, self.previous.end + 1))
+        return self.after_call(node)
+
+    def after_call(self, call: exp.Expression) -> exp.Expression:
+        """The call with FILTER and OVER, which only a query may have."""
+        return super().after_call(self.filtered(call))
+
+    def filtered(self, this: exp.Expression) -> exp.Expression:
+        """The node with FILTER (WHERE …) if that follows."""
+        if self.at_kind(TokenType.FILTER) and self.following.token_type is TokenType.L_PAREN:
+            self.advance(2)
+            if not self.accept_kind(TokenType.WHERE):
+                self.raise_error(f"expected WHERE, got {self.shown()}")
+            start = span_of(this)[0]
+            this = exp.Filter(this=this, expression=exp.Where(this=self.operand()))
+            if not self.accept_kind(TokenType.R_PAREN):
+                self.raise_error(f"expected ')', got {self.shown()}")
+            this.meta["span"] = (start, self.previous.end + 1)
+        return this
+
+    def _plain_arguments(self) -> list[exp.Expression]:
+        if self.at_close():
+            return []
+        if self.accept_kind(TokenType.STAR):
+            return [exp.Star()]
+        if self.accept_kind(TokenType.DISTINCT):
+            return [exp.Distinct(expressions=self.arguments())]
+        self.accept_kind(TokenType.ALL)
+        return self.arguments()
+
+    def _interval(self) -> exp.Expression:
+        start = self.token
+        self.advance()
+        sign = "-" if self.accept_kind(TokenType.DASH) else ""
+        if not self.accept_kind(TokenType.STRING):
+            self.raise_error("an interval is written INTERVAL '5' SECOND, with quotes")
+        value = sign + self.previous.text
+        inside = _UNIT_INSIDE.fullmatch(self.previous.text)
+        if inside is not None:
+            hint = f"write INTERVAL '{inside[1]}' {inside[2].upper()}"
+            raise FlinkSyntaxError(
+                "the unit of an interval stands behind the quotes",
+                start.start,
+                self.previous.end + 1 - start.start,
+                hint,
+            )
+        units: list[str] = []
+        while not units or self.accept("TO"):
+            units.append(str(self.any_word("a time unit like SECOND").this))
+            if self.accept_kind(TokenType.L_PAREN):  # a precision, which intervals here do not limit
+                if not self.accept_kind(TokenType.NUMBER):
+                    self.raise_error(f"expected a number of digits, got {self.shown()}")
+                if not self.accept_kind(TokenType.R_PAREN):
+                    self.raise_error("expected )")
+        node = exp.Interval(this=exp.Literal.string(value), unit=exp.Var(this=" TO ".join(units)))
+        node.meta["span"] = (start.start, self.previous.end + 1)
+        return node
+
+    def _temporal(self) -> exp.Expression:
+        start = self.token
+        self.advance(2)
+        node = exp.Introducer(this=exp.Var(this=start.text.upper()), expression=exp.Literal.string(self.previous.text))
+        node.meta["span"] = (start.start, self.previous.end + 1)
+        return node
+
+    def case(self) -> exp.Expression:
+        """CASE [x] WHEN … THEN … [ELSE …] END, after the word CASE; with x, several values may stand behind one WHEN."""
+        start = self.previous
+        subject = None if self.at_kind(TokenType.WHEN) else self.operand()
+        branches = []
+        while self.accept_kind(TokenType.WHEN):
+            conditions = [self.operand()] if subject is None else self.arguments()
+            if not self.accept_kind(TokenType.THEN):
+                self.raise_error(f"expected THEN, got {self.shown()}")
+            result = self.operand()
+            branches += [exp.If(this=condition, true=result.copy()) for condition in conditions]
+        default = self.operand() if self.accept_kind(TokenType.ELSE) else None
+        if not branches:
+            self.raise_error(f"expected WHEN, got {self.shown()}")
+        if not self.accept_kind(TokenType.END):
+            self.raise_error(f"expected WHEN, ELSE or END, got {self.shown()}")
+        node = exp.Case(this=subject, ifs=branches, default=default)
+        node.meta["span"] = (start.start, self.previous.end + 1)
+        return node
+
+    def between(self, this: exp.Expression) -> exp.Expression:
+        """[ASYMMETRIC | SYMMETRIC] low AND high, after BETWEEN."""
+        symmetric = self.accept("SYMMETRIC")
+        if not symmetric:
+            self.accept("ASYMMETRIC")
+        low = self.arithmetic()
+        if not self.accept_kind(TokenType.AND):
+            self.raise_error(f"expected AND, got {self.shown()}")
+        return exp.Between(this=this, low=low, high=self.arithmetic(), symmetric=symmetric)
+
+    def membership(self, this: exp.Expression) -> exp.Expression:
+        """A list in parentheses, after IN."""
+        if not self.accept_kind(TokenType.L_PAREN):
+            self.raise_error(f"expected '(' and a list of values, got {self.shown()}")
+        node = exp.In(this=this, expressions=self.arguments())
+        if not self.accept_kind(TokenType.R_PAREN):
+            self.raise_error(f"expected ',' or ')', got {self.shown()}")
+        return node
+
+    def overlaps(self, this: exp.Expression) -> exp.Expression:
+        """Two periods (start, end) or (start, INTERVAL …), after OVERLAPS; each in either order, as in the standard."""
+        (first, last), (start, end) = self._period(this), self._period(self.arithmetic())
+        left, right = exp.GTE(this=last, expression=start), exp.GTE(this=end.copy(), expression=first.copy())
+        return exp.Paren(this=exp.And(this=left, expression=right))
+
+    def _period(self, pair: exp.Expression) -> tuple[exp.Expression, exp.Expression]:
+        """The earlier and the later end of a period."""
+        if not isinstance(pair, exp.Tuple) or len(pair.expressions) != 2:
+            self.raise_error("OVERLAPS compares two periods: (start, end) OVERLAPS (start, end)", self.previous)
+        start, end = pair.expressions
+        if isinstance(end, exp.Interval):
+            end = exp.Add(this=start.copy(), expression=end)
+        ends = []
+        for test in (exp.LTE, exp.GT):
+            branch = exp.If(this=test(this=start.copy(), expression=end.copy()), true=start.copy())
+            ends.append(exp.Case(ifs=[branch], default=end.copy()))
+        return ends[0], ends[1]
+
+    def is_test(self, this: exp.Expression) -> exp.Expression:
+        """[NOT] NULL, TRUE, FALSE, UNKNOWN, JSON or DISTINCT FROM x, after IS."""
+        negated = self.accept_kind(TokenType.NOT)
+        if self.accept_phrase("DISTINCT", "FROM"):
+            other = self.arithmetic()
+            node: exp.Expression = (
+                exp.NullSafeEQ(this=this, expression=other) if negated else exp.NullSafeNEQ(this=this, expression=other)
+            )
+            return node
+        if self.accept("JSON"):
+            kind = self.previous.text.upper() if self.accept("VALUE", "SCALAR", "ARRAY", "OBJECT") else "VALUE"
+            node = call("IS_JSON", this, exp.Literal.string(kind))
+        elif self.accept(*_TRUTH_VALUES):
+            node = exp.Is(this=this, expression=exp.Var(this=self.previous.text.upper()))
+        else:
+            self.raise_error(f"expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM, got {self.shown()}")
+        return exp.Not(this=node) if negated else node
+
+
+def parse_text(text: str, *, projection: bool = False) -> exp.Expression:
+    """The syntax tree of one expression; with `projection`, also of `*` and `expr AS name`.
+
+    Raises:
+        FlinkSyntaxError: the text is no expression; carries the place.
+    """
+    parser = ExpressionGrammar()
+    tokens = checked_tokens(text, "the expression")
+    return parser.read(lambda: parser.parse_whole(projection), tokens, text, "the expression")

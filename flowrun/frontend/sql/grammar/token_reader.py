@@ -1,0 +1,285 @@
+"""Reading tokens, one after the other: sqlglot's parser under names of our own. No other module uses sqlglot's private names.
+
+sqlglot gives precedence of operators, columns and literals. What it knows of other dialects is switched off here, and what a grammar
+on top may change has a public name (`special`, `parenthesised`, `after_call`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel
+from sqlglot.parser import SENTINEL_NONE, Parser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from flowrun.frontend.sql.grammar.tokens import Flink
+from flowrun.frontend.sql.places import FlinkSyntaxError, Span
+
+Parsed = TypeVar("Parsed")
+
+
+class TokenReader(Parser):
+    """Goes through the tokens of one text. Behind the last one stands a token that is false and of no other token's kind."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {}
+    NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {}
+    COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {TokenType.DOT: None}
+    BITWISE: ClassVar[dict[Any, Any]] = {}
+    TERM: ClassVar[dict[Any, Any]] = {TokenType.DASH: exp.Sub, TokenType.PLUS: exp.Add}
+    FACTOR: ClassVar[dict[Any, Any]] = {TokenType.SLASH: exp.Div, TokenType.STAR: exp.Mul, TokenType.MOD: exp.Mod}
+    CONJUNCTION: ClassVar[dict[Any, Any]] = {TokenType.AND: exp.And}
+    DISJUNCTION: ClassVar[dict[Any, Any]] = {TokenType.OR: exp.Or}
+    EQUALITY: ClassVar[dict[Any, Any]] = {TokenType.EQ: exp.EQ, TokenType.NEQ: exp.NEQ}
+    ASSIGNMENT: ClassVar[dict[Any, Any]] = {}
+    BRACKETS: ClassVar[frozenset[TokenType]] = frozenset((TokenType.L_BRACKET,))
+    PLACEHOLDER_PARSERS: ClassVar[dict[Any, Any]] = {}
+    ARRAY_CONSTRUCTORS: ClassVar[dict[Any, Any]] = {}
+    UNARY_PARSERS: ClassVar[dict[Any, Any]] = {
+        TokenType.PLUS: lambda self: self.expression(exp.Paren(this=self.required(self._parse_unary))),
+        TokenType.DASH: lambda self: self.expression(exp.Neg(this=self.required(self._parse_unary))),
+        TokenType.NOT: lambda self: self.expression(exp.Not(this=self.required(self._parse_equality))),
+    }
+    PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
+        t: Parser.PRIMARY_PARSERS[t]
+        for t in (
+            TokenType.STRING, TokenType.NUMBER, TokenType.NULL, TokenType.TRUE, TokenType.FALSE, TokenType.STAR,
+            TokenType.HEX_STRING, TokenType.UNICODE_STRING,
+        )
+    }  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
+
+    def read(self, rule: Callable[[], Parsed], tokens: list[Token], text: str, what: str) -> Parsed:
+        """What `rule` makes of all tokens, which are of `text`; `what` they are, for messages.
+
+        Raises:
+            FlinkSyntaxError: they do not follow the rule.
+        """
+        parse: Any = self._parse
+        parsed: list[Parsed] = parse(lambda _: rule(), tokens, text)
+        if not parsed:  # sqlglot stops before an ELSE that comes first
+            first = tokens[0]
+            raise FlinkSyntaxError(f"{what} cannot begin with '{first.text}'", first.start, first.end + 1 - first.start)
+        return parsed[0]
+
+    # -- tokens --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def token(self) -> Token:
+        """The current token."""
+        return self._curr
+
+    @property
+    def following(self) -> Token:
+        """The token after the current one."""
+        return self._next
+
+    @property
+    def previous(self) -> Token:
+        """The token that was read last."""
+        return self._prev
+
+    @property
+    def here(self) -> int:
+        """Where the current token begins: at the end, where the text does."""
+        return self._curr.start if self._curr else len(self.sql)
+
+    @property
+    def place(self) -> int:
+        """The number of the current token, to `go_back` to."""
+        return self._index
+
+    def ahead(self, count: int) -> Token:
+        """The token so many places on."""
+        index = self._index + count
+        return self._tokens[index] if index < len(self._tokens) else SENTINEL_NONE
+
+    def advance(self, count: int = 1) -> None:
+        """Step over tokens."""
+        self._advance(count)
+
+    def go_back(self, place: int) -> None:
+        """Read again from a place on."""
+        self._retreat(place)
+
+    def at_kind(self, *kinds: TokenType) -> bool:
+        """Whether the current token is of one of these kinds."""
+        return self._curr.token_type in kinds
+
+    def accept_kind(self, *kinds: TokenType) -> bool:
+        """Step over the current token if it is of one of these kinds."""
+        return bool(self._match_set(kinds))
+
+    def at(self, *words: str) -> bool:
+        """Whether the current token is one of these keywords, not quoted."""
+        return bool(self._curr) and not is_quoted(self._curr) and self._curr.text.upper() in words
+
+    def accept(self, *words: str) -> bool:
+        """Step over the current token if it is one of these keywords."""
+        if self.at(*words):
+            self._advance()
+            return True
+        return False
+
+    def expect(self, word: str) -> None:
+        """Step over the keyword, or fail."""
+        if not self.accept(word):
+            self.raise_error(f"expected {word}, got {self.shown()}")
+
+    def accept_phrase(self, *words: str) -> bool:
+        """Step over two keywords, which the tokenizer may have joined into one token, if they come next."""
+        if self._curr and not is_quoted(self._curr) and tuple(self._curr.text.upper().split()) == words:
+            self._advance()
+            return True
+        if self.at(words[0]) and self._next and self._next.text.upper() == words[1]:
+            self._advance(2)
+            return True
+        return False
+
+    # -- errors and places ---------------------------------------------------------------------------------------------------
+
+    def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
+        """Fail at `token` (default: the current one)."""
+        at = token or self._curr
+        shown = message.replace("Expecting ", "expected ", 1).replace("Expected ", "expected ", 1)  # sqlglot's wording
+        if not at or not at.text:
+            raise FlinkSyntaxError(shown, len(self.sql.rstrip()), 1)
+        raise FlinkSyntaxError(shown, at.start, at.end + 1 - at.start)
+
+    def fail_here(self, message: str, hint: str | None = None) -> NoReturn:
+        """Fail at the current token."""
+        raise FlinkSyntaxError(message, self._curr.start, self._curr.end + 1 - self._curr.start, hint)
+
+    def fail_at_previous(self, message: str, hint: str | None = None) -> NoReturn:
+        """Fail at the token that was just read."""
+        raise FlinkSyntaxError(message, self._prev.start, self._prev.end + 1 - self._prev.start, hint)
+
+    def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
+        """The node, or an error if an operand is missing."""
+        if expression.error_messages(args):
+            self.raise_error(f"expected an expression, got {self.shown()}")
+        return expression
+
+    def shown(self) -> str:
+        """The current token for a message."""
+        return f"'{self._curr.text}'" if self._curr and self._curr.text else "the end"
+
+    def since(self, start: int) -> Span:
+        """The span from `start` to the end of the last token."""
+        return (start, max(start + 1, self._prev.end + 1 if self._prev else start + 1))
+
+    def _spanned(self, parse: Callable[[], Any]) -> Any:
+        start = self._curr
+        return self._marked(start, parse())
+
+    def _marked(self, start: Token, node: Any) -> Any:
+        """The node with its place, if it has none of its own."""
+        if isinstance(node, exp.Expression) and start and self._prev and "span" not in node.meta:
+            node.meta["span"] = (start.start, self._prev.end + 1)
+        return node
+
+    # -- expressions ---------------------------------------------------------------------------------------------------------
+
+    def required(self, parse: Callable[[], Any]) -> exp.Expression:
+        """What `parse` reads, which must be there."""
+        node = parse()
+        if not isinstance(node, exp.Expression):
+            self.raise_error(f"expected an expression, got {self.shown()}")
+        return node
+
+    def operand(self) -> exp.Expression:
+        """A whole expression."""
+        return self.required(self._parse_disjunction)
+
+    def arithmetic(self) -> exp.Expression:
+        """An expression without comparisons, AND and OR, outside of parentheses."""
+        return self.required(self._parse_bitwise)
+
+    def arguments(self) -> list[exp.Expression]:
+        """Comma-separated expressions up to what follows; at least one."""
+        found = [self.operand()]
+        while self.accept_kind(TokenType.COMMA):
+            found.append(self.operand())
+        return found
+
+    def any_name(self) -> exp.Expression | None:
+        """A name, which may be a keyword."""
+        name = self._parse_id_var(any_token=True)
+        return name if isinstance(name, exp.Expression) else None
+
+    # -- what a grammar may change -------------------------------------------------------------------------------------------
+
+    def special(self) -> exp.Expression | None:
+        """A form that is no column or literal, such as a call; None if none comes next."""
+        return None
+
+    def parenthesised(self) -> exp.Expression | None:
+        """What stands in parentheses; None if no '(' comes next."""
+        found = super()._parse_paren()
+        return found if isinstance(found, exp.Expression) else None
+
+    def after_call(self, call: exp.Expression) -> exp.Expression:
+        """The call with what follows it, such as OVER."""
+        found = super()._parse_window(call)
+        assert isinstance(found, exp.Expression)
+        return found
+
+    # -- sqlglot's rules -----------------------------------------------------------------------------------------------------
+
+    def _parse_disjunction(self) -> Any:
+        return self._spanned(super()._parse_disjunction)
+
+    def _parse_conjunction(self) -> Any:
+        return self._spanned(super()._parse_conjunction)
+
+    def _parse_equality(self, parse_is: bool = True) -> Any:
+        start = self._curr
+        return self._marked(start, super()._parse_equality(parse_is))
+
+    def _parse_range(self, this: Any = None, parse_is: bool = False) -> Any:
+        left = this or self._parse_bitwise()
+        if left is None and self._curr and self._curr.token_type in self.RANGE_PARSERS:
+            self.raise_error(f"expected an expression, got {self.shown()}")
+        return super()._parse_range(left, parse_is)
+
+    def _parse_bitwise(self) -> Any:
+        return self._spanned(super()._parse_bitwise)
+
+    def _parse_factor(self, parse_mod: bool = True) -> Any:
+        start = self._curr
+        return self._marked(start, super()._parse_factor(parse_mod))
+
+    def _parse_unary(self) -> Any:
+        return self._spanned(super()._parse_unary)
+
+    def _parse_at_time_zone(self, this: Any) -> Any:
+        return this
+
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> Any:
+        special = self.special()
+        if special is not None:
+            return self._parse_column_ops(special)
+        return self._parse_atom() or self._parse_column()
+
+    def _parse_paren(self) -> Any:
+        return self.parenthesised()
+
+    def _parse_window(self, this: Any, alias: bool = False) -> Any:
+        return self.after_call(this)
+
+    def _parse_bracket_key_value(self, is_map: bool = False) -> Any:
+        return self.operand()
+
+    def _parse_function_parameter(self) -> Any:
+        """A column's name behind the alias of a table: Flink has no types there."""
+        return self._parse_id_var()
+
+
+def is_quoted(token: Token) -> bool:
+    """Whether the token is a name in back ticks, or a text."""
+    return token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
