@@ -13,7 +13,6 @@ from flowrun.frontend.sql.expressions.scope import Scope
 from flowrun.frontend.sql.expressions.user_functions import UserFunctions
 from flowrun.frontend.sql.grammar.expressions import parse_text
 from flowrun.frontend.sql.places import FlinkSyntaxError
-from flowrun.frontend.sql.script.problems import moved
 from flowrun.frontend.sql.script.tokens import Slice
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import Expression
@@ -35,7 +34,7 @@ class ColumnExpressions:
         try:
             return self._bound(text, schema)[0]
         except ExpressionError as error:
-            raise moved(error, text) from None
+            raise text.moved(error) from None
 
     def constant(self, text: Slice, wanted: DataType) -> Expression:
         """The value of a constant expression, as `wanted`.
@@ -49,7 +48,7 @@ class ColumnExpressions:
                 binder.fail(f"expected {wanted}, this is {bound.type}", node)
             return fold_constants(binder.cast(bound, wanted, node))
         except ExpressionError as error:
-            raise moved(error, text) from None
+            raise text.moved(error) from None
 
     def _bound(self, text: Slice, schema: Schema) -> tuple[Expression, ExpressionBinder, exp.Expression]:
         binder = _ColumnBinder(Scope(schema, "the table"), self._catalog)

@@ -26,7 +26,6 @@ from flowrun.frontend.sql.script.functions import user_function
 from flowrun.frontend.sql.script.inserts import insert_sink, print_sink
 from flowrun.frontend.sql.script.listings import created_table, created_view, described_table, described_view, listed
 from flowrun.frontend.sql.script.overrides import ScriptOverrides, read_overrides
-from flowrun.frontend.sql.script.problems import report
 from flowrun.frontend.sql.script.settings import IDLE_TIMEOUT, NAME, WATERMARK_INTERVAL, ScriptSettings
 from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
 from flowrun.frontend.sql.script.statements import (
@@ -51,7 +50,7 @@ from flowrun.frontend.sql.script.statements import (
     UseDefault,
 )
 from flowrun.frontend.sql.script.tables import DeclaredTable, ScriptTables
-from flowrun.frontend.sql.script.text import ScriptText, fill_script
+from flowrun.frontend.sql.script.text import ScriptText, fill_script, report
 from flowrun.frontend.sql.script.tokens import Slice, TokenKind, tokenize
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.expressions import ColumnRef

@@ -10,7 +10,6 @@ from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.script.ddl_parser import create_table
-from flowrun.frontend.sql.script.splitting import split_script
 from flowrun.frontend.sql.script.statements import (
     AddJar,
     ConflictAction,
@@ -35,6 +34,7 @@ from flowrun.frontend.sql.script.statements import (
     Statement,
     UseDefault,
 )
+from flowrun.frontend.sql.script.text import split_script
 from flowrun.frontend.sql.script.tokens import Cursor, Token, TokenKind, tokenize
 
 _QUERY_WORDS = ("SELECT", "WITH", "VALUES", "TABLE")

@@ -77,6 +77,11 @@ class Slice:
         """First and one-past-last code point."""
         return self.start, self.start + len(self.text)
 
+    def moved(self, error: ExpressionError) -> ExpressionError:
+        """An error in this part, as one of the whole script."""
+        inside = min(error.offset, len(self.text))
+        return ExpressionError(error.message, offset=self.start + inside, length=error.length, hint=error.hint)
+
 
 def tokenize(text: str, start: int, end: int) -> tuple[Token, ...]:
     """The tokens of a stretch of a script.

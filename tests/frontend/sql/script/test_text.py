@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.sql.script.splitting import split_script
-from flowrun.frontend.sql.script.text import ScriptText, fill_script
+from flowrun.frontend.sql.script.text import ScriptText, fill_script, split_script
 from flowrun.frontend.sql.script.tokens import tokenize
 
 
