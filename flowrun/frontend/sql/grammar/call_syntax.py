@@ -41,7 +41,7 @@ class CallReader(TokenReader):
 
     def on_condition(self, conditions: Sequence[str]) -> str:
         """The word after ON: EMPTY, ERROR or NULL."""
-        if not self.accept_kind(TokenType.ON) or not self.accept(*conditions):
+        if not self.accept_kind(TokenType.ON) or not self.accept_word(*conditions):
             self.raise_error(f"expected ON {' or ON '.join(conditions)}, got {self.shown()}")
         return str(self.previous.text.upper())
 
@@ -91,7 +91,7 @@ def _extract(parser: CallReader) -> exp.Expression:
 def _rounding(name: str) -> CallParser:
     def parse(parser: CallReader) -> exp.Expression:
         arguments = parser.arguments()
-        if parser.accept("TO"):
+        if parser.accept_word("TO"):
             arguments.append(parser.any_word("a time unit like MINUTE"))
         return call(name, *arguments)
 
@@ -100,7 +100,7 @@ def _rounding(name: str) -> CallParser:
 
 def _trim(parser: CallReader) -> exp.Expression:
     side = "BOTH"
-    explicit = parser.accept("BOTH", "LEADING", "TRAILING")
+    explicit = parser.accept_word("BOTH", "LEADING", "TRAILING")
     if explicit:
         side = parser.previous.text.upper()
     name = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}[side]
@@ -131,7 +131,7 @@ def _overlay(parser: CallReader) -> exp.Expression:
     first = parser.operand()
     if parser.accept_kind(TokenType.COMMA):
         return call("OVERLAY", first, *parser.arguments())
-    if not parser.accept("PLACING"):
+    if not parser.accept_word("PLACING"):
         parser.raise_error(f"expected PLACING, got {parser.shown()}")
     arguments = [first, parser.operand()]
     if not parser.accept_kind(TokenType.FROM):
@@ -175,12 +175,12 @@ def _json_path(parser: CallReader) -> tuple[exp.Expression, exp.Expression]:
 
 def _json_value(parser: CallReader) -> exp.Expression:
     document, path = _json_path(parser)
-    returning = parser.type_text(stop=_JSON_MODES) if parser.accept("RETURNING") else None
+    returning = parser.type_text(stop=_JSON_MODES) if parser.accept_word("RETURNING") else None
     modes: dict[str, tuple[exp.Expression, exp.Expression]] = {
         "EMPTY": (word("NULL"), exp.Null()),
         "ERROR": (word("NULL"), exp.Null()),
     }
-    while parser.accept(*_JSON_MODES):
+    while parser.accept_word(*_JSON_MODES):
         mode = parser.previous.text.upper()
         default = _as_text(parser.operand()) if mode == "DEFAULT" else exp.Null()
         modes[parser.on_condition(("EMPTY", "ERROR"))] = (word(mode), default)
@@ -207,22 +207,22 @@ def _as_text(value: exp.Expression) -> exp.Expression:
 def _json_query(parser: CallReader) -> exp.Expression:
     document, path = _json_path(parser)
     returning = None
-    if parser.accept("RETURNING"):
+    if parser.accept_word("RETURNING"):
         returning = parser.type_text(stop=("WITH", "WITHOUT", "NULL", "ERROR", "EMPTY"))
     wrapper = "WITHOUT"
-    if parser.accept("WITH", "WITHOUT"):
+    if parser.accept_word("WITH", "WITHOUT"):
         if parser.previous.text.upper() == "WITH":
             wrapper = "UNCONDITIONAL"
-            if parser.accept("CONDITIONAL", "UNCONDITIONAL"):
+            if parser.accept_word("CONDITIONAL", "UNCONDITIONAL"):
                 wrapper = parser.previous.text.upper()
-        parser.accept("ARRAY")
-        if not parser.accept("WRAPPER"):
+        parser.accept_word("ARRAY")
+        if not parser.accept_word("WRAPPER"):
             parser.raise_error(f"expected WRAPPER, got {parser.shown()}")
     modes = {"EMPTY": "NULL", "ERROR": "NULL"}
-    while parser.accept("NULL", "ERROR", "EMPTY"):
+    while parser.accept_word("NULL", "ERROR", "EMPTY"):
         mode = parser.previous.text.upper()
         if mode == "EMPTY":
-            if not parser.accept("ARRAY", "OBJECT"):
+            if not parser.accept_word("ARRAY", "OBJECT"):
                 parser.raise_error(f"expected ARRAY or OBJECT, got {parser.shown()}")
             mode = f"EMPTY {parser.previous.text.upper()}"
         modes[parser.on_condition(("EMPTY", "ERROR"))] = mode
@@ -237,14 +237,14 @@ def _json_query(parser: CallReader) -> exp.Expression:
 def _json_exists(parser: CallReader) -> exp.Expression:
     document, path = _json_path(parser)
     mode = "FALSE"
-    if parser.accept("TRUE", "FALSE", "UNKNOWN", "ERROR"):
+    if parser.accept_word("TRUE", "FALSE", "UNKNOWN", "ERROR"):
         mode = parser.previous.text.upper()
         parser.on_condition(("ERROR",))
     return call("JSON_EXISTS", document, path, word(mode))
 
 
 def _on_null(parser: CallReader, default: str) -> exp.Literal:
-    if parser.accept("NULL", "ABSENT"):
+    if parser.accept_word("NULL", "ABSENT"):
         mode = parser.previous.text
         parser.on_condition(("NULL",))
         return word(mode)
@@ -260,10 +260,12 @@ def _marks(values: Sequence[exp.Expression]) -> exp.Literal:
 def _json_object(name: str) -> CallParser:
     def parse(parser: CallReader) -> exp.Expression:
         pairs: list[exp.Expression] = []
-        while not parser.at_close() and not (parser.at("NULL", "ABSENT") and parser.following.text.upper() == "ON"):
-            parser.accept("KEY")
+        while not parser.at_close() and not (
+            parser.at_word("NULL", "ABSENT") and parser.following.text.upper() == "ON"
+        ):
+            parser.accept_word("KEY")
             pairs.append(parser.operand())
-            if not parser.accept("VALUE") and not parser.accept_kind(TokenType.COLON):
+            if not parser.accept_word("VALUE") and not parser.accept_kind(TokenType.COLON):
                 parser.raise_error(f"expected VALUE, got {parser.shown()}")
             pairs.append(parser.operand())
             if not parser.accept_kind(TokenType.COMMA):
@@ -276,7 +278,9 @@ def _json_object(name: str) -> CallParser:
 def _json_array(name: str) -> CallParser:
     def parse(parser: CallReader) -> exp.Expression:
         items: list[exp.Expression] = []
-        while not parser.at_close() and not (parser.at("NULL", "ABSENT") and parser.following.text.upper() == "ON"):
+        while not parser.at_close() and not (
+            parser.at_word("NULL", "ABSENT") and parser.following.text.upper() == "ON"
+        ):
             items.append(parser.operand())
             if not parser.accept_kind(TokenType.COMMA):
                 break
@@ -291,9 +295,9 @@ def _json_array_aggregate(parser: CallReader) -> exp.Expression:
 
 
 def _json_object_aggregate(parser: CallReader) -> exp.Expression:
-    parser.accept("KEY")
+    parser.accept_word("KEY")
     key = parser.operand()
-    if not parser.accept("VALUE") and not parser.accept_kind(TokenType.COLON):
+    if not parser.accept_word("VALUE") and not parser.accept_kind(TokenType.COLON):
         parser.raise_error(f"expected VALUE, got {parser.shown()}")
     value = parser.operand()
     return call("JSON_OBJECTAGG", _on_null(parser, "NULL"), _marks([value]), key, value)

@@ -153,7 +153,7 @@ class ExpressionGrammar(CallReader):
                 hint,
             )
         units: list[str] = []
-        while not units or self.accept("TO"):
+        while not units or self.accept_word("TO"):
             units.append(str(self.any_word("a time unit like SECOND").this))
             if self.accept_kind(TokenType.L_PAREN):  # a precision, which intervals here do not limit
                 if not self.accept_kind(TokenType.NUMBER):
@@ -193,9 +193,9 @@ class ExpressionGrammar(CallReader):
 
     def between(self, this: exp.Expression) -> exp.Expression:
         """[ASYMMETRIC | SYMMETRIC] low AND high, after BETWEEN."""
-        symmetric = self.accept("SYMMETRIC")
+        symmetric = self.accept_word("SYMMETRIC")
         if not symmetric:
-            self.accept("ASYMMETRIC")
+            self.accept_word("ASYMMETRIC")
         low = self.arithmetic()
         if not self.accept_kind(TokenType.AND):
             self.raise_error(f"expected AND, got {self.shown()}")
@@ -238,10 +238,10 @@ class ExpressionGrammar(CallReader):
                 exp.NullSafeEQ(this=this, expression=other) if negated else exp.NullSafeNEQ(this=this, expression=other)
             )
             return node
-        if self.accept("JSON"):
-            kind = self.previous.text.upper() if self.accept("VALUE", "SCALAR", "ARRAY", "OBJECT") else "VALUE"
+        if self.accept_word("JSON"):
+            kind = self.previous.text.upper() if self.accept_word("VALUE", "SCALAR", "ARRAY", "OBJECT") else "VALUE"
             node = call("IS_JSON", this, exp.Literal.string(kind))
-        elif self.accept(*_TRUTH_VALUES):
+        elif self.accept_word(*_TRUTH_VALUES):
             node = exp.Is(this=this, expression=exp.Var(this=self.previous.text.upper()))
         else:
             self.raise_error(f"expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM, got {self.shown()}")

@@ -150,7 +150,7 @@ class QueryExpressionGrammar(ExpressionGrammar):
 
     def special(self) -> exp.Expression | None:
         token = self.token
-        if self.at("EXISTS") and self.following.token_type is TokenType.L_PAREN:
+        if self.at_word("EXISTS") and self.following.token_type is TokenType.L_PAREN:
             self.advance(2)
             query = self._subquery()
             if query is None:
@@ -158,10 +158,10 @@ class QueryExpressionGrammar(ExpressionGrammar):
             node = exp.Exists(this=query)
             node.meta["span"] = (token.start, self.previous.end + 1)
             return node
-        if self.at(*_QUANTIFIERS) and self.following.token_type is TokenType.L_PAREN:
+        if self.at_word(*_QUANTIFIERS) and self.following.token_type is TokenType.L_PAREN:
             return self._quantified(token)
         if (
-            self.at("CURSOR", "MULTISET")
+            self.at_word("CURSOR", "MULTISET")
             and self.following
             and self.following.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET)
         ):
@@ -198,9 +198,9 @@ class QueryExpressionGrammar(ExpressionGrammar):
         node = self.filtered(call)
         if self.accept_phrase("WITHIN", "GROUP"):
             self.fail_at_previous("WITHIN GROUP (ORDER BY …) stands before FILTER", "move it in front of FILTER")
-        if self.at("IGNORE", "RESPECT") and self.following and self.following.text.upper() == "NULLS":
+        if self.at_word("IGNORE", "RESPECT") and self.following and self.following.text.upper() == "NULLS":
             self._null_treatment(node)
-        if not self.accept("OVER"):
+        if not self.accept_word("OVER"):
             return node
         start = span_of(node)[0]
         clause = self.over_clause()
@@ -223,7 +223,7 @@ class QueryExpressionGrammar(ExpressionGrammar):
         if isinstance(last, exp.Order) and "order" in last.meta:
             node.meta["order"] = last.meta["order"]
             node.set("expressions", node.expressions[:-1])
-        if not self.at("WITHIN") or not self.accept_phrase("WITHIN", "GROUP"):
+        if not self.at_word("WITHIN") or not self.accept_phrase("WITHIN", "GROUP"):
             return
         if "order" in node.meta:
             self.fail_at_previous("the call is ordered already", "leave out one ORDER BY")
@@ -235,7 +235,7 @@ class QueryExpressionGrammar(ExpressionGrammar):
         node.meta["span"] = self.since(span_of(node)[0])
 
     def _null_treatment(self, node: exp.Expression) -> None:
-        ignore = self.at("IGNORE")
+        ignore = self.at_word("IGNORE")
         name = str(node.this).upper() if isinstance(node, exp.Anonymous) else ""
         # FIRST_VALUE and LAST_VALUE skip NULLs anyhow, as in Flink; LAG and LEAD count them
         if ignore != (name in ("FIRST_VALUE", "LAST_VALUE")):
@@ -258,8 +258,8 @@ class QueryExpressionGrammar(ExpressionGrammar):
         if self.accept_phrase("PARTITION", "BY"):
             partition = tuple(self.arguments())
         order = self.order_by() if self.accept_phrase("ORDER", "BY") else ()
-        frame = self._frame() if self.at("ROWS", "RANGE") else None
-        if self.at("GROUPS", "EXCLUDE"):
+        frame = self._frame() if self.at_word("ROWS", "RANGE") else None
+        if self.at_word("GROUPS", "EXCLUDE"):
             self.fail_here(
                 f"{self.token.text.upper()} is not supported in OVER", "use ROWS or RANGE BETWEEN … PRECEDING"
             )
@@ -284,9 +284,9 @@ class QueryExpressionGrammar(ExpressionGrammar):
         start = self.here
         if self.accept_phrase("CURRENT", "ROW"):
             return FrameBound(self.since(start))
-        unbounded = self.accept("UNBOUNDED")
+        unbounded = self.accept_word("UNBOUNDED")
         amount = None if unbounded else self.arithmetic()
-        following = self.accept("FOLLOWING")
+        following = self.accept_word("FOLLOWING")
         if not following:
-            self.expect("PRECEDING")
+            self.expect_word("PRECEDING")
         return FrameBound(self.since(start), amount, unbounded, following)

@@ -60,35 +60,35 @@ class TableGrammar(QueryExpressionGrammar):
             table = joined
 
     def _join(self, start: int, left: TableSyntax) -> TableSyntax | None:
-        natural = self.accept("NATURAL")
+        natural = self.accept_word("NATURAL")
         kind, cross = JoinKind.INNER, False
-        if self.accept("CROSS"):
+        if self.accept_word("CROSS"):
             cross = True
-        elif self.at(*_OUTER):
+        elif self.at_word(*_OUTER):
             kind = _OUTER[self.token.text.upper()]
             self.advance()
-            self.accept("OUTER")
-        elif self.accept("INNER") or self.at(*_FOREIGN_JOINS):
+            self.accept_word("OUTER")
+        elif self.accept_word("INNER") or self.at_word(*_FOREIGN_JOINS):
             pass
-        elif not self.at("JOIN"):
+        elif not self.at_word("JOIN"):
             if natural:
                 self.raise_error(f"expected JOIN, got {self.shown()}")
             return None
-        if self.at(*_FOREIGN_JOINS):
+        if self.at_word(*_FOREIGN_JOINS):
             word = self.token.text.upper()
             self.fail_here(f"{word} JOIN is not part of Flink SQL", _FOREIGN_JOINS[word])
-        if self.at("APPLY"):
+        if self.at_word("APPLY"):
             self.fail_here("APPLY is not part of Flink SQL", "write CROSS JOIN LATERAL TABLE(f(x)) or JOIN … ON")
-        self.expect("JOIN")
+        self.expect_word("JOIN")
         right = self._table()
         if cross or natural:
-            if self.at("ON", "USING"):
+            if self.at_word("ON", "USING"):
                 self.fail_here(f"{'CROSS' if cross else 'NATURAL'} JOIN has no condition", "write JOIN … ON condition")
             return JoinTable(self.since(start), left, right, kind, natural)
-        if self.accept("ON"):
+        if self.accept_word("ON"):
             condition = self.operand()
             return JoinTable(self.since(start), left, right, kind, on=condition)
-        if not self.accept("USING"):
+        if not self.accept_word("USING"):
             self.raise_error(f"expected ON or USING and the condition of the join, got {self.shown()}")
         using = self.name_list()
         return JoinTable(self.since(start), left, right, kind, using=using)
@@ -98,20 +98,20 @@ class TableGrammar(QueryExpressionGrammar):
         table = self._atom(start)
         if self.accept_kind(TokenType.FOR):
             table = self._as_of(start, table)
-        if self.at("TABLESAMPLE"):
+        if self.at_word("TABLESAMPLE"):
             self.fail_here("TABLESAMPLE is not supported", "filter, e.g. WHERE MOD(HASH_CODE(key), 10) = 0")
-        if self.at("PIVOT", "UNPIVOT"):
+        if self.at_word("PIVOT", "UNPIVOT"):
             self.fail_here(
                 f"{self.token.text.upper()} is not supported", "write SUM(x) FILTER (WHERE …) for each column"
             )
-        if self.at("MATCH_RECOGNIZE"):
+        if self.at_word("MATCH_RECOGNIZE"):
             table = self._match_recognize(start, table)
         alias = self.alias()
         if alias is None:
             return table
         columns = self.name_list() if self.at_kind(TokenType.L_PAREN) else ()
         aliased = AliasedTable(self.since(start), table, alias, columns)
-        if self.at("MATCH_RECOGNIZE"):
+        if self.at_word("MATCH_RECOGNIZE"):
             matched = self._match_recognize(start, aliased)
             again = self.alias()
             return matched if again is None else AliasedTable(self.since(start), matched, again)
@@ -119,7 +119,7 @@ class TableGrammar(QueryExpressionGrammar):
 
     def _as_of(self, start: int, table: TableSyntax) -> TableSyntax:
         for word in ("SYSTEM_TIME", "AS", "OF"):
-            self.expect(word)
+            self.expect_word(word)
         time = self.arithmetic()
         if not isinstance(table, NamedTable):
             self.fail_at_previous(
@@ -143,22 +143,22 @@ class TableGrammar(QueryExpressionGrammar):
         return MatchTable(self.since(start), table, body)
 
     def _atom(self, start: int) -> TableSyntax:
-        lateral = self.accept("LATERAL")
+        lateral = self.accept_word("LATERAL")
         if self.accept_kind(TokenType.L_PAREN):
             return self._parenthesised(start, lateral)
         following = self.following.token_type if self.following else None
-        if self.at("TABLE") and following is TokenType.L_PAREN:
+        if self.at_word("TABLE") and following is TokenType.L_PAREN:
             self.advance(2)
             function = self._function(start, lateral)
             self.close_paren()
             return FunctionTable(self.since(start), function.name, function.arguments, lateral)
-        if self.at("UNNEST") and following is TokenType.L_PAREN:
+        if self.at_word("UNNEST") and following is TokenType.L_PAREN:
             return self._unnest(start)
         if names_before_call(self):
             return self._function(start, lateral)
         if lateral:
             self.raise_error(f"expected TABLE(function(…)) or a query in parentheses after LATERAL, got {self.shown()}")
-        if self.at("TABLE"):
+        if self.at_word("TABLE"):
             self.advance()
         name = self.table_name()
         return NamedTable(self.since(start), name, hints=self._table_hints())
@@ -169,7 +169,7 @@ class TableGrammar(QueryExpressionGrammar):
             query = self.query()
             if self.accept_kind(TokenType.R_PAREN):
                 return DerivedTable(self.since(start), query, lateral)
-            if not self.at("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "CROSS", "NATURAL", "AS") and (
+            if not self.at_word("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "CROSS", "NATURAL", "AS") and (
                 not self.token or self.token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.COMMA)
             ):
                 self.raise_error(f"expected ')' after the query, got {self.shown()}")
@@ -184,7 +184,7 @@ class TableGrammar(QueryExpressionGrammar):
         if self.accept_kind(TokenType.COMMA):
             self.fail_at_previous("UNNEST takes one collection", "write one UNNEST for each")
         self.close_paren()
-        ordinality = self.at("WITH") and bool(self.following) and self.following.text.upper() == "ORDINALITY"
+        ordinality = self.at_word("WITH") and bool(self.following) and self.following.text.upper() == "ORDINALITY"
         if ordinality:
             self.advance(2)
         return UnnestTable(self.since(start), expression, ordinality)
@@ -238,10 +238,10 @@ class TableGrammar(QueryExpressionGrammar):
         value_start = self.token.start if self.token else start
         following = self.following.token_type if self.following else None
         value: TableArgument | Descriptor | exp.Expression
-        if self.at("TABLE"):
+        if self.at_word("TABLE"):
             self.advance()
             value = self._table_argument(value_start)
-        elif self.at("DESCRIPTOR") and following is TokenType.L_PAREN:
+        elif self.at_word("DESCRIPTOR") and following is TokenType.L_PAREN:
             self.advance()
             value = Descriptor(self.since(value_start), self.name_list())
             value = Descriptor(self.since(value_start), value.columns)

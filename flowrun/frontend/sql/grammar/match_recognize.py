@@ -57,18 +57,18 @@ class MatchGrammar(QueryParser):
         if not self.accept_phrase("ORDER", "BY"):
             self.raise_error(f"expected ORDER BY and a time attribute, got {self.shown()}")
         order = self.order_by()
-        measures = self._measures() if self.accept("MEASURES") else ()
+        measures = self._measures() if self.accept_word("MEASURES") else ()
         if self.accept_phrase("ALL", "ROWS"):
             self.fail_at_previous("ALL ROWS PER MATCH is not supported", "ONE ROW PER MATCH is the default")
         if self.accept_phrase("ONE", "ROW"):
-            self.expect("PER")
-            self.expect("MATCH")
-        after, skip_to = self._after_match() if self.at("AFTER") else (AfterMatch.SKIP_PAST_LAST_ROW, None)
+            self.expect_word("PER")
+            self.expect_word("MATCH")
+        after, skip_to = self._after_match() if self.at_word("AFTER") else (AfterMatch.SKIP_PAST_LAST_ROW, None)
         pattern, span = self._pattern()
-        within = self.arithmetic() if self.accept("WITHIN") else None
-        if self.at("SUBSET"):
+        within = self.arithmetic() if self.accept_word("WITHIN") else None
+        if self.at_word("SUBSET"):
             self.fail_here("SUBSET is not supported", "write the variables one by one")
-        defines = self._defines() if self.accept("DEFINE") else ()
+        defines = self._defines() if self.accept_word("DEFINE") else ()
         if self.token:
             self.raise_error(f"unexpected {self.shown()} in MATCH_RECOGNIZE")
         return MatchSyntax(partition, order, measures, after, skip_to, pattern, within, defines, span)
@@ -80,8 +80,8 @@ class MatchGrammar(QueryParser):
         return tuple(found)
 
     def _measure(self) -> NamedExpression:
-        self.accept("FINAL")
-        if self.at("RUNNING"):
+        self.accept_word("FINAL")
+        if self.at_word("RUNNING"):
             self.fail_here("RUNNING has no meaning with ONE ROW PER MATCH", "leave it out")
         expression = self.operand()
         if not self.accept_kind(TokenType.ALIAS):
@@ -102,24 +102,24 @@ class MatchGrammar(QueryParser):
 
     def _after_match(self) -> tuple[AfterMatch, Name | None]:
         for word in ("AFTER", "MATCH", "SKIP"):
-            self.expect(word)
-        if self.accept("PAST"):
-            self.expect("LAST")
-            self.expect("ROW")
+            self.expect_word(word)
+        if self.accept_word("PAST"):
+            self.expect_word("LAST")
+            self.expect_word("ROW")
             return AfterMatch.SKIP_PAST_LAST_ROW, None
-        self.expect("TO")
-        if self.accept("NEXT"):
-            self.expect("ROW")
+        self.expect_word("TO")
+        if self.accept_word("NEXT"):
+            self.expect_word("ROW")
             return AfterMatch.SKIP_TO_NEXT_ROW, None
-        if self.accept("FIRST"):
+        if self.accept_word("FIRST"):
             return AfterMatch.SKIP_TO_FIRST, self.identifier("a variable of the pattern")
-        self.accept("LAST")
+        self.accept_word("LAST")
         return AfterMatch.SKIP_TO_LAST, self.identifier("a variable of the pattern")
 
     # -- the pattern ---------------------------------------------------------------------------------------------------------
 
     def _pattern(self) -> tuple[tuple[PatternItem, ...], Span]:
-        self.expect("PATTERN")
+        self.expect_word("PATTERN")
         self.open_paren("the variables of the pattern")
         start = self.here
         items: list[PatternItem] = []
@@ -141,7 +141,7 @@ class MatchGrammar(QueryParser):
             self.fail_here(
                 "groups of variables are not supported in a pattern", "write the variables one after the other"
             )
-        if self.at("PERMUTE"):
+        if self.at_word("PERMUTE"):
             self.fail_here("PERMUTE is not supported in a pattern", "write the variables in one order")
         if self.token.text in ("{-", "^", "$"):
             self.fail_here(f"'{self.token.text}' is not supported in a pattern")

@@ -89,9 +89,9 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
     def query(self) -> QuerySyntax:
         """[WITH …] set expression [ORDER BY …] [OFFSET …] [LIMIT … | FETCH …]."""
         start = self.here
-        if not self.accept("WITH"):
+        if not self.accept_word("WITH"):
             return self._ordered(start)
-        if self.accept("RECURSIVE"):
+        if self.accept_word("RECURSIVE"):
             self.fail_at_previous("WITH RECURSIVE is not possible in a stream", "join the levels one by one")
         tables = [self._common_table()]
         while self.accept_kind(TokenType.COMMA):
@@ -102,7 +102,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
     def _common_table(self) -> CommonTable:
         name = self.identifier("a name for the query")
         columns = self.name_list() if self.at_kind(TokenType.L_PAREN) else ()
-        self.expect("AS")
+        self.expect_word("AS")
         self.open_paren("a query")
         query = self.query()
         self.close_paren()
@@ -113,16 +113,16 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         order = self.order_by() if self.accept_phrase("ORDER", "BY") else ()
         offset = limit = None
         while self.token:
-            if offset is None and self.accept("OFFSET"):
+            if offset is None and self.accept_word("OFFSET"):
                 offset = self.arithmetic()
-                self.accept("ROWS") or self.accept("ROW")
-            elif limit is None and self.accept("LIMIT"):
-                if self.accept("ALL"):
+                self.accept_word("ROWS") or self.accept_word("ROW")
+            elif limit is None and self.accept_word("LIMIT"):
+                if self.accept_word("ALL"):
                     continue
                 limit = self.arithmetic()
                 if self.accept_kind(TokenType.COMMA):
                     self.fail_at_previous("LIMIT takes one number", "write LIMIT count OFFSET start")
-            elif limit is None and self.accept("FETCH"):
+            elif limit is None and self.accept_word("FETCH"):
                 limit = self._fetch()
             else:
                 break
@@ -131,47 +131,47 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         return Ordered(self.since(start), query, order, offset, limit)
 
     def _fetch(self) -> Any:
-        if not (self.accept("FIRST") or self.accept("NEXT")):
+        if not (self.accept_word("FIRST") or self.accept_word("NEXT")):
             self.raise_error(f"expected FIRST or NEXT, got {self.shown()}")
-        explicit = not self.at("ROW", "ROWS")
+        explicit = not self.at_word("ROW", "ROWS")
         amount = self.arithmetic() if explicit else self.number(1)
-        if not (self.accept("ROW") or self.accept("ROWS")):
+        if not (self.accept_word("ROW") or self.accept_word("ROWS")):
             self.raise_error(f"expected ROWS, got {self.shown()}")
-        self.expect("ONLY")
+        self.expect_word("ONLY")
         return amount
 
     def _set_expression(self, start: int) -> QuerySyntax:
         left = self._intersections(start)
-        while self.at("UNION", "EXCEPT"):
+        while self.at_word("UNION", "EXCEPT"):
             left = self._combined(start, left, self._intersections)
         return left
 
     def _intersections(self, start: int) -> QuerySyntax:
         left = self._query_primary()
-        while self.at("INTERSECT"):
+        while self.at_word("INTERSECT"):
             left = self._combined(start, left, lambda _: self._query_primary())
         return left
 
     def _combined(self, start: int, left: QuerySyntax, parse: Any) -> QuerySyntax:
         operator = SetOperator(self.token.text.upper())
         self.advance()
-        keep_all = self.accept("ALL")
+        keep_all = self.accept_word("ALL")
         if not keep_all:
-            self.accept("DISTINCT")
+            self.accept_word("DISTINCT")
         right = parse(self.here)
         return SetOperation(self.since(start), operator, keep_all, left, right)
 
     def _query_primary(self) -> QuerySyntax:
         start = self.here
-        if self.at("SELECT"):
+        if self.at_word("SELECT"):
             return self._select()
-        if self.accept("VALUES"):
+        if self.accept_word("VALUES"):
             return self.values(start)
         if self.accept_kind(TokenType.L_PAREN):
             query = self.query()
             self.close_paren()
             return query
-        if not self.accept("TABLE"):
+        if not self.accept_word("TABLE"):
             self.raise_error(f"expected a query (SELECT, VALUES, WITH or '('), got {self.shown()}")
         table = NamedTable(self.since(start), self.table_name())
         span = self.since(start)
@@ -185,7 +185,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         return ValuesRows(self.since(start), tuple(rows))
 
     def _row(self) -> Any:
-        if self.at("ROW") and self.following.token_type is TokenType.L_PAREN:
+        if self.at_word("ROW") and self.following.token_type is TokenType.L_PAREN:
             self.advance()
         if not self.accept_kind(TokenType.L_PAREN):
             return (self.operand(),)
@@ -197,22 +197,22 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
 
     def _select(self) -> Select:
         start = self.token.start
-        self.expect("SELECT")
+        self.expect_word("SELECT")
         hints = self.hints()
-        distinct = self.accept("DISTINCT")
+        distinct = self.accept_word("DISTINCT")
         if not distinct:
-            self.accept("ALL")
+            self.accept_word("ALL")
         items = [self._item()]
         while self.accept_kind(TokenType.COMMA):
             items.append(self._item())
         self._reject_foreign()
-        source = self._from() if self.accept("FROM") else None
+        source = self._from() if self.accept_word("FROM") else None
         self._reject_foreign()
-        where = self.operand() if self.accept("WHERE") else None
+        where = self.operand() if self.accept_word("WHERE") else None
         grouping = self._group_by() if self.accept_phrase("GROUP", "BY") else None
-        having = self.operand() if self.accept("HAVING") else None
-        windows = self._windows() if self.accept("WINDOW") else ()
-        qualify = self.operand() if self.accept("QUALIFY") else None
+        having = self.operand() if self.accept_word("HAVING") else None
+        windows = self._windows() if self.accept_word("WINDOW") else ()
+        qualify = self.operand() if self.accept_word("QUALIFY") else None
         self._reject_foreign()
         return Select(
             self.since(start), tuple(items), distinct, source, where, grouping, having, windows, qualify, hints
@@ -224,7 +224,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
             self.fail_here(*known)
 
     def _item(self) -> SelectItem:
-        if not self.token or self.at("FROM"):
+        if not self.token or self.at_word("FROM"):
             self.raise_error(f"expected a column or expression, got {self.shown()}")
         start = self.token.start
         if self.accept_kind(TokenType.STAR):
@@ -236,9 +236,9 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         return SelectItem(expression, alias, self.since(start))
 
     def _group_by(self) -> tuple[GroupingElement, ...]:
-        if self.accept("DISTINCT"):
+        if self.accept_word("DISTINCT"):
             self.fail_at_previous("GROUP BY DISTINCT is not supported", "write every grouping set once")
-        self.accept("ALL")
+        self.accept_word("ALL")
         return self._grouping_elements()
 
     def _grouping_elements(self) -> tuple[GroupingElement, ...]:
@@ -267,7 +267,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
             return SetKind.SETS
         if self.following.token_type is TokenType.L_PAREN:
             for word in ("ROLLUP", "CUBE"):
-                if self.accept(word):
+                if self.accept_word(word):
                     return _SET_KINDS[word]
         return None
 
@@ -275,7 +275,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         found: list[tuple[Name, OverClause]] = []
         while not found or self.accept_kind(TokenType.COMMA):
             name = self.identifier("a name for the window")
-            self.expect("AS")
+            self.expect_word("AS")
             found.append((name, self.over_clause()))
         return tuple(found)
 
@@ -285,14 +285,14 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         while not items or self.accept_kind(TokenType.COMMA):
             start = self.here
             expression = self.operand()
-            descending = self.accept("DESC")
+            descending = self.accept_word("DESC")
             if not descending:
-                self.accept("ASC")
+                self.accept_word("ASC")
             nulls_first = None
-            if self.accept("NULLS"):
-                nulls_first = self.accept("FIRST")
+            if self.accept_word("NULLS"):
+                nulls_first = self.accept_word("FIRST")
                 if not nulls_first:
-                    self.expect("LAST")
+                    self.expect_word("LAST")
             items.append(OrderItem(expression, descending, nulls_first, self.since(start)))
         return tuple(items)
 

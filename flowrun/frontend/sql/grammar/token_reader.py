@@ -115,20 +115,20 @@ class TokenReader(Parser):
         """Step over the current token if it is of one of these kinds."""
         return bool(self._match_set(kinds))
 
-    def at(self, *words: str) -> bool:
+    def at_word(self, *words: str) -> bool:
         """Whether the current token is one of these keywords, not quoted."""
         return bool(self._curr) and not is_quoted(self._curr) and self._curr.text.upper() in words
 
-    def accept(self, *words: str) -> bool:
+    def accept_word(self, *words: str) -> bool:
         """Step over the current token if it is one of these keywords."""
-        if self.at(*words):
+        if self.at_word(*words):
             self._advance()
             return True
         return False
 
-    def expect(self, word: str) -> None:
+    def expect_word(self, word: str) -> None:
         """Step over the keyword, or fail."""
-        if not self.accept(word):
+        if not self.accept_word(word):
             self.raise_error(f"expected {word}, got {self.shown()}")
 
     def accept_phrase(self, *words: str) -> bool:
@@ -136,7 +136,7 @@ class TokenReader(Parser):
         if self._curr and not is_quoted(self._curr) and tuple(self._curr.text.upper().split()) == words:
             self._advance()
             return True
-        if self.at(words[0]) and self._next and self._next.text.upper() == words[1]:
+        if self.at_word(words[0]) and self._next and self._next.text.upper() == words[1]:
             self._advance(2)
             return True
         return False

@@ -36,7 +36,7 @@ class _Body:
 
 def create_table(cursor: Cursor) -> CreateTable:
     """CREATE TABLE, after these words."""
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if_not_exists = cursor.accept_phrase("IF", "NOT", "EXISTS")
     name = cursor.take_path("a table's name")
     body = _Body()
     if cursor.accept_mark("("):
@@ -44,13 +44,13 @@ def create_table(cursor: Cursor) -> CreateTable:
             _element(cursor, body)
             if not cursor.accept_mark(",") and not cursor.token.is_mark(")"):
                 cursor.fail(f"expected ',' or ')', got {cursor.token.shown}")
-    comment = cursor.take_text("a comment").text if cursor.accept("COMMENT") else None
-    distribution = _distribution(cursor) if cursor.accept("DISTRIBUTED") else None
-    partitions = _names(cursor) if cursor.accept("PARTITIONED", "BY") else ()
-    options = option_list(cursor) if cursor.accept("WITH") else ()
-    like = _like(cursor) if cursor.accept("LIKE") else None
+    comment = cursor.take_text("a comment").text if cursor.accept_phrase("COMMENT") else None
+    distribution = _distribution(cursor) if cursor.accept_phrase("DISTRIBUTED") else None
+    partitions = _names(cursor) if cursor.accept_phrase("PARTITIONED", "BY") else ()
+    options = option_list(cursor) if cursor.accept_phrase("WITH") else ()
+    like = _like(cursor) if cursor.accept_phrase("LIKE") else None
     query = None
-    if cursor.accept("AS"):
+    if cursor.accept_phrase("AS"):
         query = cursor.take_rest("a query")
     cursor.expect_end()
     return CreateTable(
@@ -61,19 +61,19 @@ def create_table(cursor: Cursor) -> CreateTable:
 def _distribution(cursor: Cursor) -> DistributionSyntax:
     """BY [HASH] (columns) [INTO n BUCKETS], or INTO n BUCKETS."""
     columns: tuple[Name, ...] = ()
-    if cursor.accept("BY"):
-        if cursor.at_words("RANGE"):
+    if cursor.accept_phrase("BY"):
+        if cursor.at_phrase("RANGE"):
             cursor.fail("DISTRIBUTED BY RANGE is not supported", hint="rows are dealt by hash: DISTRIBUTED BY (…)")
-        cursor.accept("HASH")
+        cursor.accept_phrase("HASH")
         columns = _names(cursor)
-    elif not cursor.at_words("INTO"):
+    elif not cursor.at_phrase("INTO"):
         cursor.fail(f"expected BY (…) or INTO n BUCKETS, got {cursor.token.shown}")
-    if not cursor.accept("INTO"):
+    if not cursor.accept_phrase("INTO"):
         return DistributionSyntax(columns, None)
     number = cursor.advance()
     if number.kind is not TokenKind.NUMBER or not number.text.isdecimal() or not 1 <= int(number.text) <= _MOST_BUCKETS:
         cursor.fail(f"expected a number of buckets from 1 to {_MOST_BUCKETS}, got {number.shown}", number)
-    cursor.expect("BUCKETS")
+    cursor.expect_phrase("BUCKETS")
     return DistributionSyntax(columns, int(number.text))
 
 
@@ -104,7 +104,7 @@ def hinted_options(hint: str, start: int) -> tuple[OptionSyntax, ...] | None:
     """
     try:
         cursor = Cursor(hint, tokenize(hint, 0, len(hint)), len(hint))
-        if not cursor.accept("OPTIONS"):
+        if not cursor.accept_phrase("OPTIONS"):
             return None
         options = option_list(cursor)
         cursor.expect_end()
@@ -116,13 +116,13 @@ def hinted_options(hint: str, start: int) -> tuple[OptionSyntax, ...] | None:
 
 
 def _element(cursor: Cursor, body: _Body) -> None:
-    if cursor.at_words("WATERMARK", "FOR"):
+    if cursor.at_phrase("WATERMARK", "FOR"):
         _watermark(cursor, body)
-    elif cursor.at_words("PRIMARY", "KEY") or (
-        cursor.at_words("CONSTRAINT") and cursor.peek(2).is_word("PRIMARY", "UNIQUE")
+    elif cursor.at_phrase("PRIMARY", "KEY") or (
+        cursor.at_phrase("CONSTRAINT") and cursor.ahead(2).is_word("PRIMARY", "UNIQUE")
     ):
         _constraint(cursor, body)
-    elif cursor.at_words("UNIQUE"):
+    elif cursor.at_phrase("UNIQUE"):
         cursor.fail("UNIQUE is not supported", hint="use PRIMARY KEY (…) NOT ENFORCED")
     else:
         column = _column(cursor)
@@ -133,9 +133,9 @@ def _element(cursor: Cursor, body: _Body) -> None:
 
 def _watermark(cursor: Cursor, body: _Body) -> None:
     start = cursor.token
-    cursor.expect("WATERMARK", "FOR")
+    cursor.expect_phrase("WATERMARK", "FOR")
     column = cursor.take_path("the event-time column")
-    cursor.expect("AS")
+    cursor.expect_phrase("AS")
     expression = cursor.take_until("an expression")
     if body.watermark is not None:
         cursor.fail("a table has at most one WATERMARK", start)
@@ -144,11 +144,11 @@ def _watermark(cursor: Cursor, body: _Body) -> None:
 
 def _constraint(cursor: Cursor, body: _Body) -> None:
     start = cursor.token
-    if cursor.accept("CONSTRAINT"):
+    if cursor.accept_phrase("CONSTRAINT"):
         cursor.take_name()
-    if cursor.at_words("UNIQUE"):
+    if cursor.at_phrase("UNIQUE"):
         cursor.fail("UNIQUE is not supported", hint="use PRIMARY KEY (…) NOT ENFORCED")
-    cursor.expect("PRIMARY", "KEY")
+    cursor.expect_phrase("PRIMARY", "KEY")
     columns = _names(cursor)
     _not_enforced(cursor)
     _add_key(body, PrimaryKeySyntax(columns, (start.start, cursor.previous.end)))
@@ -165,37 +165,39 @@ def _add_key(body: _Body, key: PrimaryKeySyntax) -> None:
 
 
 def _not_enforced(cursor: Cursor) -> None:
-    if not cursor.accept("NOT", "ENFORCED"):
+    if not cursor.accept_phrase("NOT", "ENFORCED"):
         hint = "write NOT ENFORCED after it: a stream cannot check that a key is unique"
         cursor.fail(
-            "a PRIMARY KEY must be NOT ENFORCED", cursor.token if cursor.at_words("ENFORCED") else cursor.previous, hint
+            "a PRIMARY KEY must be NOT ENFORCED",
+            cursor.token if cursor.at_phrase("ENFORCED") else cursor.previous,
+            hint,
         )
 
 
 def _column(cursor: Cursor) -> ColumnSyntax:
     name = cursor.take_name("a column's name")
-    if cursor.accept("AS"):
+    if cursor.accept_phrase("AS"):
         expression = cursor.take_until("an expression", "COMMENT")
         comment = _comment(cursor)
         return ColumnSyntax(name, ColumnKind.COMPUTED, name.span, expression=expression, comment=comment)
     type = cursor.take_type(*_AFTER_TYPE)
     nullable, key, virtual, primary, kind = True, None, False, False, ColumnKind.PHYSICAL
     while True:
-        if cursor.accept("NOT", "NULL"):
+        if cursor.accept_phrase("NOT", "NULL"):
             nullable = False
-        elif cursor.accept("NULL"):
+        elif cursor.accept_phrase("NULL"):
             nullable = True
-        elif cursor.accept("CONSTRAINT"):
+        elif cursor.accept_phrase("CONSTRAINT"):
             cursor.take_name()
-        elif cursor.accept("PRIMARY", "KEY"):
+        elif cursor.accept_phrase("PRIMARY", "KEY"):
             _not_enforced(cursor)
             primary = True
-        elif cursor.accept("METADATA"):
+        elif cursor.accept_phrase("METADATA"):
             kind = ColumnKind.METADATA
-            if cursor.accept("FROM"):
+            if cursor.accept_phrase("FROM"):
                 text = cursor.take_text("the metadata key")
                 key = Name(text.text, text.span, True)
-            virtual = cursor.accept("VIRTUAL")
+            virtual = cursor.accept_phrase("VIRTUAL")
         else:
             break
     if cursor.token.is_word("DEFAULT", "GENERATED", "UNIQUE"):
@@ -207,7 +209,7 @@ def _column(cursor: Cursor) -> ColumnSyntax:
 
 
 def _comment(cursor: Cursor) -> str | None:
-    return cursor.take_text("a comment").text if cursor.accept("COMMENT") else None
+    return cursor.take_text("a comment").text if cursor.accept_phrase("COMMENT") else None
 
 
 def _names(cursor: Cursor) -> tuple[Name, ...]:

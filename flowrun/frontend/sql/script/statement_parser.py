@@ -82,7 +82,7 @@ def read_statements(text: str) -> Iterator[ReadStatement | FailedStatement]:
                 if cursor.done:
                     continue
                 start = cursor.token.start
-            elif in_set and cursor.accept("END"):
+            elif in_set and cursor.accept_phrase("END"):
                 cursor.expect_end()
                 in_set = explained = False
                 continue
@@ -105,9 +105,9 @@ def _opens_set(cursor: Cursor) -> bool:
         ("EXPLAIN", "STATEMENT", "SET", "BEGIN"),
         ("EXPLAIN", "PLAN", "FOR", "STATEMENT", "SET", "BEGIN"),
     ):
-        if cursor.accept(*words):
+        if cursor.accept_phrase(*words):
             return True
-    if cursor.accept("BEGIN", "STATEMENT", "SET"):
+    if cursor.accept_phrase("BEGIN", "STATEMENT", "SET"):
         cursor.expect_end()
         return True
     return False
@@ -151,9 +151,9 @@ def _statement(cursor: Cursor) -> Statement:
 
 
 def _create(cursor: Cursor) -> Statement:
-    replace = cursor.accept("OR", "REPLACE")
-    cursor.accept("TEMPORARY")
-    cursor.accept("SYSTEM")
+    replace = cursor.accept_phrase("OR", "REPLACE")
+    cursor.accept_phrase("TEMPORARY")
+    cursor.accept_phrase("SYSTEM")
     word = cursor.one_of(
         ("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL", "CONNECTION", "MATERIALIZED"),
         "TABLE, VIEW or FUNCTION",
@@ -177,31 +177,31 @@ def _create(cursor: Cursor) -> Statement:
 
 
 def _create_view(cursor: Cursor, replace: bool) -> CreateView:
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if_not_exists = cursor.accept_phrase("IF", "NOT", "EXISTS")
     name = cursor.take_path("a view's name")
     columns: list[Name] = []
     if cursor.accept_mark("("):
         while not columns or cursor.accept_mark(","):
             columns.append(cursor.take_name("a column's name"))
-            if cursor.accept("COMMENT"):
+            if cursor.accept_phrase("COMMENT"):
                 cursor.take_text("a comment")
         cursor.expect_mark(")")
-    if cursor.accept("COMMENT"):
+    if cursor.accept_phrase("COMMENT"):
         cursor.take_text("a comment")
-    cursor.expect("AS")
+    cursor.expect_phrase("AS")
     return CreateView(name, cursor.take_rest("a query"), tuple(columns), if_not_exists, replace)
 
 
 def _create_function(cursor: Cursor) -> CreateFunction:
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if_not_exists = cursor.accept_phrase("IF", "NOT", "EXISTS")
     name = cursor.take_path("a function's name")
-    cursor.expect("AS")
+    cursor.expect_phrase("AS")
     reference = cursor.take_text("the function, like 'module.name'")
     language, span = "JAVA", reference.span
-    if cursor.accept("LANGUAGE"):
+    if cursor.accept_phrase("LANGUAGE"):
         span = cursor.token.span
         language = cursor.one_of(("PYTHON", "JAVA", "SCALA"), "PYTHON")
-    while cursor.accept("USING") or cursor.accept_mark(","):
+    while cursor.accept_phrase("USING") or cursor.accept_mark(","):
         cursor.one_of(("JAR", "ARTIFACT", "FILE"), "JAR")
         cursor.take_text("a file")
     cursor.expect_end()
@@ -209,12 +209,12 @@ def _create_function(cursor: Cursor) -> CreateFunction:
 
 
 def _drop(cursor: Cursor) -> Statement:
-    cursor.accept("TEMPORARY")
-    cursor.accept("SYSTEM")
+    cursor.accept_phrase("TEMPORARY")
+    cursor.accept_phrase("SYSTEM")
     word = cursor.one_of(("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL"), "TABLE, VIEW or FUNCTION")
     if word in ("CATALOG", "DATABASE", "MODEL"):
         cursor.fail(f"DROP {word} is not supported", cursor.previous, "drop TABLEs, VIEWs and FUNCTIONs")
-    if_exists = cursor.accept("IF", "EXISTS")
+    if_exists = cursor.accept_phrase("IF", "EXISTS")
     name = cursor.take_path()
     cursor.expect_end()
     return Drop(ObjectKind(word.lower()), name, if_exists)
@@ -224,16 +224,16 @@ def _drop(cursor: Cursor) -> Statement:
 
 
 def _insert(cursor: Cursor) -> Insert:
-    overwrite = cursor.accept("OVERWRITE")
+    overwrite = cursor.accept_phrase("OVERWRITE")
     if not overwrite:
-        cursor.expect("INTO")
-    cursor.accept("TABLE")
+        cursor.expect_phrase("INTO")
+    cursor.accept_phrase("TABLE")
     table = cursor.take_path("a table's name")
     hints: list[str] = []
     while cursor.token.kind is TokenKind.HINT:
         hints.append(cursor.advance().text[3:-2])
     partition: list[tuple[Name, object]] = []
-    if cursor.accept("PARTITION"):
+    if cursor.accept_phrase("PARTITION"):
         cursor.expect_mark("(")
         while not partition or cursor.accept_mark(","):
             key = cursor.take_name("a partition column")
@@ -259,7 +259,7 @@ def _insert(cursor: Cursor) -> Insert:
 
 def _conflict(cursor: Cursor) -> ConflictSyntax | None:
     start = cursor.token.start
-    if not cursor.accept("ON", "CONFLICT", "DO"):
+    if not cursor.accept_phrase("ON", "CONFLICT", "DO"):
         return None
     word = cursor.one_of([a.value for a in ConflictAction], "ERROR, NOTHING or DEDUPLICATE")
     cursor.expect_end()
@@ -268,13 +268,13 @@ def _conflict(cursor: Cursor) -> ConflictSyntax | None:
 
 def _is_query(cursor: Cursor) -> bool:
     ahead = 0
-    while cursor.peek(ahead).is_mark("("):
+    while cursor.ahead(ahead).is_mark("("):
         ahead += 1
-    return cursor.peek(ahead).is_word(*_QUERY_WORDS)
+    return cursor.ahead(ahead).is_word(*_QUERY_WORDS)
 
 
 def _explain(cursor: Cursor) -> Explain:
-    if not cursor.accept("PLAN", "FOR"):
+    if not cursor.accept_phrase("PLAN", "FOR"):
         while cursor.token.is_word(*_EXPLAIN_DETAILS):
             cursor.advance()
             cursor.accept_mark(",")
@@ -286,10 +286,10 @@ def _explain(cursor: Cursor) -> Explain:
 
 
 def _execute(cursor: Cursor) -> Statement:
-    if cursor.at_words("PLAN"):
+    if cursor.at_phrase("PLAN"):
         cursor.fail("EXECUTE PLAN is not supported", hint="run the script that the plan was made of")
-    if cursor.at_words("STATEMENT"):
-        cursor.expect("STATEMENT", "SET", "BEGIN")
+    if cursor.at_phrase("STATEMENT"):
+        cursor.expect_phrase("STATEMENT", "SET", "BEGIN")
     first = cursor.token
     inner = _statement(cursor)
     if not isinstance(inner, Insert | Select):
@@ -339,30 +339,30 @@ def _option_key(cursor: Cursor) -> tuple[str, Span]:
 
 def _describe(cursor: Cursor) -> Describe:
     for word in ("CATALOG", "DATABASE", "FUNCTION", "JOB", "MODEL"):
-        if cursor.at_words(word) and cursor.peek(1).kind is not TokenKind.END:
+        if cursor.at_phrase(word) and cursor.ahead(1).kind is not TokenKind.END:
             cursor.fail(f"DESCRIBE {word} is not supported", hint="DESCRIBE a table or view")
-    cursor.accept("EXTENDED")
+    cursor.accept_phrase("EXTENDED")
     name = cursor.take_path("a table's name")
     cursor.expect_end()
     return Describe(name)
 
 
 def _show(cursor: Cursor) -> Statement:
-    if cursor.accept("CREATE"):
+    if cursor.accept_phrase("CREATE"):
         kind = ObjectKind(cursor.one_of(("TABLE", "VIEW"), "TABLE or VIEW").lower())
         name = cursor.take_path()
         cursor.expect_end()
         return ShowCreate(kind, name)
-    if cursor.accept("COLUMNS"):
-        if not cursor.accept("FROM"):
-            cursor.expect("IN")
+    if cursor.accept_phrase("COLUMNS"):
+        if not cursor.accept_phrase("FROM"):
+            cursor.expect_phrase("IN")
         name = cursor.take_path("a table's name")
         chosen = _name_filter(cursor)
         cursor.expect_end()
         return ShowColumns(name, chosen)
     for listing in Listing:
-        if cursor.accept(*listing.value.split()):
-            if cursor.accept("FROM") or cursor.accept("IN"):
+        if cursor.accept_phrase(*listing.value.split()):
+            if cursor.accept_phrase("FROM") or cursor.accept_phrase("IN"):
                 _only_database(cursor, cursor.take_path(), catalog=listing is Listing.DATABASES)
             chosen = _name_filter(cursor)
             cursor.expect_end()
@@ -373,19 +373,19 @@ def _show(cursor: Cursor) -> Statement:
 
 
 def _name_filter(cursor: Cursor) -> NameFilter | None:
-    negated = cursor.accept("NOT")
-    any_case = cursor.accept("ILIKE")
+    negated = cursor.accept_phrase("NOT")
+    any_case = cursor.accept_phrase("ILIKE")
     if not any_case:
-        if not negated and not cursor.at_words("LIKE"):
+        if not negated and not cursor.at_phrase("LIKE"):
             return None
-        cursor.expect("LIKE")
+        cursor.expect_phrase("LIKE")
     return NameFilter(cursor.take_text("a pattern").text, negated, any_case)
 
 
 def _use(cursor: Cursor) -> UseDefault:
-    if cursor.at_words("MODULES"):
+    if cursor.at_phrase("MODULES"):
         cursor.fail("USE MODULES is not supported", hint="all functions are built in: leave it out")
-    catalog = cursor.accept("CATALOG")
+    catalog = cursor.accept_phrase("CATALOG")
     path = cursor.take_path()
     cursor.expect_end()
     _only_database(cursor, path, catalog=catalog)
@@ -406,7 +406,7 @@ def _only_database(cursor: Cursor, path: tuple[Name, ...], *, catalog: bool) -> 
 
 def _add(cursor: Cursor) -> AddJar:
     start = cursor.previous.start
-    cursor.expect("JAR")
+    cursor.expect_phrase("JAR")
     cursor.take_text("a file")
     cursor.expect_end()
     return AddJar((start, cursor.previous.end))

@@ -126,11 +126,11 @@ class Cursor:
     @property
     def token(self) -> Token:
         """The current token."""
-        return self.peek(0)
+        return self.ahead(0)
 
-    def peek(self, ahead: int) -> Token:
+    def ahead(self, count: int) -> Token:
         """The token so many places on."""
-        index = self._at + ahead
+        index = self._at + count
         return self._tokens[index] if index < len(self._tokens) else self._end
 
     @property
@@ -158,21 +158,21 @@ class Cursor:
         at = token or self.token
         return ExpressionError(message, offset=at.start, length=max(1, at.end - at.start), hint=hint)
 
-    def at_words(self, *words: str) -> bool:
+    def at_phrase(self, *words: str) -> bool:
         """Whether these keywords come next, in this order."""
-        return all(self.peek(i).is_word(w) for i, w in enumerate(words))
+        return all(self.ahead(i).is_word(w) for i, w in enumerate(words))
 
-    def accept(self, *words: str) -> bool:
+    def accept_phrase(self, *words: str) -> bool:
         """Take these keywords if they come next."""
-        if not self.at_words(*words):
+        if not self.at_phrase(*words):
             return False
         self._at += len(words)
         return True
 
-    def expect(self, *words: str) -> None:
+    def expect_phrase(self, *words: str) -> None:
         """Take these keywords."""
         for word in words:
-            if not self.accept(word):
+            if not self.accept_phrase(word):
                 close = near_matches(self.token.text, [word]) if self.token.kind is TokenKind.WORD else []
                 self.fail(f"expected {word}, got {self.token.shown}", hint=f"did you mean {word}?" if close else None)
 
@@ -253,7 +253,7 @@ class Cursor:
         """Take all that is left; with `before`, what stands before these keywords in a row, outside brackets."""
         first = self._at
         depth = 0
-        while not self.done and not (before and depth == 0 and self.at_words(*before)):
+        while not self.done and not (before and depth == 0 and self.at_phrase(*before)):
             token = self.advance()
             if token.kind is TokenKind.MARK:
                 depth += (token.text in "([") - (token.text in ")]")

@@ -54,9 +54,9 @@ def test_only_the_grammar_knows_sqlglots_parser_and_tokens() -> None:
 def test_a_keyword_in_quotes_is_none() -> None:
     reader = reader_at_start("`SELECT` 'SELECT' SELECT")
     assert [reader.ahead(i).text for i in range(3)] == ["SELECT"] * 3
-    assert not reader.at("SELECT")
+    assert not reader.at_word("SELECT")
     reader.advance(2)
-    assert reader.accept("WITH", "SELECT")
+    assert reader.accept_word("WITH", "SELECT")
     assert not reader.token
 
 
@@ -64,7 +64,7 @@ def test_a_phrase_is_one_token_or_two() -> None:
     for text in ("ORDER BY a", "ORDER /* of rows */ BY a"):
         reader = reader_at_start(text)
         assert reader.accept_phrase("ORDER", "BY")
-        assert reader.at("A")
+        assert reader.at_word("A")
 
 
 def test_a_reader_goes_back_and_looks_ahead() -> None:
@@ -83,5 +83,5 @@ def test_places_are_code_points_of_the_text() -> None:
     reader.advance()
     assert reader.since(0) == (0, 4)
     with pytest.raises(FlinkSyntaxError, match="expected AS, got 'x'") as caught:
-        reader.expect("AS")
+        reader.expect_word("AS")
     assert (caught.value.start, caught.value.length) == (5, 1)
