@@ -10,26 +10,9 @@ from typing import Any
 from sqlglot.tokenizer_core import TokenType
 
 from flowrun.errors import near_matches
+from flowrun.frontend.sql.grammar import syntax
 from flowrun.frontend.sql.grammar.expressions_in_queries import QueryExpressionGrammar
 from flowrun.frontend.sql.grammar.from_clause import TableGrammar
-from flowrun.frontend.sql.grammar.syntax import (
-    CommonTable,
-    GroupingElement,
-    Name,
-    NamedTable,
-    Ordered,
-    OrderItem,
-    OverClause,
-    QuerySyntax,
-    Select,
-    SelectItem,
-    SetKind,
-    SetOperation,
-    SetOperator,
-    TableSyntax,
-    ValuesRows,
-    WithQuery,
-)
 from flowrun.frontend.sql.grammar.tokens import checked_tokens
 
 _STATEMENTS = frozenset({"SELECT", "WITH", "INSERT", "CREATE", "DROP", "SET", "EXPLAIN", "EXECUTE", "SHOW", "DESCRIBE"})
@@ -47,7 +30,7 @@ _CLAUSES = (
     "EXCEPT",
     "INTERSECT",
 )
-_SET_KINDS = {"GROUPING SETS": SetKind.SETS, "ROLLUP": SetKind.ROLLUP, "CUBE": SetKind.CUBE}
+_SET_KINDS = {"GROUPING SETS": syntax.SetKind.SETS, "ROLLUP": syntax.SetKind.ROLLUP, "CUBE": syntax.SetKind.CUBE}
 _NOT_FLINK = {
     "MINUS": ("MINUS is not part of Flink SQL", "write EXCEPT"),
     "CLUSTER": ("CLUSTER BY is not part of Flink SQL", "leave it out"),
@@ -62,7 +45,7 @@ _NOT_FLINK = {
 class QueryParser(TableGrammar, QueryExpressionGrammar):
     """Parses one query; `parse_all` is the entry."""
 
-    def parse_all(self) -> QuerySyntax:
+    def parse_all(self) -> syntax.QuerySyntax:
         """The whole text as one query."""
         query = self.query()
         if self.token:
@@ -86,7 +69,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
 
     # -- queries -------------------------------------------------------------------------------------------------------------
 
-    def query(self) -> QuerySyntax:
+    def query(self) -> syntax.QuerySyntax:
         """[WITH …] set expression [ORDER BY …] [OFFSET …] [LIMIT … | FETCH …]."""
         start = self.here
         if not self.accept_word("WITH"):
@@ -97,18 +80,18 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         while self.accept_kind(TokenType.COMMA):
             tables.append(self._common_table())
         query = self._ordered(self.token.start if self.token else start)
-        return WithQuery(self.since(start), tuple(tables), query)
+        return syntax.WithQuery(self.since(start), tuple(tables), query)
 
-    def _common_table(self) -> CommonTable:
+    def _common_table(self) -> syntax.CommonTable:
         name = self.identifier("a name for the query")
         columns = self.name_list() if self.at_kind(TokenType.L_PAREN) else ()
         self.expect_word("AS")
         self.open_paren("a query")
         query = self.query()
         self.close_paren()
-        return CommonTable(name, columns, query)
+        return syntax.CommonTable(name, columns, query)
 
-    def _ordered(self, start: int) -> QuerySyntax:
+    def _ordered(self, start: int) -> syntax.QuerySyntax:
         query = self._set_expression(start)
         order = self.order_by() if self.accept_phrase("ORDER", "BY") else ()
         offset = limit = None
@@ -128,7 +111,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
                 break
         if not order and offset is None and limit is None:
             return query
-        return Ordered(self.since(start), query, order, offset, limit)
+        return syntax.Ordered(self.since(start), query, order, offset, limit)
 
     def _fetch(self) -> Any:
         if not (self.accept_word("FIRST") or self.accept_word("NEXT")):
@@ -140,28 +123,28 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         self.expect_word("ONLY")
         return amount
 
-    def _set_expression(self, start: int) -> QuerySyntax:
+    def _set_expression(self, start: int) -> syntax.QuerySyntax:
         left = self._intersections(start)
         while self.at_word("UNION", "EXCEPT"):
             left = self._combined(start, left, self._intersections)
         return left
 
-    def _intersections(self, start: int) -> QuerySyntax:
+    def _intersections(self, start: int) -> syntax.QuerySyntax:
         left = self._query_primary()
         while self.at_word("INTERSECT"):
             left = self._combined(start, left, lambda _: self._query_primary())
         return left
 
-    def _combined(self, start: int, left: QuerySyntax, parse: Any) -> QuerySyntax:
-        operator = SetOperator(self.token.text.upper())
+    def _combined(self, start: int, left: syntax.QuerySyntax, parse: Any) -> syntax.QuerySyntax:
+        operator = syntax.SetOperator(self.token.text.upper())
         self.advance()
         keep_all = self.accept_word("ALL")
         if not keep_all:
             self.accept_word("DISTINCT")
         right = parse(self.here)
-        return SetOperation(self.since(start), operator, keep_all, left, right)
+        return syntax.SetOperation(self.since(start), operator, keep_all, left, right)
 
-    def _query_primary(self) -> QuerySyntax:
+    def _query_primary(self) -> syntax.QuerySyntax:
         start = self.here
         if self.at_word("SELECT"):
             return self._select()
@@ -173,16 +156,16 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
             return query
         if not self.accept_word("TABLE"):
             self.raise_error(f"expected a query (SELECT, VALUES, WITH or '('), got {self.shown()}")
-        table = NamedTable(self.since(start), self.table_name())
+        table = syntax.NamedTable(self.since(start), self.table_name())
         span = self.since(start)
-        return Select(span, (SelectItem(None, None, span, star=True),), source=table)
+        return syntax.Select(span, (syntax.SelectItem(None, None, span, star=True),), source=table)
 
-    def values(self, start: int) -> ValuesRows:
+    def values(self, start: int) -> syntax.ValuesRows:
         """Rows after VALUES; a row of one column needs no parentheses."""
         rows = [self._row()]
         while self.accept_kind(TokenType.COMMA):
             rows.append(self._row())
-        return ValuesRows(self.since(start), tuple(rows))
+        return syntax.ValuesRows(self.since(start), tuple(rows))
 
     def _row(self) -> Any:
         if self.at_word("ROW") and self.following.token_type is TokenType.L_PAREN:
@@ -195,7 +178,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
 
     # -- SELECT --------------------------------------------------------------------------------------------------------------
 
-    def _select(self) -> Select:
+    def _select(self) -> syntax.Select:
         start = self.token.start
         self.expect_word("SELECT")
         hints = self.hints()
@@ -214,7 +197,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         windows = self._windows() if self.accept_word("WINDOW") else ()
         qualify = self.operand() if self.accept_word("QUALIFY") else None
         self._reject_foreign()
-        return Select(
+        return syntax.Select(
             self.since(start), tuple(items), distinct, source, where, grouping, having, windows, qualify, hints
         )
 
@@ -223,65 +206,65 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         if known is not None and self.token.token_type is not TokenType.STRING:
             self.fail_here(*known)
 
-    def _item(self) -> SelectItem:
+    def _item(self) -> syntax.SelectItem:
         if not self.token or self.at_word("FROM"):
             self.raise_error(f"expected a column or expression, got {self.shown()}")
         start = self.token.start
         if self.accept_kind(TokenType.STAR):
-            return SelectItem(None, None, self.since(start), star=True)
+            return syntax.SelectItem(None, None, self.since(start), star=True)
         expression = self.operand()
         if self.is_star(expression):
-            return SelectItem(expression, None, self.since(start), star=True)
+            return syntax.SelectItem(expression, None, self.since(start), star=True)
         alias = self.alias()
-        return SelectItem(expression, alias, self.since(start))
+        return syntax.SelectItem(expression, alias, self.since(start))
 
-    def _group_by(self) -> tuple[GroupingElement, ...]:
+    def _group_by(self) -> tuple[syntax.GroupingElement, ...]:
         if self.accept_word("DISTINCT"):
             self.fail_at_previous("GROUP BY DISTINCT is not supported", "write every grouping set once")
         self.accept_word("ALL")
         return self._grouping_elements()
 
-    def _grouping_elements(self) -> tuple[GroupingElement, ...]:
+    def _grouping_elements(self) -> tuple[syntax.GroupingElement, ...]:
         elements = [self._grouping_element()]
         while self.accept_kind(TokenType.COMMA):
             elements.append(self._grouping_element())
         return tuple(elements)
 
-    def _grouping_element(self) -> GroupingElement:
+    def _grouping_element(self) -> syntax.GroupingElement:
         start = self.here
         kind = self._set_kind()
         if kind is not None:
             self.open_paren("grouping columns")
             elements = self._grouping_elements()
             self.close_paren()
-            return GroupingElement(self.since(start), kind=kind, elements=elements)
+            return syntax.GroupingElement(self.since(start), kind=kind, elements=elements)
         if self.at_empty_parens():
             self.advance(2)
-            return GroupingElement(self.since(start))
+            return syntax.GroupingElement(self.since(start))
         expression = self.operand()
         members = self.tuple_members(expression)
-        return GroupingElement(self.since(start), members or (expression,))
+        return syntax.GroupingElement(self.since(start), members or (expression,))
 
-    def _set_kind(self) -> SetKind | None:
+    def _set_kind(self) -> syntax.SetKind | None:
         if self.accept_phrase("GROUPING", "SETS"):
-            return SetKind.SETS
+            return syntax.SetKind.SETS
         if self.following.token_type is TokenType.L_PAREN:
             for word in ("ROLLUP", "CUBE"):
                 if self.accept_word(word):
                     return _SET_KINDS[word]
         return None
 
-    def _windows(self) -> tuple[tuple[Name, OverClause], ...]:
-        found: list[tuple[Name, OverClause]] = []
+    def _windows(self) -> tuple[tuple[syntax.Name, syntax.OverClause], ...]:
+        found: list[tuple[syntax.Name, syntax.OverClause]] = []
         while not found or self.accept_kind(TokenType.COMMA):
             name = self.identifier("a name for the window")
             self.expect_word("AS")
             found.append((name, self.over_clause()))
         return tuple(found)
 
-    def order_by(self) -> tuple[OrderItem, ...]:
+    def order_by(self) -> tuple[syntax.OrderItem, ...]:
         """Entries after ORDER BY."""
-        items: list[OrderItem] = []
+        items: list[syntax.OrderItem] = []
         while not items or self.accept_kind(TokenType.COMMA):
             start = self.here
             expression = self.operand()
@@ -293,14 +276,14 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
                 nulls_first = self.accept_word("FIRST")
                 if not nulls_first:
                     self.expect_word("LAST")
-            items.append(OrderItem(expression, descending, nulls_first, self.since(start)))
+            items.append(syntax.OrderItem(expression, descending, nulls_first, self.since(start)))
         return tuple(items)
 
-    def _from(self) -> TableSyntax:
+    def _from(self) -> syntax.TableSyntax:
         return self.table_list()
 
 
-def parse_query(text: str) -> QuerySyntax:
+def parse_query(text: str) -> syntax.QuerySyntax:
     """The syntax of a query.
 
     Raises:

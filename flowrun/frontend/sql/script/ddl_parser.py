@@ -7,18 +7,7 @@ from dataclasses import dataclass, field
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import error_at
-from flowrun.frontend.sql.script.statements import (
-    ColumnKind,
-    ColumnSyntax,
-    CreateTable,
-    DistributionSyntax,
-    LikeChoice,
-    LikeFeature,
-    LikeSyntax,
-    OptionSyntax,
-    PrimaryKeySyntax,
-    WatermarkSyntax,
-)
+from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.tokens import Cursor, TokenKind, tokenize
 
 _MOST_BUCKETS = 1024
@@ -29,12 +18,12 @@ _AFTER_TYPE = ("NOT", "NULL", "PRIMARY", "UNIQUE", "COMMENT", "METADATA", "CONST
 class _Body:
     """What stands between the parentheses of CREATE TABLE."""
 
-    columns: list[ColumnSyntax] = field(default_factory=list)
-    watermark: WatermarkSyntax | None = None
-    primary_key: PrimaryKeySyntax | None = None
+    columns: list[statements.ColumnSyntax] = field(default_factory=list)
+    watermark: statements.WatermarkSyntax | None = None
+    primary_key: statements.PrimaryKeySyntax | None = None
 
 
-def create_table(cursor: Cursor) -> CreateTable:
+def create_table(cursor: Cursor) -> statements.CreateTable:
     """CREATE TABLE, after these words."""
     if_not_exists = cursor.accept_phrase("IF", "NOT", "EXISTS")
     name = cursor.take_path("a table's name")
@@ -53,12 +42,12 @@ def create_table(cursor: Cursor) -> CreateTable:
     if cursor.accept_phrase("AS"):
         query = cursor.take_rest("a query")
     cursor.expect_end()
-    return CreateTable(
+    return statements.CreateTable(
         name, tuple(body.columns), body.watermark, body.primary_key, distribution, partitions, options, like, query, if_not_exists, comment
     )  # fmt: skip
 
 
-def _distribution(cursor: Cursor) -> DistributionSyntax:
+def _distribution(cursor: Cursor) -> statements.DistributionSyntax:
     """BY [HASH] (columns) [INTO n BUCKETS], or INTO n BUCKETS."""
     columns: tuple[Name, ...] = ()
     if cursor.accept_phrase("BY"):
@@ -69,31 +58,31 @@ def _distribution(cursor: Cursor) -> DistributionSyntax:
     elif not cursor.at_phrase("INTO"):
         cursor.fail(f"expected BY (…) or INTO n BUCKETS, got {cursor.token.shown}")
     if not cursor.accept_phrase("INTO"):
-        return DistributionSyntax(columns, None)
+        return statements.DistributionSyntax(columns, None)
     number = cursor.advance()
     if number.kind is not TokenKind.NUMBER or not number.text.isdecimal() or not 1 <= int(number.text) <= _MOST_BUCKETS:
         cursor.fail(f"expected a number of buckets from 1 to {_MOST_BUCKETS}, got {number.shown}", number)
     cursor.expect_phrase("BUCKETS")
-    return DistributionSyntax(columns, int(number.text))
+    return statements.DistributionSyntax(columns, int(number.text))
 
 
-def option_list(cursor: Cursor) -> tuple[OptionSyntax, ...]:
+def option_list(cursor: Cursor) -> tuple[statements.OptionSyntax, ...]:
     """`('key' = 'value', …)`."""
     cursor.expect_mark("(")
-    found: list[OptionSyntax] = []
+    found: list[statements.OptionSyntax] = []
     while not cursor.accept_mark(")"):
         key = cursor.take_text("an option like 'key' = 'value'")
         cursor.expect_mark("=")
         value = cursor.take_text("the option's value")
         if any(o.key == key.text for o in found):
             cursor.fail(f"option '{key.text}' is given twice", key)
-        found.append(OptionSyntax(key.text, key.span, value.text, value.span))
+        found.append(statements.OptionSyntax(key.text, key.span, value.text, value.span))
         if not cursor.accept_mark(",") and not cursor.token.is_mark(")"):
             cursor.fail(f"expected ',' or ')', got {cursor.token.shown}")
     return tuple(found)
 
 
-def hinted_options(hint: str, start: int) -> tuple[OptionSyntax, ...] | None:
+def hinted_options(hint: str, start: int) -> tuple[statements.OptionSyntax, ...] | None:
     """The options of `OPTIONS('key'='value')` inside a hint; None if it is another hint.
 
     Raises:
@@ -128,7 +117,7 @@ def _element(cursor: Cursor, body: _Body) -> None:
         column = _column(cursor)
         body.columns.append(column)
         if column.primary:
-            _add_key(body, PrimaryKeySyntax((column.name,), column.name.span))
+            _add_key(body, statements.PrimaryKeySyntax((column.name,), column.name.span))
 
 
 def _watermark(cursor: Cursor, body: _Body) -> None:
@@ -139,7 +128,7 @@ def _watermark(cursor: Cursor, body: _Body) -> None:
     expression = cursor.take_until("an expression")
     if body.watermark is not None:
         cursor.fail("a table has at most one WATERMARK", start)
-    body.watermark = WatermarkSyntax(column, expression, (start.start, cursor.previous.end))
+    body.watermark = statements.WatermarkSyntax(column, expression, (start.start, cursor.previous.end))
 
 
 def _constraint(cursor: Cursor, body: _Body) -> None:
@@ -151,10 +140,10 @@ def _constraint(cursor: Cursor, body: _Body) -> None:
     cursor.expect_phrase("PRIMARY", "KEY")
     columns = _names(cursor)
     _not_enforced(cursor)
-    _add_key(body, PrimaryKeySyntax(columns, (start.start, cursor.previous.end)))
+    _add_key(body, statements.PrimaryKeySyntax(columns, (start.start, cursor.previous.end)))
 
 
-def _add_key(body: _Body, key: PrimaryKeySyntax) -> None:
+def _add_key(body: _Body, key: statements.PrimaryKeySyntax) -> None:
     if body.primary_key is not None:
         raise error_at(
             "a table has at most one PRIMARY KEY",
@@ -174,14 +163,16 @@ def _not_enforced(cursor: Cursor) -> None:
         )
 
 
-def _column(cursor: Cursor) -> ColumnSyntax:
+def _column(cursor: Cursor) -> statements.ColumnSyntax:
     name = cursor.take_name("a column's name")
     if cursor.accept_phrase("AS"):
         expression = cursor.take_until("an expression", "COMMENT")
         comment = _comment(cursor)
-        return ColumnSyntax(name, ColumnKind.COMPUTED, name.span, expression=expression, comment=comment)
+        return statements.ColumnSyntax(
+            name, statements.ColumnKind.COMPUTED, name.span, expression=expression, comment=comment
+        )
     type = cursor.take_type(*_AFTER_TYPE)
-    nullable, key, virtual, primary, kind = True, None, False, False, ColumnKind.PHYSICAL
+    nullable, key, virtual, primary, kind = True, None, False, False, statements.ColumnKind.PHYSICAL
     while True:
         if cursor.accept_phrase("NOT", "NULL"):
             nullable = False
@@ -193,7 +184,7 @@ def _column(cursor: Cursor) -> ColumnSyntax:
             _not_enforced(cursor)
             primary = True
         elif cursor.accept_phrase("METADATA"):
-            kind = ColumnKind.METADATA
+            kind = statements.ColumnKind.METADATA
             if cursor.accept_phrase("FROM"):
                 text = cursor.take_text("the metadata key")
                 key = Name(text.text, text.span, True)
@@ -203,7 +194,7 @@ def _column(cursor: Cursor) -> ColumnSyntax:
     if cursor.token.is_word("DEFAULT", "GENERATED", "UNIQUE"):
         cursor.fail(f"{cursor.token.text.upper()} is not supported at a column", hint="compute it: name AS expression")
     comment = _comment(cursor)
-    return ColumnSyntax(
+    return statements.ColumnSyntax(
         name, kind, name.span, type=type, nullable=nullable, key=key, virtual=virtual, primary=primary, comment=comment
     )
 
@@ -221,13 +212,17 @@ def _names(cursor: Cursor) -> tuple[Name, ...]:
     return tuple(found)
 
 
-def _like(cursor: Cursor) -> LikeSyntax:
+def _like(cursor: Cursor) -> statements.LikeSyntax:
     table = cursor.take_path("a table's name")
-    choices: list[tuple[LikeFeature, LikeChoice]] = []
+    choices: list[tuple[statements.LikeFeature, statements.LikeChoice]] = []
     if cursor.accept_mark("("):
         while not cursor.accept_mark(")"):
-            choice = LikeChoice(cursor.one_of([c.value for c in LikeChoice], "INCLUDING, EXCLUDING or OVERWRITING"))
-            feature = LikeFeature(cursor.one_of([f.value for f in LikeFeature], "a part of a table like OPTIONS"))
+            choice = statements.LikeChoice(
+                cursor.one_of([c.value for c in statements.LikeChoice], "INCLUDING, EXCLUDING or OVERWRITING")
+            )
+            feature = statements.LikeFeature(
+                cursor.one_of([f.value for f in statements.LikeFeature], "a part of a table like OPTIONS")
+            )
             choices.append((feature, choice))
             cursor.accept_mark(",")
-    return LikeSyntax(table, tuple(choices))
+    return statements.LikeSyntax(table, tuple(choices))

@@ -21,6 +21,7 @@ from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
 from flowrun.frontend.sql.queries.order_and_limit import with_optional_order
 from flowrun.frontend.sql.queries.statement_context import QueryContext
+from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.column_expressions import ColumnExpressions
 from flowrun.frontend.sql.script.functions import user_function
 from flowrun.frontend.sql.script.inserts import insert_sink, print_sink
@@ -28,27 +29,6 @@ from flowrun.frontend.sql.script.listings import created_table, created_view, de
 from flowrun.frontend.sql.script.overrides import ScriptOverrides, read_overrides
 from flowrun.frontend.sql.script.settings import IDLE_TIMEOUT, NAME, WATERMARK_INTERVAL, ScriptSettings
 from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
-from flowrun.frontend.sql.script.statements import (
-    AddJar,
-    CreateFunction,
-    CreateTable,
-    CreateView,
-    Describe,
-    Drop,
-    Explain,
-    Insert,
-    ObjectKind,
-    OptionSyntax,
-    ReadStatement,
-    ResetOption,
-    Select,
-    SetOption,
-    Show,
-    ShowColumns,
-    ShowCreate,
-    Statement,
-    UseDefault,
-)
 from flowrun.frontend.sql.script.tables import DeclaredTable, ScriptTables
 from flowrun.frontend.sql.script.text import ScriptText, fill_script, report
 from flowrun.frontend.sql.script.tokens import Slice, TokenKind, tokenize
@@ -115,7 +95,7 @@ class _Script:
         self._expressions = ColumnExpressions(self._catalog)
         self._tables = ScriptTables(script, self._catalog, diagnostics, self._expressions.bind, overrides.tables)
         self._settings = ScriptSettings(script, diagnostics)
-        self._job_settings: dict[str, OptionSyntax] | None = None
+        self._job_settings: dict[str, statements.OptionSyntax] | None = None
         self._sinks: list[Sink] = []
         self._explained: list[Sink] = []
         self._outputs: list[str] = []
@@ -125,7 +105,7 @@ class _Script:
 
     # -- statements ----------------------------------------------------------------------------------------------------------
 
-    def read(self, read: ReadStatement | FailedStatement) -> None:
+    def read(self, read: statements.ReadStatement | FailedStatement) -> None:
         """One statement; what is wrong with it is reported."""
         if read.span != (0, 0) and any(p.unresolved for p in self._script.pieces_in(*read.span)):
             self._poison(_creates(read))
@@ -146,32 +126,32 @@ class _Script:
         except _NoticedError:
             self._poison(_creates(read))
 
-    def _run(self, statement: Statement, read: ReadStatement) -> None:
+    def _run(self, statement: statements.Statement, read: statements.ReadStatement) -> None:
         match statement:
-            case CreateTable():
+            case statements.CreateTable():
                 self._create_table(statement)
-            case CreateView():
+            case statements.CreateView():
                 self._create_view(statement)
-            case CreateFunction():
+            case statements.CreateFunction():
                 self._create_function(statement)
-            case Insert() | Select():
+            case statements.Insert() | statements.Select():
                 sink = self._sink(statement)
                 (self._explained if read.explained else self._sinks).append(sink)
                 self._keep_settings()
-            case Explain(statement=inner):
+            case statements.Explain(statement=inner):
                 self._explain([self._sink(inner)])
-            case SetOption() | ResetOption():
+            case statements.SetOption() | statements.ResetOption():
                 self._set(statement)
-            case Drop():
+            case statements.Drop():
                 self._drop(statement)
-            case Describe() | Show() | ShowColumns() | ShowCreate():
+            case statements.Describe() | statements.Show() | statements.ShowColumns() | statements.ShowCreate():
                 self._outputs.append(self._answer(statement))
-            case AddJar(span=span):
+            case statements.AddJar(span=span):
                 hint = "formats and connectors are built in; functions are Python modules beside the script"
                 self._diagnostics.warning(
                     "jars are not used: this has no effect", self._script.locate(*span), hint=hint
                 )
-            case UseDefault():
+            case statements.UseDefault():
                 pass
 
     def finish(self) -> ReadScript | None:
@@ -223,7 +203,7 @@ class _Script:
 
     # -- CREATE and DROP -----------------------------------------------------------------------------------------------------
 
-    def _create_table(self, statement: CreateTable) -> None:
+    def _create_table(self, statement: statements.CreateTable) -> None:
         name = self._new_name(statement.name, statement.if_not_exists)
         if name is None:
             return
@@ -237,11 +217,11 @@ class _Script:
             raise error_at("CREATE TABLE … AS takes its columns from the query", statement.name[-1].span, hint)
         bound = self._bind(statement.query, self._unique(name))
         made = self._tables.declare_like_query(name, statement.name[-1].span, statement, bound.node.schema)
-        insert = Insert(statement.name, statement.query)
+        insert = statements.Insert(statement.name, statement.query)
         self._sinks.append(self._insert(insert, made, bound, name))
         self._keep_settings()
 
-    def _create_view(self, statement: CreateView) -> None:
+    def _create_view(self, statement: statements.CreateView) -> None:
         if statement.replace and len(statement.name) == 1:
             self._catalog.relations.pop(statement.name[0].text, None)
         name = self._new_name(statement.name, statement.if_not_exists)
@@ -265,7 +245,7 @@ class _Script:
         self._everything.add(name)
         self._catalog.relations[name] = CatalogView(name, node, self._script.locate(*span), statement.query.text)
 
-    def _create_function(self, statement: CreateFunction) -> None:
+    def _create_function(self, statement: statements.CreateFunction) -> None:
         name = self._local(statement.name).upper()
         if name in self._catalog.functions:
             if statement.if_not_exists:
@@ -279,13 +259,13 @@ class _Script:
         self._catalog.functions[name] = user_function(statement, self._functions(packages))
         self._poisoned.discard(name)
 
-    def _drop(self, statement: Drop) -> None:
+    def _drop(self, statement: statements.Drop) -> None:
         name = self._local(statement.name)
-        if statement.kind is ObjectKind.FUNCTION:
+        if statement.kind is statements.ObjectKind.FUNCTION:
             found: object = self._catalog.functions.pop(name.upper(), None)
             known = [f.name for f in self._catalog.functions.values()]
         else:
-            wanted = CatalogTable if statement.kind is ObjectKind.TABLE else CatalogView
+            wanted = CatalogTable if statement.kind is statements.ObjectKind.TABLE else CatalogView
             known = [n for n, r in self._catalog.relations.items() if isinstance(r, wanted)]
             found = name in known or None
             if found:
@@ -332,8 +312,8 @@ class _Script:
 
     # -- queries -------------------------------------------------------------------------------------------------------------
 
-    def _sink(self, statement: Insert | Select) -> Sink:
-        if isinstance(statement, Select):
+    def _sink(self, statement: statements.Insert | statements.Select) -> Sink:
+        if isinstance(statement, statements.Select):
             name = self._unique("select")
             bound = self._bind(statement.query, name)
             return print_sink(bound.node, bound.names, statement.query.span, self._script, name)
@@ -359,7 +339,7 @@ class _Script:
             raise _NoticedError
         return sink
 
-    def _insert(self, statement: Insert, made: DeclaredTable, bound: BoundQuery, name: str) -> Sink:
+    def _insert(self, statement: statements.Insert, made: DeclaredTable, bound: BoundQuery, name: str) -> Sink:
         return insert_sink(statement, made, bound, self._script, name, self._expressions.constant)
 
     def _bind(self, query: Slice, name: str) -> BoundQuery:
@@ -408,8 +388,8 @@ class _Script:
 
     # -- the rest ------------------------------------------------------------------------------------------------------------
 
-    def _set(self, statement: SetOption | ResetOption) -> None:
-        if isinstance(statement, ResetOption):
+    def _set(self, statement: statements.SetOption | statements.ResetOption) -> None:
+        if isinstance(statement, statements.ResetOption):
             self._settings.reset(statement.key)
         elif statement.option is None:
             lines = [f"'{o.key}' = '{o.value}'" for o in self._settings.values.values()]
@@ -417,8 +397,10 @@ class _Script:
         else:
             self._settings.set(statement.option)
 
-    def _answer(self, statement: Describe | Show | ShowColumns | ShowCreate) -> str:
-        if isinstance(statement, Show):
+    def _answer(
+        self, statement: statements.Describe | statements.Show | statements.ShowColumns | statements.ShowCreate
+    ) -> str:
+        if isinstance(statement, statements.Show):
             return listed(statement.listing, self._catalog, statement.chosen)
         name = self._local(statement.name)
         self._reject_poisoned(name)
@@ -426,23 +408,25 @@ class _Script:
         if relation is None:
             hint = did_you_mean(name, self._catalog.relations)
             raise error_at(f"table '{name}' does not exist", statement.name[-1].span, hint)
-        if isinstance(statement, Describe | ShowColumns):
-            chosen = statement.chosen if isinstance(statement, ShowColumns) else None
+        if isinstance(statement, statements.Describe | statements.ShowColumns):
+            chosen = statement.chosen if isinstance(statement, statements.ShowColumns) else None
             if isinstance(relation, CatalogView):
                 return described_view(relation.node.schema, chosen)
             return described_table(_known(made), chosen)
         is_view = isinstance(relation, CatalogView)
-        if is_view != (statement.kind is ObjectKind.VIEW):
+        if is_view != (statement.kind is statements.ObjectKind.VIEW):
             other = "VIEW" if is_view else "TABLE"
             raise error_at(f"'{name}' is a {other.lower()}", statement.name[-1].span, f"SHOW CREATE {other} {name}")
         return created_view(relation) if isinstance(relation, CatalogView) else created_table(_known(made))
 
-    def _check_secrets(self, read: ReadStatement) -> None:
+    def _check_secrets(self, read: statements.ReadStatement) -> None:
         """A secret may only stand in the value of a table's option: elsewhere it would be seen in plans and messages."""
-        allowed = [o.value_span for o in read.statement.options] if isinstance(read.statement, CreateTable) else []
+        allowed = (
+            [o.value_span for o in read.statement.options] if isinstance(read.statement, statements.CreateTable) else []
+        )
         for piece in self._script.pieces_in(*read.span):
             if piece.secret and not any(a <= piece.start and piece.end <= b for a, b in allowed):
-                if isinstance(read.statement, SetOption):
+                if isinstance(read.statement, statements.SetOption):
                     continue  # which says it itself
                 raise error_at("a secret can only be the value of an option in WITH (…)", (piece.start, piece.end))
 
@@ -469,14 +453,14 @@ def _known(made: DeclaredTable | None) -> DeclaredTable:
     return made
 
 
-def _creates(read: ReadStatement | FailedStatement) -> str | None:
+def _creates(read: statements.ReadStatement | FailedStatement) -> str | None:
     """The name that a statement gives to something."""
     if isinstance(read, FailedStatement):
         return read.creates
     statement = read.statement
-    if isinstance(statement, CreateFunction):
+    if isinstance(statement, statements.CreateFunction):
         return statement.name[-1].text.upper()
-    return statement.name[-1].text if isinstance(statement, CreateTable | CreateView) else None
+    return statement.name[-1].text if isinstance(statement, statements.CreateTable | statements.CreateView) else None
 
 
 def _mentioned(query: Slice) -> set[str]:

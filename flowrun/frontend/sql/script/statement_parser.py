@@ -9,31 +9,8 @@ from flowrun.errors import ExpressionError, did_you_mean, near_matches
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import Span, error_at
+from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.ddl_parser import create_table
-from flowrun.frontend.sql.script.statements import (
-    AddJar,
-    ConflictAction,
-    ConflictSyntax,
-    CreateFunction,
-    CreateView,
-    Describe,
-    Drop,
-    Explain,
-    Insert,
-    Listing,
-    NameFilter,
-    ObjectKind,
-    OptionSyntax,
-    ReadStatement,
-    ResetOption,
-    Select,
-    SetOption,
-    Show,
-    ShowColumns,
-    ShowCreate,
-    Statement,
-    UseDefault,
-)
 from flowrun.frontend.sql.script.text import split_script
 from flowrun.frontend.sql.script.tokens import Cursor, Token, TokenKind, tokenize
 
@@ -65,7 +42,7 @@ class FailedStatement:
     creates: str | None
 
 
-def read_statements(text: str) -> Iterator[ReadStatement | FailedStatement]:
+def read_statements(text: str) -> Iterator[statements.ReadStatement | FailedStatement]:
     """The statements of a script, in order; those between BEGIN and END of a statement set are marked."""
     in_set = explained = False
     opened: Span = (0, 0)
@@ -87,11 +64,11 @@ def read_statements(text: str) -> Iterator[ReadStatement | FailedStatement]:
                 in_set = explained = False
                 continue
             statement = _statement(cursor)
-            if in_set and not isinstance(statement, Insert):
+            if in_set and not isinstance(statement, statements.Insert):
                 raise error_at(
                     "only INSERT INTO can stand in a statement set", (start, end), "end the set with END; before it"
                 )
-            yield ReadStatement(statement, (start, end), in_set, explained)
+            yield statements.ReadStatement(statement, (start, end), in_set, explained)
         except ExpressionError as error:
             yield FailedStatement(error, (start, end), _created(tokens))
     if in_set:
@@ -129,10 +106,10 @@ def _created(tokens: tuple[Token, ...]) -> str | None:
     return None
 
 
-def _statement(cursor: Cursor) -> Statement:
+def _statement(cursor: Cursor) -> statements.Statement:
     token = cursor.token
     if token.is_mark("(") or token.is_word(*_QUERY_WORDS):
-        return Select(cursor.take_rest("a query"))
+        return statements.Select(cursor.take_rest("a query"))
     word = token.text.upper() if token.kind is TokenKind.WORD else ""
     read = _READERS.get(word)
     if read is None:
@@ -150,7 +127,7 @@ def _statement(cursor: Cursor) -> Statement:
 # -- CREATE and DROP -----------------------------------------------------------------------------------------------------------
 
 
-def _create(cursor: Cursor) -> Statement:
+def _create(cursor: Cursor) -> statements.Statement:
     replace = cursor.accept_phrase("OR", "REPLACE")
     cursor.accept_phrase("TEMPORARY")
     cursor.accept_phrase("SYSTEM")
@@ -176,7 +153,7 @@ def _create(cursor: Cursor) -> Statement:
     raise cursor.error(f"CREATE {word} is not supported", cursor.previous, hint)
 
 
-def _create_view(cursor: Cursor, replace: bool) -> CreateView:
+def _create_view(cursor: Cursor, replace: bool) -> statements.CreateView:
     if_not_exists = cursor.accept_phrase("IF", "NOT", "EXISTS")
     name = cursor.take_path("a view's name")
     columns: list[Name] = []
@@ -189,10 +166,10 @@ def _create_view(cursor: Cursor, replace: bool) -> CreateView:
     if cursor.accept_phrase("COMMENT"):
         cursor.take_text("a comment")
     cursor.expect_phrase("AS")
-    return CreateView(name, cursor.take_rest("a query"), tuple(columns), if_not_exists, replace)
+    return statements.CreateView(name, cursor.take_rest("a query"), tuple(columns), if_not_exists, replace)
 
 
-def _create_function(cursor: Cursor) -> CreateFunction:
+def _create_function(cursor: Cursor) -> statements.CreateFunction:
     if_not_exists = cursor.accept_phrase("IF", "NOT", "EXISTS")
     name = cursor.take_path("a function's name")
     cursor.expect_phrase("AS")
@@ -205,10 +182,10 @@ def _create_function(cursor: Cursor) -> CreateFunction:
         cursor.one_of(("JAR", "ARTIFACT", "FILE"), "JAR")
         cursor.take_text("a file")
     cursor.expect_end()
-    return CreateFunction(name, reference.text, reference.span, language, span, if_not_exists)
+    return statements.CreateFunction(name, reference.text, reference.span, language, span, if_not_exists)
 
 
-def _drop(cursor: Cursor) -> Statement:
+def _drop(cursor: Cursor) -> statements.Statement:
     cursor.accept_phrase("TEMPORARY")
     cursor.accept_phrase("SYSTEM")
     word = cursor.one_of(("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL"), "TABLE, VIEW or FUNCTION")
@@ -217,13 +194,13 @@ def _drop(cursor: Cursor) -> Statement:
     if_exists = cursor.accept_phrase("IF", "EXISTS")
     name = cursor.take_path()
     cursor.expect_end()
-    return Drop(ObjectKind(word.lower()), name, if_exists)
+    return statements.Drop(statements.ObjectKind(word.lower()), name, if_exists)
 
 
 # -- INSERT and EXPLAIN --------------------------------------------------------------------------------------------------------
 
 
-def _insert(cursor: Cursor) -> Insert:
+def _insert(cursor: Cursor) -> statements.Insert:
     overwrite = cursor.accept_phrase("OVERWRITE")
     if not overwrite:
         cursor.expect_phrase("INTO")
@@ -254,16 +231,16 @@ def _insert(cursor: Cursor) -> Insert:
             f"expected SELECT or VALUES, got {cursor.token.shown}", hint=f"did you mean {close[0]}?" if close else None
         )
     query = cursor.take_rest("SELECT or VALUES", "ON", "CONFLICT", "DO")
-    return Insert(table, query, columns, tuple(partition), tuple(hints), _conflict(cursor), overwrite)  # type: ignore[arg-type]
+    return statements.Insert(table, query, columns, tuple(partition), tuple(hints), _conflict(cursor), overwrite)  # type: ignore[arg-type]
 
 
-def _conflict(cursor: Cursor) -> ConflictSyntax | None:
+def _conflict(cursor: Cursor) -> statements.ConflictSyntax | None:
     start = cursor.token.start
     if not cursor.accept_phrase("ON", "CONFLICT", "DO"):
         return None
-    word = cursor.one_of([a.value for a in ConflictAction], "ERROR, NOTHING or DEDUPLICATE")
+    word = cursor.one_of([a.value for a in statements.ConflictAction], "ERROR, NOTHING or DEDUPLICATE")
     cursor.expect_end()
-    return ConflictSyntax(ConflictAction(word), (start, cursor.previous.end))
+    return statements.ConflictSyntax(statements.ConflictAction(word), (start, cursor.previous.end))
 
 
 def _is_query(cursor: Cursor) -> bool:
@@ -273,26 +250,26 @@ def _is_query(cursor: Cursor) -> bool:
     return cursor.ahead(ahead).is_word(*_QUERY_WORDS)
 
 
-def _explain(cursor: Cursor) -> Explain:
+def _explain(cursor: Cursor) -> statements.Explain:
     if not cursor.accept_phrase("PLAN", "FOR"):
         while cursor.token.is_word(*_EXPLAIN_DETAILS):
             cursor.advance()
             cursor.accept_mark(",")
     first = cursor.token
     inner = _statement(cursor)
-    if not isinstance(inner, Insert | Select):
+    if not isinstance(inner, statements.Insert | statements.Select):
         cursor.fail("EXPLAIN is for queries and INSERT", first, "EXPLAIN SELECT … or EXPLAIN INSERT INTO …")
-    return Explain(inner)
+    return statements.Explain(inner)
 
 
-def _execute(cursor: Cursor) -> Statement:
+def _execute(cursor: Cursor) -> statements.Statement:
     if cursor.at_phrase("PLAN"):
         cursor.fail("EXECUTE PLAN is not supported", hint="run the script that the plan was made of")
     if cursor.at_phrase("STATEMENT"):
         cursor.expect_phrase("STATEMENT", "SET", "BEGIN")
     first = cursor.token
     inner = _statement(cursor)
-    if not isinstance(inner, Insert | Select):
+    if not isinstance(inner, statements.Insert | statements.Select):
         hint = f"leave out EXECUTE: {first.text.upper()} …"
         cursor.fail("EXECUTE is for queries, INSERT and statement sets", first, hint)
     return inner
@@ -301,9 +278,9 @@ def _execute(cursor: Cursor) -> Statement:
 # -- the rest ------------------------------------------------------------------------------------------------------------------
 
 
-def _set(cursor: Cursor) -> SetOption:
+def _set(cursor: Cursor) -> statements.SetOption:
     if cursor.done:
-        return SetOption(None)
+        return statements.SetOption(None)
     key, key_span = _option_key(cursor)
     cursor.expect_mark("=")
     if cursor.token.kind is TokenKind.TEXT:
@@ -313,15 +290,15 @@ def _set(cursor: Cursor) -> SetOption:
         rest = cursor.take_rest("a value")
         text, span = rest.text.strip(), rest.span
     cursor.expect_end()
-    return SetOption(OptionSyntax(key, key_span, text, span))
+    return statements.SetOption(statements.OptionSyntax(key, key_span, text, span))
 
 
-def _reset(cursor: Cursor) -> ResetOption:
+def _reset(cursor: Cursor) -> statements.ResetOption:
     if cursor.done:
-        return ResetOption(None, cursor.previous.span)
+        return statements.ResetOption(None, cursor.previous.span)
     key, span = _option_key(cursor)
     cursor.expect_end()
-    return ResetOption(key, span)
+    return statements.ResetOption(key, span)
 
 
 def _option_key(cursor: Cursor) -> tuple[str, Span]:
@@ -337,59 +314,59 @@ def _option_key(cursor: Cursor) -> tuple[str, Span]:
     return cursor.text[start:end], (start, end)
 
 
-def _describe(cursor: Cursor) -> Describe:
+def _describe(cursor: Cursor) -> statements.Describe:
     for word in ("CATALOG", "DATABASE", "FUNCTION", "JOB", "MODEL"):
         if cursor.at_phrase(word) and cursor.ahead(1).kind is not TokenKind.END:
             cursor.fail(f"DESCRIBE {word} is not supported", hint="DESCRIBE a table or view")
     cursor.accept_phrase("EXTENDED")
     name = cursor.take_path("a table's name")
     cursor.expect_end()
-    return Describe(name)
+    return statements.Describe(name)
 
 
-def _show(cursor: Cursor) -> Statement:
+def _show(cursor: Cursor) -> statements.Statement:
     if cursor.accept_phrase("CREATE"):
-        kind = ObjectKind(cursor.one_of(("TABLE", "VIEW"), "TABLE or VIEW").lower())
+        kind = statements.ObjectKind(cursor.one_of(("TABLE", "VIEW"), "TABLE or VIEW").lower())
         name = cursor.take_path()
         cursor.expect_end()
-        return ShowCreate(kind, name)
+        return statements.ShowCreate(kind, name)
     if cursor.accept_phrase("COLUMNS"):
         if not cursor.accept_phrase("FROM"):
             cursor.expect_phrase("IN")
         name = cursor.take_path("a table's name")
         chosen = _name_filter(cursor)
         cursor.expect_end()
-        return ShowColumns(name, chosen)
-    for listing in Listing:
+        return statements.ShowColumns(name, chosen)
+    for listing in statements.Listing:
         if cursor.accept_phrase(*listing.value.split()):
             if cursor.accept_phrase("FROM") or cursor.accept_phrase("IN"):
-                _only_database(cursor, cursor.take_path(), catalog=listing is Listing.DATABASES)
+                _only_database(cursor, cursor.take_path(), catalog=listing is statements.Listing.DATABASES)
             chosen = _name_filter(cursor)
             cursor.expect_end()
-            return Show(listing, chosen)
-    known = [item.value for item in Listing] + ["COLUMNS FROM", "CREATE TABLE", "CREATE VIEW"]
+            return statements.Show(listing, chosen)
+    known = [item.value for item in statements.Listing] + ["COLUMNS FROM", "CREATE TABLE", "CREATE VIEW"]
     hint = did_you_mean(cursor.token.text.upper(), known)
     raise cursor.error(f"expected what to show, got {cursor.token.shown}", hint=hint)
 
 
-def _name_filter(cursor: Cursor) -> NameFilter | None:
+def _name_filter(cursor: Cursor) -> statements.NameFilter | None:
     negated = cursor.accept_phrase("NOT")
     any_case = cursor.accept_phrase("ILIKE")
     if not any_case:
         if not negated and not cursor.at_phrase("LIKE"):
             return None
         cursor.expect_phrase("LIKE")
-    return NameFilter(cursor.take_text("a pattern").text, negated, any_case)
+    return statements.NameFilter(cursor.take_text("a pattern").text, negated, any_case)
 
 
-def _use(cursor: Cursor) -> UseDefault:
+def _use(cursor: Cursor) -> statements.UseDefault:
     if cursor.at_phrase("MODULES"):
         cursor.fail("USE MODULES is not supported", hint="all functions are built in: leave it out")
     catalog = cursor.accept_phrase("CATALOG")
     path = cursor.take_path()
     cursor.expect_end()
     _only_database(cursor, path, catalog=catalog)
-    return UseDefault()
+    return statements.UseDefault()
 
 
 def _only_database(cursor: Cursor, path: tuple[Name, ...], *, catalog: bool) -> None:
@@ -404,15 +381,15 @@ def _only_database(cursor: Cursor, path: tuple[Name, ...], *, catalog: bool) -> 
         )  # fmt: skip
 
 
-def _add(cursor: Cursor) -> AddJar:
+def _add(cursor: Cursor) -> statements.AddJar:
     start = cursor.previous.start
     cursor.expect_phrase("JAR")
     cursor.take_text("a file")
     cursor.expect_end()
-    return AddJar((start, cursor.previous.end))
+    return statements.AddJar((start, cursor.previous.end))
 
 
-_READERS: dict[str, Callable[[Cursor], Statement]] = {
+_READERS: dict[str, Callable[[Cursor], statements.Statement]] = {
     "ADD": _add,
     "CREATE": _create,
     "DESC": _describe,

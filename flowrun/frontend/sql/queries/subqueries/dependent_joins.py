@@ -19,29 +19,15 @@ from flowrun.frontend.sql.expressions.relations import Named, unique_fields
 from flowrun.frontend.sql.expressions.trees import compare, has, rewrite, shifted, test
 from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.queries.nodes import NodeMaker, identity, joined_schema
+from flowrun.plan import relational as rel
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, Case, ColumnRef, Expression, Literal
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import Calc, PlanNode, Union
-from flowrun.plan.relational import (
-    Expand,
-    GroupAggregate,
-    Join,
-    JoinKind,
-    Over,
-    Rank,
-    SortKey,
-    TableFunctionCall,
-    TemporalJoin,
-    TemporalSort,
-    Unnest,
-    Values,
-    WindowTableFunction,
-)
 
 _TIMED: dict[type[PlanNode], str] = {
-    WindowTableFunction: "a window",
-    TemporalJoin: "FOR SYSTEM_TIME AS OF",
+    rel.WindowTableFunction: "a window",
+    rel.TemporalJoin: "FOR SYSTEM_TIME AS OF",
     MatchRecognize: "MATCH_RECOGNIZE",
 }
 """Steps that need event time, which rows of a dependent join have no more."""
@@ -114,7 +100,7 @@ class DependentJoin:
     def _positions(self, columns: Sequence[int]) -> tuple[int, ...]:
         return (*range(self._width), *(c + self._width for c in columns))
 
-    def _order(self, order: Sequence[SortKey]) -> tuple[SortKey, ...]:
+    def _order(self, order: Sequence[rel.SortKey]) -> tuple[rel.SortKey, ...]:
         return tuple(replace(k, column=k.column + self._width) for k in order)
 
     def _schema(self, input: PlanNode, own: Schema) -> Schema:
@@ -124,11 +110,11 @@ class DependentJoin:
 
     def _cross(self, node: PlanNode, condition: Expression | None) -> PlanNode:
         """Each row of the domain with each row of a plan that reads nothing of it, where the condition holds."""
-        if isinstance(node, Values) and len(node.rows) == 1:  # a query without FROM
+        if isinstance(node, rel.Values) and len(node.rows) == 1:  # a query without FROM
             columns = [*identity(self._domain.schema), *zip(node.schema.names, node.rows[0], strict=True)]
             row = self._nodes.calc(self._domain, columns, self._span)
             return row if condition is None else self._nodes.filter(row, [condition], self._span)
-        return self._nodes.join(self._domain, node, JoinKind.INNER, condition, self._span, "dependent-join")
+        return self._nodes.join(self._domain, node, rel.JoinKind.INNER, condition, self._span, "dependent-join")
 
     def _push(self, node: PlanNode) -> PlanNode:
         for kind, push in _PUSHES.items():
@@ -164,7 +150,7 @@ class DependentJoin:
         ]
         return Union(Schema(fields), self._nodes.hints("dependent-union", self._span), tuple(named))
 
-    def _group(self, node: GroupAggregate) -> PlanNode:
+    def _group(self, node: rel.GroupAggregate) -> PlanNode:
         input = self.with_rows_of(node.input)
         hints = replace(self._nodes.hints("dependent-aggregate", self._span), state_ttl_ms=node.hints.state_ttl_ms)
         schema = self._schema(input, node.schema)
@@ -172,15 +158,15 @@ class DependentJoin:
             replace(self._call(c), name=schema.names[self._width + len(node.keys) + i])
             for i, c in enumerate(node.aggregates)
         )
-        grouped = GroupAggregate(schema, hints, input, self._positions(node.keys), calls)
+        grouped = rel.GroupAggregate(schema, hints, input, self._positions(node.keys), calls)
         return grouped if node.keys or not calls else self._for_all(grouped)
 
-    def _for_all(self, grouped: GroupAggregate) -> PlanNode:
+    def _for_all(self, grouped: rel.GroupAggregate) -> PlanNode:
         """An aggregate without GROUP BY gives a row for no rows too: COUNT is 0 there, and all else NULL."""
         left = [e for _, e in identity(self._domain.schema)]
         right = [shifted(e, self._width) for _, e in self._domain_columns(grouped.schema)]
         same = conjunction(same_values(left, right))
-        joined = self._nodes.join(self._domain, grouped, JoinKind.LEFT, same, self._span, "dependent-join")
+        joined = self._nodes.join(self._domain, grouped, rel.JoinKind.LEFT, same, self._span, "dependent-join")
         columns = self._domain_columns(joined.schema)
         for place, call in enumerate(grouped.aggregates):
             position = 2 * self._width + place
@@ -190,7 +176,7 @@ class DependentJoin:
             columns.append((call.name, value))
         return self._nodes.calc(joined, columns, self._span, None, "dependent-select")
 
-    def _over(self, node: Over) -> PlanNode:
+    def _over(self, node: rel.Over) -> PlanNode:
         input = self.with_rows_of(node.input)
         schema = self._schema(input, node.schema)
         names = schema.names[len(input.schema) :]
@@ -203,9 +189,9 @@ class DependentJoin:
             )
             for c, name in zip(node.calls, names, strict=True)
         )
-        return Over(schema, self._nodes.hints("dependent-over", self._span), input, calls)
+        return rel.Over(schema, self._nodes.hints("dependent-over", self._span), input, calls)
 
-    def _rank(self, node: Rank) -> PlanNode:
+    def _rank(self, node: rel.Rank) -> PlanNode:
         input = self.with_rows_of(node.input)
         return replace(
             node,
@@ -216,22 +202,22 @@ class DependentJoin:
             order=self._order(node.order),
         )
 
-    def _sort(self, node: TemporalSort) -> PlanNode:
+    def _sort(self, node: rel.TemporalSort) -> PlanNode:
         return self.with_rows_of(node.input)  # the rows of a subquery have no order
 
-    def _expand(self, node: Expand) -> PlanNode:
+    def _expand(self, node: rel.Expand) -> PlanNode:
         input = self.with_rows_of(node.input)
         own = [e for _, e in self._domain_columns(input.schema)]
         projections = tuple((*own, *(self._moved(e) for e in p)) for p in node.projections)
         hints = self._nodes.hints("dependent-expand", self._span)
-        return Expand(self._schema(input, node.schema), hints, input, projections)
+        return rel.Expand(self._schema(input, node.schema), hints, input, projections)
 
-    def _unnest(self, node: Unnest) -> PlanNode:
+    def _unnest(self, node: rel.Unnest) -> PlanNode:
         input = self.with_rows_of(node.input)
         schema, hints = self._schema(input, node.schema), self._nodes.hints("dependent-unnest", self._span)
         return replace(node, schema=schema, hints=hints, input=input, collection=node.collection + self._width)
 
-    def _function(self, node: TableFunctionCall) -> PlanNode:
+    def _function(self, node: rel.TableFunctionCall) -> PlanNode:
         input = self.with_rows_of(node.input)
         schema, hints = self._schema(input, node.schema), self._nodes.hints("dependent-function", self._span)
         arguments = tuple(self._moved(a) for a in node.arguments)
@@ -239,7 +225,7 @@ class DependentJoin:
 
     # -- joins ---------------------------------------------------------------------------------------------------------------
 
-    def _join(self, node: Join) -> PlanNode:
+    def _join(self, node: rel.Join) -> PlanNode:
         """The join within each row of the domain. A side that reads nothing of it stays as it is if no row of it can come out alone."""
         width, own_left, own_right = self._width, len(node.left.schema), len(node.right.schema)
         left_reads, right_reads = self.is_dependent(node.left), self.is_dependent(node.right)
@@ -258,7 +244,7 @@ class DependentJoin:
             parts = [*same_values(both[:width], both[start : start + width]), *parts]
         hints = replace(self._nodes.hints("dependent-join", self._span), state_ttl_ms=node.hints.state_ttl_ms)
         schema = joined_schema(left.schema, right.schema, node.kind)
-        joined = Join(schema, hints, left, right, node.kind, condition=conjunction(parts))
+        joined = rel.Join(schema, hints, left, right, node.kind, condition=conjunction(parts))
         if node.kind.left_only:
             return joined
         domain = [
@@ -272,7 +258,7 @@ class DependentJoin:
         ]
         return self._nodes.calc(joined, columns, self._span, None, "dependent-select")
 
-    def _domain_value(self, joined: Join, kind: JoinKind, index: int, at: int, other: int | None) -> Expression:
+    def _domain_value(self, joined: rel.Join, kind: rel.JoinKind, index: int, at: int, other: int | None) -> Expression:
         """The domain's column after a join: where a side may be missing, from the other one."""
 
         def column(position: int) -> Expression:
@@ -282,16 +268,16 @@ class DependentJoin:
         if other is None:
             return column(at)
         match kind:
-            case JoinKind.RIGHT:
+            case rel.JoinKind.RIGHT:
                 return column(other)
-            case JoinKind.FULL:
+            case rel.JoinKind.FULL:
                 left = column(at)
                 return Case(left.type, ((test("IS NOT NULL", left), left),), column(other))
             case _:
                 return column(at)
 
 
-def _conditions(node: Join) -> list[Expression]:
+def _conditions(node: rel.Join) -> list[Expression]:
     """The join's keys and its condition as conditions over both inputs."""
     width = len(node.left.schema)
     safe = node.null_safe or (False,) * len(node.left_keys)
@@ -316,15 +302,15 @@ def _placed(expression: Expression, outer_at: int, place: Callable[[int], int]) 
 
 _PUSHES: dict[type[PlanNode], Callable[..., PlanNode]] = {
     Calc: DependentJoin._calc,
-    Join: DependentJoin._join,
-    GroupAggregate: DependentJoin._group,
+    rel.Join: DependentJoin._join,
+    rel.GroupAggregate: DependentJoin._group,
     Union: DependentJoin._union,
-    Over: DependentJoin._over,
-    Rank: DependentJoin._rank,
-    TemporalSort: DependentJoin._sort,
-    Expand: DependentJoin._expand,
-    Unnest: DependentJoin._unnest,
-    TableFunctionCall: DependentJoin._function,
+    rel.Over: DependentJoin._over,
+    rel.Rank: DependentJoin._rank,
+    rel.TemporalSort: DependentJoin._sort,
+    rel.Expand: DependentJoin._expand,
+    rel.Unnest: DependentJoin._unnest,
+    rel.TableFunctionCall: DependentJoin._function,
 }
 
 
@@ -333,15 +319,15 @@ def expressions_of(node: PlanNode) -> list[Expression]:
     match node:
         case Calc(projections=projections, condition=condition):
             return [*projections, *([] if condition is None else [condition])]
-        case GroupAggregate(aggregates=calls):
+        case rel.GroupAggregate(aggregates=calls):
             return [e for c in calls for e in _of_call(c)]
-        case Over(calls=over_calls):
+        case rel.Over(calls=over_calls):
             return [e for c in over_calls for e in _of_call(c.call)]
-        case Expand(projections=rows):
+        case rel.Expand(projections=rows):
             return [e for row in rows for e in row]
-        case TableFunctionCall(arguments=arguments):
+        case rel.TableFunctionCall(arguments=arguments):
             return list(arguments)
-        case Join(condition=condition):
+        case rel.Join(condition=condition):
             return [] if condition is None else [condition]
         case _:
             found = getattr(node, "condition", None)

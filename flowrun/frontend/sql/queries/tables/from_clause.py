@@ -8,20 +8,7 @@ from functools import partial
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import FunctionKind
 from flowrun.frontend.sql.expressions.relations import Relation, Source, unique_names
-from flowrun.frontend.sql.grammar.syntax import (
-    AliasedTable,
-    DerivedTable,
-    FunctionTable,
-    JoinTable,
-    MatchTable,
-    NamedTable,
-    Ordered,
-    TableArgument,
-    TableSyntax,
-    UnnestTable,
-    ValuesRows,
-    without_alias,
-)
+from flowrun.frontend.sql.grammar import syntax
 from flowrun.frontend.sql.places import FlinkSyntaxError, error_at
 from flowrun.frontend.sql.queries.bound_queries import Bound, FailedError
 from flowrun.frontend.sql.queries.set_operations import values
@@ -44,7 +31,7 @@ class FromBinder:
         self._context = scope.context
         self._nodes = scope.nodes
 
-    def relation(self, table: TableSyntax) -> Relation:
+    def relation(self, table: syntax.TableSyntax) -> Relation:
         """The rows of a table expression.
 
         Raises:
@@ -52,27 +39,27 @@ class FromBinder:
             FailedError: what is wrong was added to the context's errors.
         """
         match table:
-            case AliasedTable():
+            case syntax.AliasedTable():
                 return self._aliased(table)
-            case NamedTable():
+            case syntax.NamedTable():
                 return self._named(table)
-            case DerivedTable():
+            case syntax.DerivedTable():
                 return self._derived(table)
-            case ValuesRows():
+            case syntax.ValuesRows():
                 node = values(self._context, table, self._scope.environment, self._scope.outer)
                 return plain(Bound(node, node.schema.names), None)
-            case JoinTable():
+            case syntax.JoinTable():
                 return self._joined(table)
-            case FunctionTable() if is_window_function(table.name.text):
+            case syntax.FunctionTable() if is_window_function(table.name.text):
                 return self._windowed(table)
-            case FunctionTable() if is_changelog_function(table.name.text):
+            case syntax.FunctionTable() if is_changelog_function(table.name.text):
                 return changelog_relation(self._scope, table, self.relation)
-            case FunctionTable() if self._is_process(table.name.text):
+            case syntax.FunctionTable() if self._is_process(table.name.text):
                 return process_relation(self._scope, table, self.relation)
-            case FunctionTable() | UnnestTable():
+            case syntax.FunctionTable() | syntax.UnnestTable():
                 one = Relation(self._nodes.one_row(table.span), ())
                 return LateralTables(self._scope).appended(one, table)
-            case MatchTable():
+            case syntax.MatchTable():
                 return self._matched(table)
 
     def _is_process(self, function: str) -> bool:
@@ -84,7 +71,7 @@ class FromBinder:
 
     # -- single tables -------------------------------------------------------------------------------------------------------
 
-    def _named(self, table: NamedTable) -> Relation:
+    def _named(self, table: syntax.NamedTable) -> Relation:
         if table.as_of is not None:
             raise error_at(
                 "FOR SYSTEM_TIME AS OF is possible only on the right of a join",
@@ -99,9 +86,9 @@ class FromBinder:
             return plain(known, name)
         return plain(read_table(self._context, table), name)
 
-    def _derived(self, table: DerivedTable) -> Relation:
+    def _derived(self, table: syntax.DerivedTable) -> Relation:
         query = table.query
-        if isinstance(query, Ordered) and query.limit is None and query.offset is None:
+        if isinstance(query, syntax.Ordered) and query.limit is None and query.offset is None:
             query = query.query  # the order of a subquery means nothing
         if table.lateral:
             raise error_at(
@@ -109,14 +96,14 @@ class FromBinder:
             )
         return plain(self._context.queries.bind(query, self._scope.environment, self._scope.outer), None)
 
-    def _aliased(self, table: AliasedTable) -> Relation:
+    def _aliased(self, table: syntax.AliasedTable) -> Relation:
         relation = self.relation(table.table)
-        if isinstance(table.table, UnnestTable) and len(relation.sources[0].names) == 1 and not table.columns:
+        if isinstance(table.table, syntax.UnnestTable) and len(relation.sources[0].names) == 1 and not table.columns:
             relation = renamed(relation, (table.alias.text,))
         return self._scope.with_alias(relation, table.alias, table.columns)
 
-    def _windowed(self, table: FunctionTable) -> Relation:
-        data = next((a.value for a in table.arguments if isinstance(a.value, TableArgument)), None)
+    def _windowed(self, table: syntax.FunctionTable) -> Relation:
+        data = next((a.value for a in table.arguments if isinstance(a.value, syntax.TableArgument)), None)
         if data is None:
             hint = f"usage: {table.name.text.upper()}(TABLE t, DESCRIPTOR(ts), …)"
             raise error_at(f"the first argument of {table.name.text.upper()} must be a table", table.span, hint)
@@ -131,9 +118,9 @@ class FromBinder:
         alias = inner.sources[0].alias if len(inner.sources) == 1 else None
         return Relation(node, (Source(alias, tuple(names), (*positions, *added)),))
 
-    def _matched(self, table: MatchTable) -> Relation:
+    def _matched(self, table: syntax.MatchTable) -> Relation:
         inner = self.relation(table.input)
-        _, alias, _ = without_alias(table.input)
+        _, alias, _ = syntax.without_alias(table.input)
         items = inner.star()
         node = self._nodes.calc(inner.node, items, table.span)
         hints = self._nodes.hints("match", table.span)
@@ -145,21 +132,21 @@ class FromBinder:
 
     # -- joins ---------------------------------------------------------------------------------------------------------------
 
-    def _joined(self, table: JoinTable) -> Relation:
-        right, _, _ = without_alias(table.right)
+    def _joined(self, table: syntax.JoinTable) -> Relation:
+        right, _, _ = syntax.without_alias(table.right)
         joins = JoinBinder(self._scope)
-        if isinstance(right, UnnestTable) or (
-            isinstance(right, FunctionTable) and not self._takes_tables(right.name.text)
+        if isinstance(right, syntax.UnnestTable) or (
+            isinstance(right, syntax.FunctionTable) and not self._takes_tables(right.name.text)
         ):
             return LateralTables(self._scope).joined(self.relation(table.left), table)
-        if isinstance(right, DerivedTable) and right.lateral:
+        if isinstance(right, syntax.DerivedTable) and right.lateral:
             return LateralTables(self._scope).query(self.relation(table.left), table)
-        if isinstance(right, NamedTable) and right.as_of is not None:
+        if isinstance(right, syntax.NamedTable) and right.as_of is not None:
             unversioned = replace(right, as_of=None)
-            _, alias, columns = without_alias(table.right)
-            versions: TableSyntax = unversioned
+            _, alias, columns = syntax.without_alias(table.right)
+            versions: syntax.TableSyntax = unversioned
             if alias is not None:
-                versions = AliasedTable(table.right.span, unversioned, alias, columns)
+                versions = syntax.AliasedTable(table.right.span, unversioned, alias, columns)
             left_side, right_side = self._context.all_of(
                 [partial(self.relation, table.left), partial(self.relation, versions)]
             )
