@@ -9,9 +9,10 @@ from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.lookup_options import LookupSettings
-from flowrun.operators.keyed.integers import extended, ranges
+from flowrun.operators.keyed.integers import ranges
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_log import RowLog
+from flowrun.operators.keyed.state_arrays import extended
 
 _SPARE = 64 * 1024
 _KEPT = 0.9

@@ -17,9 +17,9 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.interval_queue import TimeQueue
 from flowrun.operators.joins.interval_side import TIME_COLUMN
-from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore, row_store_schema
+from flowrun.operators.keyed.state_arrays import extended
 
 DELETES_COLUMN = "__deletes"
 """State column: 1 if the key has no row from this time on."""

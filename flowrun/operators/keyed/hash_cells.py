@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.state_arrays import extended
 
 TAG_BITS = 31
 """Bits of a hash that count; with them and a reference a cell is 8 bytes."""

@@ -18,7 +18,8 @@ import pyarrow as pa
 from flowrun.core import arrays
 from flowrun.core.record import record
 from flowrun.operators.keyed.hash_cells import TAG_BITS, Cells, GrowingCells
-from flowrun.operators.keyed.integers import Integers, extended, ranges, sorted_with_places
+from flowrun.operators.keyed.integers import Integers, ranges, sorted_with_places
+from flowrun.operators.keyed.state_arrays import extended
 from flowrun.state.key_groups import hash_columns
 
 Bools: TypeAlias = arrays.Bools

@@ -18,6 +18,7 @@ from flowrun.core.arrays import UInt64s
 from flowrun.core.record import record
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.grouping import numbered_groups
+from flowrun.operators.keyed.state_arrays import resized, room_for
 from flowrun.state.key_groups import hash_columns
 
 _EMPTY = -1
@@ -115,11 +116,10 @@ class KeyIndex:
             self._rebuild(self._live + count)
         if len(self._free) < count:
             size = self.capacity
-            more = max(count - len(self._free), size // 2, _MIN_CELLS)
-            self._free = np.concatenate([self._free, np.arange(size, size + more)])
-            self._hashes = np.concatenate([self._hashes, np.zeros(more, np.uint64)])
-            self._cell_of = np.concatenate([self._cell_of, np.full(more, _EMPTY)])
-            self._row_of = np.concatenate([self._row_of, np.full(more, _EMPTY)])
+            room = room_for(size + count - len(self._free), size, self._hashes.itemsize)
+            self._free = np.concatenate([self._free, np.arange(size, room)])
+            self._hashes = resized(self._hashes, room)
+            self._cell_of, self._row_of = resized(self._cell_of, room, _EMPTY), resized(self._row_of, room, _EMPTY)
         numbers, self._free = self._free[:count], self._free[count:]
         self._hashes[numbers] = hashes
         self._row_of[numbers] = np.arange(self._keys.rows, self._keys.rows + count)

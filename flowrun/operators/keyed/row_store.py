@@ -17,8 +17,9 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import Bools, HashLists, Pairs, SortedTags
-from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_log import RowLog
+from flowrun.operators.keyed.state_arrays import extended
 from flowrun.state.backend.upsert_log import UpsertLog
 from flowrun.state.key_groups import hashable_columns, key_groups_or_zero
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.arrays import Bools, Integers
-from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore
+from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.over.evaluation import Carry
 from flowrun.operators.over.sequence import Sequence
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from flowrun.api.state import TimeToLive, TtlUpdate
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
-from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.row_log import RowLog
+from flowrun.operators.keyed.state_arrays import extended
 
 _SLACK_ROWS = 4096
 _COPIED_ENTRIES = 1 << 15

@@ -9,8 +9,8 @@ from flowrun.api.state import TimeToLive
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DataType
-from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
+from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.process.entries import Capture, Entries, entry_values
 
 _SLACK = 1 << 16

@@ -28,9 +28,9 @@ from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.row_store import RowStore
+from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.ranking.emission import AFTER, BEFORE, INSERT, emit_changes
 from flowrun.operators.ranking.order import OrderKey, RowOrder, sorted_order
 from flowrun.operators.ranking.top_n_state import WRITTEN

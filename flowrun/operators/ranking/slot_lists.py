@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from flowrun.core.arrays import Integers
-from flowrun.operators.keyed.integers import extended, ranges
+from flowrun.operators.keyed.integers import ranges
+from flowrun.operators.keyed.state_arrays import extended
 
 _SPARE = 64 * 1024
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.schema import Schema
-from flowrun.operators.keyed.integers import extended
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.row_store import RowStore
+from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.ranking.order import GREATEST_CODE, OrderKey, RowOrder
 from flowrun.operators.ranking.slot_lists import SlotLists
 

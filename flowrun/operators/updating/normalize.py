@@ -25,9 +25,10 @@ from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import NotNullCheck
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore
+from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.ranking.emission import AFTER, BEFORE, DELETE, INSERT, emit_changes
 from flowrun.operators.updating.changes import Bools, added
 

@@ -14,14 +14,13 @@ from typing import TypeAlias
 import numpy as np
 
 from flowrun.core import arrays
-from flowrun.operators.keyed.integers import Integers, room_for
+from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.state_arrays import resized, room_for
 
 Bools: TypeAlias = arrays.Bools
 
 Words = Integers
 """Rows × words."""
-
-_MIN_ROWS = 64
 
 
 class SlotWords:
@@ -47,13 +46,8 @@ class SlotWords:
         have = len(self._words)
         if have >= slots:
             return
-        size = max(room_for(slots, have, self._initial.itemsize * len(self._initial)), _MIN_ROWS)
-        grown = np.empty((size, len(self._initial)), np.int64)
-        grown[:have] = self._words
-        grown[have:] = self._initial
-        dirty = np.zeros(size, np.bool_)
-        dirty[:have] = self._dirty
-        self._replace(grown, dirty)
+        room = room_for(slots, have, self._initial.nbytes)
+        self._replace(resized(self._words, room, self._initial), resized(self._dirty, room))
 
     def get(self, slots: Integers) -> Words:
         """A copy of the rows of some slots."""

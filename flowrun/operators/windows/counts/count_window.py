@@ -25,9 +25,10 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.keyed.integers import Integers, extended, ranges
+from flowrun.operators.keyed.integers import Integers, ranges
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import UnchangedTables, lazy_tables, no_tables
+from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.timed.event_rows import MAX_OUTPUT_ROWS, RowIntake
 from flowrun.operators.windows.counts.factories import CountMode
 from flowrun.operators.windows.partials.cell_tables import KEYS, SlotTables, read_sequence, sequence_state

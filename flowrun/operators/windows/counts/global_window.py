@@ -23,9 +23,10 @@ from flowrun.core.record import record
 from flowrun.operators.aggregation.engine import AggregationEngine, concat_bundles
 from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.keyed.integers import Integers, extended
+from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
+from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.timed.assigners import Times
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowArrivals, RowIntake
 from flowrun.operators.timed.firing_clock import FiringClock, WindowTime

@@ -19,8 +19,9 @@ from flowrun.core.types import BIGINT, DataType
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.layout import PartialLayout
-from flowrun.operators.keyed.integers import Integers, extended, ranges
+from flowrun.operators.keyed.integers import Integers, ranges
 from flowrun.operators.keyed.row_log import RowLog
+from flowrun.operators.keyed.state_arrays import extended
 
 
 def _only_column(columns: Sequence[pa.Array], _: DataType) -> pa.Array:

@@ -20,6 +20,7 @@ from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.layout import SESSION_BOUNDS
 from flowrun.operators.keyed.key_index import KeyIndex, KeyView
+from flowrun.operators.keyed.state_arrays import extended, resized, room_for
 from flowrun.operators.timed.assigners import Times
 from flowrun.operators.windows.partials.part_log import TieredParts
 from flowrun.operators.windows.sessions.intervals import Intervals, MergedIntervals, merge_intervals, runs_of
@@ -129,8 +130,7 @@ class SessionStore:
 
     def _sessions_of(self, numbers: Slots) -> tuple[Slots, Slots]:
         """(position in `numbers`, slot) of every session of these keys."""
-        if len(self._heads) < self.keys.capacity:
-            self._heads = _grown(self._heads, 2 * self.keys.capacity, _NONE)
+        self._heads = extended(self._heads, self.keys.capacity, _NONE)
         owners, slots = np.arange(len(numbers)), self._heads[numbers]
         all_owners, all_slots = [], []
         while len(slots):
@@ -240,13 +240,13 @@ class SessionStore:
     def _allocate(self, count: int) -> Slots:
         if len(self._free) < count:
             size = len(self._alias)
-            more = max(count - len(self._free), size // 2, 1024)
-            self._free = np.concatenate([self._free, np.arange(size, size + more)])
-            self._next, self.owners = _grown(self._next, size + more, _NONE), _grown(self.owners, size + more, _NONE)
-            self.starts, self.ends = _grown(self.starts, size + more, 0), _grown(self.ends, size + more, 0)
-            self.done = _grown(self.done, size + more, MIN_TIMESTAMP)
-            self._alias = np.concatenate([self._alias, np.arange(size, size + more)])
-            self._alive = np.concatenate([self._alive, np.zeros(more, np.bool_)])
+            room = room_for(size + count - len(self._free), size, self._alias.itemsize)
+            self._next, self.owners = resized(self._next, room, _NONE), resized(self.owners, room, _NONE)
+            self.starts, self.ends = resized(self.starts, room), resized(self.ends, room)
+            self.done = resized(self.done, room, MIN_TIMESTAMP)
+            self._alias, self._alive = resized(self._alias, room), resized(self._alive, room)
+            self._alias[size:] = np.arange(size, room)
+            self._free = np.concatenate([self._free, self._alias[size:]])
         taken, self._free = self._free[:count], self._free[count:]
         self._alive[taken] = True
         self.done[taken] = MIN_TIMESTAMP
@@ -256,12 +256,6 @@ class SessionStore:
         """Slots without a session; they stay taken until the log no longer mentions them."""
         self._alive[slots] = False
         self._limbo.append(slots)
-
-
-def _grown(array: Slots, size: int, fill: int) -> Slots:
-    grown = np.full(size, fill, np.int64)
-    grown[: len(array)] = array
-    return grown
 
 
 @record
