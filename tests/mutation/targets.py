@@ -37,7 +37,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/operators/joins/test_temporal_join.py",
         "tests/operators/joins/test_temporal_versions.py",
     ),
-    "flowrun/operators/windows/general/triggers.py": ("tests/operators/windows/test_triggers.py",),
+    "flowrun/operators/windows/general/triggers.py": ("tests/operators/windows/general/test_triggers.py",),
     "flowrun/operators/ranking/top_n_state.py": ("tests/operators/ranking/test_top_n.py",),
     "flowrun/operators/updating/group_state.py": ("tests/operators/updating/test_group_aggregate.py",),
     "flowrun/plan/rewrites/limits.py": (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from flowrun.operators.keyed.integers import Integers
-from flowrun.operators.keyed.state_arrays import extended
+from flowrun.operators.keyed.state_arrays import allocated, extended
 
 TAG_BITS = 31
 """Bits of a hash that count; with them and a reference a cell is 8 bytes."""
@@ -35,7 +35,9 @@ class Cells:
     def __init__(self, bits: int) -> None:
         self.count = 0
         self._bits = bits
-        self._cells: Integers = np.zeros((1 << bits) + _BEYOND, np.int64)  # tag · 2³² + reference; 0: free
+        self._cells: Integers = allocated(
+            (1 << bits) + _BEYOND, np.zeros(0, np.int64)
+        )  # tag · 2³² + reference; 0: free
 
     @property
     def bits(self) -> int:

@@ -1,7 +1,8 @@
 """Arrays that hold state of operators by number: the one place that makes them, and the one rule by which they grow.
 
-All state of operators that stands in NumPy arrays is allocated by `allocated`. Operators neither know nor ask where its memory comes
-from, so that state larger than memory can come from another place, such as a mapped file, by a change of this function alone.
+What grows with the state of an operator comes from `allocated`. Operators neither know nor ask where that memory is, so that state
+larger than memory can be put elsewhere, such as in a mapped file, without a change of them. Not made here: what lives as long as a
+batch, and the copies that are made of arrays when they are about to change under a snapshot.
 """
 
 from __future__ import annotations

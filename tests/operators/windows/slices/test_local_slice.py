@@ -17,6 +17,7 @@ from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactor
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.windows.flink_oracle import AlignedOracle
+from tests.operators.windows.slices.test_slice_window import CASES, KEYS, Case, factory
 from tests.operators.windows.streams import (
     AGGREGATES,
     EVERYTHING,
@@ -31,7 +32,6 @@ from tests.operators.windows.streams import (
     random_events,
     streams,
 )
-from tests.operators.windows.test_slice_window import CASES, KEYS, Case, factory
 
 
 def pre_aggregated(

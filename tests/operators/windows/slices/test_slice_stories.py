@@ -18,8 +18,8 @@ from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored, taken, whole
 from tests.operators.windows.kernels import bound
+from tests.operators.windows.slices.test_slice_window import factory
 from tests.operators.windows.streams import INPUT, LATE, columns, output_schema, plain
-from tests.operators.windows.test_slice_window import factory
 
 COUNT = (bound("n", "COUNT(*)"),)
 SUMS = (*COUNT, bound("total", "SUM", 2))

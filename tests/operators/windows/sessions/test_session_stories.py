@@ -10,9 +10,9 @@ from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored
 from tests.operators.windows.kernels import bound
+from tests.operators.windows.sessions.test_session_window import factory
+from tests.operators.windows.slices.test_slice_stories import SUMS, push
 from tests.operators.windows.streams import INPUT, LATE, columns, plain
-from tests.operators.windows.test_session_window import factory
-from tests.operators.windows.test_slice_stories import SUMS, push
 
 
 def test_rows_within_the_gap_are_one_session_and_touching_sessions_merge() -> None:

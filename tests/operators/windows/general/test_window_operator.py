@@ -33,8 +33,8 @@ from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored
 from tests.operators.windows.flink_oracle import AlignedOracle, SessionOracle
+from tests.operators.windows.general.rule_oracle import RuleOracle
 from tests.operators.windows.general_streams import CASES, driven, emitted, push_cut, rescaled, unbounded_schema
-from tests.operators.windows.rule_oracle import RuleOracle
 from tests.operators.windows.streams import (
     EVERYTHING,
     INPUT,
