@@ -64,10 +64,10 @@ class SourceOutput(Protocol):
         """A watermark of the source's own, for sources that know their progress: Flink's `SupportsSourceWatermark`.
 
         Called in `poll`, between the rows of the split. Rows of the split that are emitted behind it with an event time at or below
-        `timestamp_ms` are late; those before it are not. What it says must follow from the position in the split alone, not from how
-        rows are cut into batches or which of their columns are read: so results are the same in whatever polls the split is read. One
-        that is not above the last one of its split changes nothing. Over several splits the lowest counts, of those that are active; a
-        split counts from its first row or watermark until `mark_idle`, or until the reader's `snapshot` does not name it any more. At
+        `timestamp_ms` are late; those before it are not. Which rows are late must follow from their positions in the split alone, not from
+        how rows are cut into batches or which of their columns are read: so results are the same in whatever polls the split is read.
+        One that is not above the last one of its split changes nothing. Over several splits the lowest counts, of those that are active;
+        a split counts from its first row or watermark until `mark_idle`, or until the reader's `snapshot` does not name it any more. At
         the end of input the highest watermark comes by itself: a reader does not send it.
 
         A snapshot holds what each unfinished split has said last, beside its position: a reader that is restored goes on from the
