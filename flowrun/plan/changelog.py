@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping
 from flowrun.api.changelog import ChangelogMode, ChangesTaken, changes_taken_by, mode_of_source
 from flowrun.api.source import Source
 from flowrun.core.elements import RowKind
-from flowrun.core.record import record
 from flowrun.core.row_errors import DEAD_LETTER_TAG
 from flowrun.errors import Diagnostic, OptionError
-from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog
 from flowrun.plan.conflicts import ResolveConflicts
-from flowrun.plan.matching import MatchRecognize
+from flowrun.plan.description import InsertsOnly, node_description
 from flowrun.plan.nodes import (
     Calc,
     Plan,
@@ -27,13 +26,11 @@ from flowrun.plan.nodes import (
     SideOutput,
     Sink,
     TableReference,
-    WindowAggregate,
     walk_plan,
 )
 from flowrun.plan.relational import (
     Deduplicate,
     GroupAggregate,
-    IntervalJoin,
     Join,
     JoinKind,
     Keep,
@@ -41,11 +38,6 @@ from flowrun.plan.relational import (
     Over,
     OverAggregate,
     Rank,
-    TemporalJoin,
-    TemporalSort,
-    Values,
-    WindowJoin,
-    WindowRank,
 )
 from flowrun.plan.tables import create_sink, create_source
 
@@ -53,19 +45,6 @@ __all__ = ["ChangelogMode", "changelog_modes", "check_changelogs", "sink_mode"]
 
 Modes = Mapping[int, ChangelogMode]
 """By `id` of the node."""
-
-_FINAL = (
-    WindowAggregate,
-    WindowJoin,
-    WindowRank,
-    IntervalJoin,
-    TemporalSort,
-    TemporalJoin,
-    MatchRecognize,
-    Values,
-    ToChangelog,
-)
-"""Nodes that insert and never change what they sent."""
 
 _WINDOWS = "a window (TUMBLE, HOP, CUMULATE, SESSION), whose results are final"
 
@@ -127,10 +106,8 @@ def node_mode(node: PlanNode, inputs: Iterable[ChangelogMode]) -> ChangelogMode:
         case FromChangelog():
             only_inserts = all(kind == RowKind.INSERT for _, kind in node.codes)
             return ChangelogMode.APPEND if only_inserts else ChangelogMode.RETRACT
-        case _ if isinstance(node, _FINAL):
-            return ChangelogMode.APPEND
         case _:
-            return worst
+            return ChangelogMode.APPEND if node_description(type(node)).final else worst
 
 
 def _all_or_nothing(worst: ChangelogMode) -> ChangelogMode:
@@ -187,41 +164,14 @@ def _sink_hint(table: TableReference) -> str:
     return "use " + "; or ".join(ways)
 
 
-@record
-class _AppendOnly:
-    """An operator that cannot take changes on some of its inputs."""
-
-    what: str
-    inputs: tuple[int, ...] = (0,)
-    hint: str = ""
-
-
-_APPEND_ONLY: dict[type[PlanNode], _AppendOnly] = {
-    WindowAggregate: _AppendOnly(
-        "a window aggregate",
-        hint="group by the window's bounds in a plain GROUP BY over them, whose results are updated",
-    ),
-    WindowJoin: _AppendOnly("a window join", (0, 1), "join without the windows' bounds: a regular join takes changes"),
-    WindowRank: _AppendOnly("a window top-N", hint="rank without the window's bounds in PARTITION BY"),
-    IntervalJoin: _AppendOnly(
-        "an interval join", (0, 1), "join without a condition on the time attributes: a regular join takes changes"
-    ),
-    TemporalSort: _AppendOnly("ORDER BY a time attribute", hint="add a LIMIT, or leave the order to the reader"),
-    TemporalJoin: _AppendOnly(
-        "the left side of FOR SYSTEM_TIME AS OF", hint="use a regular join, which keeps its results up to date"
-    ),
-    MatchRecognize: _AppendOnly("MATCH_RECOGNIZE", hint="match before the rows are aggregated or joined"),
-    FromChangelog: _AppendOnly("FROM_CHANGELOG", hint="read the table as it is: it changes already"),
-    Deduplicate: _AppendOnly("deduplication by a time attribute", hint="rank by another column with ROW_NUMBER()"),
-}
+_CALLED_FUNCTION = InsertsOnly(
+    "a process table function", hint="call it with TO_CHANGELOG(TABLE …): rows that say how they change"
+)
 
 
 def _check_operator(node: PlanNode, modes: Modes) -> Diagnostic | None:
-    rule = _APPEND_ONLY.get(type(node))
-    if isinstance(node, Process) and node.called is not None:
-        rule = _AppendOnly(
-            "a process table function", hint="call it with TO_CHANGELOG(TABLE …): rows that say how they change"
-        )
+    called = isinstance(node, Process) and node.called is not None
+    rule = _CALLED_FUNCTION if called else node_description(type(node)).inserts_only
     if rule is None:
         return None
     for position in rule.inputs:

@@ -4,14 +4,14 @@ and what makes whole changes of upserts and of changes that come twice.
 
 from __future__ import annotations
 
-from flowrun.plan.description import Added, Passed, Rows, input_node, node, parameter, positions
+from flowrun.plan.description import Added, InsertsOnly, Passed, Rows, input_node, node, parameter, positions
 from flowrun.plan.nodes import PlanNode
 
 Codes = tuple[tuple[str, int], ...]
 """(the text that stands for a change, its `RowKind`)."""
 
 
-@node(output=(Passed("input"), Added()), row_by_row=True, needs_all=True)
+@node(output=(Passed("input"), Added()), needs_all=True, final=True)
 class ToChangelog(PlanNode):
     """Each change of the input as a row that is inserted: the input's columns, then one with the text of its kind.
 
@@ -25,7 +25,7 @@ class ToChangelog(PlanNode):
     keys: tuple[int, ...] = positions("input", default=())
 
 
-@node()
+@node(inserts_only=InsertsOnly("FROM_CHANGELOG", hint="read the table as it is: it changes already"))
 class FromChangelog(PlanNode):
     """The changes that the input's rows say they are: its columns without the one with the text of the kind.
 

@@ -5,7 +5,11 @@ of an input's columns, expressions over them, …; and the class says how its ro
 
 - a node's inputs, the node over other inputs, and with other expressions: `rewrites/traversal.py`;
 - which columns it uses, and the node over inputs with fewer columns: `rewrites/columns.py`, `rewrites/projections.py`;
-- whether two nodes do the same: `rewrites/sharing.py`.
+- whether two nodes do the same: `rewrites/sharing.py`;
+- where rows may be left out early, and what is known of them: `rewrites/pushing.py`, `rewrites/inference.py`, `rewrites/empty.py`;
+- unique keys, time attributes and changes of nodes that only pass rows on, and what may not change: `unique_keys.py`, `traits.py`,
+  `changelog.py`;
+- what explain shows of a node that has no words of its own: `explain_relational.py`.
 
 Records that nodes are made of (a sort key, a call of an aggregate) describe their fields alike, under `@part`; of whose columns they speak
 is said where a node has them. A field that says nothing is an error when the class is made. The model is ibis, whose operations have typed
@@ -181,6 +185,21 @@ class Rows(Enum):
     USER = "what a user's function makes, perhaps of no row"
 
 
+@record
+class InsertsOnly:
+    """That a node cannot take changes.
+
+    Attributes:
+        what: it is called in messages.
+        hint: what to do instead.
+        inputs: of which it cannot take them, by number.
+    """
+
+    what: str
+    hint: str = ""
+    inputs: tuple[int, ...] = (0,)
+
+
 # -- classes ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -195,9 +214,11 @@ class NodeDescription:
         over_inputs: the fields that speak of columns of an input.
         output: the columns of the output from left to right; None: they are the node's own, of all that it is given.
         rows: how the rows come of those of the input.
-        row_by_row: what comes of a row does not depend on other rows.
+        row_by_row: what comes of a row does not depend on other rows, and goes nowhere else: it may be left out before as well as after.
         keeps_rows: it remembers rows of its inputs, or sends them over the network: fewer columns are worth a projection before it.
         needs_all: columns of its input that nobody reads stay nevertheless.
+        final: it inserts rows and never changes what it sent.
+        inserts_only: which inputs may not change what they sent; None: all may.
     """
 
     fields: Mapping[str, FieldDescription]
@@ -209,6 +230,8 @@ class NodeDescription:
     row_by_row: bool
     keeps_rows: bool
     needs_all: bool
+    final: bool
+    inserts_only: InsertsOnly | None
 
     def of(self, meaning: Meaning) -> tuple[FieldDescription, ...]:
         """The fields with a meaning."""
@@ -260,6 +283,8 @@ def node(
     row_by_row: bool = False,
     keeps_rows: bool = False,
     needs_all: bool = False,
+    final: bool = False,
+    inserts_only: InsertsOnly | None = None,
 ) -> Callable[[Class], Class]:
     """Make a class a kind of node: a record that compares by identity, with this description.
 
@@ -287,6 +312,8 @@ def node(
             row_by_row=row_by_row,
             keeps_rows=keeps_rows,
             needs_all=needs_all,
+            final=final,
+            inserts_only=inserts_only,
         )
         return made
 

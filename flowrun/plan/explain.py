@@ -12,7 +12,6 @@ from typing import Any
 from flowrun.api.changelog import ChangelogMode
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.units import format_duration
-from flowrun.errors import InternalError
 from flowrun.plan.explain_relational import relational_details
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import (
@@ -187,10 +186,7 @@ def _details(node: PlanNode) -> dict[str, Any]:
             }
         case _:
             window = window_text(node.window) if isinstance(node, WindowTableFunction) else None
-            relational = relational_details(node, window)
-            if relational is None:
-                raise InternalError(f"explain does not know {_kind(node)}")
-            return relational
+            return relational_details(node, window)
 
 
 def _scan_details(node: Scan) -> dict[str, Any]:

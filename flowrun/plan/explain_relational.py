@@ -9,8 +9,9 @@ from typing import Any
 from flowrun.core.elements import RowKind
 from flowrun.core.schema import Schema
 from flowrun.core.units import format_duration
-from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
+from flowrun.plan.description import node_description
 from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.matching import AfterMatch, MatchRecognize, PatternVariable
 from flowrun.plan.nodes import PlanNode
@@ -20,18 +21,16 @@ from flowrun.plan.relational import (
     Expand,
     Frame,
     FrameUnit,
-    GroupAggregate,
     IntervalJoin,
     Join,
     LookupJoin,
     NullOrder,
-    Over,
     OverAggregate,
+    OverCall,
     Rank,
     SortKey,
     TableFunctionCall,
     TemporalJoin,
-    TemporalSort,
     Unnest,
     Values,
     WindowJoin,
@@ -44,15 +43,13 @@ _MOST_VALUES = 10
 _QUANTIFIERS = {(1, 1): "", (1, None): "+", (0, None): "*", (0, 1): "?"}
 
 
-def relational_details(node: PlanNode, window: str | None = None) -> Details | None:
-    """What a relational node does, in a fixed order; None: it is of another kind. `window`: its window as words, if it has one."""
+def relational_details(node: PlanNode, window: str | None = None) -> Details:
+    """What a relational node does, in a fixed order. `window`: its window as words, if it has one."""
     match node:
         case Join() | WindowJoin() | IntervalJoin() | TemporalJoin() | LookupJoin():
             return _join(node)
-        case Rank() | WindowRank() | Deduplicate() | TemporalSort():
+        case Rank() | WindowRank() | Deduplicate():
             return _ranking(node)
-        case GroupAggregate():
-            return {"keys": _names(node.input.schema, node.keys), "aggregates": _calls(node.aggregates)}
         case OverAggregate():
             over: Details = {
                 "keys": _names(node.input.schema, node.keys),
@@ -61,8 +58,6 @@ def relational_details(node: PlanNode, window: str | None = None) -> Details | N
                 "aggregates": _calls(node.calls),
             }
             return {**over, "sends": "each row once, when the input has ended"} if node.at_end else over
-        case Over():
-            return {"calls": [f"{c.call} AS {c.call.name}" for c in node.calls]}
         case MatchRecognize():
             return _match(node)
         case WindowTableFunction():
@@ -73,7 +68,7 @@ def relational_details(node: PlanNode, window: str | None = None) -> Details | N
             return _rows(node)
 
 
-def _rows(node: PlanNode) -> Details | None:
+def _rows(node: PlanNode) -> Details:
     match node:
         case Values():
             shown = [f"({', '.join(map(str, row))})" for row in node.rows[:_MOST_VALUES]]
@@ -88,8 +83,6 @@ def _rows(node: PlanNode) -> Details | None:
         case FromChangelog():
             operation = {"operation": node.input.schema.names[node.operation], "codes": _codes(node)}
             return {**operation, **({"others": "skip"} if node.skip else {}), **_together(node)}
-        case ChangelogNormalize():
-            return {"keys": _names(node.schema, node.keys)}
         case ResolveConflicts():
             return {"keys": _names(node.schema, node.keys), "on conflict": f"DO {node.action.value}"}
         case Unnest():
@@ -99,7 +92,38 @@ def _rows(node: PlanNode) -> Details | None:
             call = f"{node.function}({', '.join(map(str, node.arguments))})"
             return {"function": call, **({"with": ["outer"]} if node.outer else {})}
         case _:
-            return None
+            return _described(node)
+
+
+def _described(node: PlanNode) -> Details:
+    """Of a node without words of its own: what it says of the columns of its inputs, under the names of its fields."""
+    description = node_description(type(node))
+    inputs = dict(zip(description.inputs, node.inputs, strict=False))
+    return {
+        f.name: _entries(getattr(node, f.name), [inputs[n].schema for n in f.over if n in inputs])
+        for f in description.over_inputs
+        if getattr(node, f.name) is not None
+    }
+
+
+def _entries(value: object, schemas: Sequence[Schema]) -> Any:
+    match value:
+        case tuple():
+            return [text for entry in value for text in _as_list(_entries(entry, schemas))]
+        case int():
+            return [name for schema in schemas for name in schema.names][value]
+        case SortKey():
+            return order_text(schemas[0], [value])
+        case AggregateCall():
+            return f"{value} AS {value.name}"
+        case OverCall(call=call):
+            return f"{call} AS {call.name}"
+        case _:
+            return str(value)
+
+
+def _as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _codes(node: ToChangelog | FromChangelog) -> list[str]:
@@ -148,7 +172,7 @@ def _moved(time: str, ms: int) -> str:
     return time if not ms else f"{time} {'+' if ms > 0 else '-'} {format_duration(abs(ms))}"
 
 
-def _ranking(node: Rank | WindowRank | Deduplicate | TemporalSort) -> Details:
+def _ranking(node: Rank | WindowRank | Deduplicate) -> Details:
     schema = node.input.schema
     match node:
         case Deduplicate():
@@ -156,8 +180,6 @@ def _ranking(node: Rank | WindowRank | Deduplicate | TemporalSort) -> Details:
                 "keys": _names(schema, node.keys),
                 "keep": f"{node.keep.value} by {schema.names[node.time]} of {node.domain.value} time",
             }
-        case TemporalSort():
-            return {"order": order_text(schema, node.order)}
         case _:
             details: Details = {"partition": _names(schema, node.partition)}
             if isinstance(node, WindowRank):

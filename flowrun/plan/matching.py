@@ -10,6 +10,7 @@ from enum import Enum
 from flowrun.core.record import record
 from flowrun.plan.description import (
     Added,
+    InsertsOnly,
     Taken,
     clock,
     input_node,
@@ -91,7 +92,12 @@ class AfterMatch(Enum):
     SKIP_TO_LAST = "SKIP TO LAST"
 
 
-@node(output=(Taken("partition"), Added()), keeps_rows=True)
+@node(
+    output=(Taken("partition"), Added()),
+    keeps_rows=True,
+    final=True,
+    inserts_only=InsertsOnly("MATCH_RECOGNIZE", hint="match before the rows are aggregated or joined"),
+)
 class MatchRecognize(PlanNode):
     """One row a match: partition columns, then measures.
 

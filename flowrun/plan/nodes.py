@@ -22,6 +22,7 @@ from flowrun.errors import Location
 from flowrun.plan.description import (
     Added,
     Each,
+    InsertsOnly,
     Passed,
     Rows,
     Taken,
@@ -233,7 +234,7 @@ class Union(PlanNode):
         return all(i.event_time for i in self.members)
 
 
-@node(output=(Passed("input"),), rows=Rows.SOME, row_by_row=True)
+@node(output=(Passed("input"),), rows=Rows.SOME)
 class Split(PlanNode):
     """Sends each row to every branch whose predicate is true; rows of no branch go on to the main output."""
 
@@ -395,7 +396,14 @@ class EvictorSpec:
     time_ms: int | None = None
 
 
-@node(output=(Taken("keys"), Added(), Each("aggregates")))
+@node(
+    output=(Taken("keys"), Added(), Each("aggregates")),
+    final=True,
+    inserts_only=InsertsOnly(
+        "a window aggregate",
+        hint="group by the window's bounds in a plain GROUP BY over them, whose results are updated",
+    ),
+)
 class WindowAggregate(PlanNode):
     """Groups by `keys` and window, and aggregates. Output columns: keys, window_start, window_end, aggregates.
 

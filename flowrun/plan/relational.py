@@ -17,6 +17,7 @@ from flowrun.core.types import timestamp
 from flowrun.plan.description import (
     Added,
     Each,
+    InsertsOnly,
     Passed,
     Rows,
     Taken,
@@ -40,7 +41,7 @@ WINDOW_TIME = "window_time"
 # -- rows in, rows out ---------------------------------------------------------------------------------------------------------
 
 
-@node()
+@node(final=True)
 class Values(PlanNode):
     """Constant rows: `rows[i][j]` is the literal of row i, column j. Bounded; without event time."""
 
@@ -277,7 +278,12 @@ class Keep(Enum):
     LAST = "last"
 
 
-@node(output=(Passed("input"), Added()), rows=Rows.SOME, keeps_rows=True)
+@node(
+    output=(Passed("input"), Added()),
+    rows=Rows.SOME,
+    keeps_rows=True,
+    inserts_only=InsertsOnly("deduplication by a time attribute", hint="rank by another column with ROW_NUMBER()"),
+)
 class Deduplicate(PlanNode):
     """One row a key: the first or last by time attribute `time`. Schema is the input's (with `rank_column` a BIGINT 1 follows).
 
@@ -293,7 +299,13 @@ class Deduplicate(PlanNode):
     rank_column: bool = parameter(default=False)
 
 
-@node(output=(Passed("input"), Added()), rows=Rows.SOME, keeps_rows=True)
+@node(
+    output=(Passed("input"), Added()),
+    rows=Rows.SOME,
+    keeps_rows=True,
+    final=True,
+    inserts_only=InsertsOnly("a window top-N", hint="rank without the window's bounds in PARTITION BY"),
+)
 class WindowRank(PlanNode):
     """`Rank` within windows: emitted once, as inserts, when the window closes. `window` are the positions of start and end.
 
@@ -315,7 +327,14 @@ class WindowRank(PlanNode):
     time_zone: str = parameter(default=UTC_ZONE)
 
 
-@node(output=(Passed("input"),), rows=Rows.EACH, row_by_row=True, keeps_rows=True)
+@node(
+    output=(Passed("input"),),
+    rows=Rows.EACH,
+    row_by_row=True,
+    keeps_rows=True,
+    final=True,
+    inserts_only=InsertsOnly("ORDER BY a time attribute", hint="add a LIMIT, or leave the order to the reader"),
+)
 class TemporalSort(PlanNode):
     """All rows in order of a time attribute ascending, then of the other keys. Rows come out when the watermark passes them.
 
@@ -398,7 +417,14 @@ class Join(_TwoInputs):
         return False
 
 
-@node(output=_BOTH_SIDES, keeps_rows=True)
+@node(
+    output=_BOTH_SIDES,
+    keeps_rows=True,
+    final=True,
+    inserts_only=InsertsOnly(
+        "a window join", hint="join without the windows' bounds: a regular join takes changes", inputs=(0, 1)
+    ),
+)
 class WindowJoin(_TwoInputs):
     """A join of rows of equal windows (and equal keys), emitted as inserts when the window closes, which also forgets them.
 
@@ -414,7 +440,16 @@ class WindowJoin(_TwoInputs):
     time_zone: str = parameter(default=UTC_ZONE)
 
 
-@node(output=_BOTH_SIDES, keeps_rows=True)
+@node(
+    output=_BOTH_SIDES,
+    keeps_rows=True,
+    final=True,
+    inserts_only=InsertsOnly(
+        "an interval join",
+        hint="join without a condition on the time attributes: a regular join takes changes",
+        inputs=(0, 1),
+    ),
+)
 class IntervalJoin(_TwoInputs):
     """A join of append-only rows with left time + `lower_ms` ≤ right time ≤ left time + `upper_ms` (and equal keys). INNER to FULL.
 
@@ -432,7 +467,14 @@ class IntervalJoin(_TwoInputs):
     condition: Expression | None = expressions("left", "right", default=None)
 
 
-@node(output=_BOTH_SIDES, keeps_rows=True)
+@node(
+    output=_BOTH_SIDES,
+    keeps_rows=True,
+    final=True,
+    inserts_only=InsertsOnly(
+        "the left side of FOR SYSTEM_TIME AS OF", hint="use a regular join, which keeps its results up to date"
+    ),
+)
 class TemporalJoin(_TwoInputs):
     """Each left row with the version of its key on the right as of its time (FOR SYSTEM_TIME AS OF). INNER or LEFT; append-only.
 

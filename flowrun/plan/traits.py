@@ -16,6 +16,7 @@ from flowrun.core.record import record
 from flowrun.core.types import INTERVAL_DAY_TIME, STRING, DataType, timestamp, timestamp_ltz
 from flowrun.functions.times.local_times import LAST_INSTANT
 from flowrun.plan.changelog_nodes import ChangelogNormalize
+from flowrun.plan.description import Rows, node_description
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternColumn
 from flowrun.plan.nodes import (
@@ -26,7 +27,6 @@ from flowrun.plan.nodes import (
     Scan,
     SessionWindow,
     SideOutput,
-    Sink,
     Split,
     TimeDomain,
     TumblingWindow,
@@ -40,13 +40,7 @@ from flowrun.plan.relational import (
     Deduplicate,
     Expand,
     IntervalJoin,
-    LookupJoin,
-    Over,
-    OverAggregate,
-    TableFunctionCall,
     TemporalJoin,
-    TemporalSort,
-    Unnest,
     WindowJoin,
     WindowRank,
     WindowTableFunction,
@@ -179,9 +173,10 @@ def window_end_of(expression: Expression) -> ColumnRef | None:
 def node_traits(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
     """The traits of a node from those of its inputs."""
     rule = _RULES.get(type(node))
-    if rule is None:
-        return _plain(len(node.schema))
-    return rule(node, inputs)
+    if rule is not None:
+        return rule(node, inputs)
+    passes = node_description(type(node)).rows in (Rows.EACH, Rows.REPEATED)
+    return _passed(node, inputs) if passes else _plain(len(node.schema))
 
 
 def _plain(columns: int) -> Traits:
@@ -372,11 +367,6 @@ def _interval_join(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
     return Traits(tuple(None if c is None else _without_window(replace(c, current=False)) for c in columns))
 
 
-def _left_only(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
-    left = inputs[0].columns
-    return Traits(left + (None,) * (len(node.schema) - len(left)), inputs[0].at_window_time)
-
-
 def _deduplicate(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
     given = _passed(node, inputs)
     return Traits(tuple(_without_window(c) for c in given.columns))
@@ -408,22 +398,15 @@ _RULES: dict[type[PlanNode], _Rule] = {
     PythonMap: _python,
     Process: _process,
     SideOutput: _side,
-    Sink: _passed,
-    Unnest: _passed,
-    TableFunctionCall: _passed,
     AssignTime: _assign,
     WindowTableFunction: _window_function,
     WindowAggregate: _window_aggregate,
     WindowJoin: _closed_window,
     WindowRank: _closed_window,
-    Over: _passed,
-    OverAggregate: _passed,
-    TemporalSort: _passed,
     Deduplicate: _deduplicate,
     ChangelogNormalize: _passed,
     IntervalJoin: _interval_join,
-    TemporalJoin: _left_only,
-    LookupJoin: _left_only,
+    TemporalJoin: _passed,
     MatchRecognize: _match,
 }
-"""Nodes that are not listed lose what their inputs had: their rows may come or change at any time."""
+"""Of the others those that pass on each row keep what their input had; the rest lose it: their rows may come or change at any time."""

@@ -12,22 +12,19 @@ from typing import TypeAlias
 
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.conflicts import ResolveConflicts
+from flowrun.plan.description import Rows, node_description
 from flowrun.plan.expressions import ColumnRef, Expression
-from flowrun.plan.nodes import Calc, PlanNode, Scan, Sink, WindowAggregate
+from flowrun.plan.nodes import Calc, PlanNode, Scan, WindowAggregate
 from flowrun.plan.relational import (
-    AssignTime,
     Deduplicate,
     GroupAggregate,
     IntervalJoin,
     Join,
     JoinKind,
     LookupJoin,
-    Over,
-    OverAggregate,
     Rank,
     RankFunction,
     TemporalJoin,
-    TemporalSort,
     WindowJoin,
     WindowRank,
 )
@@ -87,14 +84,12 @@ def node_unique_keys(node: PlanNode, inputs: Sequence[Keys]) -> Keys:
             return _joined(node, inputs[0], inputs[1])
         case ChangelogNormalize() | ResolveConflicts():
             return _keys([frozenset(node.keys), *inputs[0]])
-        case AssignTime() | Over() | OverAggregate() | TemporalSort() | Sink():
-            return inputs[0]
         case LookupJoin():
             names = node.table.primary_key
             by_key = names and set(names) <= {column for _, column in node.keys}
             return inputs[0] if by_key else _NONE
         case _:
-            return _NONE
+            return inputs[0] if node_description(type(node)).rows is Rows.EACH else _NONE
 
 
 def _keys(found: Iterable[frozenset[int]]) -> Keys:

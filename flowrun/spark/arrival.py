@@ -9,6 +9,7 @@ from __future__ import annotations
 from flowrun.functions.registry import aggregate
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import OnConflict, ResolveConflicts
+from flowrun.plan.description import Meaning, Rows, node_description
 from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
@@ -25,35 +26,16 @@ from flowrun.plan.nodes import (
     walk_plan,
 )
 from flowrun.plan.relational import (
-    AssignTime,
     Deduplicate,
-    Expand,
     GroupAggregate,
-    LookupJoin,
     OverAggregate,
     Rank,
     TemporalJoin,
-    TemporalSort,
-    Unnest,
     WindowRank,
-    WindowTableFunction,
 )
 
-_PASSING = (
-    Calc,
-    Union,
-    Split,
-    SideOutput,
-    AssignTime,
-    Expand,
-    Unnest,
-    WindowTableFunction,
-    TemporalSort,
-    OverAggregate,
-    ToChangelog,
-    FromChangelog,
-)
-"""Nodes whose rows have an order of arrival because those that they come from have one."""
+_KEEPING_ORDER = (Calc, Union, Split, SideOutput, ToChangelog, FromChangelog)
+"""Besides those that pass on each row: nodes whose rows have an order of arrival because those that they come from have one."""
 _ORDERED = (Rank, Deduplicate, ChangelogNormalize, WindowRank, OverAggregate, MatchRecognize, Process)
 """Nodes to which rows of equal order, or equal time, come one after the other."""
 
@@ -62,13 +44,20 @@ def arrival_needs(plan: Plan) -> frozenset[int]:
     """`id` of each node whose frame must carry the arrival of its rows."""
     needed: set[int] = set()
     for node in reversed(list(walk_plan(plan))):  # readers before what they read
-        if _orders_by_arrival(node) or (id(node) in needed and isinstance(node, _PASSING)):
+        if _orders_by_arrival(node) or (id(node) in needed and _keeps_order(node)):
             needed.update(id(i) for i in node.inputs)
         if isinstance(node, TemporalJoin):  # of versions of the same time the one that came last counts
             needed.add(id(node.right))
-        if isinstance(node, TemporalJoin | LookupJoin) and id(node) in needed:
+        if isinstance(node, TemporalJoin) and id(node) in needed:
             needed.add(id(node.inputs[0]))
     return frozenset(needed)
+
+
+def _keeps_order(node: PlanNode) -> bool:
+    """Whether its rows arrive in the order of those that they come from; a user's function says nothing of it."""
+    description = node_description(type(node))
+    passes = description.rows in (Rows.EACH, Rows.REPEATED) and not description.of(Meaning.FUNCTION)
+    return passes or isinstance(node, _KEEPING_ORDER)
 
 
 def _orders_by_arrival(node: PlanNode) -> bool:

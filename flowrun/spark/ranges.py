@@ -18,6 +18,7 @@ from flowrun.errors import InternalError, UnsupportedPlanError
 from flowrun.plan.changelog import node_mode
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
+from flowrun.plan.description import Rows, node_description
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
@@ -31,7 +32,6 @@ from flowrun.plan.nodes import (
     Scan,
     SessionWindow,
     SideOutput,
-    Sink,
     SlidingWindow,
     Split,
     TimeDomain,
@@ -45,19 +45,14 @@ from flowrun.plan.nodes import (
 from flowrun.plan.relational import (
     AssignTime,
     Deduplicate,
-    Expand,
     FrameUnit,
     GroupAggregate,
     IntervalJoin,
     Join,
     Keep,
-    LookupJoin,
     OverAggregate,
     Rank,
-    TableFunctionCall,
     TemporalJoin,
-    TemporalSort,
-    Unnest,
     Values,
     WindowJoin,
     WindowRank,
@@ -67,23 +62,8 @@ from flowrun.plan.traits import TraitIndex
 from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.time_spread import Spread, spread, window_function
 
-_SAME = (
-    Sink,
-    Calc,
-    Union,
-    Split,
-    SideOutput,
-    PythonMap,
-    TableFunctionCall,
-    Unnest,
-    Expand,
-    WindowTableFunction,
-    LookupJoin,
-    TemporalSort,
-    ToChangelog,
-    FromChangelog,
-)
-"""Nodes whose rows have the event time of the row that they come from."""
+_SAME = (Calc, Union, Split, SideOutput, PythonMap, ToChangelog, FromChangelog)
+"""Besides those that pass on each row: nodes whose rows have the event time of the row that they come from."""
 _WITHOUT_BOUND = (GroupAggregate, Join, Rank, Process, ChangelogNormalize, ResolveConflicts)
 _ANY_RANGE = TimeRange(0, 1)
 
@@ -209,7 +189,7 @@ def _needed(node: PlanNode, wanted: TimeRange, traits: TraitIndex) -> tuple[Time
             return _interval_needs(node, wanted, traits)
         case TemporalJoin():
             return _temporal_needs(node, wanted, traits)
-        case _ if isinstance(node, _SAME):
+        case _ if isinstance(node, _SAME) or node_description(type(node)).rows in (Rows.EACH, Rows.REPEATED):
             return tuple(wanted for _ in node.inputs)
         case _ if isinstance(node, _WITHOUT_BOUND):
             return tuple(_earlier(wanted, None) for _ in node.inputs)

@@ -15,7 +15,7 @@ from flowrun.plan.nodes import (
 from flowrun.plan.relational import Deduplicate, IntervalJoin, LookupJoin, TemporalSort, Unnest, WindowTableFunction
 from flowrun.plan.traits import TraitIndex
 
-_PASSING = (Split, Unnest, LookupJoin, TemporalSort, Deduplicate, WindowTableFunction)
+_OF_ONE_TIME = (Split, Unnest, LookupJoin, TemporalSort, Deduplicate, WindowTableFunction)
 """Nodes whose rows begin with the columns of the row that they come from, and have its event time."""
 
 
@@ -45,7 +45,7 @@ def spread(node: PlanNode, column: int, traits: TraitIndex) -> Spread | None:
                 return Spread(before_ms=max(node.upper_ms, 0))
             case IntervalJoin() if column == len(node.left.schema) + node.right_time:
                 return Spread(before_ms=max(-node.lower_ms, 0))
-            case _ if isinstance(node, _PASSING) and column < len(node.inputs[0].schema):
+            case _ if isinstance(node, _OF_ONE_TIME) and column < len(node.inputs[0].schema):
                 node = node.inputs[0]
             case _:
                 return None
@@ -54,7 +54,7 @@ def spread(node: PlanNode, column: int, traits: TraitIndex) -> Spread | None:
 def window_function(node: PlanNode) -> WindowTableFunction | None:
     """What gave the rows their window, if it is found."""
     while not isinstance(node, WindowTableFunction):
-        if not isinstance(node, (Calc, *_PASSING)):
+        if not isinstance(node, (Calc, *_OF_ONE_TIME)):
             return None
         node = node.inputs[0]
     return node

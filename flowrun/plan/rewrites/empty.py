@@ -5,39 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
-from flowrun.plan.conflicts import ResolveConflicts
+from flowrun.plan.description import Rows, node_description
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
-from flowrun.plan.matching import MatchRecognize
-from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, SideOutput, Union, WindowAggregate, walk_plan
-from flowrun.plan.relational import (
-    AssignTime,
-    Deduplicate,
-    Expand,
-    GroupAggregate,
-    IntervalJoin,
-    Join,
-    JoinKind,
-    LookupJoin,
-    OverAggregate,
-    Rank,
-    TableFunctionCall,
-    TemporalJoin,
-    TemporalSort,
-    Unnest,
-    Values,
-    WindowJoin,
-    WindowRank,
-    WindowTableFunction,
-)
+from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, SideOutput, Sink, Split, Union, walk_plan
+from flowrun.plan.relational import GroupAggregate, IntervalJoin, Join, JoinKind, TemporalJoin, Values, WindowJoin
 from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
 
-_NOTHING_OF_NOTHING = (
-    Calc, AssignTime, Expand, Unnest, TableFunctionCall, WindowTableFunction, GroupAggregate, WindowAggregate, OverAggregate, Rank,
-    Deduplicate, WindowRank, TemporalSort, LookupJoin, MatchRecognize, ToChangelog, FromChangelog,
-    ChangelogNormalize, ResolveConflicts,
-)  # fmt: skip
-"""Nodes with one input that make no row without one. Users' functions may."""
+_PLACES = (Sink, Split, SideOutput)
+"""Nodes that stand for a place in the plan, whether rows come there or not."""
 
 
 def remove_empty_parts(plan: Plan) -> Plan:
@@ -66,10 +41,15 @@ def _without_empty(node: PlanNode) -> PlanNode:
             return _union(node)
         case Join() | WindowJoin() | IntervalJoin() | TemporalJoin():
             return _join(node)
-        case _ if isinstance(node, _NOTHING_OF_NOTHING) and is_empty(node.inputs[0]):
+        case _ if len(node.inputs) == 1 and is_empty(node.inputs[0]) and _only_passes(node):
             return _nothing(node)
         case _:
             return node
+
+
+def _only_passes(node: PlanNode) -> bool:
+    """Whether it makes no row without one. Users' functions may."""
+    return node_description(type(node)).rows is not Rows.USER and not isinstance(node, _PLACES)
 
 
 def _nothing(node: PlanNode) -> Values:

@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 from flowrun.plan.conflicts import ResolveConflicts
-from flowrun.plan.matching import MatchRecognize
+from flowrun.plan.description import Meaning, Rows, node_description
 from flowrun.plan.nodes import (
     Plan,
     PlanNode,
-    Process,
-    PythonMap,
     SessionWindow,
     Sink,
     TimeDomain,
-    WindowAggregate,
     walk_plan,
 )
 from flowrun.plan.relational import (
-    IntervalJoin,
-    OverAggregate,
-    TemporalJoin,
-    TemporalSort,
-    WindowJoin,
-    WindowRank,
+    Deduplicate,
     WindowTableFunction,
 )
 
-_TIMED = (
-    WindowAggregate,
-    WindowJoin,
-    WindowRank,
-    IntervalJoin,
-    TemporalJoin,
-    OverAggregate,
-    TemporalSort,
-    MatchRecognize,
-)
 _COMMIT = "sink.partition-commit."
 
 
@@ -50,14 +32,16 @@ def with_used_event_time(plan: Plan) -> frozenset[int]:
 
 
 def _uses(node: PlanNode) -> bool:
+    description = node_description(type(node))
     match node:
-        case Process() | PythonMap() | ResolveConflicts():
-            return True
+        case ResolveConflicts():
+            return True  # watermarks say when rows are compared
         case Sink():
             return any(key.startswith(_COMMIT) for key in node.table.options)
-        case WindowTableFunction():
-            return isinstance(node.window, SessionWindow) and node.domain is TimeDomain.EVENT
-        case _ if isinstance(node, _TIMED):
-            return node.domain is TimeDomain.EVENT
-        case _:
+        case WindowTableFunction(window=window) if not isinstance(window, SessionWindow):
+            return False  # the window of a row is that of its time column
+        case Deduplicate():
             return False
+        case _:
+            timed = any(getattr(node, f.name) is TimeDomain.EVENT for f in description.of(Meaning.CLOCK))
+            return timed or description.rows is Rows.USER

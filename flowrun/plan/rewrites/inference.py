@@ -5,26 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from flowrun.plan.changelog_nodes import ChangelogNormalize
+from flowrun.plan.changelog_nodes import ToChangelog
 from flowrun.plan.conditions import conjuncts, may_move
+from flowrun.plan.description import Passed, node_description
 from flowrun.plan.disjunctions import implied
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
-from flowrun.plan.nodes import Calc, Plan, PlanNode, WindowAggregate, walk_plan
-from flowrun.plan.relational import (
-    AssignTime,
-    Deduplicate,
-    GroupAggregate,
-    IntervalJoin,
-    Join,
-    LookupJoin,
-    OverAggregate,
-    Rank,
-    TemporalJoin,
-    TemporalSort,
-    WindowJoin,
-    WindowRank,
-    WindowTableFunction,
-)
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Split, WindowAggregate, walk_plan
+from flowrun.plan.relational import GroupAggregate, IntervalJoin, Join, TableFunctionCall, Unnest, WindowJoin
 from flowrun.plan.rewrites.conditions import (
     LEFT_MATCHES_ONLY,
     RIGHT_MATCHES_ONLY,
@@ -37,11 +24,8 @@ from flowrun.plan.rewrites.traversal import map_plan, with_inputs, with_sinks
 Facts = tuple[Expression, ...]
 """Conditions over a node's columns that hold of every row."""
 
-_PASSING = (
-    AssignTime, Rank, Deduplicate, ChangelogNormalize, WindowRank, TemporalSort, OverAggregate, WindowTableFunction, LookupJoin,
-    TemporalJoin,
-)  # fmt: skip
-"""Nodes whose output begins with the columns of their first input, each as it was."""
+_NOT_FOLLOWED = (Split, Unnest, TableFunctionCall, ToChangelog)
+"""Nodes whose output begins with the columns of their input, too, past which conditions are not followed."""
 _MOST = 64
 """No more facts of a node than so many are followed."""
 
@@ -122,10 +106,10 @@ def _facts(node: PlanNode, known: list[Facts]) -> Facts:
             return _moved(known[0], {k: i for i, k in reversed(list(enumerate(node.keys)))})
         case Join() | WindowJoin() | IntervalJoin():
             return _of_join(node, *known)
-        case _ if isinstance(node, _PASSING):
-            return known[0]
         case _:
-            return ()
+            output = node_description(type(node)).output
+            followed = output and isinstance(output[0], Passed) and not isinstance(node, _NOT_FOLLOWED)
+            return known[0] if followed else ()
 
 
 def _moved(facts: Facts, columns: dict[int, int]) -> Facts:

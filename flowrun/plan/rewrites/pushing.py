@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.conditions import conjunction, conjuncts, may_move
+from flowrun.plan.description import Passed, Taken, node_description
 from flowrun.plan.disjunctions import implied
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
-from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
     CountWindow,
@@ -21,24 +20,7 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     walk_plan,
 )
-from flowrun.plan.relational import (
-    AssignTime,
-    Deduplicate,
-    Expand,
-    GroupAggregate,
-    IntervalJoin,
-    Join,
-    LookupJoin,
-    OverAggregate,
-    Rank,
-    TableFunctionCall,
-    TemporalJoin,
-    TemporalSort,
-    Unnest,
-    WindowJoin,
-    WindowRank,
-    WindowTableFunction,
-)
+from flowrun.plan.relational import Expand, IntervalJoin, Join, TemporalJoin, Unnest, WindowJoin, WindowTableFunction
 from flowrun.plan.rewrites.calcs import is_cheap
 from flowrun.plan.rewrites.conditions import (
     LEFT_FILTERED,
@@ -126,33 +108,34 @@ def implied_on_sides(node: PlanNode, part: Expression) -> Places:
 def passed_columns(node: PlanNode) -> dict[int, int]:
     """Output columns by which rows may be left out before a node with one input as well as after it, and where the input has them."""
     match node:
-        case GroupAggregate():
-            return dict(enumerate(node.keys))
         case WindowAggregate():
             plain = node.trigger is None and node.evictor is None and node.late_tag is None
             by_key = plain and not isinstance(node.window, CountWindow | GlobalWindow)
-            return dict(enumerate(node.keys)) if by_key else {}
-        case AssignTime() | TemporalSort():
-            return _same(range(len(node.schema)))
-        case Rank():
-            return _same(node.partition)
-        case WindowRank():
-            return _same((*node.partition, *node.window))
-        case Deduplicate() | OverAggregate() | ChangelogNormalize():
-            return _same(node.keys)
-        case MatchRecognize():
-            return dict(enumerate(node.partition))
+            return _columns_of_groups(node) if by_key else {}
         case WindowTableFunction():
             # a row that is left out could have joined two sessions, unless all rows of its key are
             session = isinstance(node.window, SessionWindow)
             return _same(node.keys if session else range(len(node.input.schema)))
-        case LookupJoin() | TableFunctionCall():
-            return _same(range(len(node.input.schema)))
         case Unnest():
             kept = node.keeps_collection
             return _same(i for i in range(len(node.input.schema)) if kept or i != node.collection)
         case Expand():
             return _in_all_sets(node)
+        case _:
+            return _columns_of_groups(node)
+
+
+def _columns_of_groups(node: PlanNode) -> dict[int, int]:
+    """Output columns that say to which rows a row belongs, and where the input has them; all that are passed on if it belongs to none."""
+    description = node_description(type(node))
+    groups = [f.name for f in description.over_inputs if f.groups]
+    match description.output:
+        case (Taken(field=name), *_) if name in groups:
+            return dict(enumerate(getattr(node, name)))
+        case (Passed(), *_) if groups:
+            return _same(c for name in groups for c in getattr(node, name))
+        case (Passed(), *_) if description.row_by_row:
+            return _same(range(len(node.inputs[0].schema)))
         case _:
             return {}
 
