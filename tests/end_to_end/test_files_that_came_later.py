@@ -66,8 +66,9 @@ class Files:
         self.rows = 0
 
     def come(self, least: int = 1) -> None:
-        for _ in range(self._chance.randrange(least, 6)):
-            more = self._chance.randrange(1, 120)
+        """So many that a run is not at its end when its snapshot is, also on a machine that is busy."""
+        for number in range(self._chance.randrange(least, 6)):
+            more = self._chance.randrange(1, 120) + (3_000 if number == 0 else 0)
             name = f"{self._chance.choice('abcxyz')}-{self.rows}.json"  # before and behind those that are there
             write(Path("in") / name, list(range(self.rows, self.rows + more)))
             self.rows += more
@@ -108,7 +109,6 @@ def test_what_came_meanwhile_is_read_by_the_next_run_and_nothing_twice(seed: int
     for _ in range(chance.randrange(1, 4)):
         gate.close_after(chance.randrange(1, 60))
         stops = chance.random() < 0.5
-        listed = files.rows
         with start(COPY, parallelism, restored) as job:
             while job.wait(5) is None and not gate.reached.is_set():
                 pass
@@ -120,9 +120,7 @@ def test_what_came_meanwhile_is_read_by_the_next_run_and_nothing_twice(seed: int
                 if not stops:
                     job.cancel()
             gate.open()
-            if finished(job).state is JobState.FINISHED and not stops:  # it came to its end before it was cancelled
-                assert copied() == Counter(range(listed))
-                return
+            finished(job)
         files.come()
         parallelism = chance.choice([1, 3])
     with start(COPY, parallelism, restored) as job:
