@@ -19,8 +19,9 @@ fields from which all that walks over them comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, field, fields
+from dataclasses import MISSING, field, fields, replace
 from enum import Enum
+from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
 
@@ -131,8 +132,13 @@ def _described(
     default_factory: Any = MISSING,
     compare: bool = True,
 ) -> Any:
-    metadata = {_KEY: FieldDescription("", meaning, over, groups)}
-    return field(default=default, default_factory=default_factory, compare=compare, metadata=metadata)
+    said = _said(meaning, over, groups)
+    return field(default=default, default_factory=default_factory, compare=compare, metadata=said)
+
+
+@cache  # most fields say the same
+def _said(meaning: Meaning, over: tuple[str, ...], groups: bool) -> Mapping[str, FieldDescription]:
+    return {_KEY: FieldDescription("", meaning, over, groups)}
 
 
 # -- rows and columns of the output ----------------------------------------------------------------------------------------------
@@ -255,8 +261,11 @@ class PartDescription:
 
 _EVALUATED = (Meaning.EXPRESSIONS, Meaning.PARTS)
 _SPEAKING = (*_EVALUATED, Meaning.POSITIONS, Meaning.PATTERN)
-_NODES: dict[type, NodeDescription] = {}
-_PARTS: dict[type, PartDescription] = {}
+# What classes say is checked when they are made, and put together when it is first asked for: most are in no plan of a run.
+_NODES: dict[type, dict[str, Any]] = {}
+_PARTS: set[type] = set()
+_NODE_DESCRIPTIONS: dict[type, NodeDescription] = {}
+_PART_DESCRIPTIONS: dict[type, PartDescription] = {}
 
 
 @dataclass_transform(
@@ -294,27 +303,24 @@ def node(
 
     def make(given: Class) -> Class:
         made = record(eq=False, slots=False)(given)
-        own = _fields_of(made)
-        inputs = tuple(f.name for f in own.values() if f.meaning in (Meaning.INPUT, Meaning.INPUTS))
-        if inputs:
-            made.inputs = property(_reading(own, inputs))  # type: ignore[attr-defined]  # of `PlanNode`
-        if unknown := _names(own, output or ()) - own.keys():
+        said = _checked(made)
+        named = {name for f in said.values() for name in f.over} | {_named(c) for c in output or ()} - {""}
+        if unknown := named - said.keys():
             raise TypeError(f"{made.__name__} describes {', '.join(sorted(unknown))}, which it has not")
-        over_inputs = tuple(f for f in own.values() if f.over and f.over[0] in inputs)
-        rows_read = over_inputs if inputs else tuple(f for f in own.values() if f.over)
-        _NODES[made] = NodeDescription(
-            fields=own,
-            inputs=inputs,
-            evaluated=tuple(f.name for f in rows_read if f.meaning in _EVALUATED),
-            over_inputs=over_inputs,
-            output=output,
-            rows=rows,
-            row_by_row=row_by_row,
-            keeps_rows=keeps_rows,
-            needs_all=needs_all,
-            final=final,
-            inserts_only=inserts_only,
-        )
+        inputs = tuple(name for name, f in said.items() if f.meaning in (Meaning.INPUT, Meaning.INPUTS))
+        if inputs:
+            several = len(inputs) > 1 or said[inputs[0]].meaning is Meaning.INPUTS
+            made.inputs = property(_reading(inputs, several))  # type: ignore[attr-defined]  # of `PlanNode`
+        _NODES[made] = {
+            "inputs": inputs,
+            "output": output,
+            "rows": rows,
+            "row_by_row": row_by_row,
+            "keeps_rows": keeps_rows,
+            "needs_all": needs_all,
+            "final": final,
+            "inserts_only": inserts_only,
+        }
         return made
 
     return make
@@ -327,48 +333,63 @@ def node(
 def part(given: Class) -> Class:
     """Make a class a record that nodes are made of, whose fields are described. Raises TypeError as `node`."""
     made: Class = record(given)
-    own = _fields_of(made)
-    evaluated = tuple(f.name for f in own.values() if f.meaning in _EVALUATED)
-    _PARTS[made] = PartDescription(own, evaluated, tuple(f for f in own.values() if f.meaning in _SPEAKING))
+    _checked(made)
+    _PARTS.add(made)
     return made
 
 
-def _fields_of(made: Any) -> dict[str, FieldDescription]:
-    found = {}
+def _checked(made: Any) -> dict[str, FieldDescription]:
+    """What each field says, without its name. Raises TypeError if one says nothing."""
+    said = {}
     for entry in fields(made):
-        description = entry.metadata.get(_KEY)
-        if description is None:
+        if _KEY not in entry.metadata:
             raise TypeError(f"{made.__name__}.{entry.name} does not say what it is: see {__name__}")
-        found[entry.name] = FieldDescription(entry.name, description.meaning, description.over, description.groups)
-    return found
+        said[entry.name] = entry.metadata[_KEY]
+    return said
 
 
-def _reading(own: Mapping[str, FieldDescription], inputs: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+def _named(columns: Columns) -> str:
+    match columns:
+        case Passed(input=name) | Taken(field=name) | Each(field=name):
+            return name
+        case Added():
+            return ""
+
+
+def _reading(inputs: tuple[str, ...], several: bool) -> Callable[[Any], tuple[Any, ...]]:
     """What gives the nodes that are read, which is asked often."""
     get = attrgetter(*inputs)
-    if len(inputs) > 1 or own[inputs[0]].meaning is Meaning.INPUTS:
-        return get
-    return lambda reader: (get(reader),)
-
-
-def _names(own: Mapping[str, FieldDescription], output: tuple[Columns, ...]) -> set[str]:
-    """The fields that descriptions name."""
-    names = {name for f in own.values() for name in f.over}
-    for columns in output:
-        match columns:
-            case Passed(input=name) | Taken(field=name) | Each(field=name):
-                names.add(name)
-    return names
+    return get if several else lambda reader: (get(reader),)
 
 
 def node_description(kind: type) -> NodeDescription:
     """What a kind of node says of itself."""
-    return _NODES[kind]
+    known = _NODE_DESCRIPTIONS.get(kind)
+    if known is None:
+        said = _NODES[kind]
+        own = _described_fields(kind)
+        over_inputs = tuple(f for f in own.values() if f.over and f.over[0] in said["inputs"])
+        rows_read = over_inputs if said["inputs"] else tuple(f for f in own.values() if f.over)
+        evaluated = tuple(f.name for f in rows_read if f.meaning in _EVALUATED)
+        known = NodeDescription(fields=own, evaluated=evaluated, over_inputs=over_inputs, **said)
+        _NODE_DESCRIPTIONS[kind] = known
+    return known
 
 
 def part_description(kind: type) -> PartDescription | None:
     """What a kind of part says of itself; None: it is no part."""
-    return _PARTS.get(kind)
+    known = _PART_DESCRIPTIONS.get(kind)
+    if known is None and kind in _PARTS:
+        own = _described_fields(kind)
+        evaluated = tuple(f.name for f in own.values() if f.meaning in _EVALUATED)
+        known = PartDescription(own, evaluated, tuple(f for f in own.values() if f.meaning in _SPEAKING))
+        _PART_DESCRIPTIONS[kind] = known
+    return known
+
+
+def _described_fields(kind: type) -> dict[str, FieldDescription]:
+    said = _checked(kind)
+    return {name: replace(f, name=name) for name, f in said.items()}
 
 
 def node_kinds() -> tuple[type, ...]:
