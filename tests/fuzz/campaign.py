@@ -116,7 +116,7 @@ def _guided(campaign: Campaign, corpus: Path, seed: int) -> None:
         return damaged.encode("utf-8", "surrogatepass")[:max_size]
 
     ours = [f"-handle_{name}=0" for name in ("int", "term")]
-    options = [f"-seed={seed}", "-max_len=12000", "-timeout=0", "-rss_limit_mb=6000", "-verbosity=0", *ours]
+    options = [f"-seed={seed}", "-max_len=12000", "-timeout=86400", "-rss_limit_mb=6000", "-verbosity=0", *ours]
     atheris.Setup([sys.argv[0], *options, str(corpus)], one, custom_mutator=mutate)
     atheris.Fuzz()
 
