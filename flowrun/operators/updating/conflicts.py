@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
-from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
+from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
 from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row
@@ -53,7 +53,6 @@ class ConflictResolutionOperator(AbstractOperator):
         self._factory = factory
         self._slots = KeySlots.of(factory.schema, factory.keys)
         self._numbers: Integers = np.zeros(0, np.int64)  # row number of each slot
-        self._restored = False
         self._next_sweep = 0
         self._checked_slots = 0
 
@@ -70,7 +69,6 @@ class ConflictResolutionOperator(AbstractOperator):
         """Take back rows and changes."""
         if restored is None:
             return
-        self._restored = True
         table = restored.keyed.get(CHANGES)
         if table is not None and table.num_rows:
             self._waiting.restore(table)
@@ -94,11 +92,7 @@ class ConflictResolutionOperator(AbstractOperator):
         """Let changes wait."""
         *columns, marks = batch.columns.columns
         rows = pa.RecordBatch.from_arrays(columns, schema=self._factory.schema.arrow)
-        watermarks = marks.to_numpy()
-        if self._restored and self.current_watermark == MIN_TIMESTAMP:
-            # rows that were in flight know watermarks of the run before, and must not wait for them
-            watermarks = np.full(len(watermarks), MIN_TIMESTAMP)
-        self._waiting.add(rows, added(batch), watermarks)
+        self._waiting.add(rows, added(batch), marks.to_numpy())
 
     def on_watermark(self, timestamp: int) -> None:
         """Resolve what has come before it."""

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
-from flowrun.core.elements import MIN_TIMESTAMP
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.regular_fold import equal_rows
@@ -81,16 +80,13 @@ class WaitingChanges:
         self._store = RowStore(schema, keys, max_parallelism, counters=CHANGES_COUNTERS, by_key=False)
         self._hashed = hashable_columns(schema.arrow)
         self._together = 0  # so many were left when they were put together last
-        self._lowest = MIN_TIMESTAMP
 
     def __len__(self) -> int:
         return len(self._store)
 
     def restore(self, table: pa.Table) -> None:
-        """Take back the changes of a snapshot. Watermarks begin anew, so the first one is beyond that of every sender."""
-        numbers = self._store.restore(table)
-        rows, copies = self._taken_out(numbers)
-        self._store.append(rows, **{COPIES: copies, WATERMARK: np.full(len(copies), MIN_TIMESTAMP)})
+        """Take back the changes of a snapshot: they wait for the same watermarks."""
+        self._store.restore(table)
 
     def snapshot(self) -> SegmentedTable:
         """The changes that wait."""
@@ -114,21 +110,16 @@ class WaitingChanges:
         Gives the different rows in the order in which they came, and how many equal rows come or go with each: never 0.
         """
         numbers = self._store.live()
+        marks = self._store.counter(WATERMARK)[numbers]
         if watermark is not None:
-            numbers = numbers[self._store.counter(WATERMARK)[numbers] < watermark]
-        rows, copies = self._taken_out(numbers)
-        netted = net_changes(equal_rows(rows, self._hashed), copies)
-        counts = netted.copies != 0
-        return rows.take(pa.array(netted.places[counts])), netted.copies[counts]
-
-    def _taken_out(self, numbers: Integers) -> tuple[pa.RecordBatch, Integers]:
-        """(rows, copies) of changes that wait no more, those of each watermark put together, in the order of watermarks."""
-        numbers = numbers[np.argsort(self._store.counter(WATERMARK)[numbers], kind="stable")]
-        rows, watermarks = self._store.take(numbers), self._store.counter(WATERMARK)[numbers]
-        places, copies = self._netted(rows, watermarks, self._store.counter(COPIES)[numbers])
+            numbers, marks = numbers[marks < watermark], marks[marks < watermark]
+        numbers = numbers[np.argsort(marks, kind="stable")]
+        rows = self._store.take(numbers)
+        netted = net_changes(equal_rows(rows, self._hashed), self._store.counter(COPIES)[numbers])
         self._store.remove(numbers)
         self._store.compact()
-        return rows.take(pa.array(places)), copies
+        counts = netted.copies != 0
+        return rows.take(pa.array(netted.places[counts])), netted.copies[counts]
 
     def _put_together(self) -> None:
         store = self._store

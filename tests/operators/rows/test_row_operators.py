@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowrun.core.elements import RecordBatch, RowKind
+from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, RowKind
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, INT, STRING, DataType, array, map_of, row, timestamp, timestamp_ltz
 from flowrun.errors import DataError
@@ -20,6 +20,7 @@ from flowrun.operators.rows.assign_time import AssignTimeFactory
 from flowrun.operators.rows.expand import ExpandFactory
 from flowrun.operators.rows.table_function import TableFunctionFactory
 from flowrun.operators.rows.unnest import Collection, UnnestFactory
+from flowrun.operators.rows.watermark_column import WatermarkColumnFactory
 from flowrun.operators.rows.window_function import WindowFunctionFactory
 from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
 from flowrun.plan.compiled import Projection
@@ -77,6 +78,26 @@ def test_event_time_is_never_null() -> None:
         with pytest.raises(DataError, match=r"'t' must not be NULL, but it is in row 1 \{t: NULL\}") as error:
             harness.push({"t": [at(0), None]})
         assert error.value.hint == "drop such rows before: WHERE t IS NOT NULL"
+
+
+def test_the_watermark_of_each_row_never_goes_back() -> None:
+    recipe, schema = WatermarkColumnFactory(Schema.of(id=BIGINT, mark=BIGINT)), Schema.of(id=BIGINT)
+    subtasks = [OperatorHarness(recipe, schema=schema, subtask=i, parallelism=2) for i in range(2)]
+    for harness, watermark in zip(subtasks, (10, 20), strict=True):
+        harness.push({"id": [1]})
+        harness.watermark(watermark)
+        harness.push({"id": [2]})
+        assert harness.rows() == [(1, MIN_TIMESTAMP), (2, watermark)]
+    snapshots = [h.snapshot() for h in subtasks]
+    restored = OperatorHarness.restore(pickle.loads(pickle.dumps(recipe)), snapshots, schema=schema, parallelism=3)
+    restored.push({"id": [3]})
+    for watermark in (15, 30, MAX_TIMESTAMP):
+        restored.watermark(watermark)
+        restored.push({"id": [4]})
+    assert restored.rows() == [(3, 20), (4, 20), (4, 30), (4, 30)]
+    again = OperatorHarness.restore(recipe, [*snapshots, restored.snapshot()], schema=schema)
+    again.push({"id": [5]})
+    assert again.rows() == [(5, 30)]
 
 
 def test_rows_are_expanded_set_by_set() -> None:
