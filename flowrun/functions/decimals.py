@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import decimal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+from flowrun.core.arrays import Bools
+
 _WIDE = 76
 _CONTEXT = decimal.Context(prec=_WIDE + 4)
 
 
-def to_mask(array: pa.BooleanArray) -> Mask:
+def to_mask(array: pa.BooleanArray) -> Bools:
     """A boolean column as a NumPy mask; NULL is False."""
-    values: Mask = pc.fill_null(array, False).to_numpy(zero_copy_only=False)
+    values: Bools = pc.fill_null(array, False).to_numpy(zero_copy_only=False)
     return values
 
 
@@ -28,7 +28,7 @@ def widened(array: pa.Array, scale: int | None = None) -> pa.Array:
     return pc.cast(array, pa.decimal256(_WIDE, array.type.scale if scale is None else scale))
 
 
-def null_where(array: pa.Array, mask: Mask) -> pa.Array:
+def null_where(array: pa.Array, mask: Bools) -> pa.Array:
     """The array with NULL where the mask is set."""
     return pc.if_else(pa.array(~mask), array, pa.scalar(None, array.type))
 
@@ -38,7 +38,7 @@ def power_of_ten(exponent: int, type: pa.DataType) -> pa.Scalar:
     return pa.scalar(_CONTEXT.power(decimal.Decimal(10), exponent), type)
 
 
-def fit(array: pa.Array, target: pa.Decimal128Type) -> tuple[pa.Array, Mask | None]:
+def fit(array: pa.Array, target: pa.Decimal128Type) -> tuple[pa.Array, Bools | None]:
     """The decimals rounded half-up to the target's scale, with NULL and a mask bit where the whole digits do not fit."""
     source = array.type
     if source == target:
@@ -63,7 +63,7 @@ def fit(array: pa.Array, target: pa.Decimal128Type) -> tuple[pa.Array, Mask | No
     return pc.cast(null_where(work, bad), target), bad
 
 
-def from_integers(array: pa.Array, target: pa.Decimal128Type) -> tuple[pa.Array, Mask | None]:
+def from_integers(array: pa.Array, target: pa.Decimal128Type) -> tuple[pa.Array, Bools | None]:
     """Integers as decimals of the target type."""
     digits = {8: 3, 16: 5, 32: 10, 64: 19}[array.type.bit_width]
     if digits + target.scale <= target.precision:

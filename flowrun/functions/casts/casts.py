@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Bools
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError, InternalError
 from flowrun.functions.casts.numeric import (
@@ -35,7 +36,7 @@ from flowrun.functions.casts.parsing import (
 )
 from flowrun.functions.casts.to_text import entries, relist, sized, to_text
 from flowrun.functions.contract import Datum
-from flowrun.functions.decimals import Mask, to_mask
+from flowrun.functions.decimals import to_mask
 
 _PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
@@ -195,11 +196,11 @@ def _temporal(array: pa.Array, source: DataType, target: DataType) -> Outcome:
         counts = counts * _PER_DAY["ms"]
     if target.root is TypeRoot.TIME:
         counts = counts % _PER_DAY[unit]
-    bad: Mask | None = None
+    bad: Bools | None = None
     if _PER_MS[goal] > _PER_MS[unit]:
         factor = _PER_MS[goal] // _PER_MS[unit]
         limit = (2**63 - 1) // factor
-        outside: Mask = (counts > limit) | (counts < -limit)
+        outside: Bools = (counts > limit) | (counts < -limit)
         bad = outside & to_mask(pc.is_valid(array)) if outside.any() else None
         counts = np.where(outside, 0, counts) * factor
     elif _PER_MS[goal] < _PER_MS[unit]:
@@ -248,7 +249,7 @@ def _map_to_map(array: pa.Array, source: DataType, target: DataType) -> Outcome:
     return pa.MapArray.from_arrays(offsets, key, value, target.arrow), None
 
 
-def _owners(lists: pa.ListArray, bad: Mask) -> Mask:
+def _owners(lists: pa.ListArray, bad: Bools) -> Bools:
     """The rows that hold one of the bad elements."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     failed = np.zeros(len(lists), np.bool_)
@@ -260,7 +261,7 @@ def _element(array: pa.Array, source: DataType, target: DataType) -> Outcome:
     return (array, None) if is_relabelling(source, target) else _convert(array, source, target)
 
 
-def _without(array: pa.Array, failed: Mask) -> pa.Array:
+def _without(array: pa.Array, failed: Bools) -> pa.Array:
     # if_else has no kernel for maps; take with NULL indices works for every type
     indices = pa.array(np.arange(len(array)), mask=failed)
     return array.take(indices)

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Bools
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.functions.decimals import Mask, fit, from_integers, null_where, to_mask, widened
+from flowrun.functions.decimals import fit, from_integers, null_where, to_mask, widened
 
-Outcome = tuple[pa.Array, Mask | None]
+Outcome = tuple[pa.Array, Bools | None]
 """A cast's result, NULL where it failed, and the mask of the rows that failed (None: none did)."""
 
 _BITS = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INTEGER: 32, TypeRoot.BIGINT: 64}
@@ -31,7 +32,7 @@ def integer_range(type: DataType) -> tuple[int, int]:
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
-def _checked(array: pa.Array, bad: Mask, target: pa.DataType) -> Outcome:
+def _checked(array: pa.Array, bad: Bools, target: pa.DataType) -> Outcome:
     if not bad.any():
         return pc.cast(array, target, safe=False), None
     return pc.cast(null_where(array, bad), target, safe=False), bad

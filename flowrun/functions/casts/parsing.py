@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Bools
 from flowrun.core.types import STRING, DataType, TypeRoot
 from flowrun.functions.casts.numeric import Outcome, integer_range
-from flowrun.functions.decimals import Mask, fit, null_where, to_mask
+from flowrun.functions.decimals import fit, null_where, to_mask
 
 _INTEGER = r"^[+-]?\d+(\.\d*)?$"
 _APPROXIMATE = r"^[+-]?((\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|Infinity)$|^NaN$"
@@ -39,7 +40,7 @@ def trimmed(text: pa.Array) -> pa.Array:
     return pc.utf8_trim_whitespace(text)
 
 
-def _well_formed(text: pa.Array, pattern: str) -> tuple[pa.Array, Mask]:
+def _well_formed(text: pa.Array, pattern: str) -> tuple[pa.Array, Bools]:
     good = to_mask(pc.match_substring_regex(text, pattern))
     bad = to_mask(pc.is_valid(text)) & ~good
     return (null_where(text, bad) if bad.any() else text), bad
@@ -57,7 +58,7 @@ def parse_or_bisect(values: pa.Array, parse: Parse) -> Outcome:
     return parse(null_where(values, bad)), bad
 
 
-def _parseable(values: pa.Array, parse: Parse) -> Mask:
+def _parseable(values: pa.Array, parse: Parse) -> Bools:
     try:
         parse(values)
     except pa.ArrowInvalid:
@@ -68,7 +69,7 @@ def _parseable(values: pa.Array, parse: Parse) -> Mask:
     return np.ones(len(values), np.bool_)
 
 
-def _merged(outcome: Outcome, bad: Mask) -> Outcome:
+def _merged(outcome: Outcome, bad: Bools) -> Outcome:
     result, more = outcome
     total = bad if more is None else bad | more
     return result, total if total.any() else None

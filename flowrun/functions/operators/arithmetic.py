@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Bools
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError
 from flowrun.functions.contract import Datum
-from flowrun.functions.decimals import Mask, fit, quotient, to_mask, widened
+from flowrun.functions.decimals import fit, quotient, to_mask, widened
 
 Operation = Callable[[Datum, Datum], Datum]
 
@@ -146,7 +147,7 @@ def _fitted(array: pa.Array, result: DataType) -> pa.Array:
     return values
 
 
-def _reject(bad: Mask | None, result: DataType) -> None:
+def _reject(bad: Bools | None, result: DataType) -> None:
     if bad is not None and bad.any():
         row = int(np.argmax(bad))
         raise DataError(f"the result does not fit {result}", row=row, hint="CAST the operands to fewer digits")
@@ -188,7 +189,7 @@ def _low_words(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.frombuffer(buffer, np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
 
 
-def _from_low_words(values: np.ndarray[tuple[int], np.dtype[np.int64]], missing: Mask, scale: int) -> pa.Array:
+def _from_low_words(values: np.ndarray[tuple[int], np.dtype[np.int64]], missing: Bools, scale: int) -> pa.Array:
     # little-endian 128-bit numbers: the low word, then its sign
     words = np.empty((len(values), 2), np.int64)
     words[:, 0] = values

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flowrun.operators.keyed.integers import Integers
+from flowrun.core.arrays import Integers
 from flowrun.operators.keyed.state_arrays import allocated, extended
 
 TAG_BITS = 31

@@ -9,20 +9,18 @@ more a row than one with two.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flowrun.core import arrays
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.operators.keyed.hash_cells import TAG_BITS, Cells, GrowingCells
-from flowrun.operators.keyed.integers import Integers, ranges, sorted_with_places
+from flowrun.operators.keyed.integers import ranges, sorted_with_places
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.state.key_groups import hash_columns
-
-Bools: TypeAlias = arrays.Bools
 
 _LEAST_WORDS = 4
 """Of a block: a count and three numbers."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
 
-from flowrun.core import arrays
-
-Integers: TypeAlias = arrays.Integers
+from flowrun.core.arrays import Integers
 
 
 def sorted_with_places(values: Integers) -> tuple[Integers, Integers]:

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.core.arrays import Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.aggregation.numbering import by_appearance, first_rows
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import HashLists, SortedTags
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_log import RowLog
 
 

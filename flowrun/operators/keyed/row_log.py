@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from flowrun.operators.keyed.integers import Integers, sorted_with_places
+from flowrun.core.arrays import Integers
+from flowrun.operators.keyed.integers import sorted_with_places
 
 _FAN_BITS = 3
 _FAN = 1 << _FAN_BITS

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, SegmentedTable, keyed_schema
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.hash_lists import Bools, HashLists, Pairs, SortedTags
-from flowrun.operators.keyed.integers import Integers
+from flowrun.operators.keyed.hash_lists import HashLists, Pairs, SortedTags
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.state.backend.upsert_log import UpsertLog

@@ -8,17 +8,14 @@ Consumers read any row as "add" (+I, +U) or "remove" (−U, −D): a filter betw
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flowrun.core import arrays
+from flowrun.core.arrays import Bools
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.operators.keyed.equality import rows_equal
-
-Bools: TypeAlias = arrays.Bools
 
 """By `RowKind`: whether a row of the kind adds or removes."""
 

@@ -20,17 +20,17 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
 from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.ranking.emission import emit_changes
-from flowrun.operators.updating.changes import Bools, added, change_batch
+from flowrun.operators.updating.changes import added, change_batch
 from flowrun.operators.updating.waiting_changes import CHANGES, COPIES, WaitingChanges
 
 if TYPE_CHECKING:

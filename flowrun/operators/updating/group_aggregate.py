@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Bools
 from flowrun.core.elements import RecordBatch
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.first_timer import FirstTimer
-from flowrun.operators.updating.changes import Bools, change_batch
+from flowrun.operators.updating.changes import change_batch
 from flowrun.operators.updating.group_feeds import PartialFeed, RowFeed
 from flowrun.operators.updating.group_state import GroupChanges, GroupState
 

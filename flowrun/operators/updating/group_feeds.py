@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.operators.aggregation.dense import Reduction
 from flowrun.operators.aggregation.grouping import reduce_ids
 from flowrun.operators.aggregation.inputs import ArgumentReader
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.updating.accumulators import Accumulator
 from flowrun.operators.updating.changes import added, only_adds
 from flowrun.operators.updating.group_layout import ROWS, GroupLayout, ValueList
-from flowrun.operators.updating.slot_words import Bools, Words
+from flowrun.operators.updating.slot_words import Words
 
 
 @record

@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.operators.aggregation.user_aggregates import UserFolding
 from flowrun.operators.keyed.equality import columns_equal
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.updating.accumulators import Accumulator, KeptValue, LoggedValue, accumulator_of
 from flowrun.operators.updating.group_feeds import GroupFeed, ListRows
 from flowrun.operators.updating.group_layout import GROUPS, ROWS, TOUCHED, GroupLayout, GroupUse, SetCounter, ValueList
 from flowrun.operators.updating.slot_table import RowsOf, SlotTable
-from flowrun.operators.updating.slot_words import Bools, Words
+from flowrun.operators.updating.slot_words import Words
 from flowrun.operators.updating.value_lists import NOWHERE, ValueListTable
 from flowrun.operators.updating.value_sets import Appearances, ValueSetTable
 from flowrun.state.key_groups import key_groups_or_zero

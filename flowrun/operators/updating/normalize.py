@@ -20,17 +20,17 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import NotNullCheck
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.ranking.emission import AFTER, BEFORE, DELETE, INSERT, emit_changes
-from flowrun.operators.updating.changes import Bools, added
+from flowrun.operators.updating.changes import added
 
 if TYPE_CHECKING:
     from flowrun.operators.updating.normalize_factory import ChangelogNormalizeFactory

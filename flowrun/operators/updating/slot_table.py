@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import DELETED_COLUMN, SegmentedTable
-from flowrun.operators.keyed.integers import Integers
+from flowrun.core.arrays import Bools, Integers
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.keyed.state_arrays import extended
-from flowrun.operators.updating.slot_words import Bools, CapturedWords, SlotWords, Words
+from flowrun.operators.updating.slot_words import CapturedWords, SlotWords, Words
 from flowrun.state.backend.upsert_log import UpsertLog
 
 RowsOf = Callable[[KeyList, Integers, Words], list[pa.Array]]

@@ -9,15 +9,11 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 
-from flowrun.core import arrays
-from flowrun.operators.keyed.integers import Integers
+from flowrun.core.arrays import Bools, Integers
 from flowrun.operators.keyed.state_arrays import resized, room_for
-
-Bools: TypeAlias = arrays.Bools
 
 Words = Integers
 """Rows × words."""

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
+from flowrun.core.arrays import Integers
 from flowrun.core.schema import Schema
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.updating.group_feeds import ListRows
 

@@ -12,17 +12,17 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.operators.aggregation.inputs import ArgumentReader
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.aggregation.numbering import first_rows
 from flowrun.operators.keyed.hash_cells import TAG_BITS
 from flowrun.operators.keyed.hash_lists import HashLists, SortedTags
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.updating.group_feeds import SetRows, summed_by
 from flowrun.operators.updating.slot_table import SlotTable
-from flowrun.operators.updating.slot_words import Bools, Words
+from flowrun.operators.updating.slot_words import Words
 from flowrun.state.key_groups import key_groups_or_zero
 
 _OWNER = 0

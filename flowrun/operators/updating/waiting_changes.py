@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.regular_fold import equal_rows
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.row_store import RowStore
-from flowrun.operators.updating.changes import Bools
 from flowrun.state.key_groups import hashable_columns
 
 CHANGES = "changes"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.operators.timed.assigners import Assignment
 from flowrun.operators.windows.general.trigger_contract import Window
-
-Integers = npt.NDArray[np.int64]
 
 EVER = Window(MIN_TIMESTAMP, MAX_TIMESTAMP)
 

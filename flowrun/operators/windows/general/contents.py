@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.conformance import conform
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.windows.general.evictors import WindowRows

@@ -16,9 +16,9 @@ import orjson
 import pyarrow as pa
 
 from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot, keyed_schema
+from flowrun.core.arrays import Integers
 from flowrun.core.record import record
 from flowrun.operators.aggregation.layout import state_key_fields
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.keyed.restored_tables import check_keys, restored_batches
 from flowrun.operators.keyed.row_log import RowLog

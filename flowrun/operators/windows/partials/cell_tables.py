@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, keyed_schema
+from flowrun.core.arrays import Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import SEQ, VALUE, AggregationEngine
 from flowrun.operators.aggregation.layout import PartialLayout, state_key_fields
-from flowrun.operators.keyed.integers import Integers
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.keyed.restored_tables import check_keys, restored_batches
 from flowrun.operators.windows.partials.cells import CELL

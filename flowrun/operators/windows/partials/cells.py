@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.aggregate import Accumulator, AggregateKernel, BoundAggregate
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, DataType
 from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.layout import PartialLayout
-from flowrun.operators.keyed.integers import Integers, ranges
+from flowrun.operators.keyed.integers import ranges
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.keyed.state_arrays import extended
 
