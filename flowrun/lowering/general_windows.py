@@ -18,15 +18,8 @@ from flowrun.operators.windows.general.factories import (
     WindowAssigner,
 )
 from flowrun.operators.windows.recipes import TriggerRule
-from flowrun.plan.nodes import (
-    CountWindow,
-    EvictorSpec,
-    GlobalWindow,
-    SessionWindow,
-    TriggerSpec,
-    WindowAggregate,
-    window_zone,
-)
+from flowrun.plan.nodes import WindowAggregate
+from flowrun.plan.windows import CountWindow, EvictorSpec, GlobalWindow, SessionWindow, TriggerSpec, window_zone
 
 
 def general_factory(

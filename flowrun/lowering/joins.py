@@ -12,8 +12,8 @@ from flowrun.operators.joins.regular import RegularJoinFactory
 from flowrun.operators.joins.window import WindowJoinFactory
 from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.plan.compiled import predicate_of
+from flowrun.plan.joins import Join, WindowJoin
 from flowrun.plan.nodes import PlanNode, Settings
-from flowrun.plan.relational import Join, WindowJoin
 from flowrun.plan.row_errors import row_errors_of
 
 

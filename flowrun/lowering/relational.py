@@ -11,6 +11,7 @@ from flowrun.graph.transformation import Transformation
 from flowrun.lowering.inputs import Inputs
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
+from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import (
@@ -18,17 +19,12 @@ from flowrun.plan.relational import (
     Deduplicate,
     Expand,
     GroupAggregate,
-    IntervalJoin,
-    Join,
-    LookupJoin,
     OverAggregate,
     Rank,
     TableFunctionCall,
-    TemporalJoin,
     TemporalSort,
     Unnest,
     Values,
-    WindowJoin,
     WindowRank,
     WindowTableFunction,
 )

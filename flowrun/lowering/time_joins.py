@@ -26,8 +26,8 @@ from flowrun.operators.joins.temporal import TemporalJoinFactory
 from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.plan.compiled import Projection, predicate_of
 from flowrun.plan.expressions import Cast, Expression
+from flowrun.plan.joins import IntervalJoin, JoinKind, LookupJoin, TemporalJoin
 from flowrun.plan.nodes import PlanNode, Settings, TableReference
-from flowrun.plan.relational import IntervalJoin, JoinKind, LookupJoin, TemporalJoin
 from flowrun.plan.row_errors import row_errors_of
 from flowrun.plan.tables import TableRole, create_lookup, usable_connector
 

@@ -14,20 +14,10 @@ from flowrun.operators.rows.unnest import Collection, UnnestFactory
 from flowrun.operators.rows.window_function import WindowFunctionFactory
 from flowrun.plan.compiled import Projection
 from flowrun.plan.expressions import AggregateCall, Call, ColumnRef, Expression
-from flowrun.plan.nodes import (
-    Calc,
-    CumulativeWindow,
-    PlanNode,
-    SessionWindow,
-    Settings,
-    SlidingWindow,
-    TimeDomain,
-    TumblingWindow,
-    WindowAggregate,
-    window_aggregate_schema,
-)
+from flowrun.plan.nodes import Calc, PlanNode, Settings, TimeDomain, WindowAggregate, window_aggregate_schema
 from flowrun.plan.relational import WindowTableFunction
 from flowrun.plan.traits import window_time
+from flowrun.plan.windows import CumulativeWindow, SessionWindow, SlidingWindow, TumblingWindow
 
 _ROW = "$row"
 _ROWS = "$rows"

@@ -18,15 +18,14 @@ from flowrun.operators.windows.slices.factories import (
     SliceWindowFactory,
     local_aggregation_applies,
 )
-from flowrun.plan.nodes import (
+from flowrun.plan.nodes import Settings, WindowAggregate
+from flowrun.plan.windows import (
     CountWindow,
     CumulativeWindow,
     GlobalWindow,
     SessionWindow,
-    Settings,
     SlidingWindow,
     TumblingWindow,
-    WindowAggregate,
     window_zone,
 )
 

@@ -17,6 +17,7 @@ from flowrun.errors import Diagnostic, OptionError
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import InsertsOnly, node_description
+from flowrun.plan.joins import Join, JoinKind, LookupJoin
 from flowrun.plan.nodes import (
     Calc,
     Plan,
@@ -28,17 +29,7 @@ from flowrun.plan.nodes import (
     TableReference,
     walk_plan,
 )
-from flowrun.plan.relational import (
-    Deduplicate,
-    GroupAggregate,
-    Join,
-    JoinKind,
-    Keep,
-    LookupJoin,
-    Over,
-    OverAggregate,
-    Rank,
-)
+from flowrun.plan.relational import Deduplicate, GroupAggregate, Keep, Over, OverAggregate, Rank
 from flowrun.plan.tables import create_sink, create_source
 
 __all__ = ["ChangelogMode", "changelog_modes", "check_changelogs", "sink_mode"]

@@ -16,30 +16,32 @@ from flowrun.plan.explain_relational import relational_details
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import (
     Calc,
-    CountWindow,
-    CumulativeWindow,
-    GlobalWindow,
     Plan,
     PlanNode,
     Process,
     PythonMap,
     Scan,
-    SessionWindow,
     SideOutput,
     Sink,
-    SlidingWindow,
     Split,
     TableReference,
-    TumblingWindow,
     Union,
     WatermarkEmit,
     WatermarkKind,
     WatermarkSpec,
     WindowAggregate,
-    WindowSpec,
     walk_plan,
 )
 from flowrun.plan.relational import WindowTableFunction
+from flowrun.plan.windows import (
+    CountWindow,
+    CumulativeWindow,
+    GlobalWindow,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    WindowSpec,
+)
 
 _MASK = "***"
 

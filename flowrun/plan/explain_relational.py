@@ -13,6 +13,7 @@ from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import node_description
 from flowrun.plan.expressions import AggregateCall
+from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.matching import AfterMatch, MatchRecognize, PatternVariable
 from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import (
@@ -21,19 +22,14 @@ from flowrun.plan.relational import (
     Expand,
     Frame,
     FrameUnit,
-    IntervalJoin,
-    Join,
-    LookupJoin,
     NullOrder,
     OverAggregate,
     OverCall,
     Rank,
     SortKey,
     TableFunctionCall,
-    TemporalJoin,
     Unnest,
     Values,
-    WindowJoin,
     WindowRank,
     WindowTableFunction,
 )

@@ -40,6 +40,7 @@ from flowrun.plan.description import (
     user_function,
 )
 from flowrun.plan.expressions import AggregateCall, Expression
+from flowrun.plan.windows import CountWindow, EvictorSpec, GlobalWindow, TriggerSpec, WindowSpec
 
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
@@ -312,90 +313,6 @@ class TableFunction:
     time: int | None = positions(default=None)
 
 
-@record
-class TumblingWindow:
-    """Aligned, back to back; windows start at multiples of `size_ms` plus `offset_ms` since 1970 on the clocks of `time_zone`.
-
-    In a zone other than UTC, which all windows by time may have, their bounds are local times, see `operators.timed.local_time`.
-    """
-
-    size_ms: int
-    offset_ms: int = 0
-    time_zone: str = UTC_ZONE
-
-
-@record
-class SlidingWindow:
-    """Aligned, of `size_ms`, one every `slide_ms`."""
-
-    size_ms: int
-    slide_ms: int
-    offset_ms: int = 0
-    time_zone: str = UTC_ZONE
-
-
-@record
-class CumulativeWindow:
-    """Aligned windows of `size_ms` that also fire every `step_ms` with what came so far; `step_ms` divides `size_ms`."""
-
-    size_ms: int
-    step_ms: int
-    offset_ms: int = 0
-    time_zone: str = UTC_ZONE
-
-
-@record
-class SessionWindow:
-    """Per key, closed by `gap_ms` without rows; windows that touch merge."""
-
-    gap_ms: int
-    time_zone: str = UTC_ZONE
-
-
-@record
-class CountWindow:
-    """Per key, over the last `size` rows, fired every `slide` rows (`slide` = `size`: tumbling)."""
-
-    size: int
-    slide: int
-
-
-@record
-class GlobalWindow:
-    """One window per key for ever; fires by its trigger, or once at the end of bounded input."""
-
-
-WindowSpec = TumblingWindow | SlidingWindow | CumulativeWindow | SessionWindow | CountWindow | GlobalWindow
-
-
-@part
-class TriggerSpec:
-    """When a window fires, besides its default.
-
-    Attributes:
-        count: fire after so many rows since the last firing.
-        every_ms: fire at this interval of the window's time domain while the window is open (continuous; early firing).
-        late_count: after the watermark passed, fire after so many late rows (default 1).
-        delta: fire when this column has moved more than `threshold` since the last firing.
-        purge: forget the content after each firing.
-    """
-
-    count: int | None = parameter(default=None)
-    every_ms: int | None = parameter(default=None)
-    late_count: int = parameter(default=1)
-    delta: Expression | None = expressions(default=None)
-    threshold: float | None = parameter(default=None)
-    purge: bool = parameter(default=False)
-
-
-@record
-class EvictorSpec:
-    """Which rows are dropped before a firing: all but the last `count`, or those more than `time_ms` older than the newest."""
-
-    count: int | None = None
-    time_ms: int | None = None
-
-
 @node(
     output=(Taken("keys"), Added(), Each("aggregates")),
     final=True,
@@ -439,11 +356,6 @@ class Sink(PlanNode):
     input: PlanNode = input_node()
     table: TableReference = parameter()
     constraints: SinkConstraints = parameter(default=SinkConstraints())
-
-
-def window_zone(window: WindowSpec) -> str:
-    """The zone whose clocks a window goes by; UTC if it goes by no clock."""
-    return UTC_ZONE if isinstance(window, CountWindow | GlobalWindow) else window.time_zone
 
 
 def window_aggregate_schema(

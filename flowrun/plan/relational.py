@@ -1,8 +1,8 @@
-"""Nodes of the relational plan beyond windows over one stream: joins, updating aggregates, OVER, ranking, and table functions.
+"""Nodes of the relational plan beyond windows over one stream: updating aggregates, OVER, ranking, and table functions.
 
-SQL and YAML make them alike. Some (`Join` by its whole condition, `Over`, `GroupAggregate` over window columns) are written first in a
-general form, as the query says it; `flowrun.plan.recognition` then finds the special forms that keep less state: window and interval
-joins, window aggregates, top-N and deduplication. Semantics are Apache Flink's streaming SQL.
+SQL and YAML make them alike. Some (`Over`, `GroupAggregate` over window columns) are written first in a general form, as the query says
+it; `flowrun.plan.recognition` then finds the special forms that keep less state: window aggregates, top-N and deduplication. Joins are
+in `flowrun.plan.joins`. Semantics are Apache Flink's streaming SQL.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from flowrun.plan.description import (
     part,
     parts,
     positions,
-    row_schema,
     user_function,
 )
 from flowrun.plan.expressions import AggregateCall, Expression
-from flowrun.plan.nodes import WINDOW_END, WINDOW_START, PlanNode, TableReference, TimeDomain, WindowSpec
+from flowrun.plan.nodes import WINDOW_END, WINDOW_START, PlanNode, TimeDomain
+from flowrun.plan.windows import WindowSpec
 
 WINDOW_TIME = "window_time"
 
@@ -346,174 +346,6 @@ class TemporalSort(PlanNode):
     order: tuple[SortKey, ...] = parts("input")
     domain: TimeDomain = clock()
     optional: bool = parameter(default=False)
-
-
-# -- joins ---------------------------------------------------------------------------------------------------------------------
-
-
-class JoinKind(Enum):
-    """Which rows a join gives. SEMI and ANTI give columns of the left side only."""
-
-    INNER = "inner"
-    LEFT = "left"
-    RIGHT = "right"
-    FULL = "full"
-    SEMI = "semi"
-    ANTI = "anti"
-
-    @property
-    def keeps_left(self) -> bool:
-        """Whether a left row without match is in the result."""
-        return self in (JoinKind.LEFT, JoinKind.FULL)
-
-    @property
-    def keeps_right(self) -> bool:
-        """Whether a right row without match is in the result."""
-        return self in (JoinKind.RIGHT, JoinKind.FULL)
-
-    @property
-    def left_only(self) -> bool:
-        """Whether only columns of the left side come out."""
-        return self in (JoinKind.SEMI, JoinKind.ANTI)
-
-
-@node()
-class _TwoInputs(PlanNode):
-    """Columns of the left side, then of the right one where rows of it come out."""
-
-    left: PlanNode = input_node()
-    right: PlanNode = input_node()
-    kind: JoinKind = parameter()
-
-    @property
-    def gives_right(self) -> bool:
-        """Whether columns of the right side come out."""
-        return not self.kind.left_only
-
-
-_BOTH_SIDES = (Passed("left"), Passed("right", when="gives_right"))
-
-
-@node(output=_BOTH_SIDES, keeps_rows=True)
-class Join(_TwoInputs):
-    """A regular join: every row is remembered (for the state's time to live) and both sides may update.
-
-    Output: left columns, then right columns (SEMI, ANTI: left only); names made unique by the front end.
-
-    Attributes:
-        left_keys: positions in the left input, pairwise equal to `right_keys`, of equal types. Front ends may leave both empty and
-            write everything into `condition`: recognition infers them.
-        null_safe: for each key pair, whether NULL equals NULL (IS NOT DISTINCT FROM); empty: none does.
-        condition: what else must hold, over left columns then right columns (also for SEMI and ANTI).
-    """
-
-    left_keys: tuple[int, ...] = positions("left", default=())
-    right_keys: tuple[int, ...] = positions("right", default=())
-    null_safe: tuple[bool, ...] = parameter(default=())
-    condition: Expression | None = expressions("left", "right", default=None)
-
-    @property
-    def event_time(self) -> bool:
-        return False
-
-
-@node(
-    output=_BOTH_SIDES,
-    keeps_rows=True,
-    final=True,
-    inserts_only=InsertsOnly(
-        "a window join", hint="join without the windows' bounds: a regular join takes changes", inputs=(0, 1)
-    ),
-)
-class WindowJoin(_TwoInputs):
-    """A join of rows of equal windows (and equal keys), emitted as inserts when the window closes, which also forgets them.
-
-    `left_window` and `right_window` are the positions of window start and end. Event time of the output: window_end − 1.
-    """
-
-    left_keys: tuple[int, ...] = positions("left")
-    right_keys: tuple[int, ...] = positions("right")
-    left_window: tuple[int, int] = positions("left")
-    right_window: tuple[int, int] = positions("right")
-    condition: Expression | None = expressions("left", "right", default=None)
-    domain: TimeDomain = clock(default=TimeDomain.EVENT)
-    time_zone: str = parameter(default=UTC_ZONE)
-
-
-@node(
-    output=_BOTH_SIDES,
-    keeps_rows=True,
-    final=True,
-    inserts_only=InsertsOnly(
-        "an interval join",
-        hint="join without a condition on the time attributes: a regular join takes changes",
-        inputs=(0, 1),
-    ),
-)
-class IntervalJoin(_TwoInputs):
-    """A join of append-only rows with left time + `lower_ms` ≤ right time ≤ left time + `upper_ms` (and equal keys). INNER to FULL.
-
-    Rows are forgotten when nothing can match them any more; outer rows come out then. Event time of the output: the later of the
-    two; its watermark is held back so that either side's time attribute stays one.
-    """
-
-    left_keys: tuple[int, ...] = positions("left")
-    right_keys: tuple[int, ...] = positions("right")
-    left_time: int = positions("left")
-    right_time: int = positions("right")
-    lower_ms: int = parameter()
-    upper_ms: int = parameter()
-    domain: TimeDomain = clock(default=TimeDomain.EVENT)
-    condition: Expression | None = expressions("left", "right", default=None)
-
-
-@node(
-    output=_BOTH_SIDES,
-    keeps_rows=True,
-    final=True,
-    inserts_only=InsertsOnly(
-        "the left side of FOR SYSTEM_TIME AS OF", hint="use a regular join, which keeps its results up to date"
-    ),
-)
-class TemporalJoin(_TwoInputs):
-    """Each left row with the version of its key on the right as of its time (FOR SYSTEM_TIME AS OF). INNER or LEFT; append-only.
-
-    The right side is a changelog with one current row a key: a table with a primary key, or a deduplicating view. `left_time` and
-    `right_time` are time attributes; rows come out when the watermark passes `left_time`. In the processing-time domain
-    `right_time` is None and the version is the current one.
-    """
-
-    left_keys: tuple[int, ...] = positions("left")
-    right_keys: tuple[int, ...] = positions("right")
-    left_time: int = positions("left")
-    right_time: int | None = positions("right")
-    domain: TimeDomain = clock(default=TimeDomain.EVENT)
-    condition: Expression | None = expressions("left", "right", default=None)
-
-
-@node(output=(Passed("input"), Each("projections")), rows=Rows.REPEATED, row_by_row=True)
-class LookupJoin(PlanNode):
-    """Each input row with the rows of an outside table that its connector finds for it now. INNER or LEFT.
-
-    Output: input columns, then `projections`. A row is found where, for each pair of `keys`, the expression over the input row
-    equals the table's column (by name); NULL finds nothing.
-
-    Attributes:
-        table: as declared; its connector has a `create_lookup`.
-        physical: columns asked of the connector.
-        projections: the table's columns that are needed, over `physical`.
-        condition: what else must hold, over input columns, then projected columns.
-        declared: all physical columns of the table, those that are not asked for too; None: `physical` is all.
-    """
-
-    input: PlanNode = input_node()
-    kind: JoinKind = parameter()
-    table: TableReference = parameter()
-    physical: Schema = row_schema()
-    projections: tuple[Expression, ...] = expressions("physical")
-    keys: tuple[tuple[Expression, str], ...] = expressions("input")
-    condition: Expression | None = expressions("input", "projections", default=None)
-    declared: Schema | None = row_schema(default=None)
 
 
 def window_columns(schema: Schema, time: int) -> Schema:

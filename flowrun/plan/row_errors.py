@@ -16,6 +16,7 @@ from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.fallibility import may_fail
+from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import (
     Calc,
     NodeHints,
@@ -34,16 +35,7 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     walk_plan,
 )
-from flowrun.plan.relational import (
-    GroupAggregate,
-    IntervalJoin,
-    Join,
-    LookupJoin,
-    OverAggregate,
-    TableFunctionCall,
-    TemporalJoin,
-    WindowJoin,
-)
+from flowrun.plan.relational import GroupAggregate, OverAggregate, TableFunctionCall
 from flowrun.plan.rewrites.traversal import with_inputs
 from flowrun.plan.row_requirements import arguments_of, required_of
 from flowrun.plan.window_inputs import original_columns, with_argument_columns

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from flowrun.core.units import format_duration
 from flowrun.errors import Diagnostic, Severity
-from flowrun.plan.nodes import Calc, Plan, PlanNode, TriggerSpec, Union, WindowAggregate
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Union, WindowAggregate
+from flowrun.plan.windows import TriggerSpec
 
 _HINT = (
     "the row that comes last counts: a step with deduplicate (keep: last, by the keys and window_start), and a sink with a primary key, "

@@ -18,6 +18,7 @@ from flowrun.functions.times.local_times import LAST_INSTANT
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.description import Rows, node_description
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal
+from flowrun.plan.joins import IntervalJoin, TemporalJoin, WindowJoin
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternColumn
 from flowrun.plan.nodes import (
     Calc,
@@ -25,26 +26,14 @@ from flowrun.plan.nodes import (
     Process,
     PythonMap,
     Scan,
-    SessionWindow,
     SideOutput,
     Split,
     TimeDomain,
-    TumblingWindow,
     Union,
     WindowAggregate,
-    WindowSpec,
-    window_zone,
 )
-from flowrun.plan.relational import (
-    AssignTime,
-    Deduplicate,
-    Expand,
-    IntervalJoin,
-    TemporalJoin,
-    WindowJoin,
-    WindowRank,
-    WindowTableFunction,
-)
+from flowrun.plan.relational import AssignTime, Deduplicate, Expand, WindowRank, WindowTableFunction
+from flowrun.plan.windows import SessionWindow, TumblingWindow, WindowSpec, window_zone
 
 PROCTIME = "PROCTIME"
 ATTACHED = TumblingWindow(1)

@@ -14,20 +14,9 @@ from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import Rows, node_description
 from flowrun.plan.expressions import ColumnRef, Expression
+from flowrun.plan.joins import IntervalJoin, Join, JoinKind, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Calc, PlanNode, Scan, WindowAggregate
-from flowrun.plan.relational import (
-    Deduplicate,
-    GroupAggregate,
-    IntervalJoin,
-    Join,
-    JoinKind,
-    LookupJoin,
-    Rank,
-    RankFunction,
-    TemporalJoin,
-    WindowJoin,
-    WindowRank,
-)
+from flowrun.plan.relational import Deduplicate, GroupAggregate, Rank, RankFunction, WindowRank
 
 Keys: TypeAlias = frozenset[frozenset[int]]
 """Positions of the columns of each key."""

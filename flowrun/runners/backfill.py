@@ -12,18 +12,10 @@ from flowrun.api.source import Boundedness
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.core.record import record
 from flowrun.errors import Diagnostic, PipelineError
-from flowrun.plan.nodes import (
-    CumulativeWindow,
-    Plan,
-    Scan,
-    Sink,
-    SlidingWindow,
-    TumblingWindow,
-    WindowAggregate,
-    walk_plan,
-)
+from flowrun.plan.nodes import Plan, Scan, Sink, WindowAggregate, walk_plan
 from flowrun.plan.relational import WindowTableFunction
 from flowrun.plan.row_errors import is_letter_sink
+from flowrun.plan.windows import CumulativeWindow, SlidingWindow, TumblingWindow
 from flowrun.runners.compile import CompiledPipeline
 from flowrun.runners.spark import BatchListener, endless, watching
 from flowrun.spark.context import TimeRange

@@ -11,28 +11,11 @@ from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToCh
 from flowrun.plan.conflicts import OnConflict, ResolveConflicts
 from flowrun.plan.description import Meaning, Rows, node_description
 from flowrun.plan.expressions import AggregateCall
+from flowrun.plan.joins import TemporalJoin
 from flowrun.plan.matching import MatchRecognize
-from flowrun.plan.nodes import (
-    Calc,
-    CountWindow,
-    GlobalWindow,
-    Plan,
-    PlanNode,
-    Process,
-    SideOutput,
-    Split,
-    Union,
-    WindowAggregate,
-    walk_plan,
-)
-from flowrun.plan.relational import (
-    Deduplicate,
-    GroupAggregate,
-    OverAggregate,
-    Rank,
-    TemporalJoin,
-    WindowRank,
-)
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, SideOutput, Split, Union, WindowAggregate, walk_plan
+from flowrun.plan.relational import Deduplicate, GroupAggregate, OverAggregate, Rank, WindowRank
+from flowrun.plan.windows import CountWindow, GlobalWindow
 
 _KEEPING_ORDER = (Calc, Union, Split, SideOutput, ToChangelog, FromChangelog)
 """Besides those that pass on each row: nodes whose rows have an order of arrival because those that they come from have one."""

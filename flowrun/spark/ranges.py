@@ -19,46 +19,45 @@ from flowrun.plan.changelog import node_mode
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import Rows, node_description
+from flowrun.plan.joins import IntervalJoin, Join, TemporalJoin, WindowJoin
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
-    CountWindow,
-    CumulativeWindow,
-    GlobalWindow,
     Plan,
     PlanNode,
     Process,
     PythonMap,
     Scan,
-    SessionWindow,
     SideOutput,
-    SlidingWindow,
     Split,
     TimeDomain,
-    TumblingWindow,
     Union,
     WindowAggregate,
-    WindowSpec,
     walk_plan,
-    window_zone,
 )
 from flowrun.plan.relational import (
     AssignTime,
     Deduplicate,
     FrameUnit,
     GroupAggregate,
-    IntervalJoin,
-    Join,
     Keep,
     OverAggregate,
     Rank,
-    TemporalJoin,
     Values,
-    WindowJoin,
     WindowRank,
     WindowTableFunction,
 )
 from flowrun.plan.traits import TraitIndex
+from flowrun.plan.windows import (
+    CountWindow,
+    CumulativeWindow,
+    GlobalWindow,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    WindowSpec,
+    window_zone,
+)
 from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.time_spread import Spread, spread, window_function
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from flowrun.core.record import record
 from flowrun.plan.expressions import Cast, ColumnRef
-from flowrun.plan.nodes import (
-    Calc,
-    CumulativeWindow,
-    PlanNode,
-    SlidingWindow,
-    Split,
-    TumblingWindow,
-)
-from flowrun.plan.relational import Deduplicate, IntervalJoin, LookupJoin, TemporalSort, Unnest, WindowTableFunction
+from flowrun.plan.joins import IntervalJoin, LookupJoin
+from flowrun.plan.nodes import Calc, PlanNode, Split
+from flowrun.plan.relational import Deduplicate, TemporalSort, Unnest, WindowTableFunction
 from flowrun.plan.traits import TraitIndex
+from flowrun.plan.windows import CumulativeWindow, SlidingWindow, TumblingWindow
 
 _OF_ONE_TIME = (Split, Unnest, LookupJoin, TemporalSort, Deduplicate, WindowTableFunction)
 """Nodes whose rows begin with the columns of the row that they come from, and have its event time."""

@@ -14,6 +14,7 @@ from flowrun.core.row_errors import OnError
 from flowrun.functions.times.current_time import use_clock
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
+from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import (
     Calc,
@@ -34,17 +35,12 @@ from flowrun.plan.relational import (
     Deduplicate,
     Expand,
     GroupAggregate,
-    IntervalJoin,
-    Join,
-    LookupJoin,
     OverAggregate,
     Rank,
     TableFunctionCall,
-    TemporalJoin,
     TemporalSort,
     Unnest,
     Values,
-    WindowJoin,
     WindowRank,
     WindowTableFunction,
 )

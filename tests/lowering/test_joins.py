@@ -24,6 +24,7 @@ from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.relational import lower_relational
 from flowrun.operators.joins.regular import RegularJoinFactory
 from flowrun.plan.expressions import Call, ColumnRef, Expression
+from flowrun.plan.joins import Join, JoinKind, WindowJoin
 from flowrun.plan.nodes import (
     NodeHints,
     Plan,
@@ -32,11 +33,11 @@ from flowrun.plan.nodes import (
     Settings,
     Sink,
     TableReference,
-    TumblingWindow,
     WatermarkKind,
     WatermarkSpec,
 )
-from flowrun.plan.relational import Join, JoinKind, WindowJoin, WindowTableFunction, window_columns
+from flowrun.plan.relational import WindowTableFunction, window_columns
+from flowrun.plan.windows import TumblingWindow
 from flowrun.runners.embedded import run_embedded
 
 LEFT = Schema((Field("k", STRING), Field("t", timestamp(3)), Field("v", BIGINT)))

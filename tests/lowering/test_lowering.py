@@ -36,27 +36,29 @@ from flowrun.operators.windows.general.factories import GeneralWindowFactory
 from flowrun.operators.windows.sessions.factory import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactory, SliceWindowFactory
 from flowrun.plan.nodes import (
-    CountWindow,
-    CumulativeWindow,
-    EvictorSpec,
-    GlobalWindow,
     NodeHints,
     NullKeys,
     Plan,
     PlanNode,
     Process,
     PythonMap,
-    SessionWindow,
     Settings,
     SideOutput,
     Sink,
-    SlidingWindow,
     Split,
     TableReference,
-    TriggerSpec,
-    TumblingWindow,
     Union,
     WatermarkKind,
+)
+from flowrun.plan.windows import (
+    CountWindow,
+    CumulativeWindow,
+    EvictorSpec,
+    GlobalWindow,
+    SessionWindow,
+    SlidingWindow,
+    TriggerSpec,
+    TumblingWindow,
     WindowSpec,
 )
 from tests.plan.plans import ORDERS, calc, plan, scan, sink, window

@@ -23,6 +23,7 @@ from flowrun.graph.transformation import OneInputTransformation, TwoInputTransfo
 from flowrun.lowering import lower
 from flowrun.operators.joins.lookup_options import CacheMode, LookupSettings
 from flowrun.plan.expressions import ColumnRef, Expression
+from flowrun.plan.joins import IntervalJoin, JoinKind, LookupJoin, TemporalJoin
 from flowrun.plan.nodes import (
     NodeHints,
     Plan,
@@ -33,7 +34,6 @@ from flowrun.plan.nodes import (
     WatermarkKind,
     WatermarkSpec,
 )
-from flowrun.plan.relational import IntervalJoin, JoinKind, LookupJoin, TemporalJoin
 from flowrun.runners.embedded import run_embedded
 
 LEFT = Schema((Field("k", STRING), Field("t", timestamp(3)), Field("v", BIGINT)))

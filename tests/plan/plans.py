@@ -21,13 +21,12 @@ from flowrun.plan.nodes import (
     Settings,
     Sink,
     TableReference,
-    TumblingWindow,
     WatermarkKind,
     WatermarkSpec,
     WindowAggregate,
-    WindowSpec,
     window_aggregate_schema,
 )
+from flowrun.plan.windows import TumblingWindow, WindowSpec
 
 ORDERS = Schema.of(id=BIGINT, user=STRING, amount=decimal(10, 2), status=STRING, ts=timestamp(3))
 

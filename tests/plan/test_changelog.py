@@ -15,23 +15,19 @@ from flowrun.plan.changelog import changelog_modes, check_changelogs
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog
 from flowrun.plan.conflicts import OnConflict, ResolveConflicts
 from flowrun.plan.expressions import AggregateCall, ColumnRef
+from flowrun.plan.joins import IntervalJoin, Join, JoinKind, LookupJoin, TemporalJoin
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Scan, Sink, TableReference, TimeDomain, Union
 from flowrun.plan.relational import (
     Deduplicate,
     Frame,
     FrameUnit,
     GroupAggregate,
-    IntervalJoin,
-    Join,
-    JoinKind,
     Keep,
-    LookupJoin,
     NullOrder,
     OverAggregate,
     Rank,
     RankFunction,
     SortKey,
-    TemporalJoin,
     TemporalSort,
 )
 from tests.plan.plans import ORDERS, calc, scan

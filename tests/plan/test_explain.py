@@ -13,24 +13,18 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.plan.explain import explain_plan, window_text
 from flowrun.plan.expressions import AggregateCall
-from flowrun.plan.nodes import (
+from flowrun.plan.nodes import NodeHints, NullKeys, Plan, Process, SideOutput, TableReference, walk_plan
+from flowrun.plan.relational import GroupAggregate
+from flowrun.plan.windows import (
     CountWindow,
     CumulativeWindow,
     EvictorSpec,
     GlobalWindow,
-    NodeHints,
-    NullKeys,
-    Plan,
-    Process,
     SessionWindow,
-    SideOutput,
-    TableReference,
     TriggerSpec,
     TumblingWindow,
     WindowSpec,
-    walk_plan,
 )
-from flowrun.plan.relational import GroupAggregate
 from tests.plan.plans import ORDERS, calc, plan, scan, window
 
 

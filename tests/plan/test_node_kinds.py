@@ -12,7 +12,7 @@ import pytest
 import flowrun
 from flowrun.api.changelog import ChangelogMode
 from flowrun.frontend.sql.expressions.from_text import bind_expression
-from flowrun.plan import changelog_nodes, conflicts, matching, nodes, relational
+from flowrun.plan import changelog_nodes, conflicts, joins, matching, nodes, relational, windows
 from flowrun.plan.changelog import check_changelogs, node_mode
 from flowrun.plan.description import (
     InsertsOnly,
@@ -154,7 +154,11 @@ _SPOKEN = (Expression, AggregateCall, SortKey, PlanNode)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
 def test_what_a_field_is_fits_its_type(kind: type) -> None:
     """A field with nodes, expressions or sort keys says so, so that nothing derived passes it over."""
-    scope = {**vars(nodes), **vars(relational), **vars(matching), **vars(changelog_nodes), **vars(conflicts)}
+    scope = {
+        n: v
+        for m in (nodes, windows, relational, joins, matching, changelog_nodes, conflicts)
+        for n, v in vars(m).items()
+    }
     described = node_description(kind).fields
     types = typing.get_type_hints(kind, scope)
     for entry in fields(kind):  # type: ignore[arg-type]

@@ -12,34 +12,14 @@ from flowrun.core.types import BIGINT, DOUBLE, timestamp
 from flowrun.frontend.sql.expressions.from_text import bind_predicate
 from flowrun.plan.explain import plan_text
 from flowrun.plan.expressions import ColumnRef, columns_used
-from flowrun.plan.nodes import (
-    Calc,
-    CountWindow,
-    EvictorSpec,
-    GlobalWindow,
-    NodeHints,
-    Scan,
-    SessionWindow,
-    TriggerSpec,
-    Union,
-    WindowAggregate,
-    walk_plan,
-)
-from flowrun.plan.relational import (
-    IntervalJoin,
-    Join,
-    JoinKind,
-    Rank,
-    TemporalJoin,
-    Unnest,
-    WindowJoin,
-    WindowTableFunction,
-    window_columns,
-)
+from flowrun.plan.joins import IntervalJoin, Join, JoinKind, TemporalJoin, WindowJoin
+from flowrun.plan.nodes import Calc, NodeHints, Scan, Union, WindowAggregate, walk_plan
+from flowrun.plan.relational import Rank, Unnest, WindowTableFunction, window_columns
 from flowrun.plan.rewrites import optimise
 from flowrun.plan.rewrites.conditions import TwoInputs
 from flowrun.plan.rewrites.pushing import implied_on_sides, passed_columns, places_below, push_filters
 from flowrun.plan.rewrites.sharing import share_equal_nodes
+from flowrun.plan.windows import CountWindow, EvictorSpec, GlobalWindow, SessionWindow, TriggerSpec
 from tests.plan.plans import calc, plan, scan
 from tests.plan.recognition.queries import planned
 

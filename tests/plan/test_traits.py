@@ -6,9 +6,10 @@ import pytest
 
 from flowrun.core.types import timestamp, timestamp_ltz
 from flowrun.plan.expressions import Cast, ColumnRef
-from flowrun.plan.nodes import PlanNode, TimeDomain, TumblingWindow
+from flowrun.plan.nodes import PlanNode, TimeDomain
 from flowrun.plan.relational import AssignTime
 from flowrun.plan.traits import Role, TraitIndex, Traits, WindowIdentity, window_end_of, window_time
+from flowrun.plan.windows import TumblingWindow
 from tests.plan.recognition.queries import planned
 
 TUMBLE = "TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"

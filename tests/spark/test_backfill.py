@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from flowrun.plan.nodes import Plan, SlidingWindow
+from flowrun.plan.nodes import Plan
+from flowrun.plan.windows import SlidingWindow
 from flowrun.runners.backfill import parts_of
 from flowrun.spark.context import TimeRange
 from tests.end_to_end.conftest import Command

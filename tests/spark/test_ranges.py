@@ -8,32 +8,27 @@ import pytest
 
 from flowrun.core.schema import Schema
 from flowrun.plan.description import Rows, node_description
-from flowrun.plan.nodes import (
-    CountWindow,
-    CumulativeWindow,
-    GlobalWindow,
-    NodeHints,
-    Plan,
-    PlanNode,
-    Scan,
-    SessionWindow,
-    SlidingWindow,
-    TumblingWindow,
-    WindowSpec,
-    walk_plan,
-)
+from flowrun.plan.joins import IntervalJoin, JoinKind
+from flowrun.plan.nodes import NodeHints, Plan, PlanNode, Scan, walk_plan
 from flowrun.plan.relational import (
     Deduplicate,
     Frame,
     FrameUnit,
     GroupAggregate,
-    IntervalJoin,
-    JoinKind,
     Keep,
     OverAggregate,
     SortKey,
     TimeDomain,
     WindowTableFunction,
+)
+from flowrun.plan.windows import (
+    CountWindow,
+    CumulativeWindow,
+    GlobalWindow,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    WindowSpec,
 )
 from flowrun.spark.context import TimeRange
 from flowrun.spark.ranges import Reading, reading_for

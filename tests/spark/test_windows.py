@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flowrun.errors import UnsupportedPlanError
-from flowrun.plan.nodes import CountWindow, Plan, TriggerSpec, WindowAggregate, walk_plan
+from flowrun.plan.nodes import Plan, WindowAggregate, walk_plan
+from flowrun.plan.windows import CountWindow, TriggerSpec
 from flowrun.spark.context import Context
 from flowrun.spark.frame import NotNative
 from flowrun.spark.native.windows import translate_window_aggregate

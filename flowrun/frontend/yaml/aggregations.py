@@ -25,15 +25,14 @@ from flowrun.plan.nodes import (
     NullKeys,
     PlanNode,
     Scan,
-    SessionWindow,
     SideOutput,
     Union,
     WindowAggregate,
     window_aggregate_schema,
-    window_zone,
 )
 from flowrun.plan.relational import WINDOW_TIME
 from flowrun.plan.traits import window_time
+from flowrun.plan.windows import SessionWindow, window_zone
 
 
 @record

@@ -7,9 +7,9 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.names import sections
 from flowrun.plan.changelog import check_changelogs
+from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Plan, PlanNode, walk_plan
 from flowrun.plan.recognition import recognise
-from flowrun.plan.relational import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 
 _KINDS: dict[type[PlanNode], str] = {
     Join: "regular",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from flowrun.errors import PipelineError, UnsupportedPlanError
+from flowrun.plan.joins import Join, TemporalJoin
 from flowrun.plan.nodes import NodeHints, Plan, PlanNode, Sink, TableReference, TimeDomain, walk_plan
 from flowrun.plan.recognition import recognise
-from flowrun.plan.relational import GroupAggregate, Join, Over, TemporalJoin, WindowTableFunction
+from flowrun.plan.relational import GroupAggregate, Over, WindowTableFunction
 from flowrun.plan.traits import TraitIndex
 
 _GENERAL = (Join, GroupAggregate, Over, TemporalJoin, WindowTableFunction)

@@ -11,14 +11,14 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.settings.reading import read_zone
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.plan.nodes import (
+from flowrun.plan.nodes import TimeDomain
+from flowrun.plan.windows import (
     CountWindow,
     CumulativeWindow,
     EvictorSpec,
     GlobalWindow,
     SessionWindow,
     SlidingWindow,
-    TimeDomain,
     TriggerSpec,
     TumblingWindow,
     WindowSpec,

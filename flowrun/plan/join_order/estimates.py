@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from flowrun.core.record import record
 from flowrun.plan.conditions import conjuncts
 from flowrun.plan.expressions import And, Call, ColumnRef, Expression, InList, Or
+from flowrun.plan.joins import Join, JoinKind
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, Union, walk_plan
-from flowrun.plan.relational import AssignTime, GroupAggregate, Join, JoinKind, Values
+from flowrun.plan.relational import AssignTime, GroupAggregate, Values
 from flowrun.plan.unique_keys import Keys, node_unique_keys
 
 _EQUAL = 0.1

@@ -21,11 +21,11 @@ from flowrun.plan.join_order.estimates import (
     sizes_of,
 )
 from flowrun.plan.join_order.search import JoinCosts, cheapest
+from flowrun.plan.joins import Join
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Scan
 from flowrun.plan.recognition.join_groups import JoinGroup, JoinGroups, Link, Rebuilding, has_hints, link_of
 from flowrun.plan.recognition.joins import regular_join
 from flowrun.plan.recognition.keys import equality
-from flowrun.plan.relational import Join
 from flowrun.plan.unique_keys import unique_keys
 
 _CLEARLY = 2.0

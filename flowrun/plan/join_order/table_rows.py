@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from flowrun.api.source import Boundedness, KnowsRows
 from flowrun.errors import OptionError
+from flowrun.plan.joins import Join, JoinKind
 from flowrun.plan.nodes import Plan, Scan, walk_plan
-from flowrun.plan.relational import Join, JoinKind
 from flowrun.plan.tables import create_source
 
 

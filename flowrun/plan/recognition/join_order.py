@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.fallibility import is_deterministic
+from flowrun.plan.joins import Join
 from flowrun.plan.nodes import Calc, Plan, PlanNode
 from flowrun.plan.recognition.join_groups import (
     JoinGroup,
@@ -22,7 +23,6 @@ from flowrun.plan.recognition.join_groups import (
     link_of,
     tables_of,
 )
-from flowrun.plan.relational import Join
 
 
 def order_joins(plan: Plan) -> Plan:

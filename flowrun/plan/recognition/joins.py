@@ -9,12 +9,12 @@ from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
+from flowrun.plan.joins import IntervalJoin, Join, JoinKind, WindowJoin
 from flowrun.plan.nodes import PlanNode, TimeDomain
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.intervals import TimeBounds, time_bounds
 from flowrun.plan.recognition.keys import KeyPair, split_keys
 from flowrun.plan.recognition.nodes_made import Extension, auxiliary, renamed, unique_name
-from flowrun.plan.relational import IntervalJoin, Join, JoinKind, WindowJoin
 from flowrun.plan.traits import Role, WindowIdentity
 
 _OUTER = (JoinKind.INNER, JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.plan.conflicts import ResolveConflicts
+from flowrun.plan.joins import Join, TemporalJoin
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, TimeDomain, walk_plan
 from flowrun.plan.recognition.conflicts import recognise_conflicts
@@ -23,16 +24,7 @@ from flowrun.plan.recognition.session_zone import in_session_zone
 from flowrun.plan.recognition.temporal import recognise_temporal_join
 from flowrun.plan.recognition.unused_columns import drop_unused_columns
 from flowrun.plan.recognition.windows import at_time, recognise_window_aggregate, resolve_window_function, time_domain
-from flowrun.plan.relational import (
-    LAST_RANK,
-    GroupAggregate,
-    Join,
-    Over,
-    Rank,
-    TemporalJoin,
-    TemporalSort,
-    WindowTableFunction,
-)
+from flowrun.plan.relational import LAST_RANK, GroupAggregate, Over, Rank, TemporalSort, WindowTableFunction
 from flowrun.plan.rewrites.traversal import map_plan, with_inputs, with_sinks
 
 

@@ -18,6 +18,7 @@ from flowrun.plan.expressions import (
     remap_columns,
     substitute,
 )
+from flowrun.plan.joins import JoinKind, LookupJoin, TemporalJoin
 from flowrun.plan.nodes import Calc, PlanNode, Scan, TimeDomain
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.joins import Sides
@@ -31,7 +32,7 @@ from flowrun.plan.recognition.nodes_made import (
 from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.recognition.sides import is_true
 from flowrun.plan.recognition.windows import time_domain
-from flowrun.plan.relational import Deduplicate, JoinKind, Keep, LookupJoin, Rank, RankFunction, TemporalJoin
+from flowrun.plan.relational import Deduplicate, Keep, Rank, RankFunction
 from flowrun.plan.unique_keys import unique_keys
 
 _WHAT = "FOR SYSTEM_TIME AS OF"

@@ -12,9 +12,10 @@ from dataclasses import replace
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.plan.expressions import Expression, Literal, columns_used, substitute
+from flowrun.plan.joins import Join
 from flowrun.plan.nodes import Calc, Plan, PlanNode, walk_plan
 from flowrun.plan.recognition.nodes_made import columns
-from flowrun.plan.relational import GroupAggregate, Join, Rank, Unnest, WindowRank
+from flowrun.plan.relational import GroupAggregate, Rank, Unnest, WindowRank
 from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
 
 

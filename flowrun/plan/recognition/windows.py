@@ -8,28 +8,23 @@ from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import TypeRoot, timestamp, timestamp_ltz
 from flowrun.plan.expressions import AggregateCall, Expression
-from flowrun.plan.nodes import (
-    WINDOW_END,
-    WINDOW_START,
-    Calc,
-    CountWindow,
-    CumulativeWindow,
-    GlobalWindow,
-    PlanNode,
-    SessionWindow,
-    SlidingWindow,
-    TimeDomain,
-    TumblingWindow,
-    WindowAggregate,
-    WindowSpec,
-    window_zone,
-)
+from flowrun.plan.nodes import WINDOW_END, WINDOW_START, Calc, PlanNode, TimeDomain, WindowAggregate
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.nodes_made import Extension, auxiliary, column, unique_name, written_name
 from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.recognition.window_columns import Unwindowed, steps_over_window, without_window
 from flowrun.plan.relational import AssignTime, GroupAggregate, WindowTableFunction
 from flowrun.plan.traits import ATTACHED, Role, window_time
+from flowrun.plan.windows import (
+    CountWindow,
+    CumulativeWindow,
+    GlobalWindow,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    WindowSpec,
+    window_zone,
+)
 
 _TIME_HINT = (
     "declare WATERMARK FOR the column on its table and pass it on unchanged (a cast, GROUP BY or a regular join makes it an "

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
+from flowrun.plan.joins import IntervalJoin, Join, JoinKind, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
-from flowrun.plan.relational import IntervalJoin, Join, JoinKind, TemporalJoin, WindowJoin
 
 TwoInputs = Join | WindowJoin | IntervalJoin | TemporalJoin
 """Nodes with two inputs whose output begins with the left one's columns."""

@@ -8,8 +8,8 @@ from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import Call, Expression, Literal, transform
 from flowrun.plan.fallibility import is_deterministic, may_fail
 from flowrun.plan.folding import fold_constants
+from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Calc, Plan, PlanNode
-from flowrun.plan.relational import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.rewrites.traversal import map_expressions, map_plan
 
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "LIKE")

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from flowrun.plan.description import Rows, node_description
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
+from flowrun.plan.joins import IntervalJoin, Join, JoinKind, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, SideOutput, Sink, Split, Union, walk_plan
-from flowrun.plan.relational import GroupAggregate, IntervalJoin, Join, JoinKind, TemporalJoin, Values, WindowJoin
+from flowrun.plan.relational import GroupAggregate, Values
 from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
 
 _PLACES = (Sink, Split, SideOutput)

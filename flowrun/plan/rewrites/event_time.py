@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import Meaning, Rows, node_description
-from flowrun.plan.nodes import (
-    Plan,
-    PlanNode,
-    SessionWindow,
-    Sink,
-    TimeDomain,
-    walk_plan,
-)
+from flowrun.plan.nodes import Plan, PlanNode, Sink, TimeDomain, walk_plan
 from flowrun.plan.relational import (
     Deduplicate,
     WindowTableFunction,
 )
+from flowrun.plan.windows import SessionWindow
 
 _COMMIT = "sink.partition-commit."
 

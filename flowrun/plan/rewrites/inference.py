@@ -10,8 +10,9 @@ from flowrun.plan.conditions import conjuncts, may_move
 from flowrun.plan.description import Passed, node_description
 from flowrun.plan.disjunctions import implied
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
+from flowrun.plan.joins import IntervalJoin, Join, WindowJoin
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Split, WindowAggregate, walk_plan
-from flowrun.plan.relational import GroupAggregate, IntervalJoin, Join, TableFunctionCall, Unnest, WindowJoin
+from flowrun.plan.relational import GroupAggregate, TableFunctionCall, Unnest
 from flowrun.plan.rewrites.conditions import (
     LEFT_MATCHES_ONLY,
     RIGHT_MATCHES_ONLY,

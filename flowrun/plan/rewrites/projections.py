@@ -10,8 +10,8 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
 from flowrun.plan.description import node_description
 from flowrun.plan.expressions import ColumnRef
+from flowrun.plan.joins import LookupJoin
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, Scan, SideOutput, Union, WindowAggregate, walk_plan
-from flowrun.plan.relational import LookupJoin
 from flowrun.plan.rewrites.columns import Pruned, columns_in, moved, pruned, used_columns
 from flowrun.plan.rewrites.traversal import with_sinks
 

@@ -9,18 +9,9 @@ from flowrun.plan.conditions import conjunction, conjuncts, may_move
 from flowrun.plan.description import Passed, Taken, node_description
 from flowrun.plan.disjunctions import implied
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
-from flowrun.plan.nodes import (
-    Calc,
-    CountWindow,
-    GlobalWindow,
-    Plan,
-    PlanNode,
-    SessionWindow,
-    Union,
-    WindowAggregate,
-    walk_plan,
-)
-from flowrun.plan.relational import Expand, IntervalJoin, Join, TemporalJoin, Unnest, WindowJoin, WindowTableFunction
+from flowrun.plan.joins import IntervalJoin, Join, TemporalJoin, WindowJoin
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Union, WindowAggregate, walk_plan
+from flowrun.plan.relational import Expand, Unnest, WindowTableFunction
 from flowrun.plan.rewrites.calcs import is_cheap
 from flowrun.plan.rewrites.conditions import (
     LEFT_FILTERED,
@@ -33,6 +24,7 @@ from flowrun.plan.rewrites.conditions import (
     moved,
 )
 from flowrun.plan.rewrites.traversal import reader_counts, with_inputs, with_sinks
+from flowrun.plan.windows import CountWindow, GlobalWindow, SessionWindow
 
 Places = tuple[tuple[int, Expression], ...]
 """Inputs by number, and the condition over each one's columns."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowrun.plan.joins import IntervalJoin, Join, JoinKind, WindowJoin
 from flowrun.plan.nodes import PlanNode
-from flowrun.plan.relational import IntervalJoin, Join, JoinKind, WindowJoin
 from flowrun.spark.context import Context
 from flowrun.spark.frame import EVENT_TIME, SparkFrame, quoted
 from flowrun.spark.native.rows import check_event_time, check_zone

@@ -5,8 +5,8 @@ from __future__ import annotations
 from flowrun.core.schema import Schema
 from flowrun.errors import OptionError
 from flowrun.plan.expressions import ColumnRef
+from flowrun.plan.joins import LookupJoin
 from flowrun.plan.nodes import NodeHints, PlanNode, Scan
-from flowrun.plan.relational import LookupJoin
 from flowrun.plan.tables import TableRole, usable_connector
 from flowrun.spark.context import Context
 from flowrun.spark.expressions import spark_text

@@ -13,8 +13,9 @@ from flowrun.core.elements import RowKind
 from flowrun.core.record import record
 from flowrun.errors import UnsupportedPlanError
 from flowrun.plan.changelog import node_mode
+from flowrun.plan.joins import Join, JoinKind, TemporalJoin
 from flowrun.plan.nodes import Calc, PlanNode, Scan, TimeDomain
-from flowrun.plan.relational import Deduplicate, Join, JoinKind, Keep, TemporalJoin
+from flowrun.plan.relational import Deduplicate, Keep
 from flowrun.spark.context import Context
 from flowrun.spark.expressions import spark_text
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, KIND, SparkFrame, named, quoted

@@ -14,20 +14,18 @@ from flowrun.core.record import record
 from flowrun.core.types import timestamp
 from flowrun.errors import InternalError
 from flowrun.functions.spark_text import quote_text
-from flowrun.plan.nodes import (
+from flowrun.plan.nodes import NullKeys, PlanNode, WindowAggregate
+from flowrun.plan.relational import WindowTableFunction
+from flowrun.plan.windows import (
     CountWindow,
     CumulativeWindow,
     GlobalWindow,
-    NullKeys,
-    PlanNode,
     SessionWindow,
     SlidingWindow,
     TumblingWindow,
-    WindowAggregate,
     WindowSpec,
     window_zone,
 )
-from flowrun.plan.relational import WindowTableFunction
 from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, NotNative, SparkFrame, quoted
 from flowrun.spark.native.groups import aggregate_items, grouped

@@ -10,17 +10,14 @@ import pytest
 from flowrun.errors import PipelineError
 from flowrun.frontend.pipeline import load_text
 from flowrun.frontend.source_text import SourceText
+from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, WindowJoin
 from flowrun.plan.nodes import Plan, PlanNode, walk_plan
 from flowrun.plan.relational import (
     Deduplicate,
     GroupAggregate,
-    IntervalJoin,
-    Join,
-    LookupJoin,
     OverAggregate,
     Rank,
     TemporalSort,
-    WindowJoin,
     WindowRank,
     WindowTableFunction,
 )

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from flowrun.plan.join_order import order_by_sizes, table_rows
+from flowrun.plan.joins import Join
 from flowrun.plan.nodes import walk_plan
-from flowrun.plan.relational import Join
 from flowrun.plan.rewrites import optimise, rules_with
 from tests.plan.join_order.tables import STAR, moves, ordered
 from tests.plan.recognition.queries import planned

@@ -8,18 +8,14 @@ from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.script.script import read_script
+from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, Sink, Union, WindowAggregate, walk_plan
 from flowrun.plan.relational import (
     AssignTime,
     Deduplicate,
     GroupAggregate,
-    IntervalJoin,
-    Join,
-    LookupJoin,
     OverAggregate,
     Rank,
-    TemporalJoin,
-    WindowJoin,
     WindowRank,
     WindowTableFunction,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from flowrun.plan.joins import Join
 from flowrun.plan.nodes import walk_plan
-from flowrun.plan.relational import Join
 from tests.plan.recognition.queries import planned, shape
 
 L = "(SELECT * FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '30' SECOND))) L"

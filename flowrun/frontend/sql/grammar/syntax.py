@@ -14,7 +14,8 @@ from sqlglot import exp
 
 from flowrun.core.record import record
 from flowrun.frontend.sql.places import Span
-from flowrun.plan.relational import FrameUnit, JoinKind
+from flowrun.plan.joins import JoinKind
+from flowrun.plan.relational import FrameUnit
 
 
 @record

@@ -11,8 +11,9 @@ from flowrun.frontend.sql.expressions.trees import has
 from flowrun.frontend.sql.grammar.syntax import Select
 from flowrun.frontend.sql.places import Span
 from flowrun.plan.expressions import Expression
-from flowrun.plan.nodes import PlanNode, WindowSpec
+from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import NullOrder, SortKey
+from flowrun.plan.windows import WindowSpec
 
 
 class FailedError(Exception):

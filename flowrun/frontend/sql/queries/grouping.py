@@ -25,8 +25,9 @@ from flowrun.frontend.sql.queries.subqueries.planner import SubqueryPlanner
 from flowrun.frontend.sql.queries.tables.windows import group_window_spec
 from flowrun.functions.registry import scalar
 from flowrun.plan.expressions import Call, Case, ColumnRef, Expression, Literal
-from flowrun.plan.nodes import PlanNode, SessionWindow
+from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import Expand, WindowTableFunction, window_columns
+from flowrun.plan.windows import SessionWindow
 
 _MOST_SETS = 64
 _Sets = tuple[tuple[int, ...], ...]

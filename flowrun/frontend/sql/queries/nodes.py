@@ -21,8 +21,9 @@ from flowrun.plan.expressions import (
     Expression,
     Literal,
 )
+from flowrun.plan.joins import Join, JoinKind
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
-from flowrun.plan.relational import GroupAggregate, Join, JoinKind, Values
+from flowrun.plan.relational import GroupAggregate, Values
 
 _Node = TypeVar("_Node", bound=PlanNode)
 

@@ -17,8 +17,9 @@ from flowrun.frontend.sql.queries.nodes import NodeMaker, identity
 from flowrun.functions.coercion import common_type
 from flowrun.plan.expressions import AggregateCall, Call, Case, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants
+from flowrun.plan.joins import Join, JoinKind
 from flowrun.plan.nodes import PlanNode, Union
-from flowrun.plan.relational import Join, JoinKind, Unnest, Values
+from flowrun.plan.relational import Unnest, Values
 
 
 def combined(nodes: NodeMaker, query: SetOperation, left: PlanNode, right: PlanNode, names: Sequence[str]) -> PlanNode:

@@ -23,7 +23,7 @@ from flowrun.frontend.sql.grammar.syntax import (
     WithQuery,
 )
 from flowrun.frontend.sql.places import FlinkSyntaxError
-from flowrun.plan.relational import JoinKind
+from flowrun.plan.joins import JoinKind
 
 
 def select(text: str) -> Select:

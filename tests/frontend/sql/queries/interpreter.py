@@ -15,11 +15,11 @@ import pyarrow as pa
 from flowrun.core.schema import Schema
 from flowrun.plan.compiled import Predicate, Projection
 from flowrun.plan.expressions import AggregateCall, Expression, Literal
-from flowrun.plan.nodes import Calc, PlanNode, Scan, SlidingWindow, TumblingWindow, Union
+from flowrun.plan.joins import Join
+from flowrun.plan.nodes import Calc, PlanNode, Scan, Union
 from flowrun.plan.relational import (
     Expand,
     GroupAggregate,
-    Join,
     NullOrder,
     Over,
     OverCall,
@@ -30,6 +30,7 @@ from flowrun.plan.relational import (
     Values,
     WindowTableFunction,
 )
+from flowrun.plan.windows import SlidingWindow, TumblingWindow
 
 Rows = list[tuple[Any, ...]]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flowrun.plan.explain import plan_text
+from flowrun.plan.joins import Join
 from flowrun.plan.nodes import PlanNode, walk_plan
-from flowrun.plan.relational import GroupAggregate, Join
+from flowrun.plan.relational import GroupAggregate
 from tests.frontend.sql.script.scripts import ORDERS, lines, load, plan_of
 
 _MORE = ORDERS.replace("orders", "more")

@@ -9,39 +9,24 @@ import pytest
 from flowrun.core.types import BIGINT, INT, STRING, row
 from flowrun.frontend.sql.catalog import Catalog, FunctionKind, UserFunction
 from flowrun.plan.expressions import PythonCall
-from flowrun.plan.nodes import (
-    Calc,
-    CumulativeWindow,
-    NodeHints,
-    Plan,
-    PlanNode,
-    Scan,
-    SessionWindow,
-    Sink,
-    SlidingWindow,
-    TableReference,
-    TumblingWindow,
-    Union,
-    walk_plan,
-)
+from flowrun.plan.joins import Join, JoinKind, TemporalJoin
+from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Scan, Sink, TableReference, Union, walk_plan
 from flowrun.plan.relational import (
     Expand,
     Frame,
     FrameUnit,
     GroupAggregate,
-    Join,
-    JoinKind,
     NullOrder,
     Over,
     Rank,
     SortKey,
     TableFunctionCall,
-    TemporalJoin,
     TemporalSort,
     Unnest,
     Values,
     WindowTableFunction,
 )
+from flowrun.plan.windows import CumulativeWindow, SessionWindow, SlidingWindow, TumblingWindow
 from tests.frontend.sql.queries.binding import bind, catalog, plan, view
 
 Node = TypeVar("Node", bound=PlanNode)

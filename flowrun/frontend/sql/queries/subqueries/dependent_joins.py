@@ -22,12 +22,13 @@ from flowrun.frontend.sql.queries.nodes import NodeMaker, identity, joined_schem
 from flowrun.plan import relational as rel
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, Case, ColumnRef, Expression, Literal
+from flowrun.plan.joins import Join, JoinKind, TemporalJoin
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import Calc, PlanNode, Union
 
 _TIMED: dict[type[PlanNode], str] = {
     rel.WindowTableFunction: "a window",
-    rel.TemporalJoin: "FOR SYSTEM_TIME AS OF",
+    TemporalJoin: "FOR SYSTEM_TIME AS OF",
     MatchRecognize: "MATCH_RECOGNIZE",
 }
 """Steps that need event time, which rows of a dependent join have no more."""
@@ -114,7 +115,7 @@ class DependentJoin:
             columns = [*identity(self._domain.schema), *zip(node.schema.names, node.rows[0], strict=True)]
             row = self._nodes.calc(self._domain, columns, self._span)
             return row if condition is None else self._nodes.filter(row, [condition], self._span)
-        return self._nodes.join(self._domain, node, rel.JoinKind.INNER, condition, self._span, "dependent-join")
+        return self._nodes.join(self._domain, node, JoinKind.INNER, condition, self._span, "dependent-join")
 
     def _push(self, node: PlanNode) -> PlanNode:
         for kind, push in _PUSHES.items():
@@ -166,7 +167,7 @@ class DependentJoin:
         left = [e for _, e in identity(self._domain.schema)]
         right = [shifted(e, self._width) for _, e in self._domain_columns(grouped.schema)]
         same = conjunction(same_values(left, right))
-        joined = self._nodes.join(self._domain, grouped, rel.JoinKind.LEFT, same, self._span, "dependent-join")
+        joined = self._nodes.join(self._domain, grouped, JoinKind.LEFT, same, self._span, "dependent-join")
         columns = self._domain_columns(joined.schema)
         for place, call in enumerate(grouped.aggregates):
             position = 2 * self._width + place
@@ -225,7 +226,7 @@ class DependentJoin:
 
     # -- joins ---------------------------------------------------------------------------------------------------------------
 
-    def _join(self, node: rel.Join) -> PlanNode:
+    def _join(self, node: Join) -> PlanNode:
         """The join within each row of the domain. A side that reads nothing of it stays as it is if no row of it can come out alone."""
         width, own_left, own_right = self._width, len(node.left.schema), len(node.right.schema)
         left_reads, right_reads = self.is_dependent(node.left), self.is_dependent(node.right)
@@ -244,7 +245,7 @@ class DependentJoin:
             parts = [*same_values(both[:width], both[start : start + width]), *parts]
         hints = replace(self._nodes.hints("dependent-join", self._span), state_ttl_ms=node.hints.state_ttl_ms)
         schema = joined_schema(left.schema, right.schema, node.kind)
-        joined = rel.Join(schema, hints, left, right, node.kind, condition=conjunction(parts))
+        joined = Join(schema, hints, left, right, node.kind, condition=conjunction(parts))
         if node.kind.left_only:
             return joined
         domain = [
@@ -258,7 +259,7 @@ class DependentJoin:
         ]
         return self._nodes.calc(joined, columns, self._span, None, "dependent-select")
 
-    def _domain_value(self, joined: rel.Join, kind: rel.JoinKind, index: int, at: int, other: int | None) -> Expression:
+    def _domain_value(self, joined: Join, kind: JoinKind, index: int, at: int, other: int | None) -> Expression:
         """The domain's column after a join: where a side may be missing, from the other one."""
 
         def column(position: int) -> Expression:
@@ -268,16 +269,16 @@ class DependentJoin:
         if other is None:
             return column(at)
         match kind:
-            case rel.JoinKind.RIGHT:
+            case JoinKind.RIGHT:
                 return column(other)
-            case rel.JoinKind.FULL:
+            case JoinKind.FULL:
                 left = column(at)
                 return Case(left.type, ((test("IS NOT NULL", left), left),), column(other))
             case _:
                 return column(at)
 
 
-def _conditions(node: rel.Join) -> list[Expression]:
+def _conditions(node: Join) -> list[Expression]:
     """The join's keys and its condition as conditions over both inputs."""
     width = len(node.left.schema)
     safe = node.null_safe or (False,) * len(node.left_keys)
@@ -302,7 +303,7 @@ def _placed(expression: Expression, outer_at: int, place: Callable[[int], int]) 
 
 _PUSHES: dict[type[PlanNode], Callable[..., PlanNode]] = {
     Calc: DependentJoin._calc,
-    rel.Join: DependentJoin._join,
+    Join: DependentJoin._join,
     rel.GroupAggregate: DependentJoin._group,
     Union: DependentJoin._union,
     rel.Over: DependentJoin._over,
@@ -327,7 +328,7 @@ def expressions_of(node: PlanNode) -> list[Expression]:
             return [e for row in rows for e in row]
         case rel.TableFunctionCall(arguments=arguments):
             return list(arguments)
-        case rel.Join(condition=condition):
+        case Join(condition=condition):
             return [] if condition is None else [condition]
         case _:
             found = getattr(node, "condition", None)

@@ -16,8 +16,8 @@ from flowrun.frontend.sql.queries.subqueries.dependent_joins import same_values
 from flowrun.frontend.sql.queries.subqueries.planner import SubqueryPlanner
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, columns_used
+from flowrun.plan.joins import JoinKind
 from flowrun.plan.nodes import PlanNode, Union
-from flowrun.plan.relational import JoinKind
 
 
 class OuterJoinWithSubqueries:

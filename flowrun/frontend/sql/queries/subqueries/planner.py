@@ -22,8 +22,8 @@ from flowrun.frontend.sql.queries.subqueries.decorrelation import (
 from flowrun.frontend.sql.queries.subqueries.values import SubqueryValues
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression
+from flowrun.plan.joins import JoinKind
 from flowrun.plan.nodes import PlanNode
-from flowrun.plan.relational import JoinKind
 
 
 class SubqueryPlanner:

@@ -18,8 +18,8 @@ from flowrun.frontend.sql.queries.subqueries.decorrelation import SubqueryRows, 
 from flowrun.frontend.sql.queries.subqueries.dependent_joins import domain_of, is_empty_count, same_values
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, And, Call, Case, Cast, ColumnRef, Expression, Literal, Or
+from flowrun.plan.joins import JoinKind
 from flowrun.plan.nodes import PlanNode
-from flowrun.plan.relational import JoinKind
 
 _TRUE = Literal(BOOLEAN, True)
 _FALSE = Literal(BOOLEAN, False)

@@ -22,8 +22,8 @@ from flowrun.frontend.sql.queries.tables.from_context import FromContext
 from flowrun.functions.coercion import common_type
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Case, Cast, Expression, columns_used
+from flowrun.plan.joins import Join, JoinKind, TemporalJoin
 from flowrun.plan.nodes import PlanNode, TimeDomain
-from flowrun.plan.relational import Join, JoinKind, TemporalJoin
 
 
 def side_by_side(left: Relation, right: Relation, node: PlanNode) -> Relation:

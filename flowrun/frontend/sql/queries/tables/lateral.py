@@ -26,7 +26,8 @@ from flowrun.frontend.sql.queries.tables.from_context import FromContext
 from flowrun.frontend.sql.queries.tables.joins import JoinBinder, is_true, side_by_side
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Case, Literal
-from flowrun.plan.relational import JoinKind, TableFunctionCall, Unnest
+from flowrun.plan.joins import JoinKind
+from flowrun.plan.relational import TableFunctionCall, Unnest
 
 
 class LateralTables:

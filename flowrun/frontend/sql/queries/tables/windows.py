@@ -17,8 +17,9 @@ from flowrun.frontend.sql.queries.nodes import NodeMaker
 from flowrun.frontend.sql.queries.tables.arguments import partition_columns
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants
-from flowrun.plan.nodes import CumulativeWindow, PlanNode, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec
+from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import WindowTableFunction, window_columns
+from flowrun.plan.windows import CumulativeWindow, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec
 
 _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
