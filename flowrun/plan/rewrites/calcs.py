@@ -8,8 +8,8 @@ from dataclasses import replace
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import ColumnRef, Expression, FieldAccess, Literal, columns_used, substitute, walk
 from flowrun.plan.fallibility import is_deterministic
-from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Settings, walk_plan
-from flowrun.plan.rewrites.traversal import map_plan, reader_counts, with_inputs, with_sinks
+from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Settings
+from flowrun.plan.rewrites.traversal import SoleInputs, map_plan, map_with_sole_inputs
 
 
 def merge_calcs(plan: Plan) -> Plan:
@@ -18,14 +18,10 @@ def merge_calcs(plan: Plan) -> Plan:
     Not if an expression would be evaluated twice or a random one on other rows; not across steps that the user gave different
     parallelism, slots or `on_error`, or took out of their chain.
     """
-    readers = reader_counts(plan)
-    only_reader: dict[
-        int, PlanNode
-    ] = {}  # rewritten nodes that one node reads; holding them keeps their identities unique
 
-    def merge(node: PlanNode) -> PlanNode:
+    def merge(node: PlanNode, sole: SoleInputs) -> PlanNode:
         below = node.inputs[0] if node.inputs else node
-        if not isinstance(node, Calc) or not isinstance(below, Calc) or id(below) not in only_reader:
+        if not isinstance(node, Calc) or not isinstance(below, Calc) or id(below) not in sole:
             return node
         if not _may_share_operator(node, below, plan.settings) or not _may_inline(node, below):
             return node
@@ -39,13 +35,7 @@ def merge_calcs(plan: Plan) -> Plan:
             hints=_merged_hints(node.hints, below.hints),
         )
 
-    done: dict[int, PlanNode] = {}
-    for node in walk_plan(plan):
-        rewritten = merge(with_inputs(node, tuple(done[id(i)] for i in node.inputs)))
-        done[id(node)] = rewritten
-        if readers[id(node)] == 1:
-            only_reader[id(rewritten)] = rewritten
-    return with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
+    return map_with_sole_inputs(plan, merge)
 
 
 def remove_identity_calcs(plan: Plan) -> Plan:

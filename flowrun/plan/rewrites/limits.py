@@ -8,9 +8,9 @@ from dataclasses import replace
 from flowrun.core.schema import Field, Schema
 from flowrun.plan.expressions import ColumnRef, columns_used, remap_columns
 from flowrun.plan.fallibility import is_deterministic
-from flowrun.plan.nodes import Calc, Plan, PlanNode, walk_plan
+from flowrun.plan.nodes import Calc, Plan, PlanNode
 from flowrun.plan.relational import Rank, RankFunction
-from flowrun.plan.rewrites.traversal import reader_counts, with_inputs, with_sinks
+from flowrun.plan.rewrites.traversal import SoleInputs, map_with_sole_inputs
 
 
 def merge_limits(plan: Plan) -> Plan:
@@ -19,22 +19,12 @@ def merge_limits(plan: Plan) -> Plan:
 
     Not if the rows to remember would become wider, nor past random values.
     """
-    readers = reader_counts(plan)
-    done: dict[int, PlanNode] = {}
-    single: dict[int, PlanNode] = {}  # rewritten nodes with one reader; holding them keeps their identities unique
-    for node in walk_plan(plan):
-        rebuilt = with_inputs(node, tuple(done[id(i)] for i in node.inputs))
-        if isinstance(rebuilt, Rank):
-            rebuilt = _limited(rebuilt, single)
-        done[id(node)] = rebuilt
-        if readers[id(node)] == 1:
-            single[id(rebuilt)] = rebuilt
-    return with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
+    return map_with_sole_inputs(plan, lambda node, sole: _limited(node, sole) if isinstance(node, Rank) else node)
 
 
-def _limited(rank: Rank, single: Mapping[int, PlanNode]) -> PlanNode:
+def _limited(rank: Rank, sole: SoleInputs) -> PlanNode:
     below = rank.input
-    if id(below) not in single:
+    if id(below) not in sole:
         return rank
     if isinstance(below, Rank):
         return _merged(rank, below)
@@ -46,7 +36,7 @@ def _limited(rank: Rank, single: Mapping[int, PlanNode]) -> PlanNode:
         merges = len(needed) == len(below.input.schema) and all(isinstance(p, ColumnRef) for p in below.projections)
     else:
         merges = not rank.order and _computes(below) and 0 < len(needed) <= len(below.projections)
-    return _below_projection(rank, below, needed, single) if merges else rank
+    return _below_projection(rank, below, needed, sole) if merges else rank
 
 
 def _computes(calc: Calc) -> bool:
@@ -62,7 +52,7 @@ def _only_passed(rank: Rank, calc: Calc) -> bool:
     return plain and all(isinstance(calc.projections[c], ColumnRef) for c in used)
 
 
-def _below_projection(rank: Rank, calc: Calc, needed: list[int], single: Mapping[int, PlanNode]) -> Calc:
+def _below_projection(rank: Rank, calc: Calc, needed: list[int], sole: SoleInputs) -> Calc:
     source = calc.input
     if len(needed) < len(source.schema) and not isinstance(source, Rank):
         fields = [source.schema.fields[c] for c in needed]
@@ -89,7 +79,7 @@ def _below_projection(rank: Rank, calc: Calc, needed: list[int], single: Mapping
         partition=tuple(place(c) for c in rank.partition),
         order=tuple(replace(k, column=place(k.column)) for k in rank.order),
     )
-    ranked = _merged(inner, source) if isinstance(source, Rank) and id(source) in single else inner
+    ranked = _merged(inner, source) if isinstance(source, Rank) and id(source) in sole else inner
     return _projected(rank, calc, ranked, places)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from flowrun.plan.conditions import conjunction, conjuncts, may_move
 from flowrun.plan.description import Passed, Taken, node_description
 from flowrun.plan.disjunctions import implied
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
 from flowrun.plan.joins import IntervalJoin, Join, TemporalJoin, WindowJoin
-from flowrun.plan.nodes import Calc, Plan, PlanNode, Union, WindowAggregate, walk_plan
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Union, WindowAggregate
 from flowrun.plan.relational import Expand, Unnest, WindowTableFunction
 from flowrun.plan.rewrites.calcs import is_cheap
 from flowrun.plan.rewrites.conditions import (
@@ -23,7 +23,7 @@ from flowrun.plan.rewrites.conditions import (
     key_pairs,
     moved,
 )
-from flowrun.plan.rewrites.traversal import reader_counts, with_inputs, with_sinks
+from flowrun.plan.rewrites.traversal import SoleInputs, map_with_sole_inputs, with_inputs
 from flowrun.plan.windows import CountWindow, GlobalWindow, SessionWindow
 
 Places = tuple[tuple[int, Expression], ...]
@@ -37,23 +37,13 @@ def push_filters(plan: Plan) -> Plan:
 
     Not conditions that may fail or are not the same each time: below they would be tested on other rows.
     """
-    readers = reader_counts(plan)
-    done: dict[int, PlanNode] = {}
-    single: dict[int, PlanNode] = {}  # rewritten nodes with one reader; holding them keeps their identities unique
-    for node in walk_plan(plan):
-        rebuilt = with_inputs(node, tuple(done[id(i)] for i in node.inputs))
-        if isinstance(rebuilt, Calc):
-            rebuilt = _pushed(rebuilt, single)
-        done[id(node)] = rebuilt
-        if readers[id(node)] == 1:
-            single[id(rebuilt)] = rebuilt
-    return with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
+    return map_with_sole_inputs(plan, lambda node, sole: _pushed(node, sole) if isinstance(node, Calc) else node)
 
 
-def _pushed(calc: Calc, single: Mapping[int, PlanNode]) -> Calc:
+def _pushed(calc: Calc, sole: SoleInputs) -> Calc:
     """The Calc with what may go below its input gone there, as far down as it goes."""
     node = calc.input
-    if calc.condition is None or id(node) not in single:
+    if calc.condition is None or id(node) not in sole:
         return calc
     stay: list[Expression] = []
     down: dict[int, list[Expression]] = defaultdict(list)
@@ -67,7 +57,7 @@ def _pushed(calc: Calc, single: Mapping[int, PlanNode]) -> Calc:
     if not down:
         return calc
     inputs = tuple(
-        _pushed(filtering_calc(child, list(dict.fromkeys(down[i])), calc.hints), single) if i in down else child
+        _pushed(filtering_calc(child, list(dict.fromkeys(down[i])), calc.hints), sole) if i in down else child
         for i, child in enumerate(node.inputs)
     )
     return Calc(calc.schema, calc.hints, with_inputs(node, inputs), calc.projections, conjunction(stay))

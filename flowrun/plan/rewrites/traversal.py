@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,23 @@ def map_plan(plan: Plan, rewrite: Callable[[PlanNode], PlanNode]) -> Plan:
     done: dict[int, PlanNode] = {}
     for node in walk_plan(plan):
         done[id(node)] = rewrite(with_inputs(node, tuple(done[id(i)] for i in node.inputs)))
+    return with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
+
+
+SoleInputs = Mapping[int, PlanNode]
+"""Rewritten nodes that one node reads, by identity. It holds them, so that no other node gets the identity of one."""
+
+
+def map_with_sole_inputs(plan: Plan, rewrite: Callable[[PlanNode, SoleInputs], PlanNode]) -> Plan:
+    """`map_plan` for rules that go into what they read: only where nobody else reads it."""
+    readers = reader_counts(plan)
+    sole: dict[int, PlanNode] = {}
+    done: dict[int, PlanNode] = {}
+    for node in walk_plan(plan):
+        rewritten = rewrite(with_inputs(node, tuple(done[id(i)] for i in node.inputs)), sole)
+        done[id(node)] = rewritten
+        if readers[id(node)] == 1:
+            sole[id(rewritten)] = rewritten
     return with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
 
 
