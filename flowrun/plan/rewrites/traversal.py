@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from flowrun.errors import InternalError
 from flowrun.plan.description import Meaning, node_description, part_description
 from flowrun.plan.expressions import Expression
 from flowrun.plan.nodes import Plan, PlanNode, Sink, walk_plan
+
+Holder = TypeVar("Holder", bound=Any)
+"""A node, or a part of one."""
 
 
 def with_inputs(node: PlanNode, inputs: tuple[PlanNode, ...]) -> PlanNode:
@@ -72,13 +75,7 @@ def map_expressions(node: PlanNode, rewrite: Callable[[Expression], Expression])
 
     Not those over the rows of a match, which are made of other parts, nor those over the rows of a table that it looks up.
     """
-    changes = {}
-    for name in node_description(type(node)).evaluated:
-        value = getattr(node, name)
-        changed = _mapped(value, rewrite)
-        if changed is not value:
-            changes[name] = changed
-    return replace(node, **changes) if changes else node
+    return _with_mapped(node, node_description(type(node)).evaluated, rewrite)
 
 
 def expressions_of(node: PlanNode) -> list[Expression]:
@@ -97,15 +94,18 @@ def _mapped(
         mapped = tuple(_mapped(v, rewrite) for v in value)
         return value if all(a is b for a, b in zip(value, mapped, strict=True)) else mapped
     description = part_description(type(value))
-    if description is None:
-        return value
+    return value if description is None else _with_mapped(value, description.evaluated, rewrite)
+
+
+def _with_mapped(holder: Holder, names: Iterable[str], rewrite: Callable[[Expression], Expression]) -> Holder:
+    """The node, or the part of one, with the expressions in some fields replaced; the very one if nothing changes."""
     changes = {}
-    for name in description.evaluated:
-        held = getattr(value, name)
+    for name in names:
+        held = getattr(holder, name)
         changed = _mapped(held, rewrite)
         if changed is not held:
             changes[name] = changed
-    return replace(value, **changes) if changes else value
+    return replace(holder, **changes) if changes else holder
 
 
 def _found(value: object) -> Iterator[Expression]:
