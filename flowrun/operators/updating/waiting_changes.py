@@ -112,11 +112,15 @@ class WaitingChanges:
         marks = self._store.counter(WATERMARK)[numbers]
         if watermark is not None:
             numbers, marks = numbers[marks < watermark], marks[marks < watermark]
-        numbers = numbers[np.argsort(marks, kind="stable")]
+        order = np.argsort(marks, kind="stable")
+        numbers, marks = numbers[order], marks[order]
+        # first those of each watermark, as when they are put together on the way: when that happens must not be seen
         rows = self._store.take(numbers)
-        netted = net_changes(equal_rows(rows, self._hashed), self._store.counter(COPIES)[numbers])
+        places, copies = self._netted(rows, marks, self._store.counter(COPIES)[numbers])
+        rows = rows.take(pa.array(places))
         self._store.remove(numbers)
         self._store.compact()
+        netted = net_changes(equal_rows(rows, self._hashed), copies)
         counts = netted.copies != 0
         return rows.take(pa.array(netted.places[counts])), netted.copies[counts]
 

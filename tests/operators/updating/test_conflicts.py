@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN
@@ -126,6 +126,7 @@ def random_change(dice: random.Random, held: Counter[Row]) -> Change:
 
 @examples(120)
 @given(SEEDS, st.sampled_from([(0,), (0, 1), (1,)]), st.sampled_from([1, 7, 1000]), st.booleans())
+@example(3116, (0,), 1, False)
 def test_as_one_change_after_the_other_however_rows_come_in_batches(
     seed: int, keys: tuple[int, ...], batch_rows: int, fails: bool
 ) -> None:
