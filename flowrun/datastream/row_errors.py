@@ -14,6 +14,7 @@ from flowrun.api.operator import OperatorFactory
 from flowrun.api.source import Boundedness
 from flowrun.core.constraints import SinkConstraints
 from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, FAIL, OnError, RowErrors, RowFault
+from flowrun.core.semantics import NullKeys
 from flowrun.errors import PipelineError
 from flowrun.graph.transformation import (
     OneInputTransformation,
@@ -25,7 +26,6 @@ from flowrun.graph.transformation import (
     Transformation,
     UnionTransformation,
 )
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.calc import CalcFactory
 from flowrun.operators.row_failures import DEAD_LETTERS
 from flowrun.operators.sink import SinkOperatorFactory
@@ -141,7 +141,7 @@ def _isolates(factory: OperatorFactory) -> bool:
 def _refuses_keys(factory: OperatorFactory) -> bool:
     """Whether it fails on NULL in its keys; what is aggregated already was looked at before."""
     policy, partial = getattr(factory, "null_keys", None), getattr(factory, "partial_input", False)
-    return policy is NullKeyPolicy.FAIL and not partial and bool(getattr(factory, "keys", ()))
+    return policy is NullKeys.FAIL and not partial and bool(getattr(factory, "keys", ()))
 
 
 def _own_letters(source: object) -> str | None:

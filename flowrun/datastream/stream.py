@@ -12,6 +12,7 @@ from flowrun.api.operator import OperatorFactory, OutputTag
 from flowrun.api.process_function import ProcessFunction
 from flowrun.api.sink import Sink
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys, TimeDomain
 from flowrun.datastream.functions import (
     BatchCallable,
     SelectColumns,
@@ -47,13 +48,11 @@ from flowrun.graph.transformation import (
     UnionTransformation,
     WatermarkTransformation,
 )
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.calc import CalcFactory
 from flowrun.operators.python_function import PythonFunctionFactory
 from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.operators.split import SplitFactory
 from flowrun.operators.timed.assigners import AlignedSlices
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.operators.watermarks import TimestampsAndWatermarksFactory
 
@@ -354,10 +353,10 @@ class WindowedStream:
 
     def in_processing_time(self) -> WindowedStream:
         """Let the machine's clock assign rows to windows and close them."""
-        self._aggregation = replace(self._aggregation, domain=WindowTime.PROCESSING)
+        self._aggregation = replace(self._aggregation, domain=TimeDomain.PROCESSING)
         return self
 
-    def null_keys(self, policy: NullKeyPolicy) -> WindowedStream:
+    def null_keys(self, policy: NullKeys) -> WindowedStream:
         """What happens to rows whose key is NULL; by default they form a group."""
         self._aggregation = replace(self._aggregation, null_keys=policy)
         return self

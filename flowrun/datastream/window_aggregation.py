@@ -8,13 +8,12 @@ from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import OperatorFactory, OutputTag
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullKeys, TimeDomain
 from flowrun.core.types import timestamp
 from flowrun.errors import PipelineError
 from flowrun.graph.partitioner import GlobalPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.timed.assigners import AlignedSlices
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.sessions.factory import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,
@@ -50,8 +49,8 @@ class WindowAggregation:
     windows: AlignedSlices | SessionGap
     allowed_lateness_ms: int = 0
     late_tag: OutputTag | None = None
-    domain: WindowTime = WindowTime.EVENT
-    null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
+    domain: TimeDomain = TimeDomain.EVENT
+    null_keys: NullKeys = NullKeys.GROUP
     pre_aggregates: bool = True
 
     def transformation(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from flowrun.api.operator import OperatorFactory
+from flowrun.core.semantics import TimeDomain
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import by_key, keyed
@@ -12,7 +13,7 @@ from flowrun.lowering.settings import state_ttl_ms
 from flowrun.operators.rows.changelogs import FromChangelogFactory, ToChangelogFactory
 from flowrun.operators.updating.normalize_factory import ChangelogNormalizeFactory
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
-from flowrun.plan.nodes import PlanNode, Settings, TimeDomain
+from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.traits import TraitIndex
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.core.semantics import NullKeys, TimeDomain
 from flowrun.errors import UnsupportedPlanError
 from flowrun.lowering.aggregate_calls import column_position
 from flowrun.lowering.windows import aligned_slices
-from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory, global_fast_path
 from flowrun.operators.windows.general.evictors import CountEvictor, Evictor, TimeEvictor
 from flowrun.operators.windows.general.factories import (
@@ -25,8 +24,8 @@ from flowrun.plan.windows import CountWindow, EvictorSpec, GlobalWindow, Session
 def general_factory(
     node: WindowAggregate,
     aggregates: tuple[BoundAggregate, ...],
-    domain: WindowTime,
-    null_keys: NullKeyPolicy,
+    domain: TimeDomain,
+    null_keys: NullKeys,
     late_tag: OutputTag | None,
 ) -> OperatorFactory:
     """The operator of a window that the fast paths do not serve; it runs behind a shuffle by the node's keys.
@@ -68,7 +67,7 @@ def general_factory(
 
 
 def _count(
-    node: WindowAggregate, window: CountWindow, aggregates: tuple[BoundAggregate, ...], null_keys: NullKeyPolicy
+    node: WindowAggregate, window: CountWindow, aggregates: tuple[BoundAggregate, ...], null_keys: NullKeys
 ) -> OperatorFactory:
     if node.trigger is not None or node.evictor is not None:
         raise UnsupportedPlanError(

@@ -7,10 +7,8 @@ from flowrun.graph.transformation import Transformation
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed_pair
 from flowrun.lowering.settings import state_ttl_ms
-from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.regular import RegularJoinFactory
 from flowrun.operators.joins.window import WindowJoinFactory
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.plan.compiled import predicate_of
 from flowrun.plan.joins import Join, WindowJoin
 from flowrun.plan.nodes import PlanNode, Settings
@@ -24,7 +22,7 @@ def lower_join(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
         schemas=(node.left.schema, node.right.schema),
         keys=(node.left_keys, node.right_keys),
         output_schema=node.schema,
-        kind=JoinKind(node.kind.value),
+        kind=node.kind,
         null_safe=node.null_safe,
         condition=predicate_of(node.condition),
         ttl_ms=(state_ttl_ms(node.hints, settings, 0), state_ttl_ms(node.hints, settings, 1)),
@@ -44,9 +42,9 @@ def lower_window_join(node: PlanNode, inputs: Inputs, settings: Settings) -> Tra
         keys=(node.left_keys, node.right_keys),
         windows=(node.left_window, node.right_window),
         output_schema=node.schema,
-        kind=JoinKind(node.kind.value),
+        kind=node.kind,
         condition=predicate_of(node.condition),
-        domain=WindowTime(node.domain.value),
+        domain=node.domain,
         name=node.hints.name or "window join",
         errors=row_errors_of(node, settings),
         time_zone=node.time_zone,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.errors import InternalError
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.aggregate_calls import bound_aggregate
@@ -23,13 +24,11 @@ from flowrun.operators.matching.pattern import (
     Skip,
     Variable,
 )
-from flowrun.operators.ranking.order import OrderKey
 from flowrun.plan.compiled import Projection, predicate_of
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, transform, walk
 from flowrun.plan.matching import AfterMatch, MatchRecognize, Navigation, PatternAggregate, PatternColumn
-from flowrun.plan.nodes import PlanNode, Settings, TimeDomain
-from flowrun.plan.relational import NullOrder
+from flowrun.plan.nodes import PlanNode, Settings
 
 _SKIPS = {
     AfterMatch.SKIP_PAST_LAST_ROW: Skip.PAST_LAST_ROW,
@@ -70,7 +69,7 @@ def lower_match(node: PlanNode, inputs: Inputs, settings: Settings) -> Transform
         output_schema=node.schema,
         keys=node.partition,
         time=node.order[0].column if event else None,
-        order=tuple(OrderKey(k.column, k.descending, k.nulls is NullOrder.FIRST) for k in node.order[1:]),
+        order=node.order[1:],
         pattern=pattern,
         measures=Projection(outputs, Schema(measured)),
         measure_references=tuple(measures.references),

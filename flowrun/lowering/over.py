@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from flowrun.core.semantics import FrameUnit, TimeDomain
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import UnsupportedPlanError
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering.aggregate_calls import bound_aggregate, column_position
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed
-from flowrun.lowering.ranking import order_keys, place_of
-from flowrun.operators.over.calls import FrameCall, FrameUnit, OverFrame, Place, PlaceCall
+from flowrun.lowering.ranking import place_of, sortable
+from flowrun.operators.over.calls import FrameCall, OverFrame, Place, PlaceCall
 from flowrun.operators.over.factories import AppendOverFactory, ChangelogOverFactory
 from flowrun.plan.expressions import AggregateCall, Literal
 from flowrun.plan.frames import frame_units
-from flowrun.plan.nodes import PlanNode, Settings, TimeDomain
+from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import OverAggregate
 
 _PLACES = frozenset(p.value for p in Place)
@@ -30,9 +31,9 @@ def lower_over(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
     """
     assert isinstance(node, OverAggregate)
     calls = tuple(_call(c) for c in node.calls)
-    unit = FrameUnit(node.frame.unit.value)
+    unit = node.frame.unit
     if inputs.changing or node.corrects or node.at_end:
-        order = order_keys(node, node.input.schema, node.order)
+        order = sortable(node, node.input.schema, node.order)
         preceding, following = (_units(node, bound) for bound in (node.frame.preceding, node.frame.following))
         corrected = ChangelogOverFactory(
             node.input.schema,

@@ -6,7 +6,6 @@ from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.row_errors import RowErrors
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.process.factory import ProcessFunctionFactory
 from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.plan.nodes import Process
@@ -30,7 +29,7 @@ def lower_process(node: Process, source: Transformation, errors: RowErrors) -> T
         input_schema=node.input.schema,
         output_schema=node.schema if node.called is None else node.called.columns,
         keys=node.keys,
-        null_keys=NullKeyPolicy(node.null_keys.value),
+        null_keys=node.null_keys,
         side_outputs=tuple(OutputTag(tag, schema) for tag, schema in node.side_outputs.items()),
         name=name,
         event_time=node.input.event_time,

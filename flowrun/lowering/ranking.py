@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import SortKey, TimeDomain
 from flowrun.errors import InternalError, UnsupportedPlanError
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering.inputs import Inputs
@@ -18,11 +17,8 @@ from flowrun.operators.ranking.factories import (
     TemporalSortFactory,
     WindowRankFactory,
 )
-from flowrun.operators.ranking.order import OrderKey
-from flowrun.operators.ranking.ranks import Ranking
-from flowrun.operators.timed.firing_clock import WindowTime
-from flowrun.plan.nodes import PlanNode, Settings, TimeDomain
-from flowrun.plan.relational import Deduplicate, Keep, NullOrder, Rank, SortKey, TemporalSort, WindowRank
+from flowrun.plan.nodes import PlanNode, Settings
+from flowrun.plan.relational import Deduplicate, Keep, Rank, TemporalSort, WindowRank
 
 
 def lower_rank(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
@@ -37,8 +33,8 @@ def lower_rank(node: PlanNode, inputs: Inputs, settings: Settings) -> Transforma
         input_schema=schema,
         output_schema=node.schema,
         partition=node.partition,
-        order=order_keys(node, schema, node.order),
-        ranking=Ranking(node.function.value),
+        order=sortable(node, schema, node.order),
+        ranking=node.function,
         first=min(node.first, GREATEST_RANK),  # no row has that rank
         last=min(node.last, GREATEST_RANK),
         rank_column=node.rank_column,
@@ -78,12 +74,12 @@ def lower_window_rank(node: PlanNode, inputs: Inputs, settings: Settings) -> Tra
         output_schema=node.schema,
         window=node.window,
         partition=node.partition,
-        order=order_keys(node, schema, node.order),
-        ranking=Ranking(node.function.value),
+        order=sortable(node, schema, node.order),
+        ranking=node.function,
         first=min(node.first, GREATEST_RANK),  # no row has that rank
         last=min(node.last, GREATEST_RANK),
         rank_column=node.rank_column,
-        domain=WindowTime(node.domain.value),
+        domain=node.domain,
         newest_of_equals=node.newest_of_equals,
         time_zone=node.time_zone,
     )
@@ -98,13 +94,13 @@ def lower_temporal_sort(node: PlanNode, inputs: Inputs, settings: Settings) -> T
     """
     assert isinstance(node, TemporalSort)
     schema = node.input.schema
-    order = order_keys(node, schema, node.order)
-    factory = TemporalSortFactory(input_schema=schema, order=order, domain=WindowTime(node.domain.value))
+    order = sortable(node, schema, node.order)
+    factory = TemporalSortFactory(input_schema=schema, order=order, domain=node.domain)
     return keyed(node, factory, inputs.only, (), "sort")
 
 
-def order_keys(node: PlanNode, schema: Schema, order: Sequence[SortKey]) -> tuple[OrderKey, ...]:
-    """Sort keys as operators take them.
+def sortable(node: PlanNode, schema: Schema, order: tuple[SortKey, ...]) -> tuple[SortKey, ...]:
+    """The sort keys, checked.
 
     Raises:
         UnsupportedPlanError: a column has a type without order.
@@ -116,7 +112,7 @@ def order_keys(node: PlanNode, schema: Schema, order: Sequence[SortKey]) -> tupl
                 f"{place_of(node)}ORDER BY {field.name}: {field.type} has no order; expected a number, string, boolean or time",
                 hint="order by a part of it, such as a field or an element",
             )
-    return tuple(OrderKey(k.column, k.descending, k.nulls is NullOrder.FIRST) for k in order)
+    return order
 
 
 def place_of(node: PlanNode) -> str:

@@ -9,6 +9,7 @@ from flowrun.api.lookup import LookupSource
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.options import parse_options
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import JoinKind
 from flowrun.errors import Diagnostic, OptionError, PipelineError, UnsupportedPlanError
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.inputs import Inputs
@@ -23,10 +24,9 @@ from flowrun.operators.joins.lookup_options import (
     lookup_settings,
 )
 from flowrun.operators.joins.temporal import TemporalJoinFactory
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.plan.compiled import Projection, predicate_of
 from flowrun.plan.expressions import Cast, Expression
-from flowrun.plan.joins import IntervalJoin, JoinKind, LookupJoin, TemporalJoin
+from flowrun.plan.joins import IntervalJoin, LookupJoin, TemporalJoin
 from flowrun.plan.nodes import PlanNode, Settings, TableReference
 from flowrun.plan.row_errors import row_errors_of
 from flowrun.plan.tables import TableRole, create_lookup, usable_connector
@@ -62,7 +62,7 @@ def lower_interval_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> T
         output_schema=node.schema,
         outer=outer,
         condition=predicate_of(node.condition),
-        domain=WindowTime(node.domain.value),
+        domain=node.domain,
         name=name,
         errors=row_errors_of(node, settings),
     )
@@ -85,7 +85,7 @@ def lower_temporal_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> T
         output_schema=node.schema,
         outer=_is_outer(node.kind, name),
         condition=predicate_of(node.condition),
-        domain=WindowTime(node.domain.value),
+        domain=node.domain,
         name=name,
         errors=row_errors_of(node, settings),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flowrun.operators.watermark_strategy import OnDisorder, WatermarkEmit, WatermarkStrategy
+from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.plan.compiled import Value
 from flowrun.plan.nodes import WatermarkKind, WatermarkSpec
 
@@ -16,7 +16,7 @@ def watermark_strategy(spec: WatermarkSpec | None) -> WatermarkStrategy | None:
     strategy = _generator(spec)
     if spec.emit is None:
         return strategy
-    return replace(strategy, emit=WatermarkEmit(spec.emit.value), emit_interval_ms=spec.emit_interval_ms)
+    return replace(strategy, emit=spec.emit, emit_interval_ms=spec.emit_interval_ms)
 
 
 def _generator(spec: WatermarkSpec) -> WatermarkStrategy:
@@ -29,7 +29,7 @@ def _generator(spec: WatermarkSpec) -> WatermarkStrategy:
             return WatermarkStrategy.monotonous(
                 time,
                 column=column,
-                on_disorder=OnDisorder(spec.on_disorder.value),
+                on_disorder=spec.on_disorder,
                 idle_timeout_ms=spec.idle_timeout_ms,
             )
         case WatermarkKind.PUNCTUATED if spec.punctuation is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import DataType, TypeRoot, array
 from flowrun.errors import InternalError
 from flowrun.graph.transformation import OneInputTransformation, Transformation
@@ -14,7 +15,7 @@ from flowrun.operators.rows.unnest import Collection, UnnestFactory
 from flowrun.operators.rows.window_function import WindowFunctionFactory
 from flowrun.plan.compiled import Projection
 from flowrun.plan.expressions import AggregateCall, Call, ColumnRef, Expression
-from flowrun.plan.nodes import Calc, PlanNode, Settings, TimeDomain, WindowAggregate, window_aggregate_schema
+from flowrun.plan.nodes import Calc, PlanNode, Settings, WindowAggregate, window_aggregate_schema
 from flowrun.plan.relational import WindowTableFunction
 from flowrun.plan.traits import window_time
 from flowrun.plan.windows import CumulativeWindow, SessionWindow, SlidingWindow, TumblingWindow

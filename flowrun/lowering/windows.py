@@ -9,9 +9,7 @@ from flowrun.graph.transformation import (
 )
 from flowrun.lowering.aggregate_calls import bound_aggregate
 from flowrun.lowering.keyed import keyed, producing_parallelism
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.timed.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, TumblingSlices
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.sessions.factory import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,
@@ -47,8 +45,8 @@ class _WindowLowering:
         self._source = source
         self._settings = settings
         self._aggregates = tuple(bound_aggregate(call) for call in node.aggregates)
-        self._domain = WindowTime(node.domain.value)
-        self._null_keys = NullKeyPolicy(node.null_keys.value)
+        self._domain = node.domain
+        self._null_keys = node.null_keys
         self._late_tag = OutputTag(node.late_tag, node.input.schema) if node.late_tag is not None else None
 
     def lower(self) -> Transformation:

@@ -12,10 +12,11 @@ from flowrun.api.functions import ArrayKernel
 from flowrun.api.operator import OperatorContext
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, RowKind, timestamps_from_column
 from flowrun.core.record import record
+from flowrun.core.semantics import OnDisorder
 from flowrun.errors import DataError
 from flowrun.operators.data_errors import describe_row, evaluate, first_null
 from flowrun.operators.watermark_rule import Int64s, lagging, late_rows
-from flowrun.operators.watermark_strategy import OnDisorder, WatermarkKind, WatermarkStrategy
+from flowrun.operators.watermark_strategy import WatermarkGeneration, WatermarkStrategy
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class EventTimes:
             DataError: an event time is NULL or missing, or out of a strictly kept order; names the row.
         """
         kind = self._strategy.kind
-        if kind is WatermarkKind.INGESTION:
+        if kind is WatermarkGeneration.INGESTION:
             # The clock may step back; ingestion time may not.
             now = max(self._clock.now_ms(), lagging(watermark, -self.lag))
             return self._marked_by_time(np.full(batch.num_rows, now, np.int64))
@@ -75,13 +76,13 @@ class EventTimes:
         values = timestamps.to_numpy()
         if self._marks is not None:
             return BatchTimes(timestamps, self._punctuations(batch.columns))
-        if kind is WatermarkKind.MONOTONOUS and self._strategy.on_disorder is not OnDisorder.IGNORE:
+        if kind is WatermarkGeneration.MONOTONOUS and self._strategy.on_disorder is not OnDisorder.IGNORE:
             self._check_order(batch.columns, values, watermark)
         return BatchTimes(timestamps, values)
 
     def check(self, batch: RecordBatch) -> None:
         """Raise DataError if a row has no event time, or one of the expressions fails; about order nothing is asked."""
-        if self._strategy.kind is not WatermarkKind.INGESTION:
+        if self._strategy.kind is not WatermarkGeneration.INGESTION:
             self._timestamps(batch, MIN_TIMESTAMP)
             if self._marks is not None:
                 self._punctuations(batch.columns)

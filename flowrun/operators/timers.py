@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 from flowrun.api.operator import ProcessingTimeService
 from flowrun.api.state import KEY_GROUP_COLUMN
 from flowrun.core.elements import MIN_TIMESTAMP
+from flowrun.core.semantics import TimeDomain
 from flowrun.errors import StateError
 from flowrun.operators.first_timer import FirstTimer
 from flowrun.state.backend.objects import ChangeSet
@@ -27,13 +27,6 @@ TIMESTAMP_COLUMN = "__timestamp"
 DOMAIN_COLUMN = "__domain"
 
 Key = tuple[Any, ...]
-
-
-class TimeDomain(Enum):
-    """Which time a timer waits for."""
-
-    EVENT_TIME = "event"
-    PROCESSING_TIME = "processing"
 
 
 class Timer(NamedTuple):
@@ -135,7 +128,7 @@ class InternalTimerService:
         self._on_event_time = on_event_time
         self._on_processing_time = on_processing_time
         self._queues = {d: _TimerQueue(changes[d] if changes is not None else None) for d in TimeDomain}
-        queue = self._queues[TimeDomain.PROCESSING_TIME]
+        queue = self._queues[TimeDomain.PROCESSING]
         self._wait = FirstTimer(processing_time, queue.first, self._fire_processing_time)
         self.current_watermark = MIN_TIMESTAMP
 
@@ -152,20 +145,20 @@ class InternalTimerService:
 
     def register_event_time(self, timestamp: int, key: Key, namespace: Any = None) -> None:
         """Fire when the watermark reaches `timestamp`; with the next watermark if it already has."""
-        self._queues[TimeDomain.EVENT_TIME].add(Timer(timestamp, key, namespace))
+        self._queues[TimeDomain.EVENT].add(Timer(timestamp, key, namespace))
 
     def register_processing_time(self, timestamp: int, key: Key, namespace: Any = None) -> None:
         """Fire when processing time reaches `timestamp`."""
-        self._queues[TimeDomain.PROCESSING_TIME].add(Timer(timestamp, key, namespace))
+        self._queues[TimeDomain.PROCESSING].add(Timer(timestamp, key, namespace))
         self._wait.rearm()
 
     def delete_event_time(self, timestamp: int, key: Key, namespace: Any = None) -> None:
         """Forget an event-time timer, if it is registered."""
-        self._queues[TimeDomain.EVENT_TIME].remove(Timer(timestamp, key, namespace))
+        self._queues[TimeDomain.EVENT].remove(Timer(timestamp, key, namespace))
 
     def delete_processing_time(self, timestamp: int, key: Key, namespace: Any = None) -> None:
         """Forget a processing-time timer, if it is registered."""
-        self._queues[TimeDomain.PROCESSING_TIME].remove(Timer(timestamp, key, namespace))
+        self._queues[TimeDomain.PROCESSING].remove(Timer(timestamp, key, namespace))
         self._wait.rearm()
 
     # ---- firing
@@ -173,20 +166,20 @@ class InternalTimerService:
     def advance_watermark(self, timestamp: int) -> None:
         """Fire the event-time timers at or before the watermark, those that the callbacks register on the way too."""
         self.current_watermark = max(self.current_watermark, timestamp)
-        queue = self._queues[TimeDomain.EVENT_TIME]
+        queue = self._queues[TimeDomain.EVENT]
         while (timer := queue.pop_due(timestamp)) is not None:
             self._on_event_time(timer)
 
     def fire_pending_processing_time(self) -> None:
         """Fire the processing-time timers that wait now, in order, whatever the time; not those that they register."""
-        queue = self._queues[TimeDomain.PROCESSING_TIME]
+        queue = self._queues[TimeDomain.PROCESSING]
         with self._wait.firing():
             for timer in queue.timers():
                 if queue.remove(timer):
                     self._on_processing_time(timer)
 
     def _fire_processing_time(self, timestamp: int) -> None:
-        queue = self._queues[TimeDomain.PROCESSING_TIME]
+        queue = self._queues[TimeDomain.PROCESSING]
         while (timer := queue.pop_due(timestamp)) is not None:
             self._on_processing_time(timer)
 

@@ -6,9 +6,10 @@ from enum import Enum
 
 from flowrun.api.functions import ValueFunction
 from flowrun.core.record import record
+from flowrun.core.semantics import OnDisorder, WatermarkEmit
 
 
-class WatermarkKind(Enum):
+class WatermarkGeneration(Enum):
     """How watermarks follow from rows."""
 
     BOUNDED = "bounded"
@@ -17,21 +18,6 @@ class WatermarkKind(Enum):
     INGESTION = "ingestion"
     SOURCE = "source"
     NONE = "none"
-
-
-class OnDisorder(Enum):
-    """What a monotonous strategy does with a row that is older than one before it."""
-
-    FAIL = "fail"
-    WARN = "warn"
-    IGNORE = "ignore"
-
-
-class WatermarkEmit(Enum):
-    """When the exact watermark of a SQL table is sent, by the names of Flink's option `scan.watermark.emit.strategy`."""
-
-    PERIODIC = "on-periodic"
-    EVENT = "on-event"
 
 
 EMIT_INTERVAL_MS = 200
@@ -58,7 +44,7 @@ class WatermarkStrategy:
         emit_interval_ms: of processing time, positive.
     """
 
-    kind: WatermarkKind
+    kind: WatermarkGeneration
     time: ValueFunction | None = None
     column: str = "timestamp"
     delay_ms: int = 0
@@ -75,20 +61,20 @@ class WatermarkStrategy:
             raise ValueError(f"an idle timeout must be positive, got {self.idle_timeout_ms} ms")
         if self.emit_interval_ms <= 0:
             raise ValueError(f"the interval of watermarks must be positive, got {self.emit_interval_ms} ms")
-        if (self.kind is WatermarkKind.PUNCTUATED) != (self.watermark is not None):
+        if (self.kind is WatermarkGeneration.PUNCTUATED) != (self.watermark is not None):
             raise ValueError("a punctuated strategy, and no other, has a watermark expression")
 
     @property
     def generates(self) -> bool:
         """Whether watermarks follow from the rows."""
-        return self.kind not in (WatermarkKind.SOURCE, WatermarkKind.NONE)
+        return self.kind not in (WatermarkGeneration.SOURCE, WatermarkGeneration.NONE)
 
     @property
     def lag_ms(self) -> int:
         """How far the watermark that is sent between rows stays behind what the rows themselves allow."""
         if not self.generates:
             return 0
-        if self.kind is WatermarkKind.PUNCTUATED:
+        if self.kind is WatermarkGeneration.PUNCTUATED:
             return self.held_back_ms
         return self.delay_ms + (0 if self.emit is WatermarkEmit.EVENT else 1)
 
@@ -107,7 +93,7 @@ class WatermarkStrategy:
         idle_timeout_ms: int | None = None,
     ) -> WatermarkStrategy:
         """Rows are at most `delay_ms` out of order: the watermark is the greatest event time − delay − 1 ms."""
-        return cls(WatermarkKind.BOUNDED, time, column, delay_ms, idle_timeout_ms=idle_timeout_ms)
+        return cls(WatermarkGeneration.BOUNDED, time, column, delay_ms, idle_timeout_ms=idle_timeout_ms)
 
     @classmethod
     def monotonous(
@@ -119,7 +105,9 @@ class WatermarkStrategy:
         idle_timeout_ms: int | None = None,
     ) -> WatermarkStrategy:
         """Event time never goes back (equal times are fine): the watermark is the greatest event time − 1 ms."""
-        return cls(WatermarkKind.MONOTONOUS, time, column, on_disorder=on_disorder, idle_timeout_ms=idle_timeout_ms)
+        return cls(
+            WatermarkGeneration.MONOTONOUS, time, column, on_disorder=on_disorder, idle_timeout_ms=idle_timeout_ms
+        )
 
     @classmethod
     def punctuated(
@@ -131,21 +119,21 @@ class WatermarkStrategy:
         idle_timeout_ms: int | None = None,
     ) -> WatermarkStrategy:
         """Each row says which watermark it allows: SQL's `WATERMARK FOR ts AS expression`."""
-        return cls(WatermarkKind.PUNCTUATED, time, column, watermark=watermark, idle_timeout_ms=idle_timeout_ms)
+        return cls(WatermarkGeneration.PUNCTUATED, time, column, watermark=watermark, idle_timeout_ms=idle_timeout_ms)
 
     @classmethod
     def ingestion(cls) -> WatermarkStrategy:
         """Event time is the processing time at which a row was read."""
-        return cls(WatermarkKind.INGESTION, column="ingestion time")
+        return cls(WatermarkGeneration.INGESTION, column="ingestion time")
 
     @classmethod
     def from_source(
         cls, time: ValueFunction | None = None, *, column: str = "timestamp", idle_timeout_ms: int | None = None
     ) -> WatermarkStrategy:
         """The source itself sends the watermarks: SQL's `WATERMARK FOR ts AS SOURCE_WATERMARK()`."""
-        return cls(WatermarkKind.SOURCE, time, column, idle_timeout_ms=idle_timeout_ms)
+        return cls(WatermarkGeneration.SOURCE, time, column, idle_timeout_ms=idle_timeout_ms)
 
     @classmethod
     def none(cls, time: ValueFunction | None = None, *, column: str = "timestamp") -> WatermarkStrategy:
         """Rows may have event time, but only the source itself, if it does, says how far time has come."""
-        return cls(WatermarkKind.NONE, time, column)
+        return cls(WatermarkGeneration.NONE, time, column)

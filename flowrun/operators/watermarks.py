@@ -11,16 +11,17 @@ from flowrun.api.operator import ChainingStrategy
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.record import record
+from flowrun.core.semantics import OnDisorder
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.event_time_output import EventTimeOutput, RestoredEventTime
 from flowrun.operators.split_watermarks import PerSplitWatermarks, SplitEventTime
-from flowrun.operators.watermark_strategy import OnDisorder, WatermarkKind, WatermarkStrategy
+from flowrun.operators.watermark_strategy import WatermarkGeneration, WatermarkStrategy
 
 __all__ = [
     "OnDisorder",
     "PerSplitWatermarks",
     "TimestampsAndWatermarksFactory",
-    "WatermarkKind",
+    "WatermarkGeneration",
     "WatermarkStrategy",
 ]
 
@@ -37,7 +38,7 @@ class TimestampsAndWatermarksFactory:
     name: str = "watermarks"
 
     def __post_init__(self) -> None:
-        if self.strategy.kind is WatermarkKind.SOURCE:
+        if self.strategy.kind is WatermarkGeneration.SOURCE:
             raise ValueError("watermarks of a source end here: give this strategy to the source")
 
     @property

@@ -13,11 +13,12 @@ from flowrun.api.changelog import ChangelogMode, ChangesTaken, changes_taken_by,
 from flowrun.api.source import Source
 from flowrun.core.elements import RowKind
 from flowrun.core.row_errors import DEAD_LETTER_TAG
+from flowrun.core.semantics import JoinKind
 from flowrun.errors import Diagnostic, OptionError
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import InsertsOnly, node_description
-from flowrun.plan.joins import Join, JoinKind, LookupJoin
+from flowrun.plan.joins import Join, LookupJoin
 from flowrun.plan.nodes import (
     Calc,
     Plan,

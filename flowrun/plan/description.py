@@ -263,7 +263,7 @@ _EVALUATED = (Meaning.EXPRESSIONS, Meaning.PARTS)
 _SPEAKING = (*_EVALUATED, Meaning.POSITIONS, Meaning.PATTERN)
 # What classes say is checked when they are made, and put together when it is first asked for: most are in no plan of a run.
 _NODES: dict[type, dict[str, Any]] = {}
-_PARTS: set[type] = set()
+_PARTS: dict[type, dict[str, Any]] = {}
 _NODE_DESCRIPTIONS: dict[type, NodeDescription] = {}
 _PART_DESCRIPTIONS: dict[type, PartDescription] = {}
 
@@ -333,9 +333,24 @@ def node(
 def part(given: Class) -> Class:
     """Make a class a record that nodes are made of, whose fields are described. Raises TypeError as `node`."""
     made: Class = record(given)
-    _checked(made)
-    _PARTS.add(made)
+    _PARTS[made] = _checked(made)
     return made
+
+
+def describe_part(made: type, **said: Any) -> None:
+    """Say of a record of a layer below that nodes are made of it, and what its fields are.
+
+    Args:
+        made: the record.
+        said: each field by name, as a class under `part` says it.
+
+    Raises:
+        TypeError: a field is not described, or is none of the record's.
+    """
+    names = {entry.name for entry in fields(made)}
+    if wrong := names ^ said.keys():
+        raise TypeError(f"the description of {made.__name__} and its fields differ: {', '.join(sorted(wrong))}")
+    _PARTS[made] = {name: field.metadata[_KEY] for name, field in said.items()}
 
 
 def _checked(made: Any) -> dict[str, FieldDescription]:
@@ -367,7 +382,7 @@ def node_description(kind: type) -> NodeDescription:
     known = _NODE_DESCRIPTIONS.get(kind)
     if known is None:
         said = _NODES[kind]
-        own = _described_fields(kind)
+        own = _named_fields(_checked(kind))
         over_inputs = tuple(f for f in own.values() if f.over and f.over[0] in said["inputs"])
         rows_read = over_inputs if said["inputs"] else tuple(f for f in own.values() if f.over)
         evaluated = tuple(f.name for f in rows_read if f.meaning in _EVALUATED)
@@ -380,15 +395,14 @@ def part_description(kind: type) -> PartDescription | None:
     """What a kind of part says of itself; None: it is no part."""
     known = _PART_DESCRIPTIONS.get(kind)
     if known is None and kind in _PARTS:
-        own = _described_fields(kind)
+        own = _named_fields(_PARTS[kind])
         evaluated = tuple(f.name for f in own.values() if f.meaning in _EVALUATED)
         known = PartDescription(own, evaluated, tuple(f for f in own.values() if f.meaning in _SPEAKING))
         _PART_DESCRIPTIONS[kind] = known
     return known
 
 
-def _described_fields(kind: type) -> dict[str, FieldDescription]:
-    said = _checked(kind)
+def _named_fields(said: Mapping[str, Any]) -> dict[str, FieldDescription]:
     return {name: replace(f, name=name) for name, f in said.items()}
 
 

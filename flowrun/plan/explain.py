@@ -11,6 +11,7 @@ from typing import Any
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.core.local_time import UTC_ZONE
+from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.units import format_duration
 from flowrun.plan.explain_relational import relational_details
 from flowrun.plan.expressions import ColumnRef, Expression
@@ -26,7 +27,6 @@ from flowrun.plan.nodes import (
     Split,
     TableReference,
     Union,
-    WatermarkEmit,
     WatermarkKind,
     WatermarkSpec,
     WindowAggregate,

@@ -8,6 +8,7 @@ from typing import Any
 
 from flowrun.core.elements import RowKind
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import FrameUnit, NullOrder, SortKey
 from flowrun.core.units import format_duration
 from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
@@ -21,12 +22,9 @@ from flowrun.plan.relational import (
     Deduplicate,
     Expand,
     Frame,
-    FrameUnit,
-    NullOrder,
     OverAggregate,
     OverCall,
     Rank,
-    SortKey,
     TableFunctionCall,
     Unnest,
     Values,

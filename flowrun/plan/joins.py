@@ -5,10 +5,9 @@ Front ends write `Join` by its whole condition, and `TemporalJoin`; `flowrun.pla
 
 from __future__ import annotations
 
-from enum import Enum
-
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import JoinKind, TimeDomain
 from flowrun.plan.description import (
     Each,
     InsertsOnly,
@@ -23,33 +22,7 @@ from flowrun.plan.description import (
     row_schema,
 )
 from flowrun.plan.expressions import Expression
-from flowrun.plan.nodes import PlanNode, TableReference, TimeDomain
-
-
-class JoinKind(Enum):
-    """Which rows a join gives. SEMI and ANTI give columns of the left side only."""
-
-    INNER = "inner"
-    LEFT = "left"
-    RIGHT = "right"
-    FULL = "full"
-    SEMI = "semi"
-    ANTI = "anti"
-
-    @property
-    def keeps_left(self) -> bool:
-        """Whether a left row without match is in the result."""
-        return self in (JoinKind.LEFT, JoinKind.FULL)
-
-    @property
-    def keeps_right(self) -> bool:
-        """Whether a right row without match is in the result."""
-        return self in (JoinKind.RIGHT, JoinKind.FULL)
-
-    @property
-    def left_only(self) -> bool:
-        """Whether only columns of the left side come out."""
-        return self in (JoinKind.SEMI, JoinKind.ANTI)
+from flowrun.plan.nodes import PlanNode, TableReference
 
 
 @node()

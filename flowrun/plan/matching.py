@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum
 
 from flowrun.core.record import record
+from flowrun.core.semantics import SortKey, TimeDomain
 from flowrun.plan.description import (
     Added,
     InsertsOnly,
@@ -23,8 +24,7 @@ from flowrun.plan.description import (
     positions,
 )
 from flowrun.plan.expressions import AggregateCall, Expression
-from flowrun.plan.nodes import PlanNode, TimeDomain
-from flowrun.plan.relational import SortKey
+from flowrun.plan.nodes import PlanNode
 
 
 @record

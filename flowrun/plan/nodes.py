@@ -17,6 +17,7 @@ from flowrun.core.record import record
 from flowrun.core.recovery import DEFAULT_CANCELLATION_TIMEOUT_MS, CheckpointSettings, RestartSettings
 from flowrun.core.row_errors import DEAD_LETTER_TAG, OnError, RowFault
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullKeys, OnDisorder, TimeDomain, WatermarkEmit
 from flowrun.core.types import BIGINT, timestamp
 from flowrun.errors import Location
 from flowrun.plan.description import (
@@ -71,13 +72,6 @@ class NodeHints:
         return self.uid or self.place
 
 
-class TimeDomain(Enum):
-    """Which clock windows and timers follow."""
-
-    EVENT = "event"
-    PROCESSING = "processing"
-
-
 class WatermarkKind(Enum):
     """How a source derives watermarks from its rows."""
 
@@ -87,21 +81,6 @@ class WatermarkKind(Enum):
     SOURCE = "source"
     """The source sends them itself."""
     NONE = "none"
-
-
-class OnDisorder(Enum):
-    """What a `monotonous` strategy does with a row that is older than one before it."""
-
-    FAIL = "fail"
-    WARN = "warn"
-    IGNORE = "ignore"
-
-
-class WatermarkEmit(Enum):
-    """When the watermark of a SQL table is sent, by the names of Flink's option `scan.watermark.emit.strategy`."""
-
-    PERIODIC = "on-periodic"
-    EVENT = "on-event"
 
 
 @part
@@ -266,14 +245,6 @@ class PythonMap(PlanNode):
     flat: bool = parameter(default=False)
     row: bool = parameter(default=False)
     search_path: tuple[str, ...] = parameter(default=())
-
-
-class NullKeys(Enum):
-    """What grouping does with a row one of whose keys is NULL: fail, form a group of its own as in SQL, or drop it."""
-
-    FAIL = "fail"
-    GROUP = "group"
-    DROP = "drop"
 
 
 @node(rows=Rows.USER)

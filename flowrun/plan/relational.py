@@ -13,6 +13,7 @@ from enum import Enum
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import FrameUnit, RankFunction, SortKey, TimeDomain
 from flowrun.core.types import timestamp
 from flowrun.plan.description import (
     Added,
@@ -22,6 +23,7 @@ from flowrun.plan.description import (
     Rows,
     Taken,
     clock,
+    describe_part,
     expressions,
     input_node,
     node,
@@ -32,7 +34,7 @@ from flowrun.plan.description import (
     user_function,
 )
 from flowrun.plan.expressions import AggregateCall, Expression
-from flowrun.plan.nodes import WINDOW_END, WINDOW_START, PlanNode, TimeDomain
+from flowrun.plan.nodes import WINDOW_END, WINDOW_START, PlanNode
 from flowrun.plan.windows import WindowSpec
 
 WINDOW_TIME = "window_time"
@@ -140,13 +142,6 @@ class GroupAggregate(PlanNode):
         return False
 
 
-class FrameUnit(Enum):
-    """Whether the bound of a frame counts rows or time."""
-
-    ROWS = "rows"
-    RANGE = "range"
-
-
 @record
 class Frame:
     """Which rows OVER covers: from `preceding` before the current one to `following` behind it; None: from the first, to the last.
@@ -175,20 +170,7 @@ class Frame:
         return self.following is None or self.following > 0
 
 
-class NullOrder(Enum):
-    """Where NULLs are sorted."""
-
-    FIRST = "first"
-    LAST = "last"
-
-
-@part
-class SortKey:
-    """A column of an order. SQL's default is NULLs first ascending and last descending (NULL is the least value), as in Flink."""
-
-    column: int = positions()
-    descending: bool = parameter(default=False)
-    nulls: NullOrder = parameter(default=NullOrder.FIRST)
+describe_part(SortKey, column=positions(), descending=parameter(), nulls=parameter())
 
 
 @part
@@ -237,14 +219,6 @@ class OverAggregate(PlanNode):
 
 
 # -- ranking -------------------------------------------------------------------------------------------------------------------
-
-
-class RankFunction(Enum):
-    """How ranks are counted."""
-
-    ROW_NUMBER = "ROW_NUMBER"
-    RANK = "RANK"
-    DENSE_RANK = "DENSE_RANK"
 
 
 LAST_RANK = 1 << 60

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from flowrun.core.row_errors import RowFault
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.errors import FlowrunError
 from flowrun.operators.sink_check import SinkCheck
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, transform, walk
 from flowrun.plan.fallibility import may_fail
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternAggregate, PatternColumn
-from flowrun.plan.nodes import (
-    Calc,
-    NullKeys,
-    PlanNode,
-    Process,
-    Required,
-    Settings,
-    Sink,
-    TableReference,
-    WindowAggregate,
-)
+from flowrun.plan.nodes import Calc, PlanNode, Process, Required, Settings, Sink, TableReference, WindowAggregate
 from flowrun.plan.relational import AssignTime, GroupAggregate, OverAggregate
 from flowrun.plan.tables import create_sink
 

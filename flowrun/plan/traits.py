@@ -13,6 +13,7 @@ from enum import Enum
 
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import INTERVAL_DAY_TIME, STRING, DataType, timestamp, timestamp_ltz
 from flowrun.functions.times.local_times import LAST_INSTANT
 from flowrun.plan.changelog_nodes import ChangelogNormalize
@@ -20,18 +21,7 @@ from flowrun.plan.description import Rows, node_description
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.joins import IntervalJoin, TemporalJoin, WindowJoin
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternColumn
-from flowrun.plan.nodes import (
-    Calc,
-    PlanNode,
-    Process,
-    PythonMap,
-    Scan,
-    SideOutput,
-    Split,
-    TimeDomain,
-    Union,
-    WindowAggregate,
-)
+from flowrun.plan.nodes import Calc, PlanNode, Process, PythonMap, Scan, SideOutput, Split, Union, WindowAggregate
 from flowrun.plan.relational import AssignTime, Deduplicate, Expand, WindowRank, WindowTableFunction
 from flowrun.plan.windows import SessionWindow, TumblingWindow, WindowSpec, window_zone
 

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import TypeAlias
 
+from flowrun.core.semantics import JoinKind, RankFunction
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import Rows, node_description
 from flowrun.plan.expressions import ColumnRef, Expression
-from flowrun.plan.joins import IntervalJoin, Join, JoinKind, LookupJoin, TemporalJoin, WindowJoin
+from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Calc, PlanNode, Scan, WindowAggregate
-from flowrun.plan.relational import Deduplicate, GroupAggregate, Rank, RankFunction, WindowRank
+from flowrun.plan.relational import Deduplicate, GroupAggregate, Rank, WindowRank
 
 Keys: TypeAlias = frozenset[frozenset[int]]
 """Positions of the columns of each key."""

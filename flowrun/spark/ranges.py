@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from flowrun.api.changelog import ChangelogMode
 from flowrun.core.local_time import UTC_ZONE, WallClock
 from flowrun.core.record import record
+from flowrun.core.semantics import FrameUnit, TimeDomain
 from flowrun.errors import InternalError, UnsupportedPlanError
 from flowrun.plan.changelog import node_mode
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
@@ -30,7 +31,6 @@ from flowrun.plan.nodes import (
     Scan,
     SideOutput,
     Split,
-    TimeDomain,
     Union,
     WindowAggregate,
     walk_plan,
@@ -38,7 +38,6 @@ from flowrun.plan.nodes import (
 from flowrun.plan.relational import (
     AssignTime,
     Deduplicate,
-    FrameUnit,
     GroupAggregate,
     Keep,
     OverAggregate,

@@ -16,6 +16,7 @@ from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.connectors.memory import MemorySink, MemorySource
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys, TimeDomain
 from flowrun.core.types import BIGINT, STRING, DataType, timestamp
 from flowrun.datastream import (
     ColumnValue,
@@ -26,10 +27,8 @@ from flowrun.datastream import (
 from flowrun.errors import DataError, PipelineError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.transformation import PhysicalTransformation, ResourceSpec
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.calc import CalcFactory
 from flowrun.operators.timed.assigners import SlidingSlices, TumblingSlices
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from flowrun.testing import OperatorHarness
@@ -146,14 +145,14 @@ class TestGraphs:
             .window(SlidingSlices(1000, 500))
             .allowed_lateness(100)
             .side_output_late_data("late")
-            .null_keys(NullKeyPolicy.DROP)
+            .null_keys(NullKeys.DROP)
         )
         result = window.aggregate(TOTAL, name="hop")
         sink(result.get_side_output("late"), "late out")
         assert edges(env) == ["clicks -> hop HASH[1]", "hop -> late out [late] FORWARD"]
         factory = env.stream_graph().node(2).factory
         assert isinstance(factory, SliceWindowFactory)
-        assert (factory.allowed_lateness_ms, factory.null_keys) == (100, NullKeyPolicy.DROP)
+        assert (factory.allowed_lateness_ms, factory.null_keys) == (100, NullKeys.DROP)
         assert factory.late_tag == OutputTag("late", CLICKS)
 
     def test_windows_in_processing_time_do_not_pre_aggregate(self) -> None:
@@ -161,7 +160,7 @@ class TestGraphs:
         result = clicks.key_by("user").window(TumblingSlices(1000)).in_processing_time().aggregate(TOTAL)
         sink(result)
         assert edges(env)[0] == "clicks -> window HASH[0]"
-        assert env.stream_graph().node(2).factory.domain is WindowTime.PROCESSING  # type: ignore[union-attr]
+        assert env.stream_graph().node(2).factory.domain is TimeDomain.PROCESSING  # type: ignore[union-attr]
 
     def test_sessions_and_windows_over_all_rows(self) -> None:
         env, clicks = environment(parallelism=2, local_aggregation=False)

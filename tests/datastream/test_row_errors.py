@@ -16,11 +16,11 @@ from flowrun.api.process_function import KeyedProcessFunction, value_state
 from flowrun.connectors import memory
 from flowrun.connectors.memory import MemorySink, MemorySource
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT, STRING, DataType, timestamp
 from flowrun.datastream import ColumnValue, OnError, StreamExecutionEnvironment
 from flowrun.errors import JobFailedError, PipelineError
 from flowrun.graph.job_graph import JobSettings
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.timed.assigners import TumblingSlices
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.plan.nodes import TableReference
@@ -155,9 +155,7 @@ def test_keys_that_must_not_be_null(tmp_path: Path, local: bool) -> None:
         argument=0,
     )
     stream = env.from_source(MemorySource("numbers", ROWS), watermarks=WatermarkStrategy.bounded(0, ColumnValue("ts")))
-    windows = (
-        stream.key_by("k").window(TumblingSlices(60_000)).null_keys(NullKeyPolicy.FAIL).aggregate(total, name="totals")
-    )
+    windows = stream.key_by("k").window(TumblingSlices(60_000)).null_keys(NullKeys.FAIL).aggregate(total, name="totals")
     windows.sink_to(MemorySink("out", windows.schema))
     env.execution_plan()
     env.execute(run_embedded)

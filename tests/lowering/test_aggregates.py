@@ -6,6 +6,7 @@ import pickle
 from dataclasses import replace
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import FrameUnit, SortKey, TimeDomain
 from flowrun.core.types import BIGINT, row
 from flowrun.frontend.sql.expressions.from_text import bind_aggregates
 from flowrun.graph.partitioner import KeyGroupPartitioner
@@ -14,8 +15,8 @@ from flowrun.lowering import lower
 from flowrun.operators.state_meanings import state_meanings
 from flowrun.operators.updating.group_factories import GroupAggregateFactory, LocalGroupAggregateFactory
 from flowrun.plan.expressions import AggregateCall, ColumnRef, UserAggregateReference
-from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Settings, TimeDomain
-from flowrun.plan.relational import Frame, FrameUnit, GroupAggregate, OverAggregate, SortKey
+from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Settings
+from flowrun.plan.relational import Frame, GroupAggregate, OverAggregate
 from flowrun.plan.window_inputs import prepare_window_inputs
 from tests.lowering.test_lowering import PARALLEL, all_of, factory, names
 from tests.plan.plans import ORDERS, plan, scan

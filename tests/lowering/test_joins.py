@@ -14,6 +14,7 @@ import pytest
 from flowrun.connectors import memory
 from flowrun.core.elements import RowKind
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import JoinKind
 from flowrun.core.types import BIGINT, BOOLEAN, STRING, timestamp
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph import GraphSettings
@@ -24,7 +25,7 @@ from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.relational import lower_relational
 from flowrun.operators.joins.regular import RegularJoinFactory
 from flowrun.plan.expressions import Call, ColumnRef, Expression
-from flowrun.plan.joins import Join, JoinKind, WindowJoin
+from flowrun.plan.joins import Join, WindowJoin
 from flowrun.plan.nodes import (
     NodeHints,
     Plan,

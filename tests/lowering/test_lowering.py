@@ -9,6 +9,7 @@ import pytest
 
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT
 from flowrun.errors import PipelineError, UnsupportedPlanError
 from flowrun.graph.partitioner import KeyGroupPartitioner
@@ -23,21 +24,19 @@ from flowrun.graph.transformation import (
     UnionTransformation,
 )
 from flowrun.lowering import lower
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.calc import CalcFactory
 from flowrun.operators.process.factory import ProcessFunctionFactory
 from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.operators.python_function import PythonFunctionFactory
 from flowrun.operators.source import SourceOperatorFactory
 from flowrun.operators.split import SplitFactory
-from flowrun.operators.watermark_strategy import WatermarkKind as StrategyKind
+from flowrun.operators.watermark_strategy import WatermarkGeneration
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory
 from flowrun.operators.windows.general.factories import GeneralWindowFactory
 from flowrun.operators.windows.sessions.factory import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactory, SliceWindowFactory
 from flowrun.plan.nodes import (
     NodeHints,
-    NullKeys,
     Plan,
     PlanNode,
     Process,
@@ -137,7 +136,7 @@ def test_only_keys_arguments_and_filters_travel_each_once() -> None:
         ("paid", None, 2, False),
         ("ids", 3, 2, True),
     ]
-    assert final.null_keys is NullKeyPolicy.FAIL
+    assert final.null_keys is NullKeys.FAIL
 
 
 def test_late_rows_keep_their_columns_and_lose_the_computed_ones_again() -> None:
@@ -219,7 +218,7 @@ def test_sources_compute_columns_and_event_time() -> None:
     assert isinstance(source, SourceOperatorFactory)
     assert source.strategy is not None
     assert (source.strategy.kind, source.strategy.delay_ms, source.strategy.column) == (
-        StrategyKind.BOUNDED,
+        WatermarkGeneration.BOUNDED,
         5_000,
         "ts",
     )
@@ -289,7 +288,7 @@ def test_a_process_function_stands_behind_a_shuffle_by_its_keys() -> None:
         ORDERS,
         ORDERS,
         (1,),
-        NullKeyPolicy.DROP,
+        NullKeys.DROP,
         (OutputTag("late", late),),
         "p",
         True,

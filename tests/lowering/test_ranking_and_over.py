@@ -15,6 +15,7 @@ import pytest
 from flowrun.connectors import memory
 from flowrun.core.elements import RowKind
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import FrameUnit, NullOrder, RankFunction, SortKey, TimeDomain
 from flowrun.core.types import BIGINT, DOUBLE, INT, STRING, array, timestamp
 from flowrun.errors import UnsupportedPlanError
 from flowrun.graph.job_graph_generator import build_job_graph
@@ -30,21 +31,16 @@ from flowrun.plan.nodes import (
     Settings,
     Sink,
     TableReference,
-    TimeDomain,
     WatermarkKind,
     WatermarkSpec,
 )
 from flowrun.plan.relational import (
     Deduplicate,
     Frame,
-    FrameUnit,
     GroupAggregate,
     Keep,
-    NullOrder,
     OverAggregate,
     Rank,
-    RankFunction,
-    SortKey,
     TemporalSort,
     WindowRank,
 )

@@ -14,6 +14,7 @@ import pytest
 
 from flowrun.connectors import memory
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import JoinKind
 from flowrun.core.types import BIGINT, INT, STRING, timestamp
 from flowrun.errors import PipelineError, UnsupportedPlanError
 from flowrun.graph.job_graph_generator import build_job_graph
@@ -23,7 +24,7 @@ from flowrun.graph.transformation import OneInputTransformation, TwoInputTransfo
 from flowrun.lowering import lower
 from flowrun.operators.joins.lookup_options import CacheMode, LookupSettings
 from flowrun.plan.expressions import ColumnRef, Expression
-from flowrun.plan.joins import IntervalJoin, JoinKind, LookupJoin, TemporalJoin
+from flowrun.plan.joins import IntervalJoin, LookupJoin, TemporalJoin
 from flowrun.plan.nodes import (
     NodeHints,
     Plan,

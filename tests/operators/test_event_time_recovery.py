@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from flowrun.api.operator import InputStatus
 from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.types import BIGINT
 from flowrun.operators.source import SourceOperatorFactory
-from flowrun.operators.watermark_strategy import WatermarkEmit
 from flowrun.operators.watermarks import TimestampsAndWatermarksFactory, WatermarkStrategy
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import OperatorHarness, SourceHarness

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot
 from flowrun.core.clock import ManualClock
+from flowrun.core.semantics import TimeDomain
 from flowrun.errors import StateError
-from flowrun.operators.timers import InternalTimerService, TimeDomain, Timer
+from flowrun.operators.timers import InternalTimerService, Timer
 from flowrun.state.backend.objects import ChangeSet
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import ManualProcessingTime
@@ -44,14 +45,14 @@ def f():
 def test_timers_fire_once_in_order_when_the_watermark_reaches_them(f):
     for timestamp, key in ((20, ANN), (10, BOB), (20, ANN), (10, ANN), (30, ANN)):
         f.service.register_event_time(timestamp, key)
-    assert f.service.count(TimeDomain.EVENT_TIME) == 4
+    assert f.service.count(TimeDomain.EVENT) == 4
     f.service.advance_watermark(9)
     assert f.fired == []
     f.service.advance_watermark(20)
     assert f.fired == [Timer(10, BOB, None), Timer(10, ANN, None), Timer(20, ANN, None)]
     f.service.advance_watermark(2**63 - 1)
     assert len(f.fired) == 4
-    assert f.service.count(TimeDomain.EVENT_TIME) == 0
+    assert f.service.count(TimeDomain.EVENT) == 0
 
 
 def test_timers_registered_while_firing_fire_too_if_they_are_due(f):
@@ -148,7 +149,7 @@ def test_many_deletions_do_not_pile_up(f):
     for n in range(1000):
         f.service.register_event_time(10_000 + n, ANN)
         f.service.delete_event_time(10_000 + n, ANN)
-    assert len(f.service._queues[TimeDomain.EVENT_TIME]._heap) <= 65
+    assert len(f.service._queues[TimeDomain.EVENT]._heap) <= 65
 
 
 def test_the_timers_that_come_and_go_are_told():
@@ -161,10 +162,10 @@ def test_the_timers_that_come_and_go_are_told():
     service.register_event_time(20, ANN)
     service.register_processing_time(30, BOB)
     service.delete_event_time(20, ANN)
-    assert list(changes[TimeDomain.EVENT_TIME].take()[0]) == [Timer(10, ANN, None)]
-    assert list(changes[TimeDomain.PROCESSING_TIME].take()[0]) == [Timer(30, BOB, None)]
+    assert list(changes[TimeDomain.EVENT].take()[0]) == [Timer(10, ANN, None)]
+    assert list(changes[TimeDomain.PROCESSING].take()[0]) == [Timer(30, BOB, None)]
     service.advance_watermark(10)
-    (gone,) = changes[TimeDomain.EVENT_TIME].take()[0].items()
+    (gone,) = changes[TimeDomain.EVENT].take()[0].items()
     assert gone[0] == Timer(10, ANN, None)
     assert gone[1] is not True
 

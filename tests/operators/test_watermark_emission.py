@@ -14,9 +14,10 @@ from flowrun.api.operator import InputStatus
 from flowrun.api.source import Boundedness
 from flowrun.core.elements import IDLE, MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.types import BIGINT
 from flowrun.operators.source import SourceOperatorFactory
-from flowrun.operators.watermark_strategy import WatermarkEmit, WatermarkStrategy
+from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import SourceHarness
 from tests.operators.fake_connector import ListSource

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT, STRING, decimal, timestamp
 from flowrun.frontend.sql.expressions.from_text import (
     bind_aggregates,
@@ -14,7 +15,6 @@ from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import (
     Calc,
     NodeHints,
-    NullKeys,
     Plan,
     PlanNode,
     Scan,

@@ -9,27 +9,16 @@ import pytest
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import FrameUnit, JoinKind, NullOrder, RankFunction, SortKey, TimeDomain
 from flowrun.core.types import BIGINT
 from flowrun.errors import Location
 from flowrun.plan.changelog import changelog_modes, check_changelogs
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog
 from flowrun.plan.conflicts import OnConflict, ResolveConflicts
 from flowrun.plan.expressions import AggregateCall, ColumnRef
-from flowrun.plan.joins import IntervalJoin, Join, JoinKind, LookupJoin, TemporalJoin
-from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Scan, Sink, TableReference, TimeDomain, Union
-from flowrun.plan.relational import (
-    Deduplicate,
-    Frame,
-    FrameUnit,
-    GroupAggregate,
-    Keep,
-    NullOrder,
-    OverAggregate,
-    Rank,
-    RankFunction,
-    SortKey,
-    TemporalSort,
-)
+from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin
+from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Scan, Sink, TableReference, Union
+from flowrun.plan.relational import Deduplicate, Frame, GroupAggregate, Keep, OverAggregate, Rank, TemporalSort
 from tests.plan.plans import ORDERS, calc, scan
 
 APPEND, UPDATE, RETRACT, UPSERT = ChangelogMode

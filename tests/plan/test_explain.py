@@ -10,10 +10,11 @@ import pytest
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT, STRING
 from flowrun.plan.explain import explain_plan, window_text
 from flowrun.plan.expressions import AggregateCall
-from flowrun.plan.nodes import NodeHints, NullKeys, Plan, Process, SideOutput, TableReference, walk_plan
+from flowrun.plan.nodes import NodeHints, Plan, Process, SideOutput, TableReference, walk_plan
 from flowrun.plan.relational import GroupAggregate
 from flowrun.plan.windows import (
     CountWindow,

@@ -11,6 +11,7 @@ import pytest
 
 import flowrun
 from flowrun.api.changelog import ChangelogMode
+from flowrun.core.semantics import SortKey
 from flowrun.frontend.sql.expressions.from_text import bind_expression
 from flowrun.plan import changelog_nodes, conflicts, joins, matching, nodes, relational, windows
 from flowrun.plan.changelog import check_changelogs, node_mode
@@ -31,7 +32,7 @@ from flowrun.plan.description import (
 from flowrun.plan.explain import plan_text
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Union, walk_plan
-from flowrun.plan.relational import SortKey, Values
+from flowrun.plan.relational import Values
 from flowrun.plan.rewrites import optimise
 from flowrun.plan.traits import TraitIndex
 from flowrun.plan.unique_keys import unique_keys

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import JoinKind
 from flowrun.core.types import BIGINT, DOUBLE, timestamp
 from flowrun.frontend.sql.expressions.from_text import bind_predicate
 from flowrun.plan.explain import plan_text
 from flowrun.plan.expressions import ColumnRef, columns_used
-from flowrun.plan.joins import IntervalJoin, Join, JoinKind, TemporalJoin, WindowJoin
+from flowrun.plan.joins import IntervalJoin, Join, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Calc, NodeHints, Scan, Union, WindowAggregate, walk_plan
 from flowrun.plan.relational import Rank, Unnest, WindowTableFunction, window_columns
 from flowrun.plan.rewrites import optimise

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import timestamp, timestamp_ltz
 from flowrun.plan.expressions import Cast, ColumnRef
-from flowrun.plan.nodes import PlanNode, TimeDomain
+from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import AssignTime
 from flowrun.plan.traits import Role, TraitIndex, Traits, WindowIdentity, window_end_of, window_time
 from flowrun.plan.windows import TumblingWindow

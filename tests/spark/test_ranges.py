@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import FrameUnit, JoinKind, SortKey
 from flowrun.plan.description import Rows, node_description
-from flowrun.plan.joins import IntervalJoin, JoinKind
+from flowrun.plan.joins import IntervalJoin
 from flowrun.plan.nodes import NodeHints, Plan, PlanNode, Scan, walk_plan
 from flowrun.plan.relational import (
     Deduplicate,
     Frame,
-    FrameUnit,
     GroupAggregate,
     Keep,
     OverAggregate,
-    SortKey,
     TimeDomain,
     WindowTableFunction,
 )

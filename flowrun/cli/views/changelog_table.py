@@ -37,11 +37,12 @@ from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.options import parse_options
 from flowrun.core.printable import printable
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullOrder
 from flowrun.core.types import STRING
 from flowrun.plan.changelog import sink_mode
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Sink
-from flowrun.plan.relational import NullOrder, Rank
+from flowrun.plan.relational import Rank
 from flowrun.plan.unique_keys import unique_keys
 from flowrun.runtime.job_status import JobStatus
 

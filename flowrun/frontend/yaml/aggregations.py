@@ -8,6 +8,7 @@ from dataclasses import replace
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.core.types import timestamp, timestamp_ltz
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.expressions.aggregate_binder import AggregateBinding
@@ -22,7 +23,6 @@ from flowrun.plan.nodes import (
     WINDOW_START,
     Calc,
     NodeHints,
-    NullKeys,
     PlanNode,
     Scan,
     SideOutput,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlScalar
@@ -14,7 +15,7 @@ from flowrun.frontend.yaml.columns import read_schema
 from flowrun.operators.function_loading import load_function
 from flowrun.operators.function_scope import FunctionScope
 from flowrun.operators.process.loading import FunctionRecipe, load_process_function
-from flowrun.plan.nodes import NodeHints, NullKeys, PlanNode, Process, PythonMap
+from flowrun.plan.nodes import NodeHints, PlanNode, Process, PythonMap
 
 
 class PythonReader:

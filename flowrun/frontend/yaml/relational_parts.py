@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BOOLEAN
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlScalar
@@ -16,7 +17,7 @@ from flowrun.frontend.yaml.stages import Stages, filtered
 from flowrun.frontend.yaml.times import time_column
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Call, ColumnRef, Expression
-from flowrun.plan.nodes import PlanNode, TimeDomain
+from flowrun.plan.nodes import PlanNode
 
 Tables = Mapping[str, PlanNode]
 """What a step may read, by name."""

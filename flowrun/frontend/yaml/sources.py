@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import OnDisorder
 from flowrun.errors import Location, OptionError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlScalar
@@ -15,7 +16,7 @@ from flowrun.frontend.yaml.hints import node_hints
 from flowrun.frontend.yaml.tables import TableReader
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic
-from flowrun.plan.nodes import OnDisorder, Scan, TableReference, WatermarkKind, WatermarkSpec
+from flowrun.plan.nodes import Scan, TableReference, WatermarkKind, WatermarkSpec
 from flowrun.plan.tables import TableRole, create_source, usable_connector, watermark_problem
 
 _KINDS_WITHOUT_DELAY = (WatermarkKind.MONOTONOUS, WatermarkKind.PUNCTUATED, WatermarkKind.SOURCE, WatermarkKind.NONE)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from flowrun.core.semantics import TimeDomain
 from flowrun.errors import PipelineError, UnsupportedPlanError
 from flowrun.plan.joins import Join, TemporalJoin
-from flowrun.plan.nodes import NodeHints, Plan, PlanNode, Sink, TableReference, TimeDomain, walk_plan
+from flowrun.plan.nodes import NodeHints, Plan, PlanNode, Sink, TableReference, walk_plan
 from flowrun.plan.recognition import recognise
 from flowrun.plan.relational import GroupAggregate, Over, WindowTableFunction
 from flowrun.plan.traits import TraitIndex

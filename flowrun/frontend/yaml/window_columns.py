@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.columns import find_column
 from flowrun.frontend.yaml.times import time_column
 from flowrun.frontend.yaml.windows import WindowParts
-from flowrun.plan.nodes import NodeHints, PlanNode, TimeDomain
+from flowrun.plan.nodes import NodeHints, PlanNode
 from flowrun.plan.relational import WindowTableFunction, window_columns
 
 

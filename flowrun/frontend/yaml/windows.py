@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.units import format_duration, parse_duration_ms
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.settings.reading import read_zone
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.plan.nodes import TimeDomain
 from flowrun.plan.windows import (
     CountWindow,
     CumulativeWindow,

@@ -6,7 +6,6 @@ import base64
 import decimal
 import math
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -17,33 +16,26 @@ import pyarrow.compute as pc
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError
 from flowrun.state.key_groups import hash_columns
 
 
-class NullKeyPolicy(Enum):
-    """What grouping does with a row one of whose keys is NULL: fail, form a group of its own as in SQL, or drop it."""
-
-    FAIL = "fail"
-    GROUP = "group"
-    DROP = "drop"
-
-
-def apply_null_keys(batch: RecordBatch, keys: Sequence[int], policy: NullKeyPolicy, schema: Schema) -> RecordBatch:
+def apply_null_keys(batch: RecordBatch, keys: Sequence[int], policy: NullKeys, schema: Schema) -> RecordBatch:
     """The rows that are grouped under `policy`; the same batch if no key is NULL.
 
     Raises:
         DataError: a key is NULL and the policy is FAIL; names the column and the row.
     """
-    if policy is NullKeyPolicy.GROUP:
+    if policy is NullKeys.GROUP:
         return batch
     keep = None
     for position in keys:
         column = batch.columns.column(position)
         if not column.null_count:
             continue
-        if policy is NullKeyPolicy.FAIL:
+        if policy is NullKeys.FAIL:
             row = int(pc.index(column.is_null(), True).as_py())
             raise DataError(
                 f"key column '{schema.names[position]}' is NULL in row {row} of the batch; expected a value",

@@ -26,6 +26,7 @@ from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, Wat
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.first_timer import FirstTimer
 from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chunks, paired
@@ -34,7 +35,6 @@ from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import Pairs
 from flowrun.operators.keyed.row_store import ROW_COLUMN
-from flowrun.operators.timed.firing_clock import WindowTime
 
 LEFT, RIGHT = 0, 1
 TABLES = ("left", "right")
@@ -72,7 +72,7 @@ class IntervalJoinFactory:
     output_schema: Schema
     outer: OuterSides = OuterSides.NONE
     condition: PredicateFunction | None = None
-    domain: WindowTime = WindowTime.EVENT
+    domain: TimeDomain = TimeDomain.EVENT
     name: str = "interval join"
     errors: RowErrors = FAIL
 
@@ -84,7 +84,7 @@ class IntervalJoinFactory:
     @property
     def output_delay_ms(self) -> int:
         """By how much the watermark is held back, ms."""
-        if self.domain is WindowTime.PROCESSING or self.lower_ms > self.upper_ms:
+        if self.domain is TimeDomain.PROCESSING or self.lower_ms > self.upper_ms:
             return 0
         # An outer row may come out when the watermark is one past the last row that it could match.
         return max(self.upper_ms, -self.lower_ms) + (self.outer is not OuterSides.NONE)
@@ -114,7 +114,7 @@ class IntervalJoinOperator(AbstractOperator):
 
     def __init__(self, factory: IntervalJoinFactory) -> None:
         self._factory = factory
-        self._processing = factory.domain is WindowTime.PROCESSING
+        self._processing = factory.domain is TimeDomain.PROCESSING
         self._possible = factory.lower_ms <= factory.upper_ms
         self._condition = PairCondition(factory.condition, factory.name, factory.errors)
         self._schema = factory.output_schema.arrow

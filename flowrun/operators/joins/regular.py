@@ -27,9 +27,9 @@ from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import JoinKind
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.joins.condition import PairCondition, pair_chunks
-from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.joins.regular_pairs import JoinedPairs, MatchCounts, Matching, count_matches, pair_schema
 from flowrun.operators.joins.regular_side import RegularSide, SideChanges, SideSpec

@@ -25,6 +25,7 @@ from flowrun.core.elements import RecordBatch, RowKind, timestamps_from_column
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chunks, paired
 from flowrun.operators.joins.interval_queue import TimeQueue
@@ -32,7 +33,6 @@ from flowrun.operators.joins.interval_side import TIME_COLUMN
 from flowrun.operators.joins.outer import left_joined
 from flowrun.operators.joins.temporal_versions import DELETES_COLUMN, NONE, Versions, versions_schema
 from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
-from flowrun.operators.timed.firing_clock import WindowTime
 
 LEFT, RIGHT = 0, 1
 WAITING = "left"
@@ -62,7 +62,7 @@ class TemporalJoinFactory:
     output_schema: Schema
     outer: bool = False
     condition: PredicateFunction | None = None
-    domain: WindowTime = WindowTime.EVENT
+    domain: TimeDomain = TimeDomain.EVENT
     name: str = "temporal join"
     errors: RowErrors = FAIL
 
@@ -78,7 +78,7 @@ class TemporalJoinFactory:
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Tables `versions`, and in event time `left`: rows that wait for the watermark."""
         schemas = {VERSIONS: versions_schema(self.schemas[RIGHT], self.keys[RIGHT])}
-        if self.domain is WindowTime.EVENT:
+        if self.domain is TimeDomain.EVENT:
             schemas[WAITING] = row_store_schema(self.schemas[LEFT], self.keys[LEFT], COUNTERS)
         return schemas
 
@@ -89,8 +89,8 @@ class TemporalJoinFactory:
             TIME_COLUMN: "since when the row holds, ms since the epoch",
             DELETES_COLUMN: "1: the key has no row since",
         }
-        meanings = {VERSIONS: order | (since if self.domain is WindowTime.EVENT else {})}
-        if self.domain is WindowTime.EVENT:
+        meanings = {VERSIONS: order | (since if self.domain is TimeDomain.EVENT else {})}
+        if self.domain is TimeDomain.EVENT:
             meanings[WAITING] = order | {TIME_COLUMN: "time of the row, ms since the epoch"}
         return meanings
 
@@ -102,7 +102,7 @@ class TemporalJoinOperator(AbstractOperator):
 
     def __init__(self, factory: TemporalJoinFactory) -> None:
         self._factory = factory
-        self._event = factory.domain is WindowTime.EVENT
+        self._event = factory.domain is TimeDomain.EVENT
         self._condition = PairCondition(factory.condition, factory.name, factory.errors)
         self._schema = factory.output_schema.arrow
 

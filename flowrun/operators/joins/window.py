@@ -23,11 +23,11 @@ from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import JoinKind, TimeDomain
 from flowrun.errors import InternalError
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chunks, paired
-from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.joins.regular_pairs import pair_schema
 from flowrun.operators.joins.window_match import KeyMatch
@@ -35,7 +35,7 @@ from flowrun.operators.keyed.row_store import ROW_COLUMN
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs, waiting_schema
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED
-from flowrun.operators.timed.firing_clock import FiringClock, WindowTime
+from flowrun.operators.timed.firing_clock import FiringClock
 from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.updating.changes import only_adds
 
@@ -63,7 +63,7 @@ class WindowJoinFactory:
     output_schema: Schema
     kind: JoinKind = JoinKind.INNER
     condition: PredicateFunction | None = None
-    domain: WindowTime = WindowTime.EVENT
+    domain: TimeDomain = TimeDomain.EVENT
     name: str = "window join"
     errors: RowErrors = FAIL
     time_zone: str = UTC_ZONE

@@ -18,6 +18,7 @@ from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import SortKey
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.key_slots import KeySlots
@@ -25,7 +26,7 @@ from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_sc
 from flowrun.operators.matching.pattern import Pattern, Reference
 from flowrun.operators.matching.references import OrderedRows, Partials, ReferenceReader
 from flowrun.operators.matching.search import PatternSearch
-from flowrun.operators.ranking.order import OrderKey, RowOrder, sorted_order
+from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED
 
 ROWS = "rows"
@@ -51,7 +52,7 @@ class MatchFactory:
     output_schema: Schema
     keys: tuple[int, ...]
     time: int | None
-    order: tuple[OrderKey, ...]
+    order: tuple[SortKey, ...]
     pattern: Pattern
     measures: ColumnsFunction
     measure_references: tuple[Reference, ...]

@@ -24,13 +24,13 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
+from flowrun.core.semantics import FrameUnit
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.keyed.state_arrays import extended
-from flowrun.operators.over.calls import FrameUnit
 from flowrun.operators.over.due_rows import DueRows, Rows
 from flowrun.operators.over.evaluation import AggregateEvaluator, Carry, finished
 from flowrun.operators.over.place_functions import place_result

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.core.record import record
+from flowrun.core.semantics import FrameUnit
 from flowrun.core.types import DataType
 
 
@@ -51,13 +52,6 @@ class PlaceCall:
 
 
 FrameCall: TypeAlias = BoundAggregate | PlaceCall
-
-
-class FrameUnit(Enum):
-    """What the ends of a frame count."""
-
-    ROWS = "rows"
-    RANGE = "range"
 
 
 @record

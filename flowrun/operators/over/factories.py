@@ -16,10 +16,10 @@ from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import ChainingStrategy, StreamOperator
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import FrameUnit, SortKey
 from flowrun.core.types import BIGINT, TINYINT, decimal
 from flowrun.operators.keyed.row_store import ROW_COLUMN, row_store_schema
-from flowrun.operators.over.calls import FrameCall, FrameUnit, OverFrame, Place, PlaceCall
-from flowrun.operators.ranking.order import OrderKey
+from flowrun.operators.over.calls import FrameCall, OverFrame, Place, PlaceCall
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9]+")
 
@@ -206,7 +206,7 @@ class ChangelogOverFactory(OverFactory):
         at_end: nothing is sent until the input has ended, and then every row once.
     """
 
-    order: tuple[OrderKey, ...] = ()
+    order: tuple[SortKey, ...] = ()
     ttl_ms: int = 0
     at_end: bool = False
 

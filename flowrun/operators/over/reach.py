@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
+from flowrun.core.semantics import FrameUnit
 from flowrun.operators.keyed.row_store import RowStore
-from flowrun.operators.over.calls import FrameUnit, OverFrame, Place
+from flowrun.operators.over.calls import OverFrame, Place
 from flowrun.operators.over.frames import Frames
 from flowrun.operators.over.sequence import Sequence
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
-from flowrun.operators.over.calls import FrameUnit, OverFrame
+from flowrun.core.semantics import FrameUnit
+from flowrun.operators.over.calls import OverFrame
 from flowrun.operators.over.frames import Frames
 from flowrun.operators.ranking.order import sorted_order
 

@@ -11,12 +11,12 @@ from flowrun.api.keyed_state import Positions, Values
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
+from flowrun.core.semantics import TimeDomain
 from flowrun.errors import DataError
 from flowrun.operators.process.batch_output import BatchOutputs
 from flowrun.operators.process.column_state import ColumnBackend
 from flowrun.operators.process.current import stable_order
 from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
-from flowrun.operators.timers import TimeDomain
 
 
 class BatchProcessOperator(ProcessOperator):
@@ -173,17 +173,17 @@ class _KeyedBatchContext(_BatchContext):
 
     def register_event_time_timers(self, timestamps: Values, keys: Positions | None = None) -> None:
         self._check_timers()
-        self._backend.register(TimeDomain.EVENT_TIME, timestamps, keys, "timers")
+        self._backend.register(TimeDomain.EVENT, timestamps, keys, "timers")
 
     def register_processing_time_timers(self, timestamps: Values, keys: Positions | None = None) -> None:
         self._check_timers()
-        self._backend.register(TimeDomain.PROCESSING_TIME, timestamps, keys, "timers")
+        self._backend.register(TimeDomain.PROCESSING, timestamps, keys, "timers")
 
     def delete_event_time_timers(self, timestamps: Values, keys: Positions | None = None) -> None:
-        self._backend.delete(TimeDomain.EVENT_TIME, timestamps, keys, "timers")
+        self._backend.delete(TimeDomain.EVENT, timestamps, keys, "timers")
 
     def delete_processing_time_timers(self, timestamps: Values, keys: Positions | None = None) -> None:
-        self._backend.delete(TimeDomain.PROCESSING_TIME, timestamps, keys, "timers")
+        self._backend.delete(TimeDomain.PROCESSING, timestamps, keys, "timers")
 
     def _check_timers(self) -> None:
         if not self._has_timers:

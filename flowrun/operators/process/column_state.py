@@ -20,6 +20,7 @@ from flowrun.api.state import (
 )
 from flowrun.core.arrays import Integers
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BIGINT
 from flowrun.operators.first_timer import FirstTimer
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
@@ -35,7 +36,7 @@ from flowrun.operators.process.column_timers import ColumnTimers
 from flowrun.operators.process.current import CurrentKeys, as_column
 from flowrun.operators.process.loading import TIMERS
 from flowrun.operators.process.timer_table import timer_table
-from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, TimeDomain
+from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN
 from flowrun.state.backend.tables import state_table
 from flowrun.state.backend.upsert_log import UpsertLog
 
@@ -68,7 +69,7 @@ class ColumnBackend:
         self._timer_log = UpsertLog(self._timer_table.log_schema, self._timer_table.key)
         self._on_timers = on_timers
         self._now = 0
-        processing = self._timers[TimeDomain.PROCESSING_TIME]
+        processing = self._timers[TimeDomain.PROCESSING]
         self._wait = FirstTimer(context.processing_time, processing.first, self._fire_processing_time)
         self._rows_since_check = 0
 
@@ -122,13 +123,13 @@ class ColumnBackend:
     def register(self, domain: TimeDomain, timestamps: Values, keys: Positions | None, place: str) -> None:
         """Register timers of the current keys."""
         self._timers[domain].register(*self._timer_columns(timestamps, keys, place))
-        if domain is TimeDomain.PROCESSING_TIME:
+        if domain is TimeDomain.PROCESSING:
             self._wait.rearm()
 
     def delete(self, domain: TimeDomain, timestamps: Values, keys: Positions | None, place: str) -> None:
         """Forget timers of the current keys."""
         self._timers[domain].delete(*self._timer_columns(timestamps, keys, place))
-        if domain is TimeDomain.PROCESSING_TIME:
+        if domain is TimeDomain.PROCESSING:
             self._wait.rearm()
 
     def _timer_columns(self, timestamps: Values, keys: Positions | None, place: str) -> tuple[Integers, Integers]:
@@ -141,17 +142,17 @@ class ColumnBackend:
 
     def advance_watermark(self, timestamp: int) -> None:
         """Fire event-time timers."""
-        timers = self._timers[TimeDomain.EVENT_TIME]
+        timers = self._timers[TimeDomain.EVENT]
         timers.fire(timestamp, lambda slots, times: self._fire(slots, times, False))
 
     def fire_pending(self) -> None:
         """Fire the processing-time timers that wait now, not those that they register."""
-        timers = self._timers[TimeDomain.PROCESSING_TIME]
+        timers = self._timers[TimeDomain.PROCESSING]
         with self._wait.firing():
             timers.fire(2**63 - 1, lambda slots, times: self._fire(slots, times, True), again=False)
 
     def _fire_processing_time(self, timestamp: int) -> None:
-        timers = self._timers[TimeDomain.PROCESSING_TIME]
+        timers = self._timers[TimeDomain.PROCESSING]
         timers.fire(timestamp, lambda slots, times: self._fire(slots, times, True))
 
     def _fire(self, slots: Integers, times: Integers, processing: bool) -> None:

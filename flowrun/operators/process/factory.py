@@ -10,7 +10,7 @@ from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
-from flowrun.operators.aggregation.keys import NullKeyPolicy
+from flowrun.core.semantics import NullKeys
 from flowrun.operators.process.added_columns import AddedColumns
 from flowrun.operators.process.batches import BatchProcessOperator
 from flowrun.operators.process.loading import TIMERS, FunctionRecipe, load_process_function
@@ -44,7 +44,7 @@ class ProcessFunctionFactory:
     input_schema: Schema
     output_schema: Schema
     keys: tuple[int, ...] | None = None
-    null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
+    null_keys: NullKeys = NullKeys.GROUP
     side_outputs: tuple[OutputTag, ...] = ()
     name: str = "process"
     event_time: bool | None = None

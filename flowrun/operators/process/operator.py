@@ -20,8 +20,8 @@ from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.errors import DataError, FlowrunError, StateError, did_you_mean
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, where
@@ -89,7 +89,7 @@ class ProcessSettings:
     output_schema: Schema
     side_schemas: Mapping[str, Schema]
     keys: tuple[int, ...] | None
-    null_keys: NullKeyPolicy
+    null_keys: NullKeys
     event_time: bool | None
     leading: tuple[int, ...] = ()
     added: AddedColumns | None = None

@@ -20,10 +20,11 @@ from flowrun.api.state import (
     StateDescriptor,
 )
 from flowrun.core.schema import Field
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.process.key_rows import KeyTuples
 from flowrun.operators.process.loading import TIMERS
 from flowrun.operators.process.timer_table import timer_table
-from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, InternalTimerService, TimeDomain, Timer
+from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, InternalTimerService, Timer
 from flowrun.state.backend.object_handles import (
     ObjectAggregating,
     ObjectList,
@@ -169,7 +170,7 @@ class ObjectBackend:
         times = rows.column(TIMESTAMP_COLUMN).to_pylist()
         domains = rows.column(DOMAIN_COLUMN).to_pylist()
         for key, time, domain in zip(keys, times, domains, strict=True):
-            if domain == TimeDomain.EVENT_TIME.value:
+            if domain == TimeDomain.EVENT.value:
                 self.timers.register_event_time(time, key)
             else:
                 self.timers.register_processing_time(time, key)

@@ -24,6 +24,7 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.semantics import SortKey
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
@@ -32,7 +33,7 @@ from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.ranking.emission import AFTER, BEFORE, INSERT, emit_changes
-from flowrun.operators.ranking.order import OrderKey, RowOrder, sorted_order
+from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.ranking.top_n_state import WRITTEN
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 from flowrun.operators.updating.changes import only_adds
@@ -55,7 +56,7 @@ class DeduplicateOperator(AbstractOperator):
 
     def __init__(self, factory: DeduplicateFactory) -> None:
         self._factory = factory
-        time = [OrderKey(factory.time)] if factory.time is not None else []
+        time = [SortKey(factory.time)] if factory.time is not None else []
         self._order = RowOrder(factory.input_schema, time)
         self._slots = KeySlots.of(factory.input_schema, factory.keys)
         self._numbers: Integers = np.zeros(0, np.int64)  # row number of each slot

@@ -14,9 +14,7 @@ from flowrun.api.operator import ChainingStrategy, StreamOperator
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.ranking.order import OrderKey
-from flowrun.operators.ranking.ranks import Ranking
-from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.core.semantics import RankFunction, SortKey, TimeDomain
 from flowrun.operators.timed.local_time import in_zone
 
 ROW_MEANINGS = {
@@ -45,8 +43,8 @@ class RankFactory:
     input_schema: Schema
     output_schema: Schema
     partition: tuple[int, ...]
-    order: tuple[OrderKey, ...]
-    ranking: Ranking
+    order: tuple[SortKey, ...]
+    ranking: RankFunction
     first: int
     last: int
     rank_column: bool
@@ -177,12 +175,12 @@ class WindowRankFactory:
     output_schema: Schema
     window: tuple[int, int]
     partition: tuple[int, ...]
-    order: tuple[OrderKey, ...]
-    ranking: Ranking
+    order: tuple[SortKey, ...]
+    ranking: RankFunction
     first: int
     last: int
     rank_column: bool
-    domain: WindowTime = WindowTime.EVENT
+    domain: TimeDomain = TimeDomain.EVENT
     newest_of_equals: bool = False
     time_zone: str = UTC_ZONE
 
@@ -224,8 +222,8 @@ class TemporalSortFactory:
     """
 
     input_schema: Schema
-    order: tuple[OrderKey, ...]
-    domain: WindowTime
+    order: tuple[SortKey, ...]
+    domain: TimeDomain
 
     @property
     def chaining(self) -> ChainingStrategy:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullOrder, SortKey
 from flowrun.state.storage.key_order import key_ranks
 
 GREATEST_CODE = (1 << 63) - 1
@@ -27,15 +28,6 @@ _NULL_FIRST = -GREATEST_CODE
 _CLIP = GREATEST_CODE - 2
 _WORD_DIGITS = 18
 _PREFIX_BYTES = 8
-
-
-@record
-class OrderKey:
-    """One key of an order: a column by its position, the direction, and where NULLs are."""
-
-    column: int
-    descending: bool = False
-    nulls_first: bool = True
 
 
 @record
@@ -52,7 +44,7 @@ class RowOrder:
     Codes are `exact` until a batch has values that 64 bits cannot tell apart; once they are not they never are again.
     """
 
-    def __init__(self, schema: Schema, keys: Sequence[OrderKey]) -> None:
+    def __init__(self, schema: Schema, keys: Sequence[SortKey]) -> None:
         self.keys = tuple(keys)
         self.columns = tuple(k.column for k in keys)
         self.exact = not any(_is_text(schema.types[k.column].arrow) for k in keys)
@@ -105,7 +97,7 @@ def shifted_codes(codes: Integers, units: int) -> Integers:
     return result
 
 
-def shifted_float_codes(column: pa.Array, codes: Integers, key: OrderKey, units: float) -> Integers:
+def shifted_float_codes(column: pa.Array, codes: Integers, key: SortKey, units: float) -> Integers:
     """The same of a column of floating point, whose codes are no numbers."""
     values = (pc.fill_null(column, 0) if column.null_count else column).to_numpy().astype(np.float64)
     moved = _float_codes(pa.array(values - units if key.descending else values + units))
@@ -149,7 +141,7 @@ def differs_from_previous(parts: Sequence[Integers], order: Integers) -> Bools:
     return differs
 
 
-def _codes(column: pa.Array, key: OrderKey) -> Codes:
+def _codes(column: pa.Array, key: SortKey) -> Codes:
     kind = column.type
     if pa.types.is_null(kind):
         column, kind = pa.nulls(len(column), pa.int64()), pa.int64()
@@ -168,7 +160,7 @@ def _codes(column: pa.Array, key: OrderKey) -> Codes:
     values = -made.values if key.descending else made.values
     if column.null_count:
         nulls = column.is_null().to_numpy(zero_copy_only=False)
-        values = np.where(nulls, _NULL_FIRST if key.nulls_first else _NULL_LAST, values)
+        values = np.where(nulls, _NULL_FIRST if key.nulls is NullOrder.FIRST else _NULL_LAST, values)
     return Codes(values, made.exact)
 
 
@@ -229,7 +221,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
-def _ranks(column: pa.Array, key: OrderKey) -> Integers:
+def _ranks(column: pa.Array, key: SortKey) -> Integers:
     """Dense ranks from 0 in the direction of the key, NULLs where it wants them."""
     ranks = key_ranks([column])
     if column.null_count == 0:
@@ -237,5 +229,5 @@ def _ranks(column: pa.Array, key: OrderKey) -> Integers:
     nulls = column.is_null().to_numpy(zero_copy_only=False)
     most = int(ranks.max(initial=0))
     directed = most - ranks if key.descending else ranks
-    placed: Integers = np.where(nulls, 0 if key.nulls_first else most + 2, directed + 1)
+    placed: Integers = np.where(nulls, 0 if key.nulls is NullOrder.FIRST else most + 2, directed + 1)
     return placed

@@ -6,9 +6,10 @@ import numpy as np
 
 from flowrun.core.arrays import Bools, Integers, Kinds
 from flowrun.core.record import record
+from flowrun.core.semantics import RankFunction
 from flowrun.operators.ranking.emission import AFTER, BEFORE, DELETE, INSERT
 from flowrun.operators.ranking.order import differs_from_previous, sorted_order
-from flowrun.operators.ranking.ranks import Ranking, ranks
+from flowrun.operators.ranking.ranks import ranks
 
 
 @record
@@ -31,7 +32,7 @@ class Ranked:
 
     @classmethod
     def of(
-        cls, ranking: Ranking, owners: Integers, parts: list[Integers], was: Bools, alive: Bools, bounded: Bools
+        cls, ranking: RankFunction, owners: Integers, parts: list[Integers], was: Bools, alive: Bools, bounded: Bools
     ) -> Ranked:
         """The ranks of rows.
 
@@ -53,7 +54,7 @@ class Ranked:
             positions = np.flatnonzero(sorted_was)
             last[sorted_owners[positions]] = positions  # of several the last one stays
             boundary = last[sorted_owners]
-            if ranking is Ranking.ROW_NUMBER:
+            if ranking is RankFunction.ROW_NUMBER:
                 beyond = np.arange(len(order)) > boundary
             else:
                 beyond = ties > ties[boundary]
@@ -66,16 +67,16 @@ class Ranked:
             _ranks_where(ranking, sorted_owners, ties, here),
         )
 
-    def depth(self, owners: int, ranking: Ranking) -> Integers:
+    def depth(self, owners: int, ranking: RankFunction) -> Integers:
         """For each owner, the rank that a row behind all of its rows has at least, less one."""
-        if ranking is not Ranking.DENSE_RANK:
+        if ranking is not RankFunction.DENSE_RANK:
             return np.bincount(self.owners[self.new > 0], minlength=owners)
         depth = np.zeros(owners, np.int64)
         np.maximum.at(depth, self.owners, self.new)
         return depth
 
 
-def _ranks_where(ranking: Ranking, owners: Integers, ties: Integers, chosen: Bools) -> Integers:
+def _ranks_where(ranking: RankFunction, owners: Integers, ties: Integers, chosen: Bools) -> Integers:
     if chosen.all():
         return ranks(ranking, owners, ties)
     found = np.zeros(len(owners), np.int64)
@@ -124,4 +125,4 @@ def _pairs(left: Integers, entered: Integers) -> tuple[Integers, Bools]:
 
 def _turns(owners: Integers) -> Integers:
     """How many rows of its owner stand before each row; rows of one owner stand together."""
-    return ranks(Ranking.ROW_NUMBER, owners, owners) - 1
+    return ranks(RankFunction.ROW_NUMBER, owners, owners) - 1

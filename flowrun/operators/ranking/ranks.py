@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 import numpy as np
 
 from flowrun.core.arrays import Bools, Integers
+from flowrun.core.semantics import RankFunction
 
 
-class Ranking(Enum):
-    """How rows of equal order count: one after the other, alike with a gap behind them, or alike without."""
-
-    ROW_NUMBER = "ROW_NUMBER"
-    RANK = "RANK"
-    DENSE_RANK = "DENSE_RANK"
-
-
-def ranks(ranking: Ranking, owners: Integers, ties: Integers) -> Integers:
+def ranks(ranking: RankFunction, owners: Integers, ties: Integers) -> Integers:
     """The rank, from 1, of each row.
 
     Args:
@@ -26,19 +17,19 @@ def ranks(ranking: Ranking, owners: Integers, ties: Integers) -> Integers:
         ties: non-decreasing; equal for rows of one partition that have equal order.
 
     >>> owners, ties = np.array([0, 0, 0, 1]), np.array([0, 0, 1, 2])
-    >>> [ranks(r, owners, ties).tolist() for r in Ranking]
+    >>> [ranks(r, owners, ties).tolist() for r in RankFunction]
     [[1, 2, 3, 1], [1, 1, 3, 1], [1, 1, 2, 1]]
     """
     positions = np.arange(len(owners))
     starts = _changes(owners)
     begin = positions[starts][np.cumsum(starts) - 1]
-    if ranking is Ranking.ROW_NUMBER:
+    if ranking is RankFunction.ROW_NUMBER:
         numbers: Integers = positions - begin + 1
         return numbers
     groups = starts | _changes(ties)
     number = np.cumsum(groups, dtype=np.int64)
     ranked: Integers
-    if ranking is Ranking.RANK:
+    if ranking is RankFunction.RANK:
         ranked = positions[groups][number - 1] - begin + 1
     else:
         ranked = number - number[begin] + 1

@@ -16,13 +16,14 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch, timestamps_from_column
+from flowrun.core.semantics import TimeDomain
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, concat_runs
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
-from flowrun.operators.timed.firing_clock import FiringClock, WindowTime
+from flowrun.operators.timed.firing_clock import FiringClock
 from flowrun.operators.updating.changes import only_adds
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class TemporalSortOperator(AbstractOperator):
 
     def __init__(self, factory: TemporalSortFactory) -> None:
         self._factory = factory
-        self._processing = factory.domain is WindowTime.PROCESSING
+        self._processing = factory.domain is TimeDomain.PROCESSING
         # in processing time the first key is the clock, which arrival follows
         self._order = RowOrder(factory.input_schema, factory.order[1:] if self._processing else factory.order)
         self._time = factory.order[0].column

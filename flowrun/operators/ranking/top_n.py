@@ -26,11 +26,11 @@ from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import RankFunction
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.ranking.emission import emit_changes
 from flowrun.operators.ranking.ranked import Ranked, changes, moves
-from flowrun.operators.ranking.ranks import Ranking
 from flowrun.operators.ranking.removals import equal_rows, find_removals
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.operators.updating.changes import only_adds
@@ -68,7 +68,7 @@ class RankOperator(AbstractOperator):
         self._factory = factory
         self._ranking = factory.ranking
         self._first, self._last = factory.first, factory.last
-        only_one = self._first == self._last == 1 and self._ranking is Ranking.ROW_NUMBER
+        only_one = self._first == self._last == 1 and self._ranking is RankFunction.ROW_NUMBER
         self._first_only = only_one and not factory.retracting
 
     def setup(self, context: OperatorContext, output: Output) -> None:
@@ -145,7 +145,7 @@ class RankOperator(AbstractOperator):
         """Which rows are not surely behind the heads of their partitions."""
         thresholds = self._state.thresholds[slots]
         order = self._state.order
-        if order.exact and len(order.keys) <= 1 and self._ranking is Ranking.ROW_NUMBER:
+        if order.exact and len(order.keys) <= 1 and self._ranking is RankFunction.ROW_NUMBER:
             return codes < thresholds
         return codes <= thresholds
 

@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import SortKey
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.keyed.state_arrays import extended
-from flowrun.operators.ranking.order import GREATEST_CODE, OrderKey, RowOrder
+from flowrun.operators.ranking.order import GREATEST_CODE, RowOrder
 from flowrun.operators.ranking.slot_lists import SlotLists
 
 WRITTEN = "__written"
@@ -49,7 +50,7 @@ class TopNState:
         self,
         schema: Schema,
         partition: tuple[int, ...],
-        order: Sequence[OrderKey],
+        order: Sequence[SortKey],
         max_parallelism: int,
         *,
         retracting: bool,

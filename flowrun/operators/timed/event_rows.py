@@ -10,8 +10,9 @@ from flowrun.api.metrics import Counter
 from flowrun.api.operator import OperatorContext, Output, OutputTag
 from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.errors import DataError, InternalError
-from flowrun.operators.aggregation.keys import NullKeyPolicy, apply_null_keys
+from flowrun.operators.aggregation.keys import apply_null_keys
 from flowrun.operators.timed.assigners import Times
 from flowrun.operators.timed.firing_clock import FiringClock
 
@@ -33,7 +34,7 @@ class RowIntake:
         context: OperatorContext,
         schema: Schema,
         keys: tuple[int, ...],
-        null_keys: NullKeyPolicy,
+        null_keys: NullKeys,
         time_column: int | None,
     ) -> None:
         self._name = context.name

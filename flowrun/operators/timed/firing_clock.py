@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 
 from flowrun.api.operator import OperatorContext
 from flowrun.core.elements import MAX_TIMESTAMP
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.first_timer import FirstTimer
-
-
-class WindowTime(Enum):
-    """Which clock closes windows: the watermark over the rows' event times, or the machine's clock at arrival."""
-
-    EVENT = "event"
-    PROCESSING = "processing"
 
 
 class FiringClock:
@@ -34,14 +27,14 @@ class FiringClock:
 
     def __init__(
         self,
-        domain: WindowTime,
+        domain: TimeDomain,
         context: OperatorContext,
         advance: Callable[[int], None],
         next_firing: Callable[[], int | None],
         *,
         behind_ms: int = 0,
     ) -> None:
-        self.is_processing = domain is WindowTime.PROCESSING
+        self.is_processing = domain is TimeDomain.PROCESSING
         self._context = context
         self._advance = advance
         self._behind_ms = behind_ms

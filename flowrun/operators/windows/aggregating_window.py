@@ -18,9 +18,10 @@ import pyarrow as pa
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import RecordBatch
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.timed.assigners import Times
-from flowrun.operators.timed.firing_clock import FiringClock, WindowTime
+from flowrun.operators.timed.firing_clock import FiringClock
 from flowrun.operators.windows.progress import PROGRESS, Progress
 from flowrun.state.key_groups import key_groups_or_zero
 
@@ -75,7 +76,7 @@ class AggregatingWindowOperator(AbstractOperator):
         make_windows: puts the open windows together, when the operator is set up.
     """
 
-    def __init__(self, domain: WindowTime, make_windows: MakeWindows) -> None:
+    def __init__(self, domain: TimeDomain, make_windows: MakeWindows) -> None:
         self._domain = domain
         self._make_windows = make_windows
         self._progress = Progress()

@@ -11,7 +11,7 @@ Contract for lowering
 * Event time comes from the rows' `timestamps`; `time_column` (TIMESTAMP or TIMESTAMP_LTZ) overrides it. Rows never have a NULL time.
 * Late rows (every window of the row is beyond watermark + `allowed_lateness_ms`) are counted in `numLateRecordsDropped` and sent,
   columns and timestamps untouched, to `late_tag` if there is one; `late_tag.schema` is `input_schema`.
-* `WindowTime.PROCESSING`: a row's time is the clock when its batch arrives, no row is late, lateness and `late_tag` have no effect.
+* `TimeDomain.PROCESSING`: a row's time is the clock when its batch arrives, no row is late, lateness and `late_tag` have no effect.
   Timers close windows; what is open when bounded input ends (MAX watermark seen) fires then, as a user of bounded input expects.
 * NULL keys: `null_keys` FAIL raises `DataError`, GROUP makes NULL a key of its own, DROP leaves the row out (counted in
   `numNullKeyRecordsDropped`).
@@ -38,8 +38,7 @@ from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
-from flowrun.operators.aggregation.keys import NullKeyPolicy
-from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.core.semantics import NullKeys, TimeDomain
 
 
 @record(slots=False)
@@ -55,7 +54,7 @@ class KeyedWindowFactory:
     keys: tuple[int, ...]
     aggregates: tuple[BoundAggregate, ...]
     _: KW_ONLY
-    null_keys: NullKeyPolicy = NullKeyPolicy.GROUP
+    null_keys: NullKeys = NullKeys.GROUP
     time_zone: str = UTC_ZONE
 
     @property
@@ -78,7 +77,7 @@ class TimeWindowFactory(KeyedWindowFactory):
     _: KW_ONLY
     allowed_lateness_ms: int = 0
     late_tag: OutputTag | None = None
-    domain: WindowTime = WindowTime.EVENT
+    domain: TimeDomain = TimeDomain.EVENT
     time_column: int | None = None
 
 

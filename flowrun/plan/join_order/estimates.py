@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flowrun.core.record import record
+from flowrun.core.semantics import JoinKind
 from flowrun.plan.conditions import conjuncts
 from flowrun.plan.expressions import And, Call, ColumnRef, Expression, InList, Or
-from flowrun.plan.joins import Join, JoinKind
+from flowrun.plan.joins import Join
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, Union, walk_plan
 from flowrun.plan.relational import AssignTime, GroupAggregate, Values
 from flowrun.plan.unique_keys import Keys, node_unique_keys

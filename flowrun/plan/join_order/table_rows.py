@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flowrun.api.source import Boundedness, KnowsRows
+from flowrun.core.semantics import JoinKind
 from flowrun.errors import OptionError
-from flowrun.plan.joins import Join, JoinKind
+from flowrun.plan.joins import Join
 from flowrun.plan.nodes import Plan, Scan, walk_plan
 from flowrun.plan.tables import create_source
 

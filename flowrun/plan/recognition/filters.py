@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from flowrun.core.semantics import JoinKind
 from flowrun.plan.conditions import conjunction, conjuncts, may_move
 from flowrun.plan.disjunctions import factored
 from flowrun.plan.expressions import Expression, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic
-from flowrun.plan.joins import Join, JoinKind, TemporalJoin
+from flowrun.plan.joins import Join, TemporalJoin
 from flowrun.plan.nodes import Calc, Plan, PlanNode, walk_plan
 from flowrun.plan.recognition.nodes_made import auxiliary, filtered
 from flowrun.plan.recognition.sides import Side, is_true, over_right, rejects_missing, side_of

@@ -8,11 +8,12 @@ from typing import TypeGuard
 
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import JoinKind
 from flowrun.core.types import BOOLEAN
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import Call, ColumnRef, Expression, columns_used, remap_columns, substitute
 from flowrun.plan.fallibility import may_fail
-from flowrun.plan.joins import Join, JoinKind
+from flowrun.plan.joins import Join
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, walk_plan
 from flowrun.plan.recognition.keys import equality
 from flowrun.plan.recognition.nodes_made import auxiliary, renamed, unique_name

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import JoinKind, TimeDomain
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
-from flowrun.plan.joins import IntervalJoin, Join, JoinKind, WindowJoin
-from flowrun.plan.nodes import PlanNode, TimeDomain
+from flowrun.plan.joins import IntervalJoin, Join, WindowJoin
+from flowrun.plan.nodes import PlanNode
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.intervals import TimeBounds, time_bounds
 from flowrun.plan.recognition.keys import KeyPair, split_keys

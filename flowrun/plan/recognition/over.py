@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import FrameUnit, RankFunction, SortKey, TimeDomain
 from flowrun.core.types import BIGINT
 from flowrun.plan.expressions import AggregateCall
-from flowrun.plan.nodes import PlanNode, TimeDomain
+from flowrun.plan.nodes import PlanNode
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.nodes_made import auxiliary, renamed, stateful_part, unique_name, written_name
 from flowrun.plan.recognition.problems import RecognitionError
-from flowrun.plan.relational import Frame, FrameUnit, Over, OverAggregate, OverCall, RankFunction, SortKey
+from flowrun.plan.relational import Frame, Over, OverAggregate, OverCall
 
 _RANKS = frozenset(f.value for f in RankFunction)
 _BY_ROW = frozenset((*_RANKS, "LAG", "LEAD", "NTILE", "PERCENT_RANK", "CUME_DIST"))

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import RankFunction, SortKey, TimeDomain
 from flowrun.core.types import BIGINT
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import Expression, Literal, columns_used, substitute
-from flowrun.plan.nodes import Calc, PlanNode, TimeDomain
+from flowrun.plan.nodes import Calc, PlanNode
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.nodes_made import column
 from flowrun.plan.recognition.over import aggregates_only
 from flowrun.plan.recognition.rank_bounds import RankBounds, rank_bounds
-from flowrun.plan.relational import Deduplicate, Keep, Over, OverCall, Rank, RankFunction, SortKey, WindowRank
+from flowrun.plan.relational import Deduplicate, Keep, Over, OverCall, Rank, WindowRank
 from flowrun.plan.traits import Role
 
 RANKS = {f.value: f for f in RankFunction}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from flowrun.core.semantics import TimeDomain
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.joins import Join, TemporalJoin
 from flowrun.plan.matching import MatchRecognize
-from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, TimeDomain, walk_plan
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, walk_plan
 from flowrun.plan.recognition.conflicts import recognise_conflicts
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.filters import factor_conditions, push_into_joins

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from flowrun.connectors.registry import connector_named
 from flowrun.core.record import record
+from flowrun.core.semantics import JoinKind, RankFunction, TimeDomain
 from flowrun.errors import OptionError
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.conditions import conjunction, conjuncts
@@ -18,8 +19,8 @@ from flowrun.plan.expressions import (
     remap_columns,
     substitute,
 )
-from flowrun.plan.joins import JoinKind, LookupJoin, TemporalJoin
-from flowrun.plan.nodes import Calc, PlanNode, Scan, TimeDomain
+from flowrun.plan.joins import LookupJoin, TemporalJoin
+from flowrun.plan.nodes import Calc, PlanNode, Scan
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.joins import Sides
 from flowrun.plan.recognition.keys import KeyPair, split_keys
@@ -32,7 +33,7 @@ from flowrun.plan.recognition.nodes_made import (
 from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.recognition.sides import is_true
 from flowrun.plan.recognition.windows import time_domain
-from flowrun.plan.relational import Deduplicate, Keep, Rank, RankFunction
+from flowrun.plan.relational import Deduplicate, Keep, Rank
 from flowrun.plan.unique_keys import unique_keys
 
 _WHAT = "FOR SYSTEM_TIME AS OF"

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import TypeRoot, timestamp, timestamp_ltz
 from flowrun.plan.expressions import AggregateCall, Expression
-from flowrun.plan.nodes import WINDOW_END, WINDOW_START, Calc, PlanNode, TimeDomain, WindowAggregate
+from flowrun.plan.nodes import WINDOW_END, WINDOW_START, Calc, PlanNode, WindowAggregate
 from flowrun.plan.recognition.context import Context
 from flowrun.plan.recognition.nodes_made import Extension, auxiliary, column, unique_name, written_name
 from flowrun.plan.recognition.problems import RecognitionError

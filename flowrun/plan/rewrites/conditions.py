@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from flowrun.core.semantics import JoinKind
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, remap_columns
-from flowrun.plan.joins import IntervalJoin, Join, JoinKind, TemporalJoin, WindowJoin
+from flowrun.plan.joins import IntervalJoin, Join, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
 
 TwoInputs = Join | WindowJoin | IntervalJoin | TemporalJoin

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from flowrun.core.semantics import JoinKind
 from flowrun.plan.description import Rows, node_description
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
-from flowrun.plan.joins import IntervalJoin, Join, JoinKind, TemporalJoin, WindowJoin
+from flowrun.plan.joins import IntervalJoin, Join, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, SideOutput, Sink, Split, Union, walk_plan
 from flowrun.plan.relational import GroupAggregate, Values
 from flowrun.plan.rewrites.traversal import with_inputs, with_sinks

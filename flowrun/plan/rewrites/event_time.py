@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from flowrun.core.semantics import TimeDomain
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import Meaning, Rows, node_description
-from flowrun.plan.nodes import Plan, PlanNode, Sink, TimeDomain, walk_plan
+from flowrun.plan.nodes import Plan, PlanNode, Sink, walk_plan
 from flowrun.plan.relational import (
     Deduplicate,
     WindowTableFunction,

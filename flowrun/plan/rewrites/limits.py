@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import RankFunction
 from flowrun.plan.expressions import ColumnRef, columns_used, remap_columns
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.nodes import Calc, Plan, PlanNode
-from flowrun.plan.relational import Rank, RankFunction
+from flowrun.plan.relational import Rank
 from flowrun.plan.rewrites.traversal import SoleInputs, map_with_sole_inputs
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowrun.plan.joins import IntervalJoin, Join, JoinKind, WindowJoin
+from flowrun.core.semantics import JoinKind
+from flowrun.plan.joins import IntervalJoin, Join, WindowJoin
 from flowrun.plan.nodes import PlanNode
 from flowrun.spark.context import Context
 from flowrun.spark.frame import EVENT_TIME, SparkFrame, quoted

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from flowrun.core.semantics import FrameUnit, TimeDomain
 from flowrun.core.types import TypeRoot
 from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.frames import frame_units
-from flowrun.plan.nodes import PlanNode, TimeDomain
-from flowrun.plan.relational import FrameUnit, OverAggregate
+from flowrun.plan.nodes import PlanNode
+from flowrun.plan.relational import OverAggregate
 from flowrun.spark.aggregates import PLACES, over_text
 from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted

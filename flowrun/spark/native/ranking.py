@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flowrun.plan.nodes import PlanNode, TimeDomain
-from flowrun.plan.relational import Deduplicate, Keep, NullOrder, Rank, RankFunction, SortKey, TemporalSort, WindowRank
+from flowrun.core.semantics import NullOrder, RankFunction, SortKey, TimeDomain
+from flowrun.plan.nodes import PlanNode
+from flowrun.plan.relational import Deduplicate, Keep, Rank, TemporalSort, WindowRank
 from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted
 from flowrun.spark.native.rows import check_zone

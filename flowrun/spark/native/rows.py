@@ -8,11 +8,12 @@ from functools import reduce
 
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import UnsupportedPlanError
 from flowrun.functions.spark_text import quote_text, spark_type
 from flowrun.plan.expressions import Expression
-from flowrun.plan.nodes import Calc, PlanNode, Split, TimeDomain, Union
+from flowrun.plan.nodes import Calc, PlanNode, Split, Union
 from flowrun.plan.relational import AssignTime, Expand, Unnest, Values
 from flowrun.spark.context import Context
 from flowrun.spark.expressions import spark_text

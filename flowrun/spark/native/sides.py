@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import JoinKind
 from flowrun.plan.expressions import Expression
-from flowrun.plan.joins import JoinKind
 from flowrun.spark.expressions import spark_text
 from flowrun.spark.frame import SparkFrame, named, quoted, renamed
 

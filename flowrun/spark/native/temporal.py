@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from flowrun.api.changelog import ChangelogMode
 from flowrun.core.elements import RowKind
 from flowrun.core.record import record
+from flowrun.core.semantics import JoinKind, TimeDomain
 from flowrun.errors import UnsupportedPlanError
 from flowrun.plan.changelog import node_mode
-from flowrun.plan.joins import Join, JoinKind, TemporalJoin
-from flowrun.plan.nodes import Calc, PlanNode, Scan, TimeDomain
+from flowrun.plan.joins import Join, TemporalJoin
+from flowrun.plan.nodes import Calc, PlanNode, Scan
 from flowrun.plan.relational import Deduplicate, Keep
 from flowrun.spark.context import Context
 from flowrun.spark.expressions import spark_text

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
+from flowrun.core.semantics import NullKeys
 from flowrun.core.types import timestamp
 from flowrun.errors import InternalError
 from flowrun.functions.spark_text import quote_text
-from flowrun.plan.nodes import NullKeys, PlanNode, WindowAggregate
+from flowrun.plan.nodes import PlanNode, WindowAggregate
 from flowrun.plan.relational import WindowTableFunction
 from flowrun.plan.windows import (
     CountWindow,

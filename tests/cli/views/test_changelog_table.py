@@ -13,10 +13,11 @@ from flowrun.cli.views.changelog_table import ResultTable, ResultView, RowPrinte
 from flowrun.connectors.live_rows import listener_of
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullOrder, RankFunction, SortKey
 from flowrun.core.types import BIGINT, STRING, map_of, timestamp
 from flowrun.errors import OptionError
 from flowrun.plan.nodes import NodeHints, Plan, Sink, TableReference
-from flowrun.plan.relational import NullOrder, Rank, RankFunction, SortKey
+from flowrun.plan.relational import Rank
 from flowrun.runners.compile import compile_pipeline
 from tests.plan.plans import calc, scan
 

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowrun.core.semantics import NullKeys
 from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.pipeline import LoadedPipeline, load_pipeline, load_text
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.yaml.pipeline import read_pipeline
 from flowrun.plan.explain import explain_plan, plan_text
-from flowrun.plan.nodes import NullKeys, Process, PythonMap, Scan, WindowAggregate, walk_plan
+from flowrun.plan.nodes import Process, PythonMap, Scan, WindowAggregate, walk_plan
 from flowrun.plan.rewrites import optimise
 from tests.examples import examples
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, Watermark
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.operators.joins import interval, interval_index, interval_queue, interval_side
 from flowrun.operators.joins.interval import IntervalJoinFactory, OuterSides
 from flowrun.operators.keyed import row_store
 from flowrun.operators.state_meanings import state_meanings
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored, taken
@@ -366,7 +366,7 @@ def test_complete_streams_join_as_in_duckdb(outer):
 
 
 def test_in_processing_time_rows_meet_if_they_arrive_within_the_interval():
-    recipe = factory(-100, 100, OuterSides.LEFT, domain=WindowTime.PROCESSING)
+    recipe = factory(-100, 100, OuterSides.LEFT, domain=TimeDomain.PROCESSING)
     with harness(recipe) as join:
         push(join, 0, ("a", 1, 1), ("b", 1, 2))
         join.advance_processing_time(100)
@@ -379,7 +379,7 @@ def test_in_processing_time_rows_meet_if_they_arrive_within_the_interval():
 
 @pytest.mark.parametrize(("bound", "due"), [(1, 3), (100, 201)])
 def test_in_processing_time_a_row_without_match_comes_out_as_soon_as_the_clock_has_left_it_behind(bound, due):
-    recipe = factory(-bound, bound, OuterSides.LEFT, domain=WindowTime.PROCESSING)
+    recipe = factory(-bound, bound, OuterSides.LEFT, domain=TimeDomain.PROCESSING)
     with harness(recipe) as join:
         push(join, 0, ("a", 1, 1))
         join.advance_processing_time(due - 1)
@@ -389,7 +389,7 @@ def test_in_processing_time_a_row_without_match_comes_out_as_soon_as_the_clock_h
 
 
 def test_in_processing_time_rows_are_forgotten_without_any_further_row():
-    recipe = factory(-100, 100, OuterSides.LEFT, domain=WindowTime.PROCESSING)
+    recipe = factory(-100, 100, OuterSides.LEFT, domain=TimeDomain.PROCESSING)
     with harness(recipe) as join:
         push(join, 0, ("a", 1, 1))
         join.advance_processing_time(1_000)
@@ -402,7 +402,7 @@ def test_in_processing_time_rows_are_forgotten_without_any_further_row():
 
 
 def test_in_processing_time_bounded_input_leaves_no_row_behind():
-    with harness(factory(-100, 100, OuterSides.BOTH, domain=WindowTime.PROCESSING)) as join:
+    with harness(factory(-100, 100, OuterSides.BOTH, domain=TimeDomain.PROCESSING)) as join:
         push(join, 0, ("a", 1, 1))
         join.watermark(50, 0)
         join.end_input()

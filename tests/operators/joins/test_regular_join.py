@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import JoinKind
 from flowrun.core.types import BIGINT, STRING
 from flowrun.operators.joins import regular_pairs
-from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.regular import RegularJoinFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples

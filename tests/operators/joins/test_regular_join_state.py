@@ -10,7 +10,7 @@ import pytest
 
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
-from flowrun.operators.joins.kinds import JoinKind
+from flowrun.core.semantics import JoinKind
 from flowrun.operators.joins.regular import RegularJoinFactory
 from flowrun.operators.state_meanings import state_meanings
 from flowrun.testing.harness import OperatorHarness

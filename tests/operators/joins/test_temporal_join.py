@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, RowKind, Watermark
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.operators.joins import interval_queue, temporal, temporal_versions
 from flowrun.operators.joins.temporal import TemporalJoinFactory
 from flowrun.operators.keyed import row_store
 from flowrun.operators.state_meanings import state_meanings
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored, taken
@@ -268,7 +268,7 @@ def test_complete_streams_join_as_in_duckdbs_asof_join(outer):
 
 
 def test_in_processing_time_rows_find_what_holds_when_they_come():
-    recipe = factory(True, right_time=None, domain=WindowTime.PROCESSING)
+    recipe = factory(True, right_time=None, domain=TimeDomain.PROCESSING)
     with harness(recipe) as join:
         push(join, 0, [("a", 1, 1)])
         push(join, 1, [("a", 1, 1), ("b", 1, 2), ("a", 1, 3), (None, 1, 4)], ["+I", "+I", "+U", "+I"])
@@ -351,7 +351,7 @@ def test_results_are_those_of_one_run_after_recovery_at_other_parallelisms(seed)
     assert got == Counter(oracle.out)
 
 
-@pytest.mark.parametrize("domain", list(WindowTime))
+@pytest.mark.parametrize("domain", list(TimeDomain))
 def test_a_factory_says_what_its_operators_write(domain):
     recipe = factory(domain=domain)
     with harness(recipe) as join:

@@ -18,13 +18,12 @@ from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import JoinKind, TimeDomain
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.errors import InternalError
-from flowrun.operators.joins.kinds import JoinKind
 from flowrun.operators.joins.window import WindowJoinFactory
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored, taken
@@ -165,7 +164,7 @@ def test_rows_that_take_others_back_are_refused() -> None:
 
 
 def test_in_processing_time_windows_close_by_the_clock() -> None:
-    join = harness(factory(domain=WindowTime.PROCESSING))
+    join = harness(factory(domain=TimeDomain.PROCESSING))
     push(join, 0, ("a", 0, 10, 1))
     join.advance_processing_time(500)
     push(join, 1, (7, "a", 0, 10))
@@ -176,14 +175,14 @@ def test_in_processing_time_windows_close_by_the_clock() -> None:
 
 
 def test_in_processing_time_bounded_input_closes_what_is_open() -> None:
-    join = harness(factory(JoinKind.ANTI, domain=WindowTime.PROCESSING))
+    join = harness(factory(JoinKind.ANTI, domain=TimeDomain.PROCESSING))
     push(join, 0, ("a", 0, 10, 1))
     join.end_input()
     assert results(join) == [("a", 0, 10, 1)]
 
 
 def test_restored_windows_of_processing_time_close_by_the_clock() -> None:
-    recipe = factory(domain=WindowTime.PROCESSING)
+    recipe = factory(domain=TimeDomain.PROCESSING)
     join = harness(recipe)
     push(join, 0, ("a", 0, 10, 1))
     push(join, 1, (7, "a", 0, 10))

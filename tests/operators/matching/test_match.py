@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import SortKey
 from flowrun.core.types import BIGINT, BOOLEAN, STRING, timestamp
 from flowrun.functions.registry import scalar
 from flowrun.graph.transformation import OneInputTransformation, Transformation
@@ -30,7 +31,6 @@ from flowrun.plan.matching import (
     PatternVariable,
 )
 from flowrun.plan.nodes import NodeHints, PlanNode, Settings
-from flowrun.plan.relational import SortKey
 from flowrun.testing import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored, taken

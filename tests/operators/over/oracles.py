@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import FrameUnit
 from flowrun.core.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, DataType, timestamp
 from flowrun.core.types import decimal as decimal_type
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import aggregate
-from flowrun.operators.over.calls import FrameCall, FrameUnit, OverFrame, Place, PlaceCall
+from flowrun.operators.over.calls import FrameCall, OverFrame, Place, PlaceCall
 
 Row = tuple[Any, ...]
 

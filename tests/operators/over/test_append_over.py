@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import FrameUnit
 from flowrun.core.types import BIGINT
 from flowrun.core.types import decimal as decimal_type
 from flowrun.errors import DataError, InternalError
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import aggregate
 from flowrun.operators.keyed import row_store
-from flowrun.operators.over.calls import FrameUnit, OverFrame, Place
+from flowrun.operators.over.calls import OverFrame, Place
 from flowrun.operators.over.factories import AppendOverFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowrun.core.semantics import FrameUnit, NullOrder, SortKey
 from flowrun.operators.keyed import row_store
-from flowrun.operators.over.calls import FrameUnit, OverFrame, Place
+from flowrun.operators.over.calls import OverFrame, Place
 from flowrun.operators.over.factories import ChangelogOverFactory
-from flowrun.operators.ranking.order import OrderKey
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.over.oracles import (
@@ -41,7 +41,7 @@ from tests.operators.stored import stored, taken
 
 SEEDS = st.integers(0, 2**32)
 FEW = examples(30)
-BY_TIME = (OrderKey(TS),)
+BY_TIME = (SortKey(TS),)
 FRAMES = (
     OverFrame(FrameUnit.ROWS),
     OverFrame(FrameUnit.RANGE),
@@ -123,9 +123,9 @@ def any_over(dice: random.Random, frame: OverFrame) -> ChangelogOverFactory:
         calls += dice.sample(COLLECTING, 2)
     if dice.random() < 0.4 or not calls:
         calls += dice.sample((*BACKWARD, *FORWARD), dice.choice([1, 4]))
-    orders: list[tuple[OrderKey, ...]] = [BY_TIME]
+    orders: list[tuple[SortKey, ...]] = [BY_TIME]
     if not frame.counts_units:
-        orders += [(OrderKey(N, descending=True), OrderKey(S)), (OrderKey(PRICE, nulls_first=False),), ()]
+        orders += [(SortKey(N, descending=True), SortKey(S)), (SortKey(PRICE, nulls=NullOrder.LAST),), ()]
     return over(frame, *calls, order=dice.choice(orders), keys=dice.choice([(K,), ()]))
 
 

@@ -8,9 +8,9 @@ from flowrun.api.operator import OutputTag
 from flowrun.api.process_function import ProcessFunction
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import DataError
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.process.factory import ProcessFunctionFactory
 from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.testing import OperatorHarness
@@ -103,12 +103,12 @@ def test_a_closed_function_waits_for_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Counter", "BatchCounter"])
 def test_null_keys_go_as_the_policy_says(name: str) -> None:
-    harness = run(name, null_keys=NullKeyPolicy.DROP)
+    harness = run(name, null_keys=NullKeys.DROP)
     harness.push({"k": ["a", None], "n": [0, 0]})
     assert harness.rows() == [("a", 1)]
     assert harness.metrics.count("numNullKeyRecordsDropped") == 1
     with pytest.raises(DataError, match="key column 'k' is NULL in row 1"):
-        run(name, null_keys=NullKeyPolicy.FAIL).push({"k": ["a", None], "n": [0, 0]})
+        run(name, null_keys=NullKeys.FAIL).push({"k": ["a", None], "n": [0, 0]})
 
 
 ANSWERS = [
@@ -189,6 +189,6 @@ def test_an_event_time_for_a_stream_without() -> None:
     from flowrun.operators.process.rows import RowProcessOperator
 
     loaded = LoadedFunction(Late(), False, False, {})
-    operator = RowProcessOperator(ProcessSettings(loaded, "f", ROWS, ROWS, {}, None, NullKeyPolicy.GROUP, None))
+    operator = RowProcessOperator(ProcessSettings(loaded, "f", ROWS, ROWS, {}, None, NullKeys.GROUP, None))
     with pytest.raises(DataError, match="gave a row the event time 5, but the stream has no event time"):
         OperatorHarness(operator, schema=ROWS).push({"k": ["a"], "n": [1]})

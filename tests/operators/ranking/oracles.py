@@ -9,9 +9,8 @@ from functools import total_ordering
 from typing import Any
 
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullOrder, RankFunction, SortKey
 from flowrun.core.types import BIGINT, DOUBLE, STRING
-from flowrun.operators.ranking.order import OrderKey
-from flowrun.operators.ranking.ranks import Ranking
 
 Row = tuple[Any, ...]
 
@@ -37,19 +36,19 @@ class Reversed:
         return hash(self.value)
 
 
-def sort_key(row: Row, order: Sequence[OrderKey]) -> tuple[Any, ...]:
+def sort_key(row: Row, order: Sequence[SortKey]) -> tuple[Any, ...]:
     """What Python sorts a row by."""
     parts: list[Any] = []
     for key in order:
         value = row[key.column]
         if value is None:
-            parts.append((0 if key.nulls_first else 2, 0))
+            parts.append((0 if key.nulls is NullOrder.FIRST else 2, 0))
         else:
             parts.append((1, Reversed(value) if key.descending else value))
     return tuple(parts)
 
 
-def ranked(rows: Iterable[Row], order: Sequence[OrderKey], ranking: Ranking) -> list[tuple[int, Row]]:
+def ranked(rows: Iterable[Row], order: Sequence[SortKey], ranking: RankFunction) -> list[tuple[int, Row]]:
     """(rank, row) in order; ties in the order given."""
     found: list[tuple[int, Row]] = []
     rank = dense = 0
@@ -59,14 +58,16 @@ def ranked(rows: Iterable[Row], order: Sequence[OrderKey], ranking: Ranking) -> 
         if position == 1 or key != previous:
             rank, dense = position, dense + 1
         previous = key
-        found.append(({Ranking.ROW_NUMBER: position, Ranking.RANK: rank, Ranking.DENSE_RANK: dense}[ranking], row))
+        found.append(
+            ({RankFunction.ROW_NUMBER: position, RankFunction.RANK: rank, RankFunction.DENSE_RANK: dense}[ranking], row)
+        )
     return found
 
 
 def top(
     partitions: Mapping[Any, Sequence[Row]],
-    order: Sequence[OrderKey],
-    ranking: Ranking,
+    order: Sequence[SortKey],
+    ranking: RankFunction,
     first: int,
     last: int,
     *,
@@ -102,10 +103,10 @@ def distance(before: Counter[Row], after: Counter[Row]) -> int:
     return sum((before - after).values()) + sum((after - before).values())
 
 
-def some_order(dice: random.Random) -> tuple[OrderKey, ...]:
+def some_order(dice: random.Random) -> tuple[SortKey, ...]:
     """None to three keys over columns of `SCHEMA`, in any direction."""
     columns = dice.sample([1, 2, 3], dice.choice([0, 1, 1, 2, 3]))
-    return tuple(OrderKey(c, dice.random() < 0.5, dice.random() < 0.5) for c in columns)
+    return tuple(SortKey(c, dice.random() < 0.5, dice.choice([NullOrder.LAST, NullOrder.FIRST])) for c in columns)
 
 
 def some_row(dice: random.Random, span: int) -> Row:

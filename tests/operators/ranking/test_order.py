@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullOrder, SortKey
 from flowrun.core.types import BIGINT, BOOLEAN, DATE, DOUBLE, STRING, DataType, TypeRoot, timestamp
 from flowrun.core.types import decimal as decimal_type
-from flowrun.operators.ranking.order import OrderKey, RowOrder, sorted_order
+from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.ranking.slot_lists import SlotLists
 from tests.operators.ranking.oracles import sort_key
 
@@ -36,7 +37,7 @@ VALUES: dict[DataType, st.SearchStrategy[Any]] = {
 @given(data=st.data())
 def test_codes_and_ranks_order_values_of_every_type(kind: DataType, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.one_of(st.none(), VALUES[kind]), min_size=1, max_size=30))
-    key = OrderKey(0, data.draw(st.booleans()), data.draw(st.booleans()))
+    key = SortKey(0, data.draw(st.booleans()), data.draw(st.sampled_from(NullOrder)))
     order = RowOrder(Schema((Field("v", kind),)), [key])
     column = pa.array([None, *values, None], kind.arrow).slice(1, len(values))
     (codes,) = order.codes([column], len(values))
@@ -54,14 +55,14 @@ def test_codes_and_ranks_order_values_of_every_type(kind: DataType, data: st.Dat
 
 
 def test_nan_is_above_all_numbers_and_the_zeros_are_equal() -> None:
-    order = RowOrder(Schema.of(v=DOUBLE), [OrderKey(0)])
+    order = RowOrder(Schema.of(v=DOUBLE), [SortKey(0)])
     (codes,) = order.codes([pa.array([math.nan, math.inf, 0.0, -0.0, -math.nan, -1.0])], 6)
     assert np.argsort(codes, kind="stable").tolist() == [5, 2, 3, 1, 0, 4]
     assert codes[0] == codes[4]
 
 
 def test_wide_decimals_are_ranked_by_their_columns_from_the_first_wide_one_on() -> None:
-    order = RowOrder(Schema.of(v=decimal_type(38, 0)), [OrderKey(0)])
+    order = RowOrder(Schema.of(v=decimal_type(38, 0)), [SortKey(0)])
     order.codes([pa.array([decimal.Decimal(5)], pa.decimal128(38, 0))], 1)
     assert order.exact
     order.codes([pa.array([decimal.Decimal(10) ** 30], pa.decimal128(38, 0))], 1)

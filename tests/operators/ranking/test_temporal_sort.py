@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import SortKey, TimeDomain
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.errors import InternalError
 from flowrun.operators.ranking import temporal_sort
 from flowrun.operators.ranking.factories import TemporalSortFactory
-from flowrun.operators.ranking.order import OrderKey
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.ranking.oracles import Row, columns, sort_key
@@ -24,8 +23,8 @@ from tests.operators.stored import stored, taken
 EVENTS = Schema.of(id=BIGINT, name=STRING, ts=timestamp(3))
 
 
-def by_time(*others: OrderKey, domain: WindowTime = WindowTime.EVENT) -> TemporalSortFactory:
-    return TemporalSortFactory(EVENTS, (OrderKey(2), *others), domain)
+def by_time(*others: SortKey, domain: TimeDomain = TimeDomain.EVENT) -> TemporalSortFactory:
+    return TemporalSortFactory(EVENTS, (SortKey(2), *others), domain)
 
 
 def ids(harness: OperatorHarness) -> list[Any]:
@@ -36,7 +35,7 @@ def ids(harness: OperatorHarness) -> list[Any]:
 @given(st.integers(0, 2**32))
 def test_rows_come_out_in_order_as_flink_sends_them(seed: int) -> None:
     dice = random.Random(seed)
-    others = dice.choice([(), (OrderKey(1, descending=True),), (OrderKey(1), OrderKey(0, descending=True))])
+    others = dice.choice([(), (SortKey(1, descending=True),), (SortKey(1), SortKey(0, descending=True))])
     factory = by_time(*others)
     harness = OperatorHarness(factory, schema=EVENTS)
     waiting: list[Row] = []
@@ -88,7 +87,7 @@ def test_a_checkpoint_writes_a_run_once_while_it_waits() -> None:
 
 
 def test_in_processing_time_rows_that_come_within_a_millisecond_are_sorted_by_the_other_keys() -> None:
-    factory = by_time(OrderKey(0), domain=WindowTime.PROCESSING)
+    factory = by_time(SortKey(0), domain=TimeDomain.PROCESSING)
     harness = OperatorHarness(factory, schema=EVENTS)
     harness.push(columns([(3, "", 0), (1, "", 0)], EVENTS))
     harness.push(columns([(2, "", 0)], EVENTS))
@@ -104,7 +103,7 @@ def test_in_processing_time_rows_that_come_within_a_millisecond_are_sorted_by_th
 
 
 def test_in_processing_time_without_other_keys_rows_go_through() -> None:
-    harness = OperatorHarness(by_time(domain=WindowTime.PROCESSING), schema=EVENTS)
+    harness = OperatorHarness(by_time(domain=TimeDomain.PROCESSING), schema=EVENTS)
     harness.push(columns([(3, "", 0), (1, "", 0)], EVENTS))
     assert ids(harness) == [3, 1]
 

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullOrder, RankFunction, SortKey
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import InternalError
 from flowrun.operators.keyed import row_store
 from flowrun.operators.ranking import top_n as top_n_operator
 from flowrun.operators.ranking import top_n_state
 from flowrun.operators.ranking.factories import RankFactory
-from flowrun.operators.ranking.order import GREATEST_CODE, OrderKey
-from flowrun.operators.ranking.ranks import Ranking
+from flowrun.operators.ranking.order import GREATEST_CODE
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
@@ -34,8 +34,8 @@ FEW = examples(40)
 def top_n(schema: Schema = BIDS, **options: Any) -> RankFactory:
     numbered = options.setdefault("rank_column", False)
     options.setdefault("partition", (0,))
-    options.setdefault("order", (OrderKey(2, descending=True, nulls_first=False),))
-    options.setdefault("ranking", Ranking.ROW_NUMBER)
+    options.setdefault("order", (SortKey(2, descending=True, nulls=NullOrder.LAST),))
+    options.setdefault("ranking", RankFunction.ROW_NUMBER)
     options.setdefault("retracting", False)
     options.setdefault("first", 1)
     output = Schema((*schema.fields, Field("rn", BIGINT))) if numbered else schema
@@ -93,7 +93,7 @@ def any_top_n(dice: random.Random) -> RankFactory:
         SCHEMA,
         partition=(0,) if dice.random() < 0.7 else (),
         order=some_order(dice),
-        ranking=dice.choice(list(Ranking)),
+        ranking=dice.choice(list(RankFunction)),
         first=first,
         last=first + dice.choice([0, 1, 3, 8]),
         rank_column=dice.random() < 0.5,
@@ -124,7 +124,7 @@ def test_partitions_that_grow_and_shrink_are_ranked_as_before(seed: int) -> None
     """Rows get new numbers where others made room; heads are filled up from tails."""
     dice = random.Random(seed)
     last = dice.choice([1, 1, 2, 3])
-    ranking = dice.choice(list(Ranking))
+    ranking = dice.choice(list(RankFunction))
     factory = top_n(SCHEMA, partition=(0,), order=some_order(dice), ranking=ranking, last=last, retracting=True)
     with pytest.MonkeyPatch.context() as patch:
         make_room_at_once(patch)
@@ -200,7 +200,7 @@ def test_the_first_row_alone_is_updated_over_rows_that_only_come() -> None:
     for options, wanted in (
         ({}, ["-U", "+U", "+I"]),
         ({"retracting": True}, ["-D", "+I", "+I"]),
-        ({"ranking": Ranking.RANK}, ["-D", "+I", "+I"]),
+        ({"ranking": RankFunction.RANK}, ["-D", "+I", "+I"]),
     ):
         harness = OperatorHarness(top_n(last=1, **options), schema=BIDS)
         harness.push(bids((1, "ann", 10)))
@@ -252,7 +252,7 @@ def test_rows_and_partitions_that_are_gone_make_room(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(row_store, "_SPARE", 8)
     monkeypatch.setattr(top_n_state, "_SPARE_SLOTS", 4)
     dice = random.Random(7)
-    factory = top_n(SCHEMA, order=(OrderKey(1),), last=2, retracting=True, rank_column=True)
+    factory = top_n(SCHEMA, order=(SortKey(1),), last=2, retracting=True, rank_column=True)
     harness = OperatorHarness(factory, schema=SCHEMA)
     held: Counter[Row] = Counter()
     alive: list[Row] = []
@@ -269,7 +269,7 @@ def test_rows_and_partitions_that_are_gone_make_room(monkeypatch: pytest.MonkeyP
 def test_partitions_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(top_n_state, "_SPARE_SLOTS", 4)
     every_ms = 1001  # each time a little later than a sweep is due
-    state = TopNState(BIDS, (0,), (OrderKey(2),), 128, retracting=True, ttl_ms=1000)
+    state = TopNState(BIDS, (0,), (SortKey(2),), 128, retracting=True, ttl_ms=1000)
     for step in range(50):
         rows = pa.record_batch(bids(*((10 * step + i, "ann", i) for i in range(10))), schema=BIDS.arrow)
         located = state.locate(rows, now=every_ms * step)
@@ -282,7 +282,7 @@ def test_partitions_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_rows_beyond_the_last_of_a_head_are_of_no_interest_where_something_is_behind_it() -> None:
-    state = TopNState(BIDS, (0,), (OrderKey(2), OrderKey(0)), 128, retracting=True, ttl_ms=0)
+    state = TopNState(BIDS, (0,), (SortKey(2), SortKey(0)), 128, retracting=True, ttl_ms=0)
     rows = pa.record_batch(bids((1, "ann", 10), (1, "bob", 20), (2, "cyd", 5)), schema=BIDS.arrow)
     slots = state.locate(rows, now=0).slots
     codes = state.order.codes([rows.column(2), rows.column(0)], 3)

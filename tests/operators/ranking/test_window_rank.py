@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullOrder, RankFunction, SortKey, TimeDomain
 from flowrun.core.types import BIGINT, DOUBLE, STRING, timestamp
 from flowrun.errors import InternalError
 from flowrun.operators.ranking import row_runs, window_rank
 from flowrun.operators.ranking.factories import WindowRankFactory
-from flowrun.operators.ranking.order import OrderKey
-from flowrun.operators.ranking.ranks import Ranking
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.ranking.oracles import SCHEMA, Row, columns, ranked, some_order, some_row
@@ -33,8 +31,8 @@ SIZE = 10
 def window_top(schema: Schema = WINDOWED, **options: Any) -> WindowRankFactory:
     numbered = options.setdefault("rank_column", True)
     options.setdefault("partition", (0,))
-    options.setdefault("order", (OrderKey(1, descending=True, nulls_first=False),))
-    options.setdefault("ranking", Ranking.ROW_NUMBER)
+    options.setdefault("order", (SortKey(1, descending=True, nulls=NullOrder.LAST),))
+    options.setdefault("ranking", RankFunction.ROW_NUMBER)
     options.setdefault("first", 1)
     output = Schema((*schema.fields, Field("rn", BIGINT))) if numbered else schema
     return WindowRankFactory(input_schema=schema, output_schema=output, window=(4, 5), **options)
@@ -66,7 +64,7 @@ def test_each_window_gives_its_top_rows_once_when_it_closes(seed: int) -> None:
     factory = window_top(
         partition=partition,
         order=some_order(dice),
-        ranking=dice.choice(list(Ranking)),
+        ranking=dice.choice(list(RankFunction)),
         first=first,
         last=first + dice.choice([0, 2, 5]),
         rank_column=dice.random() < 0.7,
@@ -149,7 +147,7 @@ def test_a_checkpoint_writes_a_row_once() -> None:
 
 
 def test_in_processing_time_a_window_waits_for_results_that_are_sent_when_it_is_over() -> None:
-    factory = window_top(COUNTS, last=1, partition=(4, 5), domain=WindowTime.PROCESSING)
+    factory = window_top(COUNTS, last=1, partition=(4, 5), domain=TimeDomain.PROCESSING)
     harness = OperatorHarness(factory, schema=COUNTS)
     harness.advance_processing_time(SIZE)
     harness.push(columns([in_window(("a", 1, "", 0.0), SIZE)], COUNTS))

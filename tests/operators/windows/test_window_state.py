@@ -15,10 +15,10 @@ from flowrun.api.operator import DescribesState
 from flowrun.api.state import DELETED_COLUMN, KEY_COLUMNS_METADATA, OperatorSnapshot
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BIGINT, DOUBLE
 from flowrun.errors import StateError
 from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory
 from flowrun.operators.windows.general.evictors import CountEvictor
 from flowrun.operators.windows.general.factories import GeneralWindowFactory, GlobalAssigner, SessionAssigner
@@ -219,7 +219,7 @@ def test_a_nullable_column_added_to_the_input_is_null_in_the_rows_that_a_window_
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "session", "global"])
 def test_processing_time_and_event_time_windows_declare_the_same_state(kind: str) -> None:
     factory = recipes((0,))[kind]
-    assert replace(factory, domain=WindowTime.PROCESSING).state_schemas() == factory.state_schemas()
+    assert replace(factory, domain=TimeDomain.PROCESSING).state_schemas() == factory.state_schemas()
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "session", "count", "global"])

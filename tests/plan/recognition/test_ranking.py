@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from flowrun.api.changelog import ChangelogMode
+from flowrun.core.semantics import FrameUnit
 from flowrun.plan.changelog import changelog_modes
 from flowrun.plan.nodes import walk_plan
-from flowrun.plan.relational import Deduplicate, Frame, FrameUnit, OverAggregate, Rank
+from flowrun.plan.relational import Deduplicate, Frame, OverAggregate, Rank
 from tests.plan.recognition.queries import planned, problems, shape
 
 WINDOWED = "TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"

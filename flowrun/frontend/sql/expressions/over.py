@@ -9,6 +9,7 @@ from typing import NoReturn
 from sqlglot import exp
 
 from flowrun.core.foreign_names import function_hint
+from flowrun.core.semantics import FrameUnit, NullOrder
 from flowrun.core.types import BIGINT, DOUBLE, INT, DataType, TypeRoot
 from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.expressions.binder import ExpressionBinder
@@ -22,7 +23,7 @@ from flowrun.functions.registry import aggregate, aggregate_names
 from flowrun.plan.expressions import AggregateCall, Expression, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.frames import MOST_DIGITS, can_be_counted
-from flowrun.plan.relational import Frame, FrameUnit, NullOrder
+from flowrun.plan.relational import Frame
 
 _RANKS = {"ROW_NUMBER": BIGINT, "RANK": BIGINT, "DENSE_RANK": BIGINT, "PERCENT_RANK": DOUBLE, "CUME_DIST": DOUBLE}
 _OTHERS = ("LAG", "LEAD", "NTILE")

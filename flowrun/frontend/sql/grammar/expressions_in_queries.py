@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from flowrun.core.semantics import FrameUnit
 from flowrun.frontend.sql.grammar.expressions import ExpressionGrammar
 from flowrun.frontend.sql.grammar.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax
 from flowrun.frontend.sql.grammar.token_reader import is_quoted
 from flowrun.frontend.sql.places import FlinkSyntaxError, span_of
-from flowrun.plan.relational import FrameUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,10 +5,10 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from flowrun.core.semantics import JoinKind
 from flowrun.frontend.sql.grammar import syntax
 from flowrun.frontend.sql.grammar.expressions_in_queries import QueryExpressionGrammar
 from flowrun.frontend.sql.grammar.qualified_calls import names_before_call, skip_qualifiers
-from flowrun.plan.joins import JoinKind
 
 _OUTER = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL}
 _FOREIGN_JOINS = {

@@ -13,9 +13,8 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from flowrun.core.record import record
+from flowrun.core.semantics import FrameUnit, JoinKind
 from flowrun.frontend.sql.places import Span
-from flowrun.plan.joins import JoinKind
-from flowrun.plan.relational import FrameUnit
 
 
 @record

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from flowrun.core.record import record
+from flowrun.core.semantics import NullOrder, SortKey
 from flowrun.frontend.sql.expressions.pending import OuterColumn, PendingAggregate, PendingGrouping, PendingWindowBound
 from flowrun.frontend.sql.expressions.relations import Named, Relation
 from flowrun.frontend.sql.expressions.trees import has
@@ -12,7 +13,6 @@ from flowrun.frontend.sql.grammar.syntax import Select
 from flowrun.frontend.sql.places import Span
 from flowrun.plan.expressions import Expression
 from flowrun.plan.nodes import PlanNode
-from flowrun.plan.relational import NullOrder, SortKey
 from flowrun.plan.windows import WindowSpec
 
 

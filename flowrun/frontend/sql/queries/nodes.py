@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import JoinKind
 from flowrun.core.types import INT, TypeRoot
 from flowrun.errors import Location
 from flowrun.frontend.sql.expressions.relations import Named, unique_fields, unique_names
@@ -21,7 +22,7 @@ from flowrun.plan.expressions import (
     Expression,
     Literal,
 )
-from flowrun.plan.joins import Join, JoinKind
+from flowrun.plan.joins import Join
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
 from flowrun.plan.relational import GroupAggregate, Values
 

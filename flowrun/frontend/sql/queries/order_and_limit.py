@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from flowrun.core.semantics import RankFunction, SortKey, TimeDomain
 from flowrun.core.types import BOOLEAN
 from flowrun.frontend.sql.expressions.over import null_order
 from flowrun.frontend.sql.expressions.query_expressions import Clause, QueryExpressionBinder
@@ -19,8 +20,8 @@ from flowrun.frontend.sql.queries.nodes import NodeMaker
 from flowrun.frontend.sql.queries.select import sort_expression
 from flowrun.plan.expressions import ColumnRef, Literal
 from flowrun.plan.folding import fold_constants
-from flowrun.plan.nodes import Calc, PlanNode, TimeDomain
-from flowrun.plan.relational import LAST_RANK, Rank, RankFunction, SortKey, TemporalSort
+from flowrun.plan.nodes import Calc, PlanNode
+from flowrun.plan.relational import LAST_RANK, Rank, TemporalSort
 
 
 def ordered(

@@ -9,6 +9,7 @@ from functools import partial
 from sqlglot import exp
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import SortKey
 from flowrun.frontend.sql.expressions.binder import dotted_parts
 from flowrun.frontend.sql.expressions.over import null_order
 from flowrun.frontend.sql.expressions.pending import OuterColumn, PendingOver
@@ -29,7 +30,7 @@ from flowrun.frontend.sql.queries.tables.joins import absorbed
 from flowrun.plan.disjunctions import factored_conjuncts
 from flowrun.plan.expressions import Call, ColumnRef, Expression, FieldAccess
 from flowrun.plan.nodes import PlanNode
-from flowrun.plan.relational import Over, OverCall, SortKey
+from flowrun.plan.relational import Over, OverCall
 
 
 class SelectBinder:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import JoinKind
 from flowrun.core.types import BIGINT, INT, DataType, map_of
 from flowrun.frontend.sql.expressions.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.expressions.relations import Named, OuterScope, QueryScope, Relation, unique_names
@@ -17,7 +18,7 @@ from flowrun.frontend.sql.queries.nodes import NodeMaker, identity
 from flowrun.functions.coercion import common_type
 from flowrun.plan.expressions import AggregateCall, Call, Case, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants
-from flowrun.plan.joins import Join, JoinKind
+from flowrun.plan.joins import Join
 from flowrun.plan.nodes import PlanNode, Union
 from flowrun.plan.relational import Unnest, Values
 

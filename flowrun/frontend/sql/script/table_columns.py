@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import OnDisorder
 from flowrun.core.type_parser import TypeTextError, parse_type
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
@@ -19,7 +20,7 @@ from flowrun.functions.coercion import castable
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.folding import fold_constants
-from flowrun.plan.nodes import OnDisorder, WatermarkKind, WatermarkSpec
+from flowrun.plan.nodes import WatermarkKind, WatermarkSpec
 
 BindExpression: TypeAlias = Callable[[Slice, Schema], Expression]
 """(text with its place, the columns it may read) → its tree. Raises ExpressionError with a place in the script."""

@@ -7,12 +7,12 @@ from dataclasses import field
 
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
+from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ExpressionError, OptionError
 from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.script.statements import OptionSyntax
 from flowrun.frontend.sql.script.text import ScriptText
-from flowrun.plan.nodes import WatermarkEmit
 
 CONNECTOR = "connector"
 FORMAT = "format"

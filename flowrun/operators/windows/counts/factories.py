@@ -21,9 +21,9 @@ import pyarrow as pa
 from flowrun.api.operator import StreamOperator
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.aggregation.layout import PartialLayout
 from flowrun.operators.state_meanings import Meanings
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.recipes import KeyedWindowFactory, TriggerRule
 
 
@@ -105,7 +105,7 @@ class GlobalWindowFactory(KeyedWindowFactory):
     input_schema: Schema
     output_schema: Schema
     rule: TriggerRule | None = None
-    domain: WindowTime = WindowTime.EVENT
+    domain: TimeDomain = TimeDomain.EVENT
 
     def __post_init__(self) -> None:
         if not global_fast_path(self.rule):

@@ -21,6 +21,7 @@ from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
 from flowrun.core.record import record
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.aggregation.engine import AggregationEngine, concat_bundles
 from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.base import AbstractOperator
@@ -29,7 +30,7 @@ from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.timed.assigners import Times
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowArrivals, RowIntake
-from flowrun.operators.timed.firing_clock import FiringClock, WindowTime
+from flowrun.operators.timed.firing_clock import FiringClock
 from flowrun.operators.windows.counts.count_window import NOWHERE
 from flowrun.operators.windows.partials.cell_tables import KEYS, SlotTables, read_sequence, sequence_state
 from flowrun.operators.windows.partials.cells import CellAggregator, PartialLog
@@ -85,7 +86,7 @@ class GlobalWindowOperator(AbstractOperator):
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Fold rows into partial results."""
         batch = self._intake.grouped_rows(batch)
-        if self._factory.domain is WindowTime.EVENT and self.current_watermark == MAX_TIMESTAMP:
+        if self._factory.domain is TimeDomain.EVENT and self.current_watermark == MAX_TIMESTAMP:
             self._late.inc(batch.num_rows)
             return
         if batch.num_rows == 0:
@@ -101,12 +102,12 @@ class GlobalWindowOperator(AbstractOperator):
 
     def on_watermark(self, timestamp: int) -> None:
         """Fire at the end of event time."""
-        if timestamp == MAX_TIMESTAMP and self._factory.domain is WindowTime.EVENT:
+        if timestamp == MAX_TIMESTAMP and self._factory.domain is TimeDomain.EVENT:
             self._fire()
 
     def finish(self) -> None:
         """Fire at the regular end of the input."""
-        if self._factory.domain is WindowTime.PROCESSING and self.current_watermark == MAX_TIMESTAMP:
+        if self._factory.domain is TimeDomain.PROCESSING and self.current_watermark == MAX_TIMESTAMP:
             self._fire()
 
     def _fire(self) -> None:

@@ -21,9 +21,9 @@ import pyarrow as pa
 from flowrun.api.operator import StreamOperator
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.state_meanings import Meanings
 from flowrun.operators.timed.assigners import AlignedSlices, check_session_gap
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.windows.general.evictors import Evictor
 from flowrun.operators.windows.general.trigger_contract import Trigger
@@ -59,16 +59,16 @@ class GlobalAssigner:
 WindowAssigner: TypeAlias = AlignedSlices | SessionAssigner | GlobalAssigner
 
 
-def build_trigger(rule: TriggerRule | None, assigner: WindowAssigner, domain: WindowTime) -> Trigger:
+def build_trigger(rule: TriggerRule | None, assigner: WindowAssigner, domain: TimeDomain) -> Trigger:
     """The trigger that a rule stands for; None: the default of the window.
 
-    >>> build_trigger(TriggerRule(count=5, purge=True), GlobalAssigner(), WindowTime.EVENT)
+    >>> build_trigger(TriggerRule(count=5, purge=True), GlobalAssigner(), TimeDomain.EVENT)
     PurgingTrigger(trigger=CountTrigger(count=5))
     """
     rule = rule or TriggerRule()
     endless = isinstance(assigner, GlobalAssigner)
     parts: list[Trigger] = []
-    if domain is WindowTime.PROCESSING:
+    if domain is TimeDomain.PROCESSING:
         if not endless:
             parts.append(ProcessingTimeTrigger())
         if rule.every_ms is not None:
@@ -81,7 +81,7 @@ def build_trigger(rule: TriggerRule | None, assigner: WindowAssigner, domain: Wi
     if rule.delta is not None and rule.threshold is not None:
         parts.append(DeltaTrigger(rule.delta, rule.threshold))
     if not parts:
-        parts.append(EventTimeTrigger() if domain is WindowTime.EVENT else ProcessingTimeTrigger())
+        parts.append(EventTimeTrigger() if domain is TimeDomain.EVENT else ProcessingTimeTrigger())
     trigger = parts[0] if len(parts) == 1 else AnyTrigger(tuple(parts))
     return PurgingTrigger(trigger) if rule.purge else trigger
 

@@ -22,13 +22,13 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.timed.assigners import Assignment, Times, assign_aligned
 from flowrun.operators.timed.event_rows import LateRows, RowIntake
-from flowrun.operators.timed.firing_clock import WindowTime
-from flowrun.operators.timers import InternalTimerService, TimeDomain, Timer
+from flowrun.operators.timers import InternalTimerService, Timer
 from flowrun.operators.windows.general.assignment import assign_ever, cleanup_time, closed_before, merge_sessions
 from flowrun.operators.windows.general.contents import Firing, FiringEvaluator, OpenWindow, WindowContents
 from flowrun.operators.windows.general.factories import GlobalAssigner, SessionAssigner
@@ -53,7 +53,7 @@ class WindowOperator(AbstractOperator):
         self._assigner = factory.assigner
         self._trigger = factory.effective_trigger
         self._column = self._trigger.column
-        self._processing = factory.domain is WindowTime.PROCESSING
+        self._processing = factory.domain is TimeDomain.PROCESSING
         self._lateness = 0 if self._processing else factory.allowed_lateness_ms
         self._slots = KeySlots.of(factory.input_schema, factory.keys)
         self._keys: list[tuple[Any, ...]] = []

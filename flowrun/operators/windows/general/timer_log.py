@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import DELETED_COLUMN, SegmentedTable, keyed_schema
-from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, TimeDomain, Timer
+from flowrun.core.semantics import TimeDomain
+from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, Timer
 from flowrun.operators.windows.general.trigger_contract import Window
 from flowrun.state.backend.objects import ChangeSet
 from flowrun.state.backend.upsert_log import UpsertLog
@@ -69,4 +70,4 @@ def restored_timers(table: pa.RecordBatch) -> Iterator[tuple[int, Window, bool]]
     """(time, window, whether it is processing time) of each row."""
     columns = (table.column(n).to_pylist() for n in ("window_start", "window_end", TIMESTAMP_COLUMN, DOMAIN_COLUMN))
     for start, end, time, domain in zip(*columns, strict=True):
-        yield time, Window(start, end), domain == TimeDomain.PROCESSING_TIME.value
+        yield time, Window(start, end), domain == TimeDomain.PROCESSING.value

@@ -19,11 +19,11 @@ from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import OutputTag, StreamOperator
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.units import format_duration
 from flowrun.operators.aggregation.layout import SLICE_END, PartialLayout
 from flowrun.operators.state_meanings import Meanings
 from flowrun.operators.timed.assigners import AlignedSlices
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.windows.recipes import KeyedWindowFactory, TimeWindowFactory
 
@@ -106,7 +106,7 @@ class LocalSliceAggregateFactory(KeyedWindowFactory):
 def local_aggregation_applies(
     aggregates: tuple[BoundAggregate, ...],
     *,
-    domain: WindowTime = WindowTime.EVENT,
+    domain: TimeDomain = TimeDomain.EVENT,
     late_tag: OutputTag | None = None,
     allowed_lateness_ms: int = 0,
 ) -> bool:
@@ -116,4 +116,4 @@ def local_aggregation_applies(
     operator), DISTINCT, collected or order-sensitive aggregates.
     """
     simple = all(not a.distinct and a.kernel.collect is None and not a.kernel.order_sensitive for a in aggregates)
-    return simple and domain is WindowTime.EVENT and late_tag is None and allowed_lateness_ms == 0
+    return simple and domain is TimeDomain.EVENT and late_tag is None and allowed_lateness_ms == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flowrun.core.semantics import JoinKind
 from flowrun.frontend.sql.grammar.queries import parse_query
 from flowrun.frontend.sql.grammar.syntax import (
     AliasedTable,
@@ -23,7 +24,6 @@ from flowrun.frontend.sql.grammar.syntax import (
     WithQuery,
 )
 from flowrun.frontend.sql.places import FlinkSyntaxError
-from flowrun.plan.joins import JoinKind
 
 
 def select(text: str) -> Select:

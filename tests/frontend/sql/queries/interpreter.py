@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullOrder, SortKey
 from flowrun.plan.compiled import Predicate, Projection
 from flowrun.plan.expressions import AggregateCall, Expression, Literal
 from flowrun.plan.joins import Join
@@ -20,11 +21,9 @@ from flowrun.plan.nodes import Calc, PlanNode, Scan, Union
 from flowrun.plan.relational import (
     Expand,
     GroupAggregate,
-    NullOrder,
     Over,
     OverCall,
     Rank,
-    SortKey,
     TemporalSort,
     Unnest,
     Values,

@@ -6,20 +6,18 @@ from typing import TypeVar
 
 import pytest
 
+from flowrun.core.semantics import FrameUnit, JoinKind, NullOrder, SortKey
 from flowrun.core.types import BIGINT, INT, STRING, row
 from flowrun.frontend.sql.catalog import Catalog, FunctionKind, UserFunction
 from flowrun.plan.expressions import PythonCall
-from flowrun.plan.joins import Join, JoinKind, TemporalJoin
+from flowrun.plan.joins import Join, TemporalJoin
 from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, Scan, Sink, TableReference, Union, walk_plan
 from flowrun.plan.relational import (
     Expand,
     Frame,
-    FrameUnit,
     GroupAggregate,
-    NullOrder,
     Over,
     Rank,
-    SortKey,
     TableFunctionCall,
     TemporalSort,
     Unnest,

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from flowrun.core.semantics import OnDisorder, WatermarkEmit
 from flowrun.errors import PipelineError
-from flowrun.plan.nodes import OnDisorder, Scan, WatermarkEmit, WatermarkKind, walk_plan
+from flowrun.plan.nodes import Scan, WatermarkKind, walk_plan
 from tests.end_to_end.running import json_rows, run_file
 from tests.frontend.sql.script.scripts import GENERATED, lines, load, problems, scan_of
 

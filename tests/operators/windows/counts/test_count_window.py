@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT, DOUBLE
 from flowrun.errors import DataError, StateError
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.windows.counts import count_window
 from flowrun.operators.windows.counts.factories import CountWindowFactory
 from flowrun.testing.harness import OperatorHarness
@@ -131,8 +131,8 @@ def test_floating_keys_that_are_equal_count_together() -> None:
 def test_null_keys_follow_the_policy() -> None:
     row = (None, 1, 1, "x", True)
     with pytest.raises(DataError, match="key column 'name' is NULL"):
-        push_cut(OperatorHarness(factory((0,), 1, 1, null_keys=NullKeyPolicy.FAIL), schema=INPUT), [(row, 1)], 1)
-    harness = OperatorHarness(factory((0,), 1, 1, null_keys=NullKeyPolicy.DROP), schema=INPUT)
+        push_cut(OperatorHarness(factory((0,), 1, 1, null_keys=NullKeys.FAIL), schema=INPUT), [(row, 1)], 1)
+    harness = OperatorHarness(factory((0,), 1, 1, null_keys=NullKeys.DROP), schema=INPUT)
     push_cut(harness, [(row, 1)], 1)
     assert harness.rows() == []
     assert harness.metrics.count("numNullKeyRecordsDropped") == 1

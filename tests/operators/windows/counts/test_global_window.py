@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP
-from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.windows.counts import global_window
 from flowrun.operators.windows.counts.factories import GlobalWindowFactory, global_fast_path
 from flowrun.operators.windows.recipes import TriggerRule
@@ -76,9 +76,9 @@ class ContinuousOracle:
 
 
 @FEW
-@given(TIMED, st.sampled_from(KEYS), st.sampled_from([1, 7, 1024]), st.booleans(), st.sampled_from(list(WindowTime)))
+@given(TIMED, st.sampled_from(KEYS), st.sampled_from([1, 7, 1024]), st.booleans(), st.sampled_from(list(TimeDomain)))
 def test_without_a_trigger_everything_fires_once_at_the_end(
-    rows: list[Any], keys: tuple[int, ...], cuts: int, timed: bool, domain: WindowTime
+    rows: list[Any], keys: tuple[int, ...], cuts: int, timed: bool, domain: TimeDomain
 ) -> None:
     rows = [(r, t if timed else None) for r, t in rows]
     harness = OperatorHarness(factory(keys, domain=domain), schema=INPUT)
@@ -91,7 +91,7 @@ def test_without_a_trigger_everything_fires_once_at_the_end(
 
 
 def test_input_that_is_stopped_without_drain_gives_nothing() -> None:
-    for domain in WindowTime:
+    for domain in TimeDomain:
         harness = OperatorHarness(factory((0,), domain=domain), schema=INPUT)
         push_cut(harness, [(("a", 1, 1, "x", True), 1)], 1)
         harness.end_input(drain=False)
@@ -195,7 +195,7 @@ def test_restored_totals_are_complete_at_any_parallelism(
 
 def test_an_interval_of_processing_time_fires_by_the_clock_and_at_the_end() -> None:
     rule = TriggerRule(every_ms=10)
-    harness = OperatorHarness(factory((0,), rule, domain=WindowTime.PROCESSING), schema=INPUT)
+    harness = OperatorHarness(factory((0,), rule, domain=TimeDomain.PROCESSING), schema=INPUT)
     start = harness.clock.now_ms()
     harness.advance_processing_time(-start % 10 + 5)
     push_cut(harness, [(("a", 1, 1, "x", True), None), (("b", 1, 2, "x", True), None)], 1)
@@ -213,7 +213,7 @@ def test_an_interval_of_processing_time_fires_by_the_clock_and_at_the_end() -> N
 
 
 def test_a_restored_interval_of_processing_time_waits_again() -> None:
-    recipe = factory((0,), TriggerRule(every_ms=10), domain=WindowTime.PROCESSING)
+    recipe = factory((0,), TriggerRule(every_ms=10), domain=TimeDomain.PROCESSING)
     harness = OperatorHarness(recipe, schema=INPUT)
     push_cut(harness, [(("a", 1, 1, "x", True), None)], 1)
     restored = OperatorHarness.restore(recipe, [stored(harness.snapshot())], schema=INPUT, clock=harness.clock)

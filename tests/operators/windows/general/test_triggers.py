@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.timed.assigners import TumblingSlices
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.general.factories import GlobalAssigner, SessionAssigner, build_trigger
 from flowrun.operators.windows.general.trigger_contract import (
     Trigger,
@@ -353,22 +353,22 @@ def test_results_say_what_happens() -> None:
 @pytest.mark.parametrize(
     ("rule", "assigner", "domain", "expected"),
     [
-        (None, TumblingSlices(10), WindowTime.EVENT, EventTimeTrigger()),
-        (None, GlobalAssigner(), WindowTime.EVENT, EventTimeTrigger()),
-        (None, GlobalAssigner(), WindowTime.PROCESSING, ProcessingTimeTrigger()),
-        (TriggerRule(purge=True), SessionAssigner(5), WindowTime.EVENT, PurgingTrigger(EventTimeTrigger())),
-        (TriggerRule(every_ms=4), TumblingSlices(10), WindowTime.EVENT, EarlyLateTrigger(4)),
-        (TriggerRule(count=4), TumblingSlices(10), WindowTime.EVENT, AnyTrigger((EventTimeTrigger(), CountTrigger(4)))),
-        (TriggerRule(delta=1, threshold=2.0), GlobalAssigner(), WindowTime.EVENT, DeltaTrigger(1, 2.0)),
+        (None, TumblingSlices(10), TimeDomain.EVENT, EventTimeTrigger()),
+        (None, GlobalAssigner(), TimeDomain.EVENT, EventTimeTrigger()),
+        (None, GlobalAssigner(), TimeDomain.PROCESSING, ProcessingTimeTrigger()),
+        (TriggerRule(purge=True), SessionAssigner(5), TimeDomain.EVENT, PurgingTrigger(EventTimeTrigger())),
+        (TriggerRule(every_ms=4), TumblingSlices(10), TimeDomain.EVENT, EarlyLateTrigger(4)),
+        (TriggerRule(count=4), TumblingSlices(10), TimeDomain.EVENT, AnyTrigger((EventTimeTrigger(), CountTrigger(4)))),
+        (TriggerRule(delta=1, threshold=2.0), GlobalAssigner(), TimeDomain.EVENT, DeltaTrigger(1, 2.0)),
         (
             TriggerRule(every_ms=4),
             TumblingSlices(10),
-            WindowTime.PROCESSING,
+            TimeDomain.PROCESSING,
             AnyTrigger((ProcessingTimeTrigger(), ContinuousProcessingTimeTrigger(4))),
         ),
     ],
 )
-def test_rules_become_triggers(rule: TriggerRule | None, assigner: Any, domain: WindowTime, expected: Trigger) -> None:
+def test_rules_become_triggers(rule: TriggerRule | None, assigner: Any, domain: TimeDomain, expected: Trigger) -> None:
     built = build_trigger(rule, assigner, domain)
     assert built == expected
     assert pickle.loads(pickle.dumps(built)) == built

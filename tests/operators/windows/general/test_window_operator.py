@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.errors import DataError
 from flowrun.operators.timed.assigners import TumblingSlices
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.general import operator as window_operator
 from flowrun.operators.windows.general.evictors import CountEvictor, DeltaEvictor, TimeEvictor
 from flowrun.operators.windows.general.factories import (
@@ -214,7 +214,7 @@ def counts(harness: OperatorHarness) -> list[tuple[Any, Any]]:
 
 
 def test_processing_time_windows_fire_by_the_clock() -> None:
-    harness = clocked(factory(TumblingSlices(10), (0,), rule=TriggerRule(count=2), domain=WindowTime.PROCESSING))
+    harness = clocked(factory(TumblingSlices(10), (0,), rule=TriggerRule(count=2), domain=TimeDomain.PROCESSING))
     push_cut(harness, [row("a", 1), row("a", 2), row("a", 3)], 5)
     assert counts(harness) == [("a", 2)]
     harness.advance_processing_time(9)
@@ -226,7 +226,7 @@ def test_processing_time_windows_fire_by_the_clock() -> None:
 
 
 def test_processing_time_sessions_close_after_their_gap() -> None:
-    harness = clocked(factory(SessionAssigner(10), (0,), evictor=CountEvictor(2), domain=WindowTime.PROCESSING))
+    harness = clocked(factory(SessionAssigner(10), (0,), evictor=CountEvictor(2), domain=TimeDomain.PROCESSING))
     for _ in range(3):
         push_cut(harness, [row("a", 1)], 1)
         harness.advance_processing_time(6)
@@ -235,7 +235,7 @@ def test_processing_time_sessions_close_after_their_gap() -> None:
 
 
 def test_continuous_processing_time_fires_while_a_window_is_open() -> None:
-    harness = clocked(factory(TumblingSlices(100), (0,), rule=TriggerRule(every_ms=10), domain=WindowTime.PROCESSING))
+    harness = clocked(factory(TumblingSlices(100), (0,), rule=TriggerRule(every_ms=10), domain=TimeDomain.PROCESSING))
     push_cut(harness, [row("a", 1)], 1)
     harness.advance_processing_time(30)
     push_cut(harness, [row("a", 2)], 1)
@@ -245,7 +245,7 @@ def test_continuous_processing_time_fires_while_a_window_is_open() -> None:
 
 @pytest.mark.parametrize("assigner", [TumblingSlices(100), SessionAssigner(50), GlobalAssigner()])
 def test_what_processing_time_has_left_open_fires_at_the_end_of_bounded_input(assigner: WindowAssigner) -> None:
-    recipe = factory(assigner, (0,), evictor=CountEvictor(5), domain=WindowTime.PROCESSING)
+    recipe = factory(assigner, (0,), evictor=CountEvictor(5), domain=TimeDomain.PROCESSING)
     for drained in (True, False):
         harness = clocked(recipe)
         push_cut(harness, [row("a", 1), row("b", 1)], 2)
@@ -256,7 +256,7 @@ def test_what_processing_time_has_left_open_fires_at_the_end_of_bounded_input(as
 
 
 def test_restored_processing_time_windows_fire_by_the_clock() -> None:
-    recipe = factory(TumblingSlices(10), (0,), evictor=CountEvictor(5), domain=WindowTime.PROCESSING)
+    recipe = factory(TumblingSlices(10), (0,), evictor=CountEvictor(5), domain=TimeDomain.PROCESSING)
     harness = clocked(recipe)
     push_cut(harness, [row("a", 1)], 1)
     restored = OperatorHarness.restore(recipe, [stored(harness.snapshot())], schema=INPUT, clock=harness.clock)

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from flowrun.operators.timed.firing_clock import WindowTime
+from flowrun.core.semantics import TimeDomain
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored
 from tests.operators.windows.kernels import bound
@@ -70,7 +70,7 @@ def test_first_and_last_value_follow_arrival_also_over_merged_sessions() -> None
 
 
 def test_processing_time_sessions_close_after_a_quiet_gap_and_at_the_end() -> None:
-    harness = OperatorHarness(factory(10, (0,), SUMS, domain=WindowTime.PROCESSING), schema=INPUT)
+    harness = OperatorHarness(factory(10, (0,), SUMS, domain=TimeDomain.PROCESSING), schema=INPUT)
     row = columns([("a", 1, 5, "x", True)])
     harness.push(row)
     harness.advance_processing_time(9)
@@ -83,7 +83,7 @@ def test_processing_time_sessions_close_after_a_quiet_gap_and_at_the_end() -> No
     snapshot = stored(harness.snapshot())
     harness.end_input()
     assert plain(harness.rows())[1:] == [("a", 19, 29, 1, 5)]
-    restored = OperatorHarness.restore(factory(10, (0,), SUMS, domain=WindowTime.PROCESSING), [snapshot], schema=INPUT)
+    restored = OperatorHarness.restore(factory(10, (0,), SUMS, domain=TimeDomain.PROCESSING), [snapshot], schema=INPUT)
     restored.advance_processing_time(29)
     assert plain(restored.rows()) == [("a", 19, 29, 1, 5)]
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, Watermark
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.timed.assigners import AlignedSlices, TumblingSlices
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactory, local_aggregation_applies
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
@@ -111,7 +111,7 @@ def test_it_applies_only_where_it_changes_nothing() -> None:
     assert local_aggregation_applies(AGGREGATES)
     assert not local_aggregation_applies(AGGREGATES, late_tag=LATE)
     assert not local_aggregation_applies(AGGREGATES, allowed_lateness_ms=1)
-    assert not local_aggregation_applies(AGGREGATES, domain=WindowTime.PROCESSING)
+    assert not local_aggregation_applies(AGGREGATES, domain=TimeDomain.PROCESSING)
     for extra in EVERYTHING[len(AGGREGATES) :]:
         assert not local_aggregation_applies((*AGGREGATES, extra))
 

@@ -9,11 +9,10 @@ import pytest
 from flowrun.core.clock import ManualClock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys, TimeDomain
 from flowrun.core.types import BIGINT, DOUBLE, STRING, array, map_of, row, timestamp
 from flowrun.errors import DataError, StateError
-from flowrun.operators.aggregation.keys import NullKeyPolicy
 from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
-from flowrun.operators.timed.firing_clock import WindowTime
 from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored, taken, whole
@@ -95,7 +94,7 @@ def test_event_time_may_come_from_a_column() -> None:
 
 
 def test_processing_time_windows_follow_the_clock_and_fire_what_is_left_at_the_end() -> None:
-    recipe = factory(SlidingSlices(20, 10), (0,), SUMS, domain=WindowTime.PROCESSING)
+    recipe = factory(SlidingSlices(20, 10), (0,), SUMS, domain=TimeDomain.PROCESSING)
     harness = OperatorHarness(recipe, schema=INPUT)
     harness.push(columns([("a", 1, 5, "x", True)]))
     harness.advance_processing_time(9)
@@ -113,7 +112,7 @@ def test_processing_time_windows_follow_the_clock_and_fire_what_is_left_at_the_e
 
 
 def test_processing_time_windows_survive_a_restore_and_wait_when_stopped_without_drain() -> None:
-    recipe = factory(TumblingSlices(10), (0,), SUMS, domain=WindowTime.PROCESSING)
+    recipe = factory(TumblingSlices(10), (0,), SUMS, domain=TimeDomain.PROCESSING)
     first = OperatorHarness(recipe, schema=INPUT)
     first.push(columns([("a", 1, 5, "x", True)]))
     snapshot = stored(first.snapshot())
@@ -130,7 +129,7 @@ def test_processing_time_windows_of_a_zone_stay_open_until_their_hour_has_come_t
     schema = Schema.of(name=STRING)
     out = output_schema((0,), COUNT, schema)
     recipe = SliceWindowFactory(
-        (0,), COUNT, TumblingSlices(half), schema, out, domain=WindowTime.PROCESSING, time_zone="Europe/Berlin"
+        (0,), COUNT, TumblingSlices(half), schema, out, domain=TimeDomain.PROCESSING, time_zone="Europe/Berlin"
     )
     harness = OperatorHarness(recipe, schema=schema, clock=ManualClock(first + 10))
     harness.push({"name": ["a"]})
@@ -153,13 +152,13 @@ def test_null_keys_fail_form_a_group_or_are_dropped() -> None:
     grouping.end_input()
     assert sorted(plain(grouping.rows()), key=repr) == [("a", 0, 10, 1, 2), (None, 0, 10, 2, 4)]
 
-    dropping = OperatorHarness(factory(TumblingSlices(10), (0,), SUMS, null_keys=NullKeyPolicy.DROP), schema=INPUT)
+    dropping = OperatorHarness(factory(TumblingSlices(10), (0,), SUMS, null_keys=NullKeys.DROP), schema=INPUT)
     push(dropping, (None, 1, 1), ("a", 2, 1), (None, 3, 2))
     dropping.end_input()
     assert plain(dropping.rows()) == [("a", 0, 10, 1, 2)]
     assert dropping.metrics.count("numNullKeyRecordsDropped") == 2
 
-    failing = OperatorHarness(factory(TumblingSlices(10), (0,), SUMS, null_keys=NullKeyPolicy.FAIL), schema=INPUT)
+    failing = OperatorHarness(factory(TumblingSlices(10), (0,), SUMS, null_keys=NullKeys.FAIL), schema=INPUT)
     with pytest.raises(DataError, match="key column 'name' is NULL in row 1") as caught:
         push(failing, ("a", 1, 1), (None, 3, 2))
     assert caught.value.row == 1

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import JoinKind, SortKey
 from flowrun.core.types import BIGINT
 from flowrun.frontend.sql.expressions.pending import OuterColumn
 from flowrun.frontend.sql.expressions.relations import Named, unique_fields
@@ -22,7 +23,7 @@ from flowrun.frontend.sql.queries.nodes import NodeMaker, identity, joined_schem
 from flowrun.plan import relational as rel
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, Case, ColumnRef, Expression, Literal
-from flowrun.plan.joins import Join, JoinKind, TemporalJoin
+from flowrun.plan.joins import Join, TemporalJoin
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import Calc, PlanNode, Union
 
@@ -101,7 +102,7 @@ class DependentJoin:
     def _positions(self, columns: Sequence[int]) -> tuple[int, ...]:
         return (*range(self._width), *(c + self._width for c in columns))
 
-    def _order(self, order: Sequence[rel.SortKey]) -> tuple[rel.SortKey, ...]:
+    def _order(self, order: Sequence[SortKey]) -> tuple[SortKey, ...]:
         return tuple(replace(k, column=k.column + self._width) for k in order)
 
     def _schema(self, input: PlanNode, own: Schema) -> Schema:

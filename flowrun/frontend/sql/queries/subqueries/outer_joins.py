@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowrun.core.semantics import JoinKind
 from flowrun.frontend.sql.expressions.relations import Named
 from flowrun.frontend.sql.expressions.trees import rewrite
 from flowrun.frontend.sql.places import Span
@@ -16,7 +17,6 @@ from flowrun.frontend.sql.queries.subqueries.dependent_joins import same_values
 from flowrun.frontend.sql.queries.subqueries.planner import SubqueryPlanner
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, columns_used
-from flowrun.plan.joins import JoinKind
 from flowrun.plan.nodes import PlanNode, Union
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowrun.core.semantics import JoinKind
 from flowrun.frontend.sql.expressions.pending import PendingSubquery, SubqueryKind
 from flowrun.frontend.sql.expressions.trees import compare, has, may_be_null, test
 from flowrun.frontend.sql.places import Span
@@ -22,7 +23,6 @@ from flowrun.frontend.sql.queries.subqueries.decorrelation import (
 from flowrun.frontend.sql.queries.subqueries.values import SubqueryValues
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression
-from flowrun.plan.joins import JoinKind
 from flowrun.plan.nodes import PlanNode
 
 

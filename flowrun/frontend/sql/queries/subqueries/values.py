@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from flowrun.core.semantics import JoinKind
 from flowrun.core.types import BIGINT, BOOLEAN, INT
 from flowrun.frontend.sql.expressions.pending import PendingAggregate, PendingSubquery, SubqueryKind
 from flowrun.frontend.sql.expressions.trees import compare, find, map_children, may_be_null, shifted, test
@@ -18,7 +19,6 @@ from flowrun.frontend.sql.queries.subqueries.decorrelation import SubqueryRows, 
 from flowrun.frontend.sql.queries.subqueries.dependent_joins import domain_of, is_empty_count, same_values
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, And, Call, Case, Cast, ColumnRef, Expression, Literal, Or
-from flowrun.plan.joins import JoinKind
 from flowrun.plan.nodes import PlanNode
 
 _TRUE = Literal(BOOLEAN, True)

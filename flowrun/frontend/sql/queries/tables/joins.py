@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from flowrun.core.semantics import JoinKind, TimeDomain
 from flowrun.frontend.sql.expressions.pending import PendingSubquery
 from flowrun.frontend.sql.expressions.query_expressions import Clause, conjuncts
 from flowrun.frontend.sql.expressions.relations import Named, Relation, Source
@@ -22,8 +23,8 @@ from flowrun.frontend.sql.queries.tables.from_context import FromContext
 from flowrun.functions.coercion import common_type
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Case, Cast, Expression, columns_used
-from flowrun.plan.joins import Join, JoinKind, TemporalJoin
-from flowrun.plan.nodes import PlanNode, TimeDomain
+from flowrun.plan.joins import Join, TemporalJoin
+from flowrun.plan.nodes import PlanNode
 
 
 def side_by_side(left: Relation, right: Relation, node: PlanNode) -> Relation:

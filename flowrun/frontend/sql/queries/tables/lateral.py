@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowrun.core.schema import Field
+from flowrun.core.semantics import JoinKind
 from flowrun.core.types import INT, DataType, TypeRoot
 from flowrun.errors import did_you_mean, near_matches
 from flowrun.frontend.sql.catalog import FunctionKind
@@ -26,7 +27,6 @@ from flowrun.frontend.sql.queries.tables.from_context import FromContext
 from flowrun.frontend.sql.queries.tables.joins import JoinBinder, is_true, side_by_side
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Case, Literal
-from flowrun.plan.joins import JoinKind
 from flowrun.plan.relational import TableFunctionCall, Unnest
 
 

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullOrder, SortKey
 from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.expressions.aggregate_calls import check_arguments, is_star, typed_call, written_arguments
 from flowrun.frontend.sql.expressions.binder import ExpressionBinder, dotted_parts
@@ -20,7 +21,6 @@ from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, transform, walk
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternAggregate, PatternColumn, PatternVariable
 from flowrun.plan.nodes import NodeHints, PlanNode
-from flowrun.plan.relational import NullOrder, SortKey
 
 _LOGICAL = ("FIRST", "LAST")
 _PHYSICAL = ("PREV", "NEXT")

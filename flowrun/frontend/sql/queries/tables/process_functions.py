@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from flowrun.core.schema import Field, Schema
+from flowrun.core.semantics import NullKeys
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import PipelineError, did_you_mean
 from flowrun.frontend.sql.catalog import Parameter, ProcessSignature, UserFunction
@@ -22,7 +23,7 @@ from flowrun.functions.coercion import implicitly_castable
 from flowrun.operators.process.loading import FunctionRecipe, load_process_function
 from flowrun.plan.expressions import Cast, Expression, Literal
 from flowrun.plan.folding import fold_constants
-from flowrun.plan.nodes import NodeHints, NullKeys, Process, TableFunction
+from flowrun.plan.nodes import NodeHints, Process, TableFunction
 
 _ON_TIME, _UID = "ON_TIME", "UID"
 ROWTIME = "rowtime"
