@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Protocol
 
 from rich.console import Console
-from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
 from flowrun.cli.console import say
 from flowrun.cli.views.figures import counted_text, duration_text
+from flowrun.cli.views.in_place import InPlaceView
 from flowrun.runners.spark import BatchStatus, StageProgress
 
 _EVERY_MS = 5_000
 
 
-class BatchView:
+class BatchView(InPlaceView):
     """A line on standard error that is kept up to date. `update` may be called by any thread."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._spinner = Spinner("dots", text=Text("starting"))
-        self._live = Live(self._spinner, console=console or Console(stderr=True), refresh_per_second=8, transient=True)
-
-    def __enter__(self) -> BatchView:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
+        super().__init__(console, self._spinner)
 
     def update(self, status: BatchStatus) -> None:
         """Show the present status."""

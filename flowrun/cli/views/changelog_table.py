@@ -7,21 +7,20 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Literal, TextIO
+from typing import Literal, Self, TextIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.format import ChangeEncoder
-from flowrun.cli.echoed_signals import EchoedSignals
 from flowrun.cli.views.figures import counted_text, duration_text, state_text
+from flowrun.cli.views.in_place import InPlaceView
 from flowrun.cli.views.live_view import STOPPING
 from flowrun.connectors.formats.csv_encoder import CsvEncoder
 from flowrun.connectors.formats.csv_format import FORMAT as CSV
@@ -165,7 +164,7 @@ class ResultTable:
         return Group(table, Text(f"{counted_text(count, 'row')}{more}", style="dim"))
 
 
-class ResultView:
+class ResultView(InPlaceView):
     """Shows results on standard output while their job runs, and leaves them there, whole, when it ends.
 
     A `View` for the job: the last line says what the job does.
@@ -175,23 +174,18 @@ class ResultView:
 
     def __init__(self, tables: Sequence[ResultTable], console: Console | None = None) -> None:
         self._tables = tables
-        self._console = console or Console(file=sys.stdout)
-        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        super().__init__(console or Console(file=sys.stdout))
         self._listening = ExitStack()
-        self._echo = EchoedSignals()
 
-    def __enter__(self) -> ResultView:
+    def __enter__(self) -> Self:
         for table in self._tables:
             self._listening.enter_context(listening(table.name, table))
-        self._echo.hide()
-        self._live.start()
-        return self
+        return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.stop()
-        self._echo.restore()
+        super().__exit__(kind, error, trace)
         self._listening.close()
         self._console.print(self._group(_FINAL_ROWS))
 

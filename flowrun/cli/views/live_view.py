@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from types import TracebackType
 
 from rich import box
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from flowrun.cli.echoed_signals import EchoedSignals
 from flowrun.cli.views.checkpoint_text import recovery_text
 from flowrun.cli.views.figures import count_text, duration_text, state_text
+from flowrun.cli.views.in_place import InPlaceView
 from flowrun.cli.views.rates import Rates, rows_handled
 from flowrun.core.printable import printable
 from flowrun.runtime.job_status import JobStatus, VertexStatus
@@ -27,30 +25,17 @@ time blocked by slower tasks downstream."""
 STOPPING = "stopping… press Ctrl-C again to cancel"
 
 
-class LiveView:
+class LiveView(InPlaceView):
     """Shows rows, rates, watermark lag and load of each vertex on standard error."""
 
     shows_stopping = True
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
-        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        super().__init__(console)
         self._measure = Rates()
         self.rates: dict[str, float] = {}
         """Vertex id → rows a second, as shown."""
         self._rated_ns = 0
-        self._echo = EchoedSignals()
-
-    def __enter__(self) -> LiveView:
-        self._echo.hide()
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
-        self._echo.restore()
 
     def update(self, status: JobStatus, *, stopping: bool = False) -> None:
         """Show the present status; rates change once a second so that they can be read. `stopping`: the user asked for the end."""
