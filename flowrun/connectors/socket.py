@@ -113,7 +113,11 @@ class SocketSource:
 
 
 class SocketFunction:
-    """Connects, reads and decodes until the server closes the connection for good."""
+    """Connects, reads and decodes until the server closes the connection for good.
+
+    What a connection ends with behind its last delimiter is the beginning of what the next one brings, as in Apache Flink's
+    `SocketTextStreamFunction`: it is a record of its own only at the end of the last one.
+    """
 
     def __init__(self, source: SocketSource, clock: Clock, metrics: MetricGroup) -> None:
         self._source = source
@@ -122,6 +126,7 @@ class SocketFunction:
         self._stopping = threading.Condition()  # held to change `_stop` and `_connection`
         self._stop = threading.Event()
         self._connection: socket.socket | None = None
+        self._rest = b""
 
     def run(self, context: SourceContext) -> None:
         """Read until the end of the last attempt."""
@@ -140,6 +145,7 @@ class SocketFunction:
             if 0 <= source.max_retries < attempts:
                 if problem is not None:
                     raise self._unreachable(problem, attempts) from problem
+                self._send([self._rest] if self._rest else [], context, decoder)
                 return
             self._wait_before_retry()
 
@@ -166,16 +172,14 @@ class SocketFunction:
                     return
                 self._connection = connection
             connection.settimeout(None)
-            rest = b""
             while received := connection.recv(_RECEIVE_BYTES):
-                *records, rest = (rest + received).split(source.delimiter)
-                if len(rest) > _RECORD_LIMIT:
+                *records, self._rest = (self._rest + received).split(source.delimiter)
+                if len(self._rest) > _RECORD_LIMIT:
                     raise DataError(
                         f"source '{source.name}': {_RECORD_LIMIT >> 20} MB without a delimiter {source.delimiter!r}",
                         hint="check `delimiter` or `byte-delimiter`",
                     )
                 self._send(records, context, decoder)
-            self._send([rest] if rest else [], context, decoder)
 
     def _send(self, records: list[bytes], context: SourceContext, decoder: RecordDecoder) -> None:
         if self._source.delimiter == b"\n":

@@ -86,6 +86,27 @@ def test_it_connects_again_as_often_as_asked() -> None:
         assert read(socket_source(port, max_retries=2, retry_delay="0ms")) == [("a",), ("b",), ("c",)]
 
 
+def test_a_record_goes_on_in_the_next_connection() -> None:
+    with server([b"hel"], [b"lo,2\nwor"], [b"ld"]) as port:
+        assert read(socket_source(port, max_retries=2, retry_delay="0ms")) == [("hello,2",), ("world",)]
+
+
+def test_a_server_that_goes_away_for_good_is_tried_as_often_as_allowed() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        peer, _ = listening.accept()
+        listening.close()
+        with peer:
+            peer.sendall(b"a\nhal")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with pytest.raises(ConnectorError, match="tried 4 times"):
+        read(socket_source(listening.getsockname()[1], max_retries=3, retry_delay="0ms"))
+    thread.join()
+
+
 def test_json_records_become_typed_rows() -> None:
     with server([b'{"id": 1, "x": "y"}\n{"id": 2}\n']) as port:
         assert read(socket_source(port, Schema.of(id=BIGINT, x=STRING), "json")) == [(1, "y"), (2, None)]
