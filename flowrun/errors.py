@@ -10,15 +10,20 @@ The kinds are defined by contrast, by who has to act:
 * `StateError`: a checkpoint, savepoint or state table cannot be used.
 * `ClusterError`: processes of a cluster cannot reach or trust each other.
 * `JobFailedError`: a running job failed; `__cause__` is the root cause.
+* `ForeignError`: an error of another library or of users' code, as another process tells of it.
 * `InternalError`: flowrun itself is wrong; please report it.
+
+All can be pickled, with their places, hints and causes: a process tells another what went wrong.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import pickle
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from flowrun.masking import masked
 
@@ -33,6 +38,58 @@ class FlowrunError(Exception):
 
     def __str__(self) -> str:
         return masked(self.message if self.hint is None else f"{self.message}\n  hint: {self.hint}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled with everything that it knows, and with its causes."""
+        return _remade, (tuple(_parts(e) for e in _chain(self)),)
+
+
+class ForeignError(FlowrunError):
+    """An error that is not flowrun's own, as another process tells of it. `kind`: the name of its class there."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return masked(f"{self.kind}: {self.message}")
+
+
+_Parts: TypeAlias = tuple[type[BaseException], tuple[object, ...], dict[str, object]]
+"""An error without its causes: class, arguments, attributes."""
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and its causes, the last cause last."""
+    found = [error]
+    while (cause := found[-1].__cause__) is not None and all(cause is not e for e in found):
+        found.append(cause)
+    return found
+
+
+def _parts(error: BaseException) -> _Parts:
+    if isinstance(error, FlowrunError):
+        return type(error), error.args, error.__dict__
+    arguments = tuple(error.__reduce__()[1])  # of an OSError the file's name, too, which is not in `args`
+    parts = type(error), arguments, {k: v for k, v in error.__dict__.items() if k == "__notes__"}
+    try:  # what users raise may be known to this process only, or hold what cannot be sent
+        pickle.loads(pickle.dumps(parts))
+    except Exception:
+        told = ForeignError(str(error), type(error).__qualname__)
+        return ForeignError, told.args, {**told.__dict__, **parts[2]}
+    return parts
+
+
+def _remade(chain: Sequence[_Parts]) -> BaseException:
+    """An error and its causes from their parts. No constructor is called: what they take differs."""
+    cause = None
+    for kind, args, attributes in reversed(chain):
+        error = kind.__new__(kind, *args)
+        error.__dict__.update(attributes)
+        error.__cause__ = cause
+        cause = error
+    assert cause is not None
+    return cause
 
 
 class Severity(Enum):

@@ -1,0 +1,111 @@
+"""Errors that go from one process to another: nothing that they know is lost on the way."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from flowrun import errors
+from flowrun.errors import Diagnostic, FlowrunError, Location
+from flowrun.frontend.sql.places import SeveralErrors
+
+PLACE = Location("p.yaml", 3, 7, 2)
+EXAMPLES = [
+    FlowrunError("all", hint="h"),
+    errors.PipelineError([Diagnostic("first", PLACE, "a: b", "h"), Diagnostic("second")]),
+    errors.OptionError("sink.mode", "wrong", hint="h"),
+    errors.ExpressionError("no column", offset=4, length=2, hint="h"),
+    SeveralErrors([errors.ExpressionError("one", offset=1), errors.ExpressionError("two", offset=2)]),
+    errors.UnsupportedPlanError("not here", hint="h"),
+    errors.SetupError("no Java", hint="h"),
+    errors.ConnectorError("gone", retryable=True, hint="h"),
+    errors.DataError("row", row=3, hint="h"),
+    errors.StateError("damaged", hint="h"),
+    errors.ClusterError("unknown", hint="h"),
+    errors.JobFailedError("failed", operator="o", subtask=2, hint="h"),
+    errors.JobCancelledError("cancelled"),
+    errors.ForeignError("text", "mine.Error"),
+    errors.InternalError("bug", hint="h"),
+]
+
+
+def sent(error: BaseException) -> BaseException:
+    received = pickle.loads(pickle.dumps(error))
+    assert isinstance(received, BaseException)
+    return received
+
+
+def test_every_kind_has_an_example() -> None:
+    kinds = {k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, FlowrunError)}
+    assert kinds <= {type(e) for e in EXAMPLES}
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+def test_everything_that_an_error_knows_arrives(error: FlowrunError) -> None:
+    error.add_note("a note")
+    received = sent(error)
+    assert type(received) is type(error)
+    assert str(received) == str(error)
+    assert received.args == error.args
+    assert str(vars(received)) == str(vars(error))
+
+
+class Odd(Exception):
+    """Its constructor takes other arguments than those that it hands on."""
+
+    def __init__(self, left: int, *, right: int) -> None:
+        super().__init__(f"{left} beside {right}")
+
+
+def test_causes_arrive_in_their_order() -> None:
+    root = OSError(2, "No such file", "x.csv")
+    root.add_note("while reading")
+    middle = errors.DataError("row 3", row=3)
+    middle.__cause__ = root
+    top = errors.JobFailedError("failed", operator="map")
+    top.__cause__ = middle
+    received = sent(top)
+    assert isinstance(received.__cause__, errors.DataError)
+    assert received.__cause__.row == 3
+    last = received.__cause__.__cause__
+    assert isinstance(last, FileNotFoundError)
+    assert (last.errno, last.filename, last.__notes__) == (2, "x.csv", ["while reading"])
+    assert last.__cause__ is None
+
+
+def test_a_cause_whose_constructor_takes_other_arguments_arrives() -> None:
+    top = errors.JobFailedError("failed")
+    top.__cause__ = Odd(1, right=2)
+    received = sent(top)
+    assert str(received.__cause__) == "1 beside 2"
+
+
+def test_a_cause_that_only_this_process_knows_is_told_by_name() -> None:
+    class Local(Exception):
+        pass
+
+    top = errors.JobFailedError("failed")
+    top.__cause__ = Local("lost")
+    top.__cause__.__cause__ = ValueError("why")
+    received = sent(top)
+    assert isinstance(received.__cause__, errors.ForeignError)
+    assert str(received.__cause__).endswith("Local: lost")
+    assert isinstance(received.__cause__.__cause__, ValueError)
+
+
+def test_causes_in_a_circle_end() -> None:
+    first, second = errors.DataError("a"), errors.DataError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert str(sent(first).__cause__) == "b"
+
+
+def test_another_process_reads_it() -> None:
+    program = (
+        "import pickle, sys; e = pickle.load(sys.stdin.buffer); print(type(e).__name__, e.diagnostics[0].location)"
+    )
+    told = pickle.dumps(errors.PipelineError.of("wrong", "h", PLACE))
+    ended = subprocess.run([sys.executable, "-c", program], input=told, capture_output=True, check=True)
+    assert ended.stdout.decode().split() == ["PipelineError", "p.yaml:3:7"]
