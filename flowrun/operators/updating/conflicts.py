@@ -26,9 +26,7 @@ from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.key_slots import KeySlots
-from flowrun.operators.keyed.row_store import RowStore
-from flowrun.operators.keyed.state_arrays import extended
+from flowrun.operators.keyed.key_rows import NOWHERE, WRITTEN, KeyRows
 from flowrun.operators.ranking.emission import emit_changes
 from flowrun.operators.updating.changes import added, change_batch
 from flowrun.operators.updating.waiting_changes import CHANGES, COPIES, WaitingChanges
@@ -38,11 +36,7 @@ if TYPE_CHECKING:
 
 ROWS = "rows"
 """Name of the state table with the row of each key."""
-WRITTEN = "__written"
-"""State column: processing time of the key's last change, ms."""
 ROWS_COUNTERS = (COPIES, WRITTEN)
-_NOWHERE = -1
-_SPARE_SLOTS = 64 * 1024
 _ROWS_SHOWN = 3
 
 
@@ -51,16 +45,12 @@ class ConflictResolutionOperator(AbstractOperator):
 
     def __init__(self, factory: ConflictResolutionFactory) -> None:
         self._factory = factory
-        self._slots = KeySlots.of(factory.schema, factory.keys)
-        self._numbers: Integers = np.zeros(0, np.int64)  # row number of each slot
-        self._next_sweep = 0
-        self._checked_slots = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output."""
         super().setup(context, output)
         schema, keys = self._factory.schema, self._factory.keys
-        self._store = RowStore(schema, keys, context.max_parallelism, counters=ROWS_COUNTERS, by_key=False)
+        self._rows = KeyRows(schema, keys, context.max_parallelism, counters=ROWS_COUNTERS, ttl_ms=self._factory.ttl_ms)
         self._waiting = WaitingChanges(schema, keys, context.max_parallelism)
 
     # ---- state
@@ -74,17 +64,11 @@ class ConflictResolutionOperator(AbstractOperator):
             self._waiting.restore(table)
         table = restored.keyed.get(ROWS)
         if table is not None and table.num_rows:
-            numbers = self._store.restore(table)
-            located = self._slots.locate(self._store.take_columns(numbers, self._factory.keys), len(numbers))
-            self._reserve()
-            self._numbers[located.slots[located.local]] = numbers
+            self._rows.restore(table)
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """What changed since the last snapshot."""
-        return OperatorSnapshot(segmented={ROWS: self._store.snapshot_table(), CHANGES: self._waiting.snapshot()})
-
-    def _reserve(self) -> None:
-        self._numbers = extended(self._numbers, len(self._slots), _NOWHERE)
+        return OperatorSnapshot(segmented={ROWS: self._rows.snapshot(), CHANGES: self._waiting.snapshot()})
 
     # ---- changes
 
@@ -109,7 +93,7 @@ class ConflictResolutionOperator(AbstractOperator):
         rows, copies = self._waiting.take_due(watermark)
         if rows.num_rows:
             self._apply(rows, copies)
-        self._compact()
+        self._rows.compact()
 
     def _apply(self, rows: pa.RecordBatch, copies: Integers) -> None:
         """Put changes to what is remembered.
@@ -119,31 +103,29 @@ class ConflictResolutionOperator(AbstractOperator):
             copies: how many of each come, or go.
         """
         now, keys = self.context.processing_time.now_ms(), self._factory.keys
-        located = self._slots.locate([rows.column(k) for k in keys], rows.num_rows)
-        self._reserve()
-        if self._factory.ttl_ms:
-            self._expire(located.slots, now)
-        stored = self._numbers[located.slots]
-        had = stored != _NOWHERE
-        before = self._store.take(stored[had])
-        place = np.where(had, np.cumsum(had) - 1, _NOWHERE)[located.local]  # in `before`, for each row
-        there = np.flatnonzero(place != _NOWHERE)
+        located = self._rows.locate([rows.column(k) for k in keys], rows.num_rows)
+        self._rows.expire(located.slots, now)
+        stored = self._rows.numbers(located.slots)
+        had = stored != NOWHERE
+        before = self._rows.store.take(stored[had])
+        place = np.where(had, np.cumsum(had) - 1, NOWHERE)[located.local]  # in `before`, for each row
+        there = np.flatnonzero(place != NOWHERE)
         same = np.zeros(rows.num_rows, np.bool_)
         same[there] = rows_equal(
             before.take(pa.array(place[there])).columns, rows.take(pa.array(there)).columns, len(there)
         )
         count = np.zeros(len(stored), np.int64)
-        count[had] = self._store.counter(COPIES)[stored[had]]
+        count[had] = self._rows.store.counter(COPIES)[stored[had]]
         count[located.local[same]] += copies[same]
         stays = count > 0
         comes = np.flatnonzero((copies > 0) & ~same)
         if self._factory.fails:
             self._check(rows, located.local, comes, stays, before, place)
-        first = np.full(len(stored), _NOWHERE)
+        first = np.full(len(stored), NOWHERE)
         first[located.local[comes][::-1]] = comes[::-1]
-        first[stays] = _NOWHERE
+        first[stays] = NOWHERE
         self._replace(located.slots, stored, stays, count, rows, copies, first, now)
-        has = stays | (first != _NOWHERE)
+        has = stays | (first != NOWHERE)
         changed = ~stays & (had | has)
         self._send(before, had, changed, rows, first)
 
@@ -159,7 +141,7 @@ class ConflictResolutionOperator(AbstractOperator):
         now: int,
     ) -> None:
         """Remember what is there now of some keys: the row that was, where it `stays`, or the `first` of those that come."""
-        store = self._store
+        store = self._rows.store
         kept = stored[stays]
         touched = store.counter(COPIES)[kept] != count[stays]
         store.counter(COPIES)[kept] = count[stays]
@@ -167,18 +149,20 @@ class ConflictResolutionOperator(AbstractOperator):
             store.counter(WRITTEN)[kept] = now
             touched[:] = True
         store.touch(kept[touched])
-        store.remove(stored[~stays & (stored != _NOWHERE)])
-        self._numbers[slots[~stays]] = _NOWHERE
-        new = first != _NOWHERE
-        chosen = first[new]
-        numbers = store.append(rows.take(pa.array(chosen)), **{COPIES: copies[chosen], WRITTEN: now})
-        self._numbers[slots[new]] = numbers
+        new = first[~stays]
+        chosen = new[new != NOWHERE]
+        self._rows.replace(
+            slots[~stays],
+            rows.take(pa.array(chosen)),
+            new != NOWHERE,
+            **{COPIES: copies[chosen], WRITTEN: now},
+        )
 
     def _send(self, before: pa.RecordBatch, had: Bools, changed: Bools, rows: pa.RecordBatch, first: Integers) -> None:
         """Send the changes of the keys that have another row now, or none."""
         old = before.filter(pa.array(changed[had]))
-        new = rows.take(pa.array(first[first != _NOWHERE]))
-        changes = change_batch(old, had[changed], new, first[changed] != _NOWHERE)
+        new = rows.take(pa.array(first[first != NOWHERE]))
+        changes = change_batch(old, had[changed], new, first[changed] != NOWHERE)
         if changes is None:
             return
         kinds = np.zeros(changes.num_rows, np.int8) if changes.row_kinds is None else changes.row_kinds.to_numpy()
@@ -215,26 +199,3 @@ class ConflictResolutionOperator(AbstractOperator):
             hint=f"write one row for each {names} (GROUP BY, a condition), declare what tells the rows apart as PRIMARY KEY of '{table}', "
             "or keep one of them: ON CONFLICT DO NOTHING the first, DO DEDUPLICATE the last",
         )
-
-    # ---- room
-
-    def _expire(self, slots: Integers, now: int) -> None:
-        ttl = self._factory.ttl_ms
-        if now >= self._next_sweep:
-            self._next_sweep = now + max(ttl // 8, 1000)
-            slots = np.arange(len(self._slots))
-        held = slots[self._numbers[slots] != _NOWHERE]
-        gone = held[self._store.counter(WRITTEN)[self._numbers[held]] <= now - ttl]
-        self._store.remove(self._numbers[gone])
-        self._numbers[gone] = _NOWHERE
-
-    def _compact(self) -> None:
-        moved = self._store.compact()
-        if moved is not None:
-            there = self._numbers != _NOWHERE
-            self._numbers[there] = moved[self._numbers[there]]
-        if len(self._slots) > 2 * self._checked_slots + _SPARE_SLOTS:
-            used = self._numbers[: len(self._slots)] != _NOWHERE
-            if 2 * np.count_nonzero(used) < len(used):
-                self._numbers = self._numbers[self._slots.forget(used)]
-            self._checked_slots = len(self._slots)

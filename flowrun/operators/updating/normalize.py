@@ -26,9 +26,7 @@ from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import NotNullCheck
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.key_slots import KeySlots
-from flowrun.operators.keyed.row_store import RowStore
-from flowrun.operators.keyed.state_arrays import extended
+from flowrun.operators.keyed.key_rows import NOWHERE, WRITTEN, KeyRows
 from flowrun.operators.ranking.emission import AFTER, BEFORE, DELETE, INSERT, emit_changes
 from flowrun.operators.updating.changes import added
 
@@ -39,11 +37,7 @@ ROWS = "rows"
 """Name of the state table."""
 EVENT_TIME = "__event_time"
 """State column: event time of the row, ms; 0 if rows have none."""
-WRITTEN = "__written"
-"""State column: processing time of the last write, ms."""
 COUNTERS = (EVENT_TIME, WRITTEN)
-_NOWHERE = -1
-_SPARE_SLOTS = 64 * 1024
 
 
 class ChangelogNormalizeOperator(AbstractOperator):
@@ -51,11 +45,6 @@ class ChangelogNormalizeOperator(AbstractOperator):
 
     def __init__(self, factory: ChangelogNormalizeFactory) -> None:
         self._factory = factory
-        self._slots = KeySlots.of(factory.schema, factory.keys)
-        self._numbers: Integers = np.zeros(0, np.int64)  # row number of each slot
-        self._written: Integers = np.zeros(0, np.int64)
-        self._next_sweep = 0
-        self._checked_slots = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output."""
@@ -67,8 +56,12 @@ class ChangelogNormalizeOperator(AbstractOperator):
             )
         )
         self._key_check = NotNullCheck(keys, f"'{context.name}'")
-        self._store = RowStore(
-            self._factory.schema, self._factory.keys, context.max_parallelism, counters=COUNTERS, by_key=False
+        self._rows = KeyRows(
+            self._factory.schema,
+            self._factory.keys,
+            context.max_parallelism,
+            counters=COUNTERS,
+            ttl_ms=self._factory.ttl_ms,
         )
 
     # ---- state
@@ -76,22 +69,12 @@ class ChangelogNormalizeOperator(AbstractOperator):
     def initialize_state(self, restored: OperatorSnapshot | None) -> None:
         """Take back the rows."""
         table = None if restored is None else restored.keyed.get(ROWS)
-        if table is None or table.num_rows == 0:
-            return
-        numbers = self._store.restore(table)
-        located = self._slots.locate(self._store.take_columns(numbers, self._factory.keys), len(numbers))
-        slots = located.slots[located.local]
-        self._reserve()
-        self._numbers[slots] = numbers
-        self._written[slots] = self._store.counter(WRITTEN)[numbers]
+        if table is not None and table.num_rows:
+            self._rows.restore(table)
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """The rows that changed since the last snapshot."""
-        return OperatorSnapshot(segmented={ROWS: self._store.snapshot_table()})
-
-    def _reserve(self) -> None:
-        self._numbers = extended(self._numbers, len(self._slots), _NOWHERE)
-        self._written = extended(self._written, len(self._slots), 0)
+        return OperatorSnapshot(segmented={ROWS: self._rows.snapshot()})
 
     # ---- rows
 
@@ -103,27 +86,25 @@ class ChangelogNormalizeOperator(AbstractOperator):
                 batch = batch.take(pa.array(np.flatnonzero(told)))
         if batch.num_rows:
             self._normalize(batch)
-        self._compact()
+        self._rows.compact()
 
     def _normalize(self, batch: RecordBatch) -> None:
         self._key_check.check(batch.columns)
         now, rows = self.context.processing_time.now_ms(), batch.num_rows
-        located = self._slots.locate([batch.columns.column(k) for k in self._factory.keys], rows)
-        self._reserve()
-        if self._factory.ttl_ms:
-            self._expire(located.slots, now)
+        located = self._rows.locate([batch.columns.column(k) for k in self._factory.keys], rows)
+        self._rows.expire(located.slots, now)
         adds = added(batch)
-        stored = self._numbers[located.slots]
-        held = stored[stored != _NOWHERE]
+        stored = self._rows.numbers(located.slots)
+        held = stored[stored != NOWHERE]
         # One sequence of rows: what is remembered of the batch's keys, then the batch. `before` is the position of what each row replaces.
-        known = pa.RecordBatch.from_arrays(self._store.take(held).columns, schema=self._factory.schema.arrow)
+        known = pa.RecordBatch.from_arrays(self._rows.store.take(held).columns, schema=self._factory.schema.arrow)
         columns = pa.RecordBatch.from_arrays(batch.columns.columns, schema=self._factory.schema.arrow)
         both = pa.concat_batches([known, columns])
-        positions = np.where(stored != _NOWHERE, np.cumsum(stored != _NOWHERE) - 1, _NOWHERE)
+        positions = np.where(stored != NOWHERE, np.cumsum(stored != NOWHERE) - 1, NOWHERE)
         order = located.row_order()
         first = np.append(True, np.diff(located.local[order]) != 0)
         initial = positions[located.local[order]]
-        after = np.where(adds, np.arange(rows) + len(held), _NOWHERE)
+        after = np.where(adds, np.arange(rows) + len(held), NOWHERE)
         before = _before(order, first, initial, after)
         sends = self._sends(both, before, adds, len(held))
         if not sends[adds].all():  # what is remembered stays, with its event time, where an equal row comes
@@ -131,7 +112,7 @@ class ChangelogNormalizeOperator(AbstractOperator):
             before = _before(order, first, initial, after)
         times = None if batch.timestamps is None else batch.timestamps_numpy()
         if times is not None:
-            times = np.concatenate([self._store.counter(EVENT_TIME)[held], times])
+            times = np.concatenate([self._rows.store.counter(EVENT_TIME)[held], times])
         last = order[np.append(np.flatnonzero(first)[1:] - 1, rows - 1)]
         written = np.full(len(last), self._factory.ttl_ms > 0)
         written[located.local[sends]] = True  # of the others what is remembered stays as it is
@@ -140,8 +121,8 @@ class ChangelogNormalizeOperator(AbstractOperator):
 
     def _sends(self, both: pa.RecordBatch, before: Integers, adds: Bools, held: int) -> Bools:
         """Which rows change anything."""
-        sends = adds | (before != _NOWHERE)
-        updates = np.flatnonzero(adds & (before != _NOWHERE))
+        sends = adds | (before != NOWHERE)
+        updates = np.flatnonzero(adds & (before != NOWHERE))
         if len(updates) and not self._factory.ttl_ms:
             old, new = both.take(pa.array(before[updates])), both.take(pa.array(updates + held))
             said = [i for i in range(both.num_columns) if i not in self._factory.clocks]
@@ -152,20 +133,15 @@ class ChangelogNormalizeOperator(AbstractOperator):
         self, both: pa.RecordBatch, times: Integers | None, slots: Integers, after: Integers, now: int
     ) -> None:
         """Put rows in the place of what was remembered of some keys; −1: nothing is there any more."""
-        store = self._store
-        old = self._numbers[slots]
-        stays = after != _NOWHERE
-        rows = both.take(pa.array(after[stays]))
-        store.remove(old[old != _NOWHERE])
-        self._numbers[slots] = _NOWHERE
+        stays = after != NOWHERE
         event_times = 0 if times is None else times[after[stays]]
-        self._numbers[slots[stays]] = store.append(rows, **{EVENT_TIME: event_times, WRITTEN: now})
-        self._written[slots] = now
+        rows = both.take(pa.array(after[stays]))
+        self._rows.replace(slots, rows, stays, **{EVENT_TIME: event_times, WRITTEN: now})
 
     def _send(
         self, both: pa.RecordBatch, times: Integers | None, before: Integers, adds: Bools, sends: Bools, held: int
     ) -> None:
-        had = before != _NOWHERE
+        had = before != NOWHERE
         places = np.stack([before, np.arange(len(before)) + held], axis=1).ravel()
         chosen = np.stack([sends & had, sends & adds], axis=1).ravel()
         kinds = np.stack([np.where(adds, BEFORE, DELETE), np.where(had, AFTER, INSERT)], axis=1).ravel()[chosen]
@@ -176,29 +152,6 @@ class ChangelogNormalizeOperator(AbstractOperator):
             return RecordBatch(both.take(pa.array(part)), None if times is None else pa.array(times[part]))
 
         emit_changes(self.output, kinds, rows)
-
-    # ---- room
-
-    def _expire(self, slots: Integers, now: int) -> None:
-        ttl = self._factory.ttl_ms
-        if now >= self._next_sweep:
-            self._next_sweep = now + max(ttl // 8, 1000)
-            slots = np.arange(len(self._slots))
-        gone = slots[(self._numbers[slots] != _NOWHERE) & (self._written[slots] <= now - ttl)]
-        self._store.remove(self._numbers[gone])
-        self._numbers[gone] = _NOWHERE
-
-    def _compact(self) -> None:
-        moved = self._store.compact()
-        if moved is not None:
-            there = self._numbers != _NOWHERE
-            self._numbers[there] = moved[self._numbers[there]]
-        if len(self._slots) > 2 * self._checked_slots + _SPARE_SLOTS:
-            used = self._numbers[: len(self._slots)] != _NOWHERE
-            if 2 * np.count_nonzero(used) < len(used):
-                kept = self._slots.forget(used)
-                self._numbers, self._written = self._numbers[kept], self._written[kept]
-            self._checked_slots = len(self._slots)
 
 
 def _before(order: Integers, first: Bools, initial: Integers, after: Integers) -> Integers:

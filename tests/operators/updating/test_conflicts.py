@@ -18,8 +18,8 @@ from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RowKind
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, DOUBLE, STRING, array
 from flowrun.errors import DataError
-from flowrun.operators.keyed import row_store
-from flowrun.operators.updating import conflicts, waiting_changes
+from flowrun.operators.keyed import key_rows, row_store
+from flowrun.operators.updating import waiting_changes
 from flowrun.operators.updating.conflicts_factory import ConflictResolutionFactory
 from flowrun.operators.updating.waiting_changes import net_changes
 from flowrun.testing.harness import OperatorHarness
@@ -132,7 +132,7 @@ def test_as_one_change_after_the_other_however_rows_come_in_batches(
 ) -> None:
     dice = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((row_store, "_SPARE"), (waiting_changes, "_SPARE"), (conflicts, "_SPARE_SLOTS")):
+        for module, name in ((row_store, "_SPARE"), (waiting_changes, "_SPARE"), (key_rows, "_SPARE_SLOTS")):
             patch.setattr(module, name, 3)
         _check_random(dice, keys, batch_rows, fails)
 
@@ -315,7 +315,7 @@ def test_changes_that_cancel_each_other_out_need_no_room(monkeypatch: pytest.Mon
 
 def test_keys_without_rows_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_store, "_SPARE", 4)
-    monkeypatch.setattr(conflicts, "_SPARE_SLOTS", 4)
+    monkeypatch.setattr(key_rows, "_SPARE_SLOTS", 4)
     harness = OperatorHarness(factory(fails=True), schema=MARKED)
     for step in range(60):
         old, new = (step - 1, "ann", 1.0), (step, "ann", 1.0)
@@ -326,7 +326,7 @@ def test_keys_without_rows_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         harness.watermark(step + 1)
     assert harness.snapshot().keyed["rows"].num_rows == 2
-    assert len(harness.operator._slots) < 20
+    assert harness.operator._rows.slots < 20
     push(harness, [("-D", (99, "ever", 1.0))], 61)
     assert sent(harness, 62) == [("-D", (99, "ever", 1.0))]
 

@@ -14,8 +14,7 @@ from flowrun.core.elements import RowKind
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import DataError
-from flowrun.operators.keyed import row_store
-from flowrun.operators.updating import normalize
+from flowrun.operators.keyed import key_rows, row_store
 from flowrun.operators.updating.normalize_factory import ChangelogNormalizeFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
@@ -130,7 +129,7 @@ def test_what_is_said_again_is_no_part_of_the_next_checkpoint() -> None:
 
 def test_deleted_keys_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_store, "_SPARE", 4)
-    monkeypatch.setattr(normalize, "_SPARE_SLOTS", 4)
+    monkeypatch.setattr(key_rows, "_SPARE_SLOTS", 4)
     harness = OperatorHarness(factory(), schema=PRICES)
     oracle = Oracle((0, 1))
     for step in range(60):
@@ -138,7 +137,7 @@ def test_deleted_keys_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
         wanted = [(kind, row) for c in changes for kind, row, _ in oracle.sent(*c, 0)]
         assert push(harness, changes) == wanted
     assert harness.snapshot().keyed["rows"].num_rows == 3
-    assert len(harness.operator._slots) < 20
+    assert harness.operator._rows.slots < 20
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
