@@ -31,7 +31,8 @@ from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chu
 from flowrun.operators.joins.interval_queue import TimeQueue
 from flowrun.operators.joins.interval_side import TIME_COLUMN
 from flowrun.operators.joins.outer import left_joined
-from flowrun.operators.joins.temporal_versions import DELETES_COLUMN, NONE, Versions, versions_schema
+from flowrun.operators.joins.temporal_versions import DELETES_COLUMN, Versions, versions_schema
+from flowrun.operators.keyed.key_rows import NOWHERE
 from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
 
 LEFT, RIGHT = 0, 1
@@ -180,7 +181,7 @@ class TemporalJoinOperator(AbstractOperator):
         if times.null_count:  # no version holds at no time
             if factory.outer:
                 untimed = batch.filter(times.is_null())
-                self._emit_joined(untimed, np.full(untimed.num_rows, NONE, np.int64))
+                self._emit_joined(untimed, np.full(untimed.num_rows, NOWHERE, np.int64))
             batch, times = batch.filter(times.is_valid()), times.drop_null()
         if not factory.outer:
             matchable = _valid(batch.columns, factory.keys[LEFT])
@@ -216,7 +217,7 @@ class TemporalJoinOperator(AbstractOperator):
 
     def _emit_joined(self, batch: RecordBatch, held: Integers) -> None:
         """Send left rows with the versions of these numbers (−1: none) as far as the condition holds."""
-        at = np.flatnonzero(held != NONE)
+        at = np.flatnonzero(held != NOWHERE)
         versions = self._versions.rows(held[at])
         if len(at) and not self._condition.is_trivial:
             rows = batch.columns if len(at) == batch.num_rows else batch.columns.take(pa.array(at))

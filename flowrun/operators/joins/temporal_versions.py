@@ -17,16 +17,13 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.interval_queue import TimeQueue
 from flowrun.operators.joins.interval_side import TIME_COLUMN
-from flowrun.operators.keyed.key_slots import KeySlots
-from flowrun.operators.keyed.row_store import RowStore, row_store_schema
-from flowrun.operators.keyed.state_arrays import extended
+from flowrun.operators.keyed.key_rows import NOWHERE, KeyRows
+from flowrun.operators.keyed.row_store import row_store_schema
 
 DELETES_COLUMN = "__deletes"
 """State column: 1 if the key has no row from this time on."""
 
 COUNTERS = (TIME_COLUMN, DELETES_COLUMN)
-NONE = -1
-_SPARE = 64 * 1024
 _MAX_CODE = 1 << 62
 
 
@@ -54,12 +51,12 @@ class PassedVersions:
     def find(self, slots: Integers, times: Integers) -> tuple[Integers, Bools]:
         """For each key and time (position of the version that held, −1 if none did; whether any version of the key is here)."""
         if not len(self.slots):
-            return np.full(len(slots), NONE, np.int64), np.zeros(len(slots), np.bool_)
+            return np.full(len(slots), NOWHERE, np.int64), np.zeros(len(slots), np.bool_)
         codes, wanted = self._codes(slots, times)
         at = np.searchsorted(codes, wanted, side="right") - 1
         same = (at >= 0) & (self.slots[at] == slots)
         following = np.minimum(at + 1, len(self.slots) - 1)
-        return np.where(same, at, NONE), same | (self.slots[following] == slots)
+        return np.where(same, at, NOWHERE), same | (self.slots[following] == slots)
 
     def _codes(self, slots: Integers, times: Integers) -> tuple[Integers, Integers]:
         """Key and time as one number that orders like them: of the versions, and of what is looked for."""
@@ -86,11 +83,9 @@ class Versions:
 
     def __init__(self, schema: Schema, keys: Sequence[int], max_parallelism: int) -> None:
         self._keys = tuple(keys)
-        self._store = RowStore(schema, keys, max_parallelism, counters=COUNTERS, by_key=False)
+        self._current = KeyRows(schema, keys, max_parallelism, counters=COUNTERS)
+        self._store = self._current.store
         self._waiting = TimeQueue()
-        self._slots = KeySlots.of(schema, keys)
-        self._current: Integers = np.zeros(0, np.int64)
-        self._held = 0  # keys that have a current row
 
     def __len__(self) -> int:
         return len(self._store)
@@ -102,44 +97,36 @@ class Versions:
 
     def replace(self, rows: pa.RecordBatch, deletes: Bools) -> None:
         """Rows that hold, or end what holds, from now on; of each key the last one counts."""
-        located = self._slots.locate([rows.column(k) for k in self._keys], rows.num_rows)
-        self._make_room()
+        located = self._current.locate([rows.column(k) for k in self._keys], rows.num_rows)
         newest = np.empty(len(located.slots), np.int64)
         newest[located.local] = np.arange(rows.num_rows)  # of several assignments to one place the last one stays
-        old = self._current[located.slots]
-        self._store.remove(old[old != NONE])
-        self._held -= int(np.count_nonzero(old != NONE))
-        self._current[located.slots] = NONE
-        kept = np.flatnonzero(~deletes[newest])
-        if len(kept):
-            self._current[located.slots[kept]] = self._store.append(rows.take(pa.array(newest[kept])))
-            self._held += len(kept)
+        stays = ~deletes[newest]
+        self._current.replace(located.slots, rows.take(pa.array(newest[stays])), stays)
 
     def current(self, keys: Sequence[pa.Array], rows: int) -> Integers:
         """For each key the number of the row that holds now, −1 if there is none."""
         slots = self.slots_of(keys, rows)
-        held = np.full(rows, NONE, np.int64)
-        known = slots != NONE
-        held[known] = self._current[slots[known]]
+        held = np.full(rows, NOWHERE, np.int64)
+        known = slots != NOWHERE
+        held[known] = self._current.numbers(slots[known])
         return held
 
     def slots_of(self, keys: Sequence[pa.Array], rows: int) -> Integers:
         """Slots of keys, −1 for those of which nothing is known and for keys with NULL."""
-        located = self._slots.locate(keys, rows, add=False)
-        self._make_room()
+        located = self._current.locate(keys, rows, add=False)
         return located.slots[located.local] if rows else np.zeros(0, np.int64)
 
     def pass_by(self, time: int) -> PassedVersions:
         """The versions that hold before and become valid up to `time` (ms), of keys for which any does; call `settle` with them."""
         numbers = self._waiting.pop(time)
         columns = self._store.take_columns(numbers, self._keys)
-        located = self._slots.locate(columns, len(numbers))
-        self._make_room()
+        located = self._current.locate(columns, len(numbers))
         slots = located.slots[located.local] if len(numbers) else np.zeros(0, np.int64)
         touched = located.slots if len(numbers) else slots
-        held = touched[self._current[touched] != NONE]
-        slots = np.concatenate([held, slots])
-        numbers = np.concatenate([self._current[held], numbers])
+        before = self._current.numbers(touched)
+        held = before != NOWHERE
+        slots = np.concatenate([touched[held], slots])
+        numbers = np.concatenate([before[held], numbers])
         times = self._store.counter(TIME_COLUMN)[numbers]
         order = np.lexsort((times, slots))  # stable: by arrival where times are equal
         slots, numbers = slots[order], numbers[order]
@@ -147,14 +134,14 @@ class Versions:
 
     def as_of(self, passed: PassedVersions, slots: Integers, times: Integers) -> Integers:
         """For each key and time, not after those passed, the number of the row that held, −1 if none did. Slot −1 is no key."""
-        held = np.full(len(slots), NONE, np.int64)
+        held = np.full(len(slots), NOWHERE, np.int64)
         at, touched = passed.find(slots, times)
-        found = np.flatnonzero(at != NONE)
+        found = np.flatnonzero(at != NOWHERE)
         found = found[~passed.deletes[at[found]]]
         held[found] = passed.numbers[at[found]]
-        others = np.flatnonzero(~touched & (slots != NONE))
-        numbers = self._current[slots[others]]
-        known = numbers != NONE
+        others = np.flatnonzero(~touched & (slots != NOWHERE))
+        numbers = self._current.numbers(slots[others])
+        known = numbers != NOWHERE
         others, numbers = others[known], numbers[known]
         since = self._store.counter(TIME_COLUMN)[numbers] <= times[others]
         held[others[since]] = numbers[since]
@@ -167,9 +154,7 @@ class Versions:
         last = np.append(passed.slots[1:] != passed.slots[:-1], True)
         slots = passed.slots[last]
         stays = ~passed.deletes[last]
-        self._held -= int(np.count_nonzero(self._current[slots] != NONE))
-        self._current[slots] = np.where(stays, passed.numbers[last], NONE)
-        self._held += int(np.count_nonzero(stays))
+        self._current.assign(slots, np.where(stays, passed.numbers[last], NOWHERE))
         gone = ~last | passed.deletes
         self._store.remove(passed.numbers[gone])
 
@@ -179,30 +164,20 @@ class Versions:
 
     def compact(self) -> None:
         """Let go of what was forgotten, if it is much; numbers change."""
-        moved = self._store.compact()
+        moved = self._current.compact().moved
         if moved is not None:
             self._waiting.renumber(moved)
-            used = self._current != NONE
-            self._current[used] = moved[self._current[used]]
-        if self._keys and len(self._slots) > 2 * self._held + _SPARE:
-            self._current = self._current[self._slots.forget(self._current[: len(self._slots)] != NONE)]
 
     def snapshot(self) -> SegmentedTable:
         """The state table."""
-        return self._store.snapshot_table()
+        return self._current.snapshot()
 
     def restore(self, table: pa.Table | None, *, timed: bool) -> None:
         """Take back a state table; `timed`: versions hold from their times on, else each key has one, which holds now."""
         if table is None or not table.num_rows:
             return
-        numbers = self._store.restore(table)
-        if timed:
-            self._waiting.add(self._store.counter(TIME_COLUMN)[: len(numbers)].copy(), numbers)
+        if not timed:
+            self._current.restore(table)
             return
-        located = self._slots.locate(self._store.take_columns(numbers, self._keys), len(numbers))
-        self._make_room()
-        self._current[located.slots[located.local]] = numbers
-        self._held = len(located.slots)
-
-    def _make_room(self) -> None:
-        self._current = extended(self._current, len(self._slots), NONE)
+        numbers = self._store.restore(table)
+        self._waiting.add(self._store.counter(TIME_COLUMN)[: len(numbers)].copy(), numbers)

@@ -73,7 +73,9 @@ class AppendOverOperator(AbstractOperator):
             factory.input_schema, factory.keys, context.max_parallelism, counters=(TIME, SENT), by_key=False
         )
         self._progress = (
-            OverProgress(factory, context.max_parallelism) if factory.progress_columns is not None else None
+            OverProgress(factory, self._slots, context.max_parallelism)
+            if factory.progress_columns is not None
+            else None
         )
 
     # ---- state
@@ -86,7 +88,7 @@ class AppendOverOperator(AbstractOperator):
         if table is not None and table.num_rows:
             self._restore_rows(table)
         if self._progress is not None:
-            slots, last = self._progress.restore(restored, self._slots)
+            slots, last = self._progress.restore(restored)
             self._reserve()
             self._last[slots] = np.maximum(self._last[slots], last)
 

@@ -212,8 +212,8 @@ class ChangelogOverFactory(OverFactory):
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """All rows."""
+        from flowrun.operators.keyed.key_rows import WRITTEN
         from flowrun.operators.over.changelog_over import EVENT_TIME
-        from flowrun.operators.ranking.top_n_state import WRITTEN
 
         return {self._table: row_store_schema(self.input_schema, self.keys, (WRITTEN, EVENT_TIME))}
 

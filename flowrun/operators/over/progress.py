@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.arrays import Bools, Integers
+from flowrun.operators.keyed.key_rows import NOWHERE, KeyRows
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore
-from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.over.evaluation import Carry
 from flowrun.operators.over.sequence import Sequence
 
@@ -27,53 +27,52 @@ COUNT = "__count"
 ORDERS = "__orders"
 """State column: how many different times those had."""
 COUNTERS = (LAST, COUNT, ORDERS)
-_NOWHERE = -1
 
 
 class OverProgress:
-    """The past of the partitions of one subtask, by slot."""
+    """The past of the partitions of one subtask, by slot.
 
-    def __init__(self, factory: AppendOverFactory, max_parallelism: int) -> None:
+    Args:
+        factory: of the operator.
+        slots: of the partitions.
+        max_parallelism: number of key groups.
+    """
+
+    def __init__(self, factory: AppendOverFactory, slots: KeySlots, max_parallelism: int) -> None:
         self._factory = factory
         assert factory.progress_columns is not None
         self._schema = factory.progress_columns
-        self._keys = tuple(range(len(factory.keys)))
-        self._store = RowStore(self._schema, self._keys, max_parallelism, counters=COUNTERS, by_key=False)
-        self._numbers: Integers = np.zeros(0, np.int64)
+        keys = range(len(factory.keys))
+        self._rows = KeyRows(self._schema, keys, max_parallelism, counters=COUNTERS, slots=slots)
         self._seen = [_SeenValues(factory, place, max_parallelism) for place in factory.distinct_places]
 
     # ---- state
 
     def snapshot(self) -> dict[str, SegmentedTable]:
         """The state tables."""
-        tables = {PROGRESS: self._store.snapshot_table()}
+        tables = {PROGRESS: self._rows.snapshot()}
         for seen in self._seen:
             tables[seen.name] = seen.store.snapshot_table()
         return tables
 
-    def restore(self, restored: OperatorSnapshot, slots: KeySlots) -> tuple[Integers, Integers]:
+    def restore(self, restored: OperatorSnapshot) -> tuple[Integers, Integers]:
         """Take back the state tables; gives (slots, time of the last row that was sent)."""
         for seen in self._seen:
             seen.restore(restored)
         table = restored.keyed.get(PROGRESS)
         if table is None or table.num_rows == 0:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        numbers = self._store.restore(table)
-        located = slots.locate(self._store.take_columns(numbers, self._keys), len(numbers))
-        own = located.slots[located.local]
-        self._numbers = extended(self._numbers, len(slots), _NOWHERE)
-        self._numbers[own] = numbers
-        return own, self._store.counter(LAST)[numbers]
+        slots, numbers = self._rows.restore(table)
+        return slots, self._rows.store.counter(LAST)[numbers]
 
     # ---- the past
 
     def carry(self, slots: Integers, sequence: Sequence, keys: list[pa.Array]) -> Carry:
         """What the past of some partitions amounts to. Values that DISTINCT sees for the first time in the sequence are seen then."""
-        self._numbers = extended(self._numbers, int(slots[-1]) + 1, _NOWHERE)
-        numbers = self._numbers[slots]
-        known = numbers != _NOWHERE
+        numbers = self._rows.numbers(slots)
+        known = numbers != NOWHERE
         positions = np.cumsum(known) - 1
-        taken = self._store.take_columns(numbers[known], range(len(self._keys), len(self._schema)))
+        taken = self._rows.store.take_columns(numbers[known], range(len(self._factory.keys), len(self._schema)))
         columns = [c.take(pa.array(positions, mask=~known)) for c in taken]
         accumulators: list[list[pa.Array]] = []
         at = 0
@@ -90,13 +89,12 @@ class OverProgress:
 
     def places(self, slots: Integers) -> tuple[Integers, Integers]:
         """(rows that were sent, different times that they had) of some partitions."""
-        self._numbers = extended(self._numbers, int(slots[-1]) + 1, _NOWHERE)
-        numbers = self._numbers[slots]
-        known = numbers != _NOWHERE
+        numbers = self._rows.numbers(slots)
+        known = numbers != NOWHERE
         found = []
         for name in (COUNT, ORDERS):
             counts = np.zeros(len(slots), np.int64)
-            counts[known] = self._store.counter(name)[numbers[known]]
+            counts[known] = self._rows.store.counter(name)[numbers[known]]
             found.append(counts)
         return found[0], found[1]
 
@@ -110,20 +108,15 @@ class OverProgress:
         last: Integers,
     ) -> None:
         """What the past amounts to now."""
-        old = self._numbers[slots]
         columns = [*keys, *(a for own in accumulators for a in own)]
         if not columns:  # without keys and accumulators there is still a row
             columns = [pa.nulls(len(slots), pa.int8())]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._schema.arrow)
-        self._numbers[slots] = self._store.append(rows, **{LAST: last, COUNT: counts, ORDERS: orders})
-        self._store.remove(old[old != _NOWHERE])
+        self._rows.replace(slots, rows, **{LAST: last, COUNT: counts, ORDERS: orders})
 
     def compact(self) -> None:
         """Let go of what was replaced, now and then."""
-        moved = self._store.compact()
-        if moved is not None:
-            known = self._numbers != _NOWHERE
-            self._numbers[known] = moved[self._numbers[known]]
+        self._rows.compact()
 
 
 class _SeenValues:

@@ -29,12 +29,11 @@ from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
-from flowrun.operators.keyed.row_store import RowStore
+from flowrun.operators.keyed.key_rows import NOWHERE, WRITTEN, KeyRows
+from flowrun.operators.keyed.key_slots import LocatedKeys
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.ranking.emission import AFTER, BEFORE, INSERT, emit_changes
 from flowrun.operators.ranking.order import RowOrder, sorted_order
-from flowrun.operators.ranking.top_n_state import WRITTEN
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 from flowrun.operators.updating.changes import only_adds
 
@@ -47,8 +46,6 @@ EVENT_TIME = "__event_time"
 """State column: event time of the row, ms; 0 if rows have none."""
 SENT = "__sent"
 """State column of the first by event time: 1 once the row was sent, 0 while it waits for the watermark."""
-_NOWHERE = -1
-_SPARE_SLOTS = 64 * 1024
 
 
 class DeduplicateOperator(AbstractOperator):
@@ -58,24 +55,20 @@ class DeduplicateOperator(AbstractOperator):
         self._factory = factory
         time = [SortKey(factory.time)] if factory.time is not None else []
         self._order = RowOrder(factory.input_schema, time)
-        self._slots = KeySlots.of(factory.input_schema, factory.keys)
-        self._numbers: Integers = np.zeros(0, np.int64)  # row number of each slot
-        self._times: Integers = np.zeros(0, np.int64)
-        self._written: Integers = np.zeros(0, np.int64)
+        self._times: Integers = np.zeros(0, np.int64)  # code of the time of the row of each slot
         self._waiting: Integers = np.zeros(0, np.int64)  # slots whose row was not sent yet, ascending
-        self._next_sweep = 0
-        self._checked_slots = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output."""
         super().setup(context, output)
-        self._store = RowStore(
+        self._rows = KeyRows(
             self._factory.stored_schema,
             self._factory.stored_keys,
             context.max_parallelism,
             counters=self._factory.counters,
-            by_key=False,
+            ttl_ms=self._factory.ttl_ms,
         )
+        self._store = self._rows.store
         if self._factory.waits:
             self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
 
@@ -86,13 +79,8 @@ class DeduplicateOperator(AbstractOperator):
         table = None if restored is None else restored.keyed.get(ROWS)
         if table is None or table.num_rows == 0:
             return
-        numbers = self._store.restore(table)
-        keys = self._store.take_columns(numbers, self._factory.stored_keys)
-        located = self._slots.locate(keys, len(numbers))
-        slots = located.slots[located.local]
+        slots, numbers = self._rows.restore(table)
         self._reserve()
-        self._numbers[slots] = numbers
-        self._written[slots] = self._store.counter(WRITTEN)[numbers]
         if self._factory.time is not None:
             times = self._store.take_columns(numbers, [self._factory.time])
             self._times[slots] = self._order.codes(times, len(numbers))[0]
@@ -101,13 +89,10 @@ class DeduplicateOperator(AbstractOperator):
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """The rows that changed since the last snapshot."""
-        return OperatorSnapshot(segmented={ROWS: self._store.snapshot_table()})
+        return OperatorSnapshot(segmented={ROWS: self._rows.snapshot()})
 
     def _reserve(self) -> None:
-        slots = len(self._slots)
-        self._numbers = extended(self._numbers, slots, _NOWHERE)
-        self._times = extended(self._times, slots, 0)
-        self._written = extended(self._written, slots, 0)
+        self._times = extended(self._times, self._rows.slots, 0)
 
     # ---- rows
 
@@ -133,17 +118,18 @@ class DeduplicateOperator(AbstractOperator):
 
     def _fold(self, batch: RecordBatch) -> None:
         factory, now = self._factory, self.context.processing_time.now_ms()
-        located = self._slots.locate([batch.columns.column(k) for k in factory.keys], batch.num_rows)
+        located = self._rows.locate([batch.columns.column(k) for k in factory.keys], batch.num_rows)
         self._reserve()
-        if factory.ttl_ms:
-            self._expire(located.slots, now)
+        if self._rows.expire(located.slots, now):
+            self._waiting = self._waiting[self._rows.numbers(self._waiting) != NOWHERE]
         times = self._order.codes([batch.columns.column(c) for c in self._order.columns], batch.num_rows)[0]
         rows = _best(located, times, last=factory.keep_last)
-        known = self._numbers[located.slots] != _NOWHERE
+        numbers = self._rows.numbers(located.slots)
+        known = numbers != NOWHERE
         held = self._times[located.slots]
         if factory.waits:  # what was sent stays, although no row can be before it without being late
-            known_rows = self._numbers[located.slots[known]]
-            held[known] = np.where(self._store.counter(SENT)[known_rows] == 1, np.iinfo(np.int64).min, held[known])
+            sent = self._store.counter(SENT)[numbers[known]] == 1
+            held[known] = np.where(sent, np.iinfo(np.int64).min, held[known])
         wins = ~known | (times[rows] >= held if factory.keep_last else times[rows] < held)
         chosen = np.flatnonzero(wins)
         if len(chosen):
@@ -153,8 +139,8 @@ class DeduplicateOperator(AbstractOperator):
         """Put rows of the batch in the place of those of their keys, and send the changes."""
         factory, store = self._factory, self._store
         taken = batch.take(pa.array(rows))
-        old = self._numbers[slots]
-        had = old != _NOWHERE
+        old = self._rows.numbers(slots)
+        had = old != NOWHERE
         changed = np.ones(len(rows), np.bool_)
         if had.any() and not factory.ttl_ms and not factory.waits:
             before = store.take(old[had])
@@ -162,11 +148,8 @@ class DeduplicateOperator(AbstractOperator):
             changed[had] = ~rows_equal(before.columns, after.columns, before.num_rows)
         stored = taken.columns if factory.stores_rows else taken.columns.select(list(factory.keys))
         event_times = 0 if taken.timestamps is None else taken.timestamps_numpy()
-        new = store.append(stored, **{EVENT_TIME: event_times, WRITTEN: now}, **({SENT: 0} if factory.waits else {}))
-        store.remove(old[had])
-        self._numbers[slots] = new
+        new = self._rows.replace(slots, stored, **{EVENT_TIME: event_times, WRITTEN: now})
         self._times[slots] = times[rows]
-        self._written[slots] = now
         if factory.waits:
             self._waiting = np.union1d(self._waiting, slots)
         elif factory.stores_rows:
@@ -179,7 +162,7 @@ class DeduplicateOperator(AbstractOperator):
         if not len(self._waiting):
             return
         assert self._factory.time is not None
-        numbers = self._numbers[self._waiting]
+        numbers = self._rows.numbers(self._waiting)
         times = timestamps_from_column(self._store.take_columns(numbers, [self._factory.time])[0]).to_numpy()
         due = times <= timestamp
         if not due.any():
@@ -217,31 +200,13 @@ class DeduplicateOperator(AbstractOperator):
 
     # ---- room
 
-    def _expire(self, slots: Integers, now: int) -> None:
-        ttl = self._factory.ttl_ms
-        if now >= self._next_sweep:
-            self._next_sweep = now + max(ttl // 8, 1000)
-            slots = np.arange(len(self._slots))
-        gone = slots[(self._numbers[slots] != _NOWHERE) & (self._written[slots] <= now - ttl)]
-        self._store.remove(self._numbers[gone])
-        self._numbers[gone] = _NOWHERE
-        if len(self._waiting):
-            self._waiting = self._waiting[self._numbers[self._waiting] != _NOWHERE]
-
     def _compact(self) -> None:
-        moved = self._store.compact()
-        if moved is not None:
-            there = self._numbers != _NOWHERE
-            self._numbers[there] = moved[self._numbers[there]]
-        if self._factory.ttl_ms and len(self._slots) > 2 * self._checked_slots + _SPARE_SLOTS:
-            used = self._numbers[: len(self._slots)] != _NOWHERE
-            if 2 * np.count_nonzero(used) < len(used):
-                kept = self._slots.forget(used)
-                self._numbers, self._times = self._numbers[kept], self._times[kept]
-                self._written = self._written[kept]
-                if self._factory.waits:
-                    self._waiting = np.flatnonzero(self._store.counter(SENT)[self._numbers] == 0)
-            self._checked_slots = len(self._slots)
+        kept = self._rows.compact().kept
+        if kept is not None:
+            self._times = self._times[kept]
+            if self._factory.waits:
+                numbers = self._rows.numbers(np.arange(len(kept)))
+                self._waiting = np.flatnonzero(self._store.counter(SENT)[numbers] == 0)
 
 
 def _best(located: LocatedKeys, times: Integers, *, last: bool) -> Integers:

@@ -62,9 +62,9 @@ class RankFactory:
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The rows that are kept."""
+        from flowrun.operators.keyed.key_rows import WRITTEN
         from flowrun.operators.keyed.row_store import row_store_schema
         from flowrun.operators.ranking.top_n import ROWS
-        from flowrun.operators.ranking.top_n_state import WRITTEN
 
         return {ROWS: row_store_schema(self.input_schema, self.partition, (WRITTEN,))}
 
@@ -112,8 +112,8 @@ class DeduplicateFactory:
     @property
     def counters(self) -> tuple[str, ...]:
         """State columns beside those of the rows."""
+        from flowrun.operators.keyed.key_rows import WRITTEN
         from flowrun.operators.ranking.deduplicate import EVENT_TIME, SENT
-        from flowrun.operators.ranking.top_n_state import WRITTEN
 
         return (EVENT_TIME, WRITTEN, SENT) if self.waits else (EVENT_TIME, WRITTEN)
 

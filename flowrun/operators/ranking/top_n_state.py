@@ -13,14 +13,13 @@ import pyarrow as pa
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import SortKey
+from flowrun.operators.keyed.key_rows import WRITTEN, Sweeps
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.ranking.order import GREATEST_CODE, RowOrder
 from flowrun.operators.ranking.slot_lists import SlotLists
 
-WRITTEN = "__written"
-"""State column: processing time when the row was added, ms."""
 _SPARE_SLOTS = 64 * 1024
 
 
@@ -73,7 +72,7 @@ class TopNState:
         self._codes: list[Integers] = [np.zeros(0, np.int64) for _ in range(self.order.width)]
         self._slots = KeySlots.of(schema, partition)
         self._checked_slots = 0
-        self._next_sweep = 0
+        self._sweeps = Sweeps(ttl_ms)
 
     # ---- partitions
 
@@ -93,8 +92,7 @@ class TopNState:
         self._written = extended(self._written, slots, 0)
 
     def _expire(self, slots: Integers, now: int) -> None:
-        if now >= self._next_sweep:
-            self._next_sweep = now + max(self._ttl_ms // 8, 1000)
+        if self._sweeps.is_due(now):
             slots = np.arange(len(self._slots))
         gone = slots[(self._written[slots] <= now - self._ttl_ms) & (self.heads.lengths(slots) > 0)]
         if not len(gone):

@@ -19,9 +19,9 @@ from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, RowKind, Watermark
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BIGINT, STRING, timestamp
-from flowrun.operators.joins import interval_queue, temporal, temporal_versions
+from flowrun.operators.joins import interval_queue, temporal
 from flowrun.operators.joins.temporal import TemporalJoinFactory
-from flowrun.operators.keyed import row_store
+from flowrun.operators.keyed import key_rows, row_store
 from flowrun.operators.state_meanings import state_meanings
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
@@ -38,7 +38,7 @@ KINDS = {"+I": RowKind.INSERT, "-U": RowKind.UPDATE_BEFORE, "+U": RowKind.UPDATE
 def _little_is_much() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_store, "_SPARE", 2)
-        patch.setattr(temporal_versions, "_SPARE", 2)
+        patch.setattr(key_rows, "_SPARE_SLOTS", 2)
         patch.setattr(interval_queue, "_LITTLE", 0)
         patch.setattr(temporal, "MAX_PAIRS", 3)
         yield

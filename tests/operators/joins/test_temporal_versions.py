@@ -10,7 +10,8 @@ import pytest
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
-from flowrun.operators.joins.temporal_versions import NONE, PassedVersions, Versions
+from flowrun.operators.joins.temporal_versions import PassedVersions, Versions
+from flowrun.operators.keyed.key_rows import NOWHERE
 
 
 @pytest.mark.parametrize("far", [1, 2**40])
@@ -22,7 +23,7 @@ def test_the_newest_version_not_after_a_time_is_found_however_far_apart_times_an
     asked = [(0, -6), (0, -5), (0, 0), (0, 1), (0, 9), (1, 3), (2, -1), (2, 6), (2, 7), (3, 1), (-1, 5)]
     keys = np.array([k * large for k, _ in asked])
     at, touched = passed.find(keys, np.array([t * far for _, t in asked]))
-    assert at.tolist() == [NONE, 0, 0, 2, 2, NONE, NONE, 3, 4, NONE, NONE]
+    assert at.tolist() == [NOWHERE, 0, 0, 2, 2, NOWHERE, NOWHERE, 3, 4, NOWHERE, NOWHERE]
     assert touched.tolist() == [k in (0, 2) for k, _ in asked]
 
 
@@ -37,7 +38,7 @@ def test_versions_of_neighbouring_keys_are_not_taken_for_each_other(far: int, se
     at, _ = passed.find(np.array([k for k, _ in asked]), np.array([t * far for _, t in asked]))
     for (key, time), found in zip(asked, at.tolist(), strict=True):
         before = [i for i, (k, t) in enumerate(versions) if k == key and t <= time]
-        assert found == (before[-1] if before else NONE), (key, time)
+        assert found == (before[-1] if before else NOWHERE), (key, time)
 
 
 def test_no_keys_have_no_slots() -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.errors import InternalError
-from flowrun.operators.keyed import row_store
-from flowrun.operators.ranking import deduplicate
+from flowrun.operators.keyed import key_rows, row_store
 from flowrun.operators.ranking.factories import DeduplicateFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
@@ -175,7 +174,7 @@ def test_a_key_is_known_until_its_time_to_live_has_passed() -> None:
 
 def test_replaced_rows_and_expired_keys_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_store, "_SPARE", 4)
-    monkeypatch.setattr(deduplicate, "_SPARE_SLOTS", 4)
+    monkeypatch.setattr(key_rows, "_SPARE_SLOTS", 4)
     harness = OperatorHarness(factory(last=True, by_time=False, ttl_ms=100), schema=VISITS)
     held: Counter[Row] = Counter()
     for step in range(40):
