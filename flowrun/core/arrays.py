@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
+Words = npt.NDArray[np.int64]
+"""Rows × 64-bit words, in which numbers of any kind are stored as their bits."""
 UInt64s = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.core.arrays import Integers, as_type
+from flowrun.core.arrays import Integers, Words, as_type
 from flowrun.core.types import TypeRoot
 from flowrun.operators.aggregation.dense import Reduction, from_words, is_addressable, to_words
 from flowrun.operators.aggregation.grouping import reduce_ids
@@ -24,7 +24,6 @@ from flowrun.operators.aggregation.inputs import ArgumentReader
 from flowrun.operators.aggregation.layout import PartialColumn
 from flowrun.operators.aggregation.sums import check_carry, overflow, plan_sum
 from flowrun.operators.keyed.row_log import RowLog
-from flowrun.operators.updating.slot_words import Words
 
 Partials = list[pa.Array]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.core.arrays import Bools, Integers
+from flowrun.core.arrays import Bools, Integers, Words
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.operators.aggregation.dense import Reduction
@@ -21,7 +21,6 @@ from flowrun.operators.aggregation.inputs import ArgumentReader
 from flowrun.operators.updating.accumulators import Accumulator
 from flowrun.operators.updating.changes import added, only_adds
 from flowrun.operators.updating.group_layout import ROWS, GroupLayout, ValueList
-from flowrun.operators.updating.slot_words import Words
 
 
 @record

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
-from flowrun.core.arrays import Bools, Integers
+from flowrun.core.arrays import Bools, Integers, Words
 from flowrun.core.record import record
 from flowrun.operators.aggregation.user_aggregates import UserFolding
 from flowrun.operators.keyed.equality import columns_equal
@@ -22,7 +22,6 @@ from flowrun.operators.updating.accumulators import Accumulator, KeptValue, Logg
 from flowrun.operators.updating.group_feeds import GroupFeed, ListRows
 from flowrun.operators.updating.group_layout import GROUPS, ROWS, TOUCHED, GroupLayout, GroupUse, SetCounter, ValueList
 from flowrun.operators.updating.slot_table import RowsOf, SlotTable
-from flowrun.operators.updating.slot_words import Words
 from flowrun.operators.updating.value_lists import NOWHERE, ValueListTable
 from flowrun.operators.updating.value_sets import Appearances, ValueSetTable
 from flowrun.state.key_groups import key_groups_or_zero
@@ -119,7 +118,7 @@ class GroupState:
             expired = had & (old[:, _TOUCHED] + self._ttl_ms <= now_ms)
             if expired.any():
                 self.forget(slots[expired])
-                old[expired] = self._groups.words.initial
+                old[expired] = self._groups.words.fill
                 had &= ~expired
         before = self._results(slots[had], old[had])
         rows = old[:, _ROWS] + feed.rows(ids, len(slots))
@@ -130,9 +129,9 @@ class GroupState:
         new[:, _ROWS] = np.maximum(rows, 0)
         new[:, _TOUCHED] = now_ms
         if not has.all():
-            new[~has] = self._groups.words.initial
+            new[~has] = self._groups.words.fill
             self._purge(slots[~has])
-        self._groups.words.put(slots, old, new)
+        self._groups.put(slots, old, new)
         self._groups.set_alive(slots, has)
         after = self._results(slots[has], new[has])
         return GroupChanges(slots, had, before, has, after, dropped + missing)
@@ -261,14 +260,14 @@ class GroupState:
     def forget(self, slots: Integers) -> None:
         """Forget some groups, as if they had never been."""
         old = self._groups.words.get(slots)
-        self._groups.words.put(slots, old, np.broadcast_to(self._groups.words.initial, old.shape))
+        self._groups.put(slots, old, np.broadcast_to(self._groups.words.fill, old.shape))
         self._groups.set_alive(slots, np.zeros(len(slots), np.bool_))
         self._purge(slots)
 
     def forget_expired(self, now_ms: int) -> None:
         """Forget the groups whose time to live is over."""
         alive = self._groups.alive()
-        touched = self._groups.words.column(_TOUCHED, len(self._groups))[alive]
+        touched = self._groups.words.values[alive, _TOUCHED]
         expired = alive[touched + self._ttl_ms <= now_ms]
         if len(expired):
             self.forget(expired)
@@ -294,13 +293,13 @@ class GroupState:
         words, count = self._groups.words, len(self._groups)
         for accumulator, place in zip(self._accumulators, self._places, strict=True):
             if isinstance(accumulator, LoggedValue) and accumulator.is_wasteful(self._groups.live):
-                words.set_column(place.start, accumulator.compacted(words.column(place.start, count)))
+                words.own()[:count, place.start] = accumulator.compacted(words.values[:count, place.start])
         for number, table in enumerate(self._lists):
             renumbered = table.compact()
             for at, end in enumerate(self._layout.ends, self._ends_at):
                 if renumbered is not None and end.list == number:
-                    pointer = words.column(at, count)
-                    words.set_column(at, np.where(pointer == NOWHERE, NOWHERE, renumbered[pointer]))
+                    pointer = words.values[:count, at]
+                    words.own()[:count, at] = np.where(pointer == NOWHERE, NOWHERE, renumbered[pointer])
 
     # ---- snapshots
 
@@ -334,7 +333,7 @@ class GroupState:
         for at, end in enumerate(self._layout.ends, self._ends_at):
             pointer = np.full(len(self._groups), NOWHERE, np.int64)
             pointer[alive] = self._lists[end.list].end(self.keys_of(alive), len(alive), last=end.last)
-            self._groups.words.set_column(at, pointer)
+            self._groups.words.own()[: len(pointer), at] = pointer
 
     def _restore_groups(self, batch: pa.RecordBatch, now_ms: int) -> None:
         slots = self._groups.locate(self._keys_in(batch), batch.num_rows).slots
@@ -344,7 +343,7 @@ class GroupState:
         new[:, _TOUCHED] = pc.fill_null(batch.column(TOUCHED), now_ms).to_numpy()
         for accumulator, place in zip(self._accumulators, self._places, strict=True):
             new[:, place] = accumulator.add(old[:, place], [batch.column(f.name) for f in accumulator.fields])
-        self._groups.words.put(slots, old, new)
+        self._groups.put(slots, old, new)
         self._groups.set_alive(slots, np.ones(len(slots), np.bool_))
 
     def _keys_in(self, batch: pa.RecordBatch) -> list[pa.Array]:

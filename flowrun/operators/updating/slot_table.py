@@ -1,7 +1,7 @@
 """A keyed table in memory: keys numbered by slots, 64-bit words for each, and a log of changes that snapshots take segments of.
 
 A slot whose key is gone stays reserved for the key until `forget_dead`. A snapshot captures references; what is written of it is
-gathered by the thread that writes (see `slot_words`).
+gathered by the thread that writes (see `keyed.state_columns`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import DELETED_COLUMN, SegmentedTable
-from flowrun.core.arrays import Bools, Integers
+from flowrun.core.arrays import Bools, Integers, Words
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.keyed.state_arrays import extended
-from flowrun.operators.updating.slot_words import CapturedWords, SlotWords, Words
+from flowrun.operators.keyed.state_columns import CapturedEntries, StateColumn
 from flowrun.state.backend.upsert_log import UpsertLog
 
 RowsOf = Callable[[KeyList, Integers, Words], list[pa.Array]]
@@ -33,14 +33,18 @@ class SlotTable:
         initial: words of a slot that is not alive.
         schema: of the state table.
         key_names: its columns that tell rows apart.
+
+    Attributes:
+        words: of each slot: all of a key's numbers are in one place of the memory, those of any kind as their bits. To be changed by `put`.
     """
 
     def __init__(self, keys: KeySlots, initial: Sequence[int], schema: pa.Schema, key_names: Sequence[str]) -> None:
         self.keys = keys
-        self.words = SlotWords(initial)
+        self.words = StateColumn(np.array(initial, np.int64))
         self.schema = schema
         self.live = 0
-        self._alive: Bools = np.zeros(0, np.bool_)
+        self._alive = StateColumn(np.bool_(False))
+        self._dirty: Bools = np.zeros(0, np.bool_)
         self._written: Bools = np.zeros(0, np.bool_)
         self._log = UpsertLog(schema.append(pa.field(DELETED_COLUMN, pa.bool_())), tuple(key_names))
 
@@ -52,39 +56,43 @@ class SlotTable:
         """Slots of the keys of rows; new keys get slots that are not alive yet."""
         located = self.keys.locate(columns, rows)
         count = len(self.keys)
-        self.words.make_room(count)
-        if len(self._alive) < count:
-            self._alive = extended(self._alive, count, 0)
-            self._written = extended(self._written, count, 0)
+        self.words.reserve(count)
+        self._alive.reserve(count)
+        self._dirty = extended(self._dirty, count, 0)
+        self._written = extended(self._written, count, 0)
         return located
+
+    def put(self, slots: Integers, before: Words, after: Words) -> None:
+        """Replace the words of distinct slots. `before` is what they were, and does not change any more."""
+        self.words.put(slots, after, before)
+        self._dirty[slots] = True
 
     def is_alive(self, slots: Integers) -> Bools:
         """Which of some slots are alive."""
-        alive: Bools = self._alive[slots]
-        return alive
+        return self._alive.get(slots)
 
     def alive(self) -> Integers:
         """All slots that are alive. Reads all marks: not for every batch."""
-        return np.flatnonzero(self._alive[: len(self.keys)])
+        return np.flatnonzero(self._alive.values[: len(self.keys)])
 
     def set_alive(self, slots: Integers, alive: Bools) -> None:
         """Say which of some distinct slots are alive now."""
-        self.live += int(np.count_nonzero(alive)) - int(np.count_nonzero(self._alive[slots]))
-        self._alive[slots] = alive
+        before = self._alive.get(slots)
+        self.live += int(np.count_nonzero(alive)) - int(np.count_nonzero(before))
+        self._alive.put(slots, alive, before)
 
     # ---- snapshots
 
     def snapshot(self, rows_of: RowsOf) -> SegmentedTable:
         """The state table; what changed since the last snapshot becomes a segment."""
         count = len(self.keys)
-        alive, written = self._alive[:count].copy(), self._written[:count]
-        chosen = self.words.dirty(count) & (alive | written)
-        size = int(np.count_nonzero(chosen))
-        if size:
-            captured = partial(
-                _changed_rows, self._log_schema, rows_of, self.keys.view(), self.words.capture(), chosen, alive
-            )
-            self._log.append(size, captured)
+        alive, written = self._alive.values[:count], self._written[:count]
+        chosen = self._dirty[:count] & (alive | written)
+        captured = CapturedEntries([self.words, self._alive], chosen)
+        if captured.count:
+            rows = partial(_changed_rows, self._log_schema, rows_of, self.keys.view(), captured)
+            self._log.append(captured.count, rows)
+            self._dirty = np.zeros(len(self._dirty), np.bool_)
             written[chosen] = alive[chosen]  # a view
         return self._log.table(self.live)
 
@@ -102,7 +110,7 @@ class SlotTable:
     def settle(self, rows_of: RowsOf) -> None:
         """Put tombstones of dead slots that were written into the log, before their slots are forgotten."""
         count = len(self.keys)
-        dead = np.flatnonzero(~self._alive[:count] & self._written[:count])
+        dead = np.flatnonzero(~self._alive.values[:count] & self._written[:count])
         if len(dead):
             rows = partial(_tombstones, self._log_schema, rows_of, self.keys.view(), dead, self.words.get(dead))
             self._log.append(len(dead), rows)
@@ -111,7 +119,7 @@ class SlotTable:
     def forget_dead(self) -> Integers:
         """Forget the slots that are not alive, after `settle`; gives the new slot of each old one (−1: forgotten)."""
         count = len(self.keys)
-        kept = self.keys.forget(self._alive[:count])
+        kept = self.keys.forget(self._alive.values[:count])
         self.take(kept)
         moved = np.full(count, -1, np.int64)
         moved[kept] = np.arange(len(kept))
@@ -120,15 +128,13 @@ class SlotTable:
     def take(self, slots: Integers) -> None:
         """Make these slots the slots 0, 1, … of everything but the keys."""
         self.words.keep(slots)
-        self._alive, self._written = self._alive[slots], self._written[slots]
+        self._alive.keep(slots)
+        self._dirty, self._written = self._dirty[slots], self._written[slots]
 
 
-def _changed_rows(
-    schema: pa.Schema, rows_of: RowsOf, keys: KeyList, words: CapturedWords, chosen: Bools, alive: Bools
-) -> pa.Table:
-    slots = np.flatnonzero(chosen)
-    columns = rows_of(keys, slots, words.read(slots))
-    return pa.Table.from_arrays([*columns, pa.array(~alive[slots])], schema=schema)
+def _changed_rows(schema: pa.Schema, rows_of: RowsOf, keys: KeyList, captured: CapturedEntries) -> pa.Table:
+    slots, (words, alive) = captured.read()
+    return pa.Table.from_arrays([*rows_of(keys, slots, words), pa.array(~alive)], schema=schema)
 
 
 def _tombstones(schema: pa.Schema, rows_of: RowsOf, keys: KeyList, slots: Integers, words: Words) -> pa.Table:

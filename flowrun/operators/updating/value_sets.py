@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import SegmentedTable
-from flowrun.core.arrays import Bools, Integers
+from flowrun.core.arrays import Bools, Integers, Words
 from flowrun.core.record import record
 from flowrun.operators.aggregation.inputs import ArgumentReader
 from flowrun.operators.aggregation.keys import KeyCodec
@@ -22,7 +22,6 @@ from flowrun.operators.keyed.hash_lists import HashLists, SortedTags
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.updating.group_feeds import SetRows, summed_by
 from flowrun.operators.updating.slot_table import SlotTable
-from flowrun.operators.updating.slot_words import Words
 from flowrun.state.key_groups import key_groups_or_zero
 
 _OWNER = 0
@@ -150,7 +149,7 @@ class ValueSetTable:
         if not changed.all():
             entries, before, counts = entries[changed], before[changed], counts[changed]
         if len(entries):
-            self._table.words.put(entries, before, np.column_stack([before[:, _OWNER], counts]))
+            self._table.put(entries, before, np.column_stack([before[:, _OWNER], counts]))
             alive = np.asarray((counts > 0).any(axis=1))
             self._table.set_alive(entries, alive)
 
@@ -187,7 +186,7 @@ class ValueSetTable:
         self._table.take(kept)
         if moved is not None:
             owners = moved[owners]
-            self._table.words.set_column(_OWNER, owners)
+            self._table.words.own()[:, _OWNER] = owners
         self._table.keys = KeySlots(self._codec)
         if len(kept):
             self._table.keys.locate([pa.array(owners), values], len(kept))
