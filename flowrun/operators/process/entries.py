@@ -1,12 +1,12 @@
 """State in columns, for functions on batches: entries are numbered, and what is known of entry n stands at position n of arrays.
 
-A snapshot of few changes copies the entries that changed; of many it takes the arrays themselves, which are copied by whoever changes
-them next. Arrow tables are made of either later, on another thread.
+Arrow tables of what changed are made later, on another thread (see `keyed.state_columns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,11 +18,9 @@ from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.keyed.state_arrays import extended
+from flowrun.operators.keyed.state_columns import CapturedEntries, StateColumn, Values
 
 _SLACK_ROWS = 4096
-_COPIED_ENTRIES = 1 << 15
-_COPIED_SHARE = 32
-"""A snapshot copies changed entries if they are few, or few of all: one part in so many."""
 
 
 class EntryValues(Protocol):
@@ -40,12 +38,12 @@ class EntryValues(Protocol):
         """Values of entries; anything for those that were never set."""
         ...
 
-    def view(self) -> Callable[[Integers], pa.Array]:
-        """`take` as it is now, for any thread; holds as long as nothing is changed before `own`."""
+    def columns(self) -> list[StateColumn]:
+        """What is kept of entries by number, now."""
         ...
 
-    def own(self) -> None:
-        """Copy what views show, since it is about to change."""
+    def decoder(self) -> Callable[[Sequence[Values]], pa.Array]:
+        """Makes values of what `columns` have of some entries now; for any thread, later too."""
         ...
 
     def keep(self, kept: Integers) -> None:
@@ -69,53 +67,48 @@ class NumericValues:
         self._storage = kind
         if pa.types.is_temporal(kind):
             self._storage = pa.int64() if kind.bit_width == 64 else pa.int32()
-        self._values: npt.NDArray[Any] = np.zeros(0, self._storage.to_pandas_dtype())
-        self._nulls: Bools | None = None
+        self._values = StateColumn(np.zeros((), self._storage.to_pandas_dtype()))
+        self._nulls: StateColumn | None = None
 
     def reserve(self, size: int) -> None:
         """Grow by doubling."""
-        self._values = extended(self._values, size, 0)
-        if self._nulls is not None:
-            self._nulls = extended(self._nulls, size, 0)
+        for column in self.columns():
+            column.reserve(size)
 
     def put(self, numbers: Integers, values: pa.Array) -> None:
         """Set values."""
         if values.null_count and self._nulls is None:
-            self._nulls = np.zeros(len(self._values), np.bool_)
+            self._nulls = StateColumn(np.bool_(False))
+            self._nulls.reserve(len(self._values))
         if self._nulls is not None:
-            self._nulls[numbers] = values.is_null().to_numpy(zero_copy_only=False)
-        self._values[numbers] = to_numpy(values)
+            self._nulls.put(numbers, values.is_null().to_numpy(zero_copy_only=False))
+        self._values.put(numbers, to_numpy(values))
 
     def numpy(self, numbers: Integers) -> npt.NDArray[Any]:
         """Values as an array of its own; times as integers."""
-        taken: npt.NDArray[Any] = self._values[numbers]
-        return taken
+        return self._values.get(numbers)
 
     def take(self, numbers: Integers) -> pa.Array:
         """Values as a column."""
-        return self.view()(numbers)
+        return self._decoded([c.get(numbers) for c in self.columns()])
 
-    def view(self) -> Callable[[Integers], pa.Array]:
-        """Values as they are."""
-        values, nulls, storage, kind = self._values, self._nulls, self._storage, self._kind
+    def columns(self) -> list[StateColumn]:
+        """The values, and which are NULL if any has ever been."""
+        return [self._values] if self._nulls is None else [self._values, self._nulls]
 
-        def take(numbers: Integers) -> pa.Array:
-            made = pa.array(values[numbers], storage, mask=nulls[numbers] if nulls is not None else None)
-            return made if storage == kind else made.view(kind)
+    def decoder(self) -> Callable[[Sequence[Values]], pa.Array]:
+        """Needs nothing that changes."""
+        return self._decoded
 
-        return take
-
-    def own(self) -> None:
-        """Copy the arrays."""
-        self._values = self._values.copy()
-        if self._nulls is not None:
-            self._nulls = self._nulls.copy()
+    def _decoded(self, entries: Sequence[Values]) -> pa.Array:
+        values, *nulls = entries
+        made = pa.array(values, self._storage, mask=nulls[0] if nulls else None)
+        return made if self._storage == self._kind else made.view(self._kind)
 
     def keep(self, kept: Integers) -> None:
         """Renumber."""
-        self._values = self._values[kept]
-        if self._nulls is not None:
-            self._nulls = self._nulls[kept]
+        for column in self.columns():
+            column.keep(kept)
 
 
 class LoggedValues:
@@ -123,7 +116,7 @@ class LoggedValues:
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
-        self._positions: Integers = np.zeros(0, np.int64)
+        self._positions = StateColumn(np.int64(0))
         self._log = self._empty()
 
     def _empty(self) -> RowLog:
@@ -133,38 +126,38 @@ class LoggedValues:
 
     def reserve(self, size: int) -> None:
         """Grow by doubling."""
-        self._positions = extended(self._positions, size, 0)
+        self._positions.reserve(size)
 
     def put(self, numbers: Integers, values: pa.Array) -> None:
         """Append the values."""
         first = self._log.append(pa.record_batch([values], names=["value"]))
-        self._positions[numbers] = np.arange(first, first + len(values))
+        self._positions.put(numbers, np.arange(first, first + len(values)))
         if len(self._log) > 2 * len(self._positions) + _SLACK_ROWS:
             self._collect()
 
     def _collect(self) -> None:
         """Drop values that were replaced."""
-        used, positions = np.unique(self._positions, return_inverse=True)
+        used, positions = np.unique(self._positions.values, return_inverse=True)
         nothing = len(used) == 0 or used[0] != 0
         self._log.keep(np.concatenate([[0], used]) if nothing else used)
-        self._positions = positions + nothing
+        self._positions.own()[:] = positions + nothing
 
     def take(self, numbers: Integers) -> pa.Array:
         """Values as a column."""
-        return self._log.take(self._positions[numbers]).column(0)
+        return self._log.take(self._positions.get(numbers)).column(0)
 
-    def view(self) -> Callable[[Integers], pa.Array]:
-        """Positions in the log as it is now."""
-        log, positions = self._log.view(), self._positions
-        return lambda numbers: log.take(positions[numbers]).column(0)
+    def columns(self) -> list[StateColumn]:
+        """Positions in the log."""
+        return [self._positions]
 
-    def own(self) -> None:
-        """Copy the positions; the log only grows."""
-        self._positions = self._positions.copy()
+    def decoder(self) -> Callable[[Sequence[Values]], pa.Array]:
+        """Takes values from the log as it is now."""
+        log = self._log.view()
+        return lambda entries: log.take(entries[0]).column(0)
 
     def keep(self, kept: Integers) -> None:
         """Renumber."""
-        self._positions = self._positions[kept]
+        self._positions.keep(kept)
         self._collect()
 
 
@@ -204,52 +197,40 @@ class Entries:
         self.now = 0
         self._ttl = ttl
         self._size = 0
-        self._present: Bools = np.zeros(0, np.bool_)
+        self._present = StateColumn(np.bool_(False))
         self._dirty: Bools = np.zeros(0, np.bool_)
         self._logged: Bools = np.zeros(0, np.bool_)
-        self._written: Integers = np.zeros(0, np.int64)
+        self._written = StateColumn(np.int64(0))
         self._swept = -(2**63)
-        self._shared = False
-        self._logged_shared = False
-
-    def _own(self) -> None:
-        """Copy what the last snapshot shows, since it is about to change."""
-        if self._shared:
-            self._shared = False
-            self._present = self._present.copy()
-            self._written = self._written.copy()
-            if self.values is not None:
-                self.values.own()
 
     def reserve(self, size: int) -> None:
         """Make room for entries 0 … size − 1."""
         self._size = size
-        self._present = extended(self._present, size, 0)
+        self._present.reserve(size)
         self._dirty = extended(self._dirty, size, 0)
         self._logged = extended(self._logged, size, 0)
         if self._ttl is not None:
-            self._written = extended(self._written, size, 0)
+            self._written.reserve(size)
         if self.values is not None:
             self.values.reserve(size)
 
     def alive(self, numbers: Integers) -> Bools:
         """Which entries are there and have not expired."""
-        there: Bools = self._present[numbers]
+        there: Bools = self._present.get(numbers)
         if self._ttl is not None:
-            there = there & (self._written[numbers] > self.now - self._ttl.ttl_ms)
+            there &= self._written.get(numbers) > self.now - self._ttl.ttl_ms
         return there
 
     def all_alive(self) -> Integers:
         """Numbers of all entries that are there."""
-        present = np.flatnonzero(self._present[: self._size])
+        present = np.flatnonzero(self._present.values[: self._size])
         return present if self._ttl is None else present[self.alive(present)]
 
     def read(self, numbers: Integers) -> None:
         """These entries were read: with a time to live from the last read on, that counts as a write."""
         if self._ttl is not None and self._ttl.update is TtlUpdate.ON_READ_AND_WRITE:
             there = numbers[self.alive(numbers)]
-            self._own()
-            self._written[there] = self.now
+            self._written.put(there, self.now)
             self._dirty[there] = True
 
     def get(self, numbers: Integers) -> pa.Array:
@@ -265,21 +246,19 @@ class Entries:
 
     def put(self, numbers: Integers, values: pa.Array | None = None) -> None:
         """Set entries; of several settings of one the last counts."""
-        self._own()
-        self._present[numbers] = True
+        self._present.put(numbers, True)
         self._dirty[numbers] = True
         if self._ttl is not None:
-            self._written[numbers] = self.now
+            self._written.put(numbers, self.now)
         if self.values is not None and values is not None:
             self.values.put(numbers, values)
 
     def drop(self, numbers: Integers) -> None:
         """Remove entries, as far as they are there. Those that no snapshot has leave no trace."""
-        there = numbers[self._present[numbers]]
+        there = numbers[self._present.get(numbers)]
         if len(there) == 0:
             return
-        self._own()
-        self._present[there] = False
+        self._present.put(there, False)
         self._dirty[there] = self._logged[there]
 
     def expire(self, now: int, *, thorough: bool = False) -> None:
@@ -288,31 +267,32 @@ class Entries:
         if self._ttl is None or not (thorough or now >= self._swept + max(self._ttl.ttl_ms // 8, 1000)):
             return
         self._swept = now
-        self.drop(np.flatnonzero(self._present[: self._size] & (self._written[: self._size] <= now - self._ttl.ttl_ms)))
+        expired = self._written.values[: self._size] <= now - self._ttl.ttl_ms
+        self.drop(np.flatnonzero(self._present.values[: self._size] & expired))
 
     @property
     def live(self) -> int:
         """How many entries are there."""
-        return int(np.count_nonzero(self._present[: self._size]))
+        return int(np.count_nonzero(self._present.values[: self._size]))
 
     @property
     def newest_write(self) -> int | None:
         """Latest write, ms; None without a time to live, or without entries."""
         if self._ttl is None or not self.live:
             return None
-        return int(self._written[: self._size][self._present[: self._size]].max())
+        return int(self._written.values[: self._size][self._present.values[: self._size]].max())
 
     def needed(self) -> Bools:
         """Which entries must keep their numbers: those that are there, or whose end no snapshot has."""
-        needed: Bools = self._present[: self._size] | self._dirty[: self._size]
+        needed: Bools = self._present.values[: self._size] | self._dirty[: self._size]
         return needed
 
     def keep(self, kept: Integers) -> None:
         """Forget all but these entries, which get the numbers 0, 1, …"""
-        self._present, self._dirty, self._logged = (a[kept] for a in (self._present, self._dirty, self._logged))
-        self._shared = self._logged_shared = False
+        self._present.keep(kept)
+        self._dirty, self._logged = self._dirty[kept], self._logged[kept]
         if self._ttl is not None:
-            self._written = self._written[kept]
+            self._written.keep(kept)
         if self.values is not None:
             self.values.keep(kept)
         self._size = len(kept)
@@ -322,54 +302,46 @@ class Entries:
 
         What snapshots have is what is there now: an entry that has not changed was in them before if and only if it is there.
         """
-        present, dirty = self._present, self._dirty[: self._size]
-        count = int(np.count_nonzero(dirty))
-        written = self._written if self._ttl is not None else None
-        expired = self.now - self._ttl.ttl_ms if self._ttl is not None else 0
-        view = self.values.view() if self.values is not None else None
-        if count > _COPIED_ENTRIES and count * _COPIED_SHARE > self._size:
-            self._shared = True
-            self._logged, self._logged_shared = present, True
-            self._dirty = np.zeros(len(self._dirty), np.bool_)
-            return Capture(count, lambda: _changed(np.flatnonzero(dirty), present, written, expired, view))
-        numbers = np.flatnonzero(dirty)
-        if self._logged_shared:
-            self._logged, self._logged_shared = self._logged.copy(), False
-        self._logged[numbers] = present[numbers]
-        self._dirty[numbers] = False
-        changed = _changed(numbers, present, written, expired, view)
-        return Capture(count, lambda: changed)
+        timed, values = self._ttl is not None, self.values
+        columns = [
+            self._present,
+            *([self._written] if timed else []),
+            *(values.columns() if values is not None else []),
+        ]
+        captured = CapturedEntries(columns, self._dirty[: self._size])
+        self._dirty = np.zeros(len(self._dirty), np.bool_)
+        self._logged[: self._size] = self._present.values[: self._size]
+        expired = self.now - self._ttl.ttl_ms if self._ttl is not None else None
+        decoder = values.decoder() if values is not None else None
+        return Capture(captured.count, partial(_changed, captured, expired, decoder))
 
     def restore(self, numbers: Integers, values: pa.Array | None, written: pa.Array | None) -> None:
         """Put entries back. Those that had no time to live before begin to live now."""
         self.put(numbers, values)
         if self._ttl is not None and written is not None:
-            self._own()
             times = to_numpy(written).astype(np.int64, copy=True)
             if written.null_count:
                 times[written.is_null().to_numpy(zero_copy_only=False)] = self.now
-            self._written[numbers] = times
+            self._written.put(numbers, times)
 
 
 def _changed(
-    numbers: Integers,
-    present: Bools,
-    written: Integers | None,
-    expired: int,
-    values: Callable[[Integers], pa.Array] | None,
+    captured: CapturedEntries, expired: int | None, decoder: Callable[[Sequence[Values]], pa.Array] | None
 ) -> Changed:
-    """Entries as a snapshot shows them; those written at `expired` or before count as deleted."""
-    deleted = ~present[numbers]
+    """Entries as a snapshot shows them; with a time to live those written at `expired` or before count as deleted."""
+    numbers, (present, *entries) = captured.read()
+    deleted = ~present
+    written = entries.pop(0) if expired is not None else None
     if written is not None:
-        deleted |= written[numbers] <= expired
+        deleted |= written <= expired
     columns: list[pa.Array] = []
-    if values is not None:
-        column = values(numbers)
+    if decoder is not None:
+        column = decoder(entries)
         if deleted.any():
             column = column.take(pa.array(np.arange(len(numbers)), mask=deleted))
         columns.append(column)
     if written is not None:
-        columns.append(pa.array(written[numbers], mask=deleted))
+        columns.append(pa.array(written, mask=deleted))
     return Changed(numbers, deleted, columns)
 
 
