@@ -150,8 +150,7 @@ class IntervalSide:
         marks = self._store.counter(MATCHED_COLUMN)
         fresh = numbers[marks[numbers] == 0]
         if len(fresh):
-            marks[fresh] = 1
-            self._store.touch(fresh)
+            self._store.put(MATCHED_COLUMN, fresh, 1)
 
     def forget(self, bound: int) -> Integers:
         """Forget rows with time ≤ `bound` (ms); gives those that must come out without match, in order of time."""

@@ -202,16 +202,14 @@ class RegularSide:
         """Change the number of matches of some (distinct) rows."""
         changed = more != 0
         numbers = numbers[changed]
-        self._store.counter(MATCHES_COLUMN)[numbers] += more[changed]
-        self._store.touch(numbers)
+        self._store.put(MATCHES_COLUMN, numbers, self.matches(numbers) + more[changed])
         self._write(numbers, now)
 
     # ---- time to live
 
     def _write(self, numbers: Integers, now: int) -> None:
         if self.spec.ttl_ms and len(numbers):
-            self._store.counter(WRITTEN_COLUMN)[numbers] = now
-            self._store.touch(numbers)
+            self._store.put(WRITTEN_COLUMN, numbers, now)
             self._writes.append((now, numbers))
 
     def expire(self, now: int) -> None:

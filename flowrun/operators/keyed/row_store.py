@@ -20,6 +20,7 @@ from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import HashLists, Pairs, SortedTags
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.keyed.state_arrays import extended
+from flowrun.operators.keyed.state_columns import CapturedEntries, StateColumn
 from flowrun.state.backend.upsert_log import UpsertLog
 from flowrun.state.key_groups import hashable_columns, key_groups_or_zero
 
@@ -28,9 +29,7 @@ ROW_COLUMN = "__row"
 
 _SPARE = 64 * 1024
 _INDEXED_AT_A_TIME = 1024 * 1024
-_COPIED_AT_ONCE = 256 * 1024
 _ROWS_AT_ONCE = 128 * 1024
-_ALIVE = "alive"
 
 
 def row_store_schema(schema: Schema, keys: Sequence[int], counters: Sequence[str] = ()) -> pa.Schema:
@@ -122,12 +121,10 @@ class RowStore:
         self._count = 0
         self._by_key = HashLists()
         self._ids: Integers | None = None  # what each row is called in the state table; None: by its number
-        self._alive: Bools = np.zeros(0, np.bool_)
+        self._alive = StateColumn(np.bool_(False))
         self._dirty: Bools = np.zeros(0, np.bool_)
         self._known = 0  # rows below this number were there when the last snapshot was taken
-        self._values: dict[str, Integers] = {c: np.zeros(0, np.int64) for c in self._counters}
-        self._shared: set[str] = set()  # arrays that captures refer to: counters by name, `_ALIVE`
-        self._captures: list[_Capture] = []
+        self._values = {c: StateColumn(np.int64(0)) for c in self._counters}
         self._next_id = 0
 
     def __len__(self) -> int:
@@ -157,10 +154,11 @@ class RowStore:
         if self._ids is not None:
             self._ids[numbers] = np.arange(self._next_id, self._next_id + added)
         self._next_id += added
-        self._alive[numbers] = True
-        self._dirty[numbers] = True
+        start = self._count - added
+        self._alive.begin(start, self._count, True)
+        self._dirty[start : self._count] = True
         for name, values in counters.items():
-            self._values[name][numbers] = values
+            self._values[name].begin(start, self._count, values)
         self._live += added
         if tags is not None:
             self._by_key.add(tags, numbers, self._forgetting)
@@ -226,12 +224,12 @@ class RowStore:
 
     def _remembered(self, pairs: Pairs) -> Pairs:
         """The pairs whose rows are not forgotten."""
-        return pairs if self._forgetting is None else pairs.where(self._alive[pairs.numbers])
+        return pairs if self._forgetting is None else pairs.where(self._alive.get(pairs.numbers))
 
     @property
     def _forgetting(self) -> Bools | None:
         """By number, which rows are remembered; None: all are."""
-        return None if self._live == self._count else self._alive
+        return None if self._live == self._count else self._alive.values
 
     def find_equal(self, rows: pa.RecordBatch) -> Integers:
         """For each row the number of a remembered row that equals it, −1 if there is none (left); each is given once.
@@ -264,29 +262,25 @@ class RowStore:
 
     def remove(self, numbers: Integers) -> None:
         """Forget rows; each must be remembered and be given once."""
-        if self._is_shared(_ALIVE):
-            self._alive = self._alive.copy()
-        self._alive[numbers] = False
+        self._alive.put(numbers, False)
         self._dirty[numbers] = True
         self._live -= len(numbers)
 
     def live(self) -> Integers:
         """The numbers of all remembered rows, oldest first. Reads the whole store's marks: not for every batch."""
-        return np.flatnonzero(self._alive[: self._count])
+        return np.flatnonzero(self._alive.values[: self._count])
 
     def is_live(self, numbers: Integers) -> Bools:
         """Whether rows are still remembered."""
-        alive: Bools = self._alive[numbers]
-        return alive
+        return self._alive.get(numbers)
 
     def counter(self, name: str) -> Integers:
-        """A counter by row number: a view to be changed in place (then `touch`); valid until the next `append` or `compact`."""
-        if self._is_shared(name):
-            self._values[name] = self._values[name].copy()
-        return self._values[name]
+        """A counter by row number: a view to be read at once."""
+        return self._values[name].values
 
-    def touch(self, numbers: Integers) -> None:
-        """Counters of these rows were changed."""
+    def put(self, name: str, numbers: Integers, values: Integers | int) -> None:
+        """Change a counter of distinct rows."""
+        self._values[name].put(numbers, values)
         self._dirty[numbers] = True
 
     def compact(self) -> Integers | None:
@@ -297,14 +291,15 @@ class RowStore:
         if self._count <= 2 * self._live + _SPARE:
             return None
         self._settle_dead()
-        kept = np.flatnonzero(self._alive[: self._count])
+        kept = self.live()
         moved = np.full(self._count, -1, np.int64)
         moved[kept] = np.arange(len(kept))
         self._rows.keep(kept)
         self._count = len(kept)
         self._ids = kept if self._ids is None else self._ids[kept]
-        self._alive, self._dirty = self._alive[kept], self._dirty[kept]
-        self._values = {name: values[kept] for name, values in self._values.items()}
+        self._dirty = self._dirty[kept]
+        for column in self._columns():
+            column.keep(kept)
         if self._indexes_keys:
             self._by_key = self._indexed(self._keys)
         if self._by_row is not None:
@@ -330,7 +325,9 @@ class RowStore:
     def snapshot_table(self) -> SegmentedTable:
         """The state table: what changed since the last call becomes a segment, whose rows are gathered when it is written."""
         chosen = self._dirty
-        chosen[self._known : self._count] &= self._alive[self._known : self._count]  # what came and went meanwhile
+        chosen[self._known : self._count] &= self._alive.values[
+            self._known : self._count
+        ]  # what came and went meanwhile
         self._capture(chosen[: self._count])
         self._dirty = np.zeros(len(self._alive), np.bool_)
         self._known = self._count
@@ -350,94 +347,41 @@ class RowStore:
         """Put tombstones of rows that were forgotten since the last snapshot into the log, before their numbers go."""
         dead = np.zeros(self._count, np.bool_)
         known = slice(0, self._known)
-        np.logical_and(self._dirty[known], ~self._alive[known], out=dead[known])
+        np.logical_and(self._dirty[known], ~self._alive.values[known], out=dead[known])
         self._capture(dead)
-        self._known = int(np.count_nonzero(self._alive[known]))
+        self._known = int(np.count_nonzero(self._alive.values[known]))
 
     def _capture(self, chosen: Bools) -> None:
-        """A segment of the chosen rows: the live ones as they are now, tombstones for the others. `chosen` does not change any more.
+        """A segment of the chosen rows: the live ones as they are now, tombstones for the others. `chosen` does not change any more."""
+        captured = CapturedEntries(self._columns(), chosen)
+        self._changes.append(captured.count, partial(self._segment, self._rows.view(), captured, self._ids))
 
-        Of few rows what may change is copied at once. Of many the arrays are referred to, and copied when they are to be changed before
-        the segment is written.
-        """
-        size = int(np.count_nonzero(chosen))
-        if not size:
-            return
-        if size <= _COPIED_AT_ONCE:
-            numbers = np.flatnonzero(chosen)
-            values = {name: v[numbers] for name, v in self._values.items()}
-            make = partial(self._segment, self._rows.view(), numbers, self._alive[numbers], self._ids, values)
-            self._changes.append(size, make)
-            return
-        capture = _Capture(chosen, self._alive, self._values)
-        self._captures.append(capture)
-        self._shared = {_ALIVE, *self._values}
-        self._changes.append(size, partial(self._captured_segment, self._rows.view(), capture, self._ids))
+    def _columns(self) -> list[StateColumn]:
+        """What is known of rows and may change."""
+        return [self._alive, *self._values.values()]
 
-    def _is_shared(self, name: str) -> bool:
-        """Whether an array must be copied before it is changed, which it is then not any more."""
-        if name not in self._shared:
-            return False
-        self._shared.discard(name)
-        self._captures = [c for c in self._captures if not c.is_read]
-        return bool(self._captures)
-
-    def _captured_segment(self, rows: RowLog, capture: _Capture, ids: Integers | None) -> pa.Table:
-        numbers, alive, values = capture.read()
-        return self._segment(rows, numbers, alive, ids, values)
-
-    def _segment(
-        self, rows: RowLog, numbers: Integers, alive: Bools, ids: Integers | None, values: Mapping[str, Integers]
-    ) -> pa.Table:
+    def _segment(self, rows: RowLog, captured: CapturedEntries, ids: Integers | None) -> pa.Table:
+        numbers, (alive, *values) = captured.read()
         taken = rows.take(numbers)
         groups = key_groups_or_zero([taken.column(k) for k in self._keys], len(numbers), self._max_parallelism)
         others = [c for i, c in enumerate(taken.columns) if i not in self._keys]
-        counters = [pa.array(values[c]) for c in self._counters]
         columns = [
             pa.array(groups),
             *(taken.column(k) for k in self._stored_keys),
             pa.array(numbers if ids is None else ids[numbers]),
             *others,
-            *counters,
+            *map(pa.array, values),
             pa.array(~alive),
         ]
         return pa.Table.from_arrays(columns, schema=self._log_schema)
 
-    # ---- arrays by number
-
     def _make_room(self) -> None:
-        if len(self._alive) >= self._count:
-            return
         size = self._count
+        for column in self._columns():
+            column.reserve(size)
+        self._dirty = extended(self._dirty, size, 0)
         if self._ids is not None:
             self._ids = extended(self._ids, size, 0)
-        self._values = {name: extended(v, size, 0) for name, v in self._values.items()}
-        for name in ("_alive", "_dirty"):
-            marks: Bools = getattr(self, name)
-            setattr(self, name, extended(marks, size, 0))
-
-
-class _Capture:
-    """What the chosen rows of a store were at one moment, to be read by any thread."""
-
-    def __init__(self, chosen: Bools, alive: Bools, values: Mapping[str, Integers]) -> None:
-        self._arrays: tuple[Bools, Bools, Mapping[str, Integers]] | None = (chosen, alive, dict(values))
-        self._read: tuple[Integers, Bools, dict[str, Integers]] | None = None
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the store's arrays are not needed any more."""
-        return self._arrays is None
-
-    def read(self) -> tuple[Integers, Bools, dict[str, Integers]]:
-        """(numbers of the rows, whether they are remembered, their counters)."""
-        if self._arrays is not None:
-            chosen, alive, values = self._arrays
-            numbers = np.flatnonzero(chosen)
-            self._read = numbers, alive[numbers], {name: v[numbers] for name, v in values.items()}
-            self._arrays = None
-        assert self._read is not None
-        return self._read
 
 
 def _each_once(pairs: Pairs, found: Integers) -> Integers:

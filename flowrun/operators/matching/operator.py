@@ -151,18 +151,15 @@ class MatchOperator(AbstractOperator):
         """Search the keys of the rows that are ready, with what is remembered of these keys."""
         arrived = self._waiting[ready]
         self._waiting, self._waiting_times = self._waiting[~ready], self._waiting_times[~ready]
-        roles = self._store.counter(ROLE)
-        roles[arrived] = _MAY_START
-        self._store.touch(arrived)
+        self._store.put(ROLE, arrived, _MAY_START)
         numbers, slots = self._rows_of_keys(arrived)
         rows, numbers = self._ordered(numbers, slots)
-        found = self._search.search(rows, self._store.counter(ROLE)[numbers] == _MAY_START)
+        may_start = self._store.counter(ROLE)[numbers] == _MAY_START
+        found = self._search.search(rows, may_start)
         self._emit(rows, found.matches)
         needed = found.needed
         self._store.remove(numbers[~needed])
-        changed = needed & (roles[numbers] == _MAY_START) & ~found.may_start
-        roles[numbers[changed]] = _CONTEXT
-        self._store.touch(numbers[changed])
+        self._store.put(ROLE, numbers[needed & may_start & ~found.may_start], _CONTEXT)
         self._compact()
 
     def _rows_of_keys(self, arrived: Integers) -> tuple[Integers, Integers]:

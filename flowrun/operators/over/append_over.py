@@ -244,8 +244,7 @@ class AppendOverOperator(AbstractOperator):
             kept = np.ones(len(sequence), np.bool_)
         self._store.remove(numbers[~kept])
         new = sequence.targets[kept[sequence.targets]]
-        self._store.counter(SENT)[numbers[new]] = 1
-        self._store.touch(numbers[new])
+        self._store.put(SENT, numbers[new], 1)
         self._history.put(slots, np.bincount(sequence.owners[kept], minlength=len(slots)), numbers[kept])
 
     def _make_room(self) -> None:

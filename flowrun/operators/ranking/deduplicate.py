@@ -169,8 +169,7 @@ class DeduplicateOperator(AbstractOperator):
             return
         self._waiting = self._waiting[~due]
         numbers = numbers[due][sorted_order([times[due], numbers[due]])]
-        self._store.counter(SENT)[numbers] = 1
-        self._store.touch(numbers)
+        self._store.put(SENT, numbers, 1)
         for start in range(0, len(numbers), MAX_OUTPUT_ROWS):
             part = numbers[start : start + MAX_OUTPUT_ROWS]
             self.output.emit(

@@ -143,12 +143,10 @@ class ConflictResolutionOperator(AbstractOperator):
         """Remember what is there now of some keys: the row that was, where it `stays`, or the `first` of those that come."""
         store = self._rows.store
         kept = stored[stays]
-        touched = store.counter(COPIES)[kept] != count[stays]
-        store.counter(COPIES)[kept] = count[stays]
+        changed = store.counter(COPIES)[kept] != count[stays]
+        store.put(COPIES, kept[changed], count[stays][changed])
         if self._factory.ttl_ms:
-            store.counter(WRITTEN)[kept] = now
-            touched[:] = True
-        store.touch(kept[touched])
+            store.put(WRITTEN, kept, now)
         new = first[~stays]
         chosen = new[new != NOWHERE]
         self._rows.replace(

@@ -132,8 +132,7 @@ class WaitingChanges:
         )
         kept = numbers[places]
         changed = store.counter(COPIES)[kept] != copies
-        store.counter(COPIES)[kept] = copies
-        store.touch(kept[changed])
+        store.put(COPIES, kept[changed], copies[changed])
         gone = np.ones(len(numbers), np.bool_)
         gone[np.searchsorted(numbers, kept)] = False
         store.remove(numbers[gone])

@@ -15,7 +15,7 @@ from flowrun.api.state import SegmentedTable, keyed_schema
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, STRING
 from flowrun.errors import InternalError
-from flowrun.operators.keyed import row_store
+from flowrun.operators.keyed import state_columns
 from flowrun.operators.keyed.hash_lists import SortedTags
 from flowrun.operators.keyed.row_store import RowStore, row_store_schema
 from tests.examples import examples
@@ -100,8 +100,7 @@ def test_a_snapshot_writes_what_changed_since_the_last() -> None:
     store.append(_batch([(str(i), i, 0.0) for i in range(1000)]))
     first = store.snapshot_table()
     store.remove(np.array([5]))
-    store.counter("n")[7] = 3
-    store.touch(np.array([7]))
+    store.put("n", np.array([7]), 3)
     store.remove(store.append(_batch([("gone", 1, 0.0)])))
     second = store.snapshot_table()
     assert second.segments[0] is first.segments[0]
@@ -125,9 +124,9 @@ steps_strategy = st.lists(
 
 @examples(150)
 @given(steps_strategy, st.sampled_from([0, 1000]))
-def test_behaves_as_a_list_of_rows(steps: list[tuple[str, Any]], copied_at_once: int) -> None:
+def test_behaves_as_a_list_of_rows(steps: list[tuple[str, Any]], copied_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_store, "_COPIED_AT_ONCE", copied_at_once)
+        patch.setattr(state_columns, "_COPIED_BYTES", copied_bytes)
         _check_steps(steps)
 
 
@@ -148,8 +147,8 @@ def _check_steps(steps: list[tuple[str, Any]]) -> None:
             model = [m for i, m in enumerate(model) if i not in set(chosen)]
         elif kind == "count" and model:
             at = argument % len(model)
-            store.counter("n")[numbers[at]] += 1
-            store.touch(numbers[at : at + 1])
+            changed = numbers[at : at + 1]
+            store.put("n", changed, store.counter("n")[changed] + 1)
             model[at][1] += 1
         elif kind == "snapshot":
             unread.append((store.snapshot_table(), sorted(repr((tuple(row), n)) for row, n in model)))
