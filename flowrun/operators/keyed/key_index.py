@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from flowrun.core.arrays import UInt64s
+from flowrun.core.arrays import Bools, UInt64s
 from flowrun.core.record import record
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.grouping import numbered_groups
+from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.state_arrays import resized, room_for
 from flowrun.state.key_groups import hash_columns
 
@@ -31,14 +30,13 @@ class KeyIndex:
     """Maps encoded key columns to numbers and back. `types` are the Arrow types of the encoded columns."""
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
-        self._types = tuple(types)
         self._cells: Slots = np.full(_MIN_CELLS, _EMPTY, np.int64)
         self._used_cells = 0
         self._hashes: UInt64s = np.zeros(0, np.uint64)
         self._cell_of: Slots = np.zeros(0, np.int64)
         self._row_of: Slots = np.zeros(0, np.int64)
         self._free: Slots = np.zeros(0, np.int64)
-        self._keys = _KeyLog([_storage(t) for t in self._types])
+        self._keys = _KeyLog(types)
         self._live = 0
 
     def __len__(self) -> int:
@@ -52,7 +50,7 @@ class KeyIndex:
     def number(self, columns: Sequence[pa.Array], rows: int) -> tuple[Slots, Slots]:
         """(position of each row's key among the distinct keys of these rows, number of each distinct key)."""
         positions, _, first = numbered_groups(columns, rows)
-        keys = [_plain(c.take(first)) for c in columns]
+        keys = [c.take(first) for c in columns]
         hashes = hash_columns(keys)
         numbers = self._find(hashes, keys)
         new = np.flatnonzero(numbers < 0)
@@ -63,11 +61,11 @@ class KeyIndex:
 
     def columns(self, numbers: Slots) -> list[pa.Array]:
         """The encoded key columns of numbers."""
-        return _columns_of(self._types, self._keys, self._row_of[numbers])
+        return self._keys.take(self._row_of[numbers])
 
     def view(self) -> KeyView:
         """The keys as they are now."""
-        return KeyView(self._types, self._keys.view(), self._row_of.copy())
+        return KeyView(self._keys.view(), self._row_of.copy())
 
     def forget(self, numbers: Slots) -> None:
         """These keys have no state any more; their numbers may be given again."""
@@ -83,32 +81,37 @@ class KeyIndex:
     def _find(self, hashes: UInt64s, keys: list[pa.Array]) -> Slots:
         """The number of each key, −1 for unknown ones."""
         numbers = np.full(len(hashes), _EMPTY, np.int64)
-        mask = np.uint64(len(self._cells) - 1)
         open_ = np.arange(len(hashes))
-        cells = (hashes & mask).astype(np.int64)
-        while len(open_):
+        cells = (hashes & np.uint64(len(self._cells) - 1)).astype(np.int64)
+        while len(open_):  # once, unless different keys have one hash
+            cells = self._search(hashes[open_], cells)
             found = self._cells[cells]
-            same = np.flatnonzero(found >= 0)
-            same = same[self._hashes[found[same]] == hashes[open_[same]]]
-            if len(same):
-                same = same[self._verify(found[same], keys, open_[same])]
-                numbers[open_[same]] = found[same]
-                found[same] = _EMPTY
-            going = found != _EMPTY
-            open_, cells = open_[going], (cells[going] + 1) & (len(self._cells) - 1)
+            held = np.flatnonzero(found >= 0)
+            open_, cells, found = open_[held], cells[held], found[held]
+            same = self._are(found, keys, open_)
+            numbers[open_[same]] = found[same]
+            open_, cells = open_[~same], (cells[~same] + 1) & (len(self._cells) - 1)
         return numbers
 
-    def _verify(self, numbers: Slots, keys: list[pa.Array], positions: Slots) -> npt.NDArray[np.bool_]:
-        stored = self._keys.take(self._row_of[numbers])
-        chosen = pa.array(positions)
-        equal = np.ones(len(numbers), np.bool_)
-        for known, key in zip(stored, keys, strict=True):
-            given = key if len(positions) == len(key) else key.take(chosen)
-            alike = pc.equal(known, given)
-            if alike.null_count:
-                alike = pc.if_else(alike.is_null(), pc.and_(known.is_null(), given.is_null()), alike)
-            equal &= alike.to_numpy(zero_copy_only=False)
-        return equal
+    def _search(self, hashes: UInt64s, cells: Slots) -> Slots:
+        """From some cells on the first that has a number with the hash, or none and never had."""
+        searching, at = np.arange(len(hashes)), cells.copy()
+        while len(searching):
+            found = self._cells[at[searching]]
+            going = found != _EMPTY
+            held = np.flatnonzero(found >= 0)
+            going[held] = self._hashes[found[held]] != hashes[searching[held]]
+            searching = searching[going]
+            at[searching] = (at[searching] + 1) & (len(self._cells) - 1)
+        return at
+
+    def _are(self, numbers: Slots, keys: list[pa.Array], positions: Slots) -> Bools:
+        """Whether numbers are those of the keys at some positions."""
+        if not len(numbers):
+            return np.zeros(0, np.bool_)
+        every = len(positions) == len(keys[0])
+        given = keys if every else [k.take(pa.array(positions)) for k in keys]
+        return rows_equal(self._keys.take(self._row_of[numbers]), given, len(numbers))
 
     def _add(self, hashes: UInt64s, keys: list[pa.Array]) -> Slots:
         count = len(hashes)
@@ -207,26 +210,9 @@ class _KeyLog:
 class KeyView:
     """The keys of a `KeyIndex` at one moment; never changes."""
 
-    types: tuple[pa.DataType, ...]
     keys: _KeyLog
     row_of: Slots
 
     def columns(self, numbers: Slots) -> list[pa.Array]:
         """The encoded key columns of numbers."""
-        return _columns_of(self.types, self.keys, self.row_of[numbers])
-
-
-def _columns_of(types: Sequence[pa.DataType], keys: _KeyLog, rows: Slots) -> list[pa.Array]:
-    return [c if c.type == t else c.view(t) for c, t in zip(keys.take(rows), types, strict=True)]
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """The same values in a type in which equal keys, NaN too, compare as equal."""
-    kind = _storage(column.type)
-    return column if kind == column.type else column.view(kind)
-
-
-def _storage(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_temporal(kind) or pa.types.is_floating(kind):
-        return pa.int64() if kind.bit_width == 64 else pa.int32()
-    return kind
+        return self.keys.take(self.row_of[numbers])
