@@ -6,6 +6,7 @@ from flowrun.errors import PipelineError, UnsupportedPlanError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.names import sections
+from flowrun.frontend.yaml.wording import in_yaml
 from flowrun.plan.changelog import check_changelogs
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Plan, PlanNode, walk_plan
@@ -25,40 +26,6 @@ _NEEDS = {
     "temporal": "the right side needs a primary key and a watermark, or is deduplicated, and 'as_of' names an event time",
     "lookup": "the right side is a source whose connector can be asked by key, read in processing time: no 'as_of', or PROCTIME()",
 }
-
-
-_SQL_WORDS = (
-    ("'format' = 'debezium-json' or 'canal-json'", "format: debezium-json or canal-json"),
-    ("a PRIMARY KEY (…) NOT ENFORCED on the sink", "primary_key: […] on the sink"),
-    ("PRIMARY KEY (…) NOT ENFORCED on the source", "primary_key: […] on the source"),
-    ("a window (TUMBLE, HOP, CUMULATE, SESSION)", "a step with window and aggregate"),
-    (
-        "give the table a PRIMARY KEY (…) NOT ENFORCED and a WATERMARK",
-        "give the source primary_key: […] and a watermark",
-    ),
-    (
-        "read a view of the last row of each key: SELECT … FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY key ORDER BY ts DESC) AS rn "
-        "FROM versions) WHERE rn = 1",
-        "join a step with key_by and deduplicate: {keep: last, order_by: ts}",
-    ),
-    ("a column AS PROCTIME()", "as_of: PROCTIME()"),
-    ("the column that WATERMARK FOR names", "the column of the source's watermark"),
-    ("FOR SYSTEM_TIME AS OF", "as_of"),
-    ("ROW_NUMBER()", "top_n"),
-    ("a plain GROUP BY over them", "a step with key_by and aggregate only"),
-)
-"""How hints say in SQL what a document says otherwise."""
-
-
-def in_yaml(hint: str | None) -> str | None:
-    """A hint in the words of a document.
-
-    >>> in_yaml("use a PRIMARY KEY (…) NOT ENFORCED on the sink")
-    'use primary_key: […] on the sink'
-    """
-    for sql, yaml in _SQL_WORDS if hint is not None else ():
-        hint = (hint or "").replace(sql, yaml)
-    return hint
 
 
 def checked_plan(plan: Plan, document: Section, diagnostics: Diagnostics) -> Plan | None:
