@@ -105,12 +105,18 @@ class CatalogTable:
 
 @dataclass(slots=True, eq=False)
 class CatalogView:
-    """A view made by CREATE VIEW: bound once when it was created, so that all its readers share its nodes."""
+    """A view made by CREATE VIEW: bound once when it was created, so that all its readers share its nodes.
+
+    Attributes:
+        window_columns: names of its last columns, which bound the windows that its rows are grouped by: they stand for the group, so that
+            they are known beside aggregates but not inside them, where a column of the rows may have the same name.
+    """
 
     name: str
     node: PlanNode
     location: Location | None = None
     text: str = ""
+    window_columns: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -47,6 +47,7 @@ class Clause(Enum):
     ON = "ON"
     GROUP_BY = "GROUP BY"
     SELECT = "SELECT"
+    ROWS = "a select list of rows"
     HAVING = "HAVING"
     QUALIFY = "QUALIFY"
     ORDER_BY = "ORDER BY"
@@ -64,7 +65,7 @@ class Clause(Enum):
     @property
     def takes_over(self) -> bool:
         """Whether OVER calls may stand there."""
-        return self in (Clause.SELECT, Clause.QUALIFY, Clause.ORDER_BY)
+        return self in (Clause.SELECT, Clause.ROWS, Clause.QUALIFY, Clause.ORDER_BY)
 
 
 class BindsSubqueries(Protocol):
@@ -101,7 +102,8 @@ class QueryExpressionBinder(ExpressionBinder):
 
     def within(self, clause: Clause) -> QueryExpressionBinder:
         """A binder of the same names for what stands inside `clause`."""
-        return QueryExpressionBinder(self.query_scope, clause, self.queries, self.windows, self.outputs)
+        scope = self.query_scope.in_aggregates if clause is Clause.AGGREGATE else self.query_scope
+        return QueryExpressionBinder(scope, clause, self.queries, self.windows, self.outputs)
 
     def bind(self, node: exp.Expression) -> Expression:
         """The typed tree of a node; see the class for what may be pending in it."""
@@ -199,7 +201,8 @@ class QueryExpressionBinder(ExpressionBinder):
         if not self.clause.takes_over:
             hint = "put it into a subquery: SELECT … FROM (SELECT …, ROW_NUMBER() OVER (…) AS rn FROM …) WHERE rn <= 3"
             self.fail(f"OVER is not possible in {self.clause.value}", node, hint)
-        return OverBinder(self.within(Clause.OVER), self.windows, self._aggregates).call(node)
+        inner = Clause.OVER if self.clause.takes_aggregates else Clause.AGGREGATE
+        return OverBinder(self.within(inner), self.windows, self._aggregates).call(node)
 
     # -- subqueries ----------------------------------------------------------------------------------------------------------
 

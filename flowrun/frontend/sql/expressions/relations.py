@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
@@ -32,11 +32,14 @@ class Relation:
 
     Attributes:
         merged: columns of USING and NATURAL joins: one for each name, in the place of those of the two sides.
+        window_columns: bounds of the windows that the rows are grouped by; outside aggregates they come before other columns, inside them
+            nobody knows them.
     """
 
     node: PlanNode
     sources: tuple[Source, ...]
     merged: tuple[Named, ...] = ()
+    window_columns: tuple[Named, ...] = ()
 
     @property
     def schema(self) -> Schema:
@@ -109,7 +112,7 @@ class QueryScope(Scope):
 
     def knows(self, name: str) -> bool:
         """Whether a column or alias has this name, here or around."""
-        here = any(name in s.names for s in self.relation.sources) or any(n == name for n, _ in self.aliases)
+        here = any(name in s.names for s in self.relation.sources) or any(n == name for n, _ in self._before_columns)
         return here or (self.outer is not None and self.outer.scope.knows(name))
 
     def resolve(self, parts: tuple[str, ...]) -> Expression:
@@ -118,7 +121,7 @@ class QueryScope(Scope):
         Raises:
             UnknownNameError: nothing has the name, or more than one table has it.
         """
-        for name, value in self.aliases:
+        for name, value in self._before_columns:
             if name == parts[0] and len(parts) == 1:
                 return value
         source = self.relation.source(parts[0]) if len(parts) > 1 else None
@@ -134,6 +137,17 @@ class QueryScope(Scope):
                 if source is None and not self._resembles(parts[0]):
                     raise  # the query around knows no more, but its own message is the nearer one
         raise self._unknown(source, parts)
+
+    @property
+    def in_aggregates(self) -> QueryScope:
+        """The scope of what stands inside an aggregate."""
+        if not self.relation.window_columns:
+            return self
+        return replace(self, relation=replace(self.relation, window_columns=()))
+
+    @property
+    def _before_columns(self) -> tuple[Named, ...]:
+        return (*self.aliases, *self.relation.window_columns)
 
     def _of_source(self, source: Source, name: str) -> Expression | None:
         positions = [c for n, c in zip(source.names, source.columns, strict=True) if n == name]
@@ -164,7 +178,8 @@ class QueryScope(Scope):
         return self.relation.column(found[0][1], name) if found else None
 
     def _names(self) -> list[str]:
-        return list(dict.fromkeys(n for s in self.relation.sources for n in s.names))
+        windows = (n for n, _ in self.relation.window_columns)
+        return list(dict.fromkeys((*(n for s in self.relation.sources for n in s.names), *windows)))
 
     def _resembles(self, name: str) -> bool:
         return bool(near_matches(name, self._names()))

@@ -69,6 +69,21 @@ def bind_query(text: str, offset: int, catalog: Catalog, context: QueryContext) 
     return BoundQuery(bound.node, bound.names, _places(syntax, len(bound.names), offset))
 
 
+def syntax_error(text: str) -> ExpressionError | None:
+    """What keeps a text from being a query, with a place in it; None if it is one. Names and types are not looked at.
+
+    >>> str(syntax_error("SELECT a +"))
+    'expected an expression, got the end'
+    """
+    try:
+        parse_query(text)
+    except FlinkSyntaxError as error:
+        return ExpressionError(error.message, offset=error.start, length=error.length, hint=error.hint)
+    except RecursionError:
+        return _too_deep(0)
+    return None
+
+
 def _places(syntax: QuerySyntax, width: int, offset: int) -> tuple[Span | None, ...]:
     while isinstance(syntax, Ordered | WithQuery):
         syntax = syntax.query
@@ -99,4 +114,4 @@ def _too_deep(offset: int) -> ExpressionError:
     return ExpressionError("the query is nested too deeply", offset=offset, hint="split it with CREATE VIEW")
 
 
-__all__ = ["BoundQuery", "bind_query"]
+__all__ = ["BoundQuery", "bind_query", "syntax_error"]

@@ -60,7 +60,7 @@ class SelectBinder:
         outputs = frozenset(i.alias.text for i in select.items if i.alias is not None)
         binder_of = partial(QueryExpressionBinder, queries=self._environment, windows=windows, outputs=outputs)
         where = self._conditions(select.where, binder_of(scope, Clause.WHERE))
-        items, spans = self._items(binder_of(scope, Clause.SELECT), relation)
+        items, spans = self._items(binder_of(scope, self._list_clause), relation)
         named = replace_aliases(scope, items)
         grouping = GroupingBinder(self._context, binder_of(scope, Clause.GROUP_BY))
         groups = None if select.grouping is None else attempt(lambda: grouping.bound(select.grouping or ()))
@@ -80,6 +80,11 @@ class SelectBinder:
             relation = replace(relation, node=node)
         parts = (tuple(items), tuple(spans), groups, having, qualify, sort, lifetime_ms, correlated_source)
         return SelectParts(select, relation, correlated, *parts)
+
+    @property
+    def _list_clause(self) -> Clause:
+        """What the select list is: that of a whole query may have to do without groups, its subqueries never."""
+        return Clause.ROWS if self._context.statement.row_by_row and self._outer is None else Clause.SELECT
 
     def _relation(self) -> tuple[Relation, int | None]:
         """(FROM; what a hint says of how long groups of its rows are kept)."""

@@ -48,6 +48,7 @@ class QueryContext:
         diagnostics: for warnings; errors are raised.
         scan: gives the scan of a table.
         hints: gives the hints of nodes; None: they are named after `name`.
+        row_by_row: the select list takes the rows one by one, as that of a step does: aggregates in it are wrong.
     """
 
     name: str
@@ -55,3 +56,4 @@ class QueryContext:
     diagnostics: Diagnostics
     scan: ScanTable
     hints: HintNodes | None = None
+    row_by_row: bool = False

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.catalog import FunctionKind
+from flowrun.frontend.sql.catalog import CatalogView, FunctionKind
 from flowrun.frontend.sql.expressions.relations import Relation, Source, unique_names
 from flowrun.frontend.sql.grammar import syntax
 from flowrun.frontend.sql.places import FlinkSyntaxError, error_at
@@ -14,7 +14,7 @@ from flowrun.frontend.sql.queries.bound_queries import Bound, FailedError
 from flowrun.frontend.sql.queries.set_operations import values
 from flowrun.frontend.sql.queries.tables.catalog_tables import read_table
 from flowrun.frontend.sql.queries.tables.changelog_functions import changelog_relation, is_changelog_function
-from flowrun.frontend.sql.queries.tables.from_context import FromContext, plain, renamed
+from flowrun.frontend.sql.queries.tables.from_context import FromContext, plain, renamed, with_window_columns
 from flowrun.frontend.sql.queries.tables.joins import JoinBinder
 from flowrun.frontend.sql.queries.tables.lateral import LateralTables
 from flowrun.frontend.sql.queries.tables.match_recognize import bind_match
@@ -84,7 +84,9 @@ class FromBinder:
             if known is None:
                 raise FailedError
             return plain(known, name)
-        return plain(read_table(self._context, table), name)
+        relation = plain(read_table(self._context, table), name)
+        view = self._context.catalog.relations.get(name)
+        return with_window_columns(relation, view.window_columns) if isinstance(view, CatalogView) else relation
 
     def _derived(self, table: syntax.DerivedTable) -> Relation:
         query = table.query

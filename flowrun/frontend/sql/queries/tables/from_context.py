@@ -61,12 +61,24 @@ class FromContext:
                 raise error_at(counted, span, f"its columns are {', '.join(names)}")
             names = [c.text for c in columns]
         positions = tuple(e.index for _, e in items if isinstance(e, ColumnRef))
-        return Relation(relation.node, (Source(alias.text, tuple(names), positions),))
+        source = Source(alias.text, tuple(names), positions)
+        return Relation(relation.node, (source,), window_columns=relation.window_columns)
 
 
 def plain(bound: Bound, alias: str | None) -> Relation:
     """The rows of a query as one table."""
     return Relation(bound.node, (Source(alias, bound.names, tuple(range(len(bound.names)))),))
+
+
+def with_window_columns(relation: Relation, names: tuple[str, ...]) -> Relation:
+    """The relation, which is one table, with its last columns as those of windows, under other names."""
+    if not names:
+        return relation
+    source = relation.sources[0]
+    kept = len(source.columns) - len(names)
+    windows = tuple((n, relation.column(c, n)) for n, c in zip(names, source.columns[kept:], strict=True))
+    rows = replace(source, names=source.names[:kept], columns=source.columns[:kept])
+    return replace(relation, sources=(rows,), window_columns=windows)
 
 
 def renamed(relation: Relation, names: tuple[str, ...]) -> Relation:
