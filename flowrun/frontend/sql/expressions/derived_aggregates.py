@@ -42,7 +42,12 @@ def is_derived_aggregate(name: str) -> bool:
 
 
 def derived_aggregate(
-    outer: ExpressionBinder, node: exp.Expression, filter: Expression | None, pending: Pending
+    outer: ExpressionBinder,
+    node: exp.Expression,
+    filter: Expression | None,
+    pending: Pending,
+    *,
+    variances_in_double: bool = False,
 ) -> Expression | None:
     """The expression that an aggregate call stands for; None: the call is an aggregate itself.
 
@@ -51,6 +56,7 @@ def derived_aggregate(
         node: the call.
         filter: the bound condition of FILTER.
         pending: makes the reference to an aggregate's result.
+        variances_in_double: variances of exact numbers are aggregates of their own too.
 
     Raises:
         ExpressionError: wrong arguments; marks the place.
@@ -64,7 +70,7 @@ def derived_aggregate(
         if len(arguments) != 1 or is_star(arguments):
             outer.fail(f"{_APPROXIMATE} takes one value", node, f"usage: {_APPROXIMATE}(value)")
         return _Calls(outer, node, True, filter, pending).aggregate("COUNT", outer.bind(arguments[0]))
-    if name not in _SPREADS or len(arguments) != 1 or is_star(arguments):
+    if name not in _SPREADS or variances_in_double or len(arguments) != 1 or is_star(arguments):
         return None
     argument = outer.bind(arguments[0])
     if not argument.type.is_numeric or argument.type.is_approximate:

@@ -18,8 +18,9 @@ from flowrun.plan.expressions import AggregateCall, Case, Expression, Literal
 class QueryAggregates:
     """Binds the calls of aggregates in one query."""
 
-    def __init__(self, user_functions: UserFunctions) -> None:
+    def __init__(self, user_functions: UserFunctions, *, variances_in_double: bool) -> None:
         self._user_functions = user_functions
+        self._variances_in_double = variances_in_double
 
     def knows(self, name: str) -> bool:
         """Whether an aggregate has the name."""
@@ -38,7 +39,7 @@ class QueryAggregates:
             return ordered_aggregate(rows, node, filter, pending)
         derived = None
         if not self._user_functions.is_aggregate(str(node.this).upper()):
-            derived = derived_aggregate(rows, node, filter, pending)
+            derived = derived_aggregate(rows, node, filter, pending, variances_in_double=self._variances_in_double)
         return pending(self._aggregate_call(node, rows, filter)) if derived is None else derived
 
     def _aggregate_call(self, node: exp.Expression, rows: ExpressionBinder, filter: Expression | None) -> AggregateCall:

@@ -75,6 +75,10 @@ class BindsSubqueries(Protocol):
     def user_functions(self) -> UserFunctions:
         """The script's functions."""
 
+    @property
+    def variances_in_double(self) -> bool:
+        """As the statement says, see `QueryContext`."""
+
     def subquery(
         self, query: QuerySyntax, scope: QueryScope, kind: SubqueryKind, span: Span
     ) -> tuple[PendingSubquery, tuple[DataType, ...]]:
@@ -98,7 +102,7 @@ class QueryExpressionBinder(ExpressionBinder):
         self.clause = clause
         self.queries = queries
         self.windows = windows or {}
-        self._aggregates = QueryAggregates(queries.user_functions)
+        self._aggregates = QueryAggregates(queries.user_functions, variances_in_double=queries.variances_in_double)
 
     def within(self, clause: Clause) -> QueryExpressionBinder:
         """A binder of the same names for what stands inside `clause`."""

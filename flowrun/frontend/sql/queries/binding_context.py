@@ -176,6 +176,11 @@ class Environment:
         """The script's functions."""
         return self.context.user_functions
 
+    @property
+    def variances_in_double(self) -> bool:
+        """As the statement says, see `QueryContext`."""
+        return self.context.statement.variances_in_double
+
     def subquery(
         self, query: QuerySyntax, scope: QueryScope, kind: SubqueryKind, span: Span
     ) -> tuple[PendingSubquery, tuple[DataType, ...]]:

@@ -49,6 +49,7 @@ class QueryContext:
         scan: gives the scan of a table.
         hints: gives the hints of nodes; None: they are named after `name`.
         row_by_row: the select list takes the rows one by one, as that of a step does: aggregates in it are wrong.
+        variances_in_double: the variance of whole numbers and decimals is one aggregate in DOUBLE, no expression over sums as in Flink.
     """
 
     name: str
@@ -57,3 +58,4 @@ class QueryContext:
     scan: ScanTable
     hints: HintNodes | None = None
     row_by_row: bool = False
+    variances_in_double: bool = False
