@@ -14,6 +14,8 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.expressions.aggregate_binder import AggregateBinding
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.expressions import ExpressionReader
+from flowrun.frontend.yaml.queries import QueryReader
+from flowrun.frontend.yaml.stages import Stages
 from flowrun.frontend.yaml.times import has_event_time
 from flowrun.frontend.yaml.window_columns import with_windows
 from flowrun.frontend.yaml.windows import WindowReader
@@ -46,8 +48,9 @@ class Aggregation:
 class AggregationReader:
     """Turns `key_by`, `window` and `aggregate` of a step into nodes, reporting what is wrong."""
 
-    def __init__(self, diagnostics: Diagnostics, expressions: ExpressionReader) -> None:
+    def __init__(self, diagnostics: Diagnostics, queries: QueryReader, expressions: ExpressionReader) -> None:
         self._diagnostics = diagnostics
+        self._queries = queries
         self._expressions = expressions
         self._windows = WindowReader(diagnostics, expressions)
 
@@ -114,20 +117,18 @@ class AggregationReader:
                 hint="remove 'parallelism', or add key_by",
             )
 
-    def with_windows(
-        self, section: Section, window: Section, node: PlanNode | None, hints_of: Callable[[str], NodeHints]
-    ) -> PlanNode | None:
+    def with_windows(self, section: Section, window: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
         """The rows of `node` with the bounds of their windows; None if that is wrong, which is reported."""
         parts = self._windows.read(window, None if node is None else node.schema)
         if node is None or parts is None:
             return None
         keys: tuple[int, ...] = ()
         if isinstance(parts.window, SessionWindow) and section.has("key_by"):
-            keyed = self.keys(section, node, hints_of("keys"))
+            keyed = self.keys(section, node, stages.hints("keys"))
             if keyed is None:
                 return None
             node, keys = keyed
-        return with_windows(window, parts, node, keys, hints_of("window"), self._diagnostics)
+        return with_windows(window, parts, node, keys, stages, self._queries, self._diagnostics)
 
     # -- keys -------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from flowrun.core.record import record
@@ -12,11 +12,12 @@ from flowrun.errors import ExpressionError, InternalError, Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import Catalog, CatalogTable, CatalogView, UserFunction
-from flowrun.frontend.sql.places import Span
-from flowrun.frontend.sql.queries.from_text import bind_query
+from flowrun.frontend.sql.places import SeveralErrors, Span
+from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
 from flowrun.frontend.sql.queries.statement_context import HintNodes, QueryContext
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.yaml.hints import part_hints
+from flowrun.frontend.yaml.wording import in_step
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Scan
 
@@ -115,6 +116,29 @@ def step_hints(base: NodeHints, main: Collection[str] = ()) -> HintNodes:
     return hints
 
 
+@record
+class StepQuery:
+    """A query of a step, before it is bound.
+
+    Attributes:
+        sql: its text.
+        tables: what it may read, by name.
+        name: of the step.
+        hints: of its nodes.
+        row_by_row: its select list takes no aggregates.
+        variances_in_double: see `QueryContext`.
+        input: how it names the step's rows, if it is composed over these alone: messages call them the input then.
+    """
+
+    sql: StepSql
+    tables: Mapping[str, PlanNode | CatalogView]
+    name: str
+    hints: HintNodes
+    row_by_row: bool = False
+    variances_in_double: bool = False
+    input: str | None = None
+
+
 class QueryReader:
     """Binds composed SQL. `functions` are the user's own, by name in upper case."""
 
@@ -127,30 +151,46 @@ class QueryReader:
         """Whether expressions may call the user's functions."""
         return bool(self._functions)
 
-    def bind(
-        self, sql: StepSql, tables: Mapping[str, PlanNode], name: str, hints: HintNodes, *, named: bool = True
-    ) -> PlanNode | None:
+    def rows(self, query: StepQuery, *, named: bool = True) -> PlanNode | None:
         """The rows of a query under the names that it gives them; None if it is wrong, which is reported.
 
         Args:
-            sql: the query.
-            tables: what it may read.
-            name: of the step.
-            hints: of its nodes.
+            query: as composed.
             named: whether every column must have a name of the user's.
         """
-        relations: dict[str, CatalogTable | CatalogView] = {n: CatalogView(n, node) for n, node in tables.items()}
-        context = QueryContext(name, sql, self._diagnostics, _no_scan, hints)
+        bound = self.bound(query)
+        if not isinstance(bound, BoundQuery):
+            self.report(query, bound)
+            return None
+        if self._misnamed(bound.names, query.sql, named):
+            return None
+        return renamed(bound.node, bound.names, query.hints("columns", 1))
+
+    def bound(self, query: StepQuery) -> BoundQuery | Sequence[ExpressionError]:
+        """The query, or all that is wrong with it, which is not reported yet."""
+        relations: dict[str, CatalogTable | CatalogView] = {
+            n: t if isinstance(t, CatalogView) else CatalogView(n, t) for n, t in query.tables.items()
+        }
+        context = QueryContext(
+            query.name,
+            query.sql,
+            self._diagnostics,
+            _no_scan,
+            query.hints,
+            row_by_row=query.row_by_row,
+            variances_in_double=query.variances_in_double,
+        )
         try:
-            bound = bind_query(sql.text, 0, Catalog(relations, self._functions), context)
-        except ExpressionError as error:
-            for one in getattr(error, "errors", ()) or (error,):
-                at = sql.locate(one.offset, one.offset + max(1, one.length))
-                self._diagnostics.error(one.message, at, hint=one.hint)
-            return None
-        if self._misnamed(bound.names, sql, named):
-            return None
-        return _renamed(bound.node, bound.names, hints)
+            return bind_query(query.sql.text, 0, Catalog(relations, self._functions), context)
+        except SeveralErrors as error:
+            return error.errors
+
+    def report(self, query: StepQuery, errors: Iterable[ExpressionError]) -> None:
+        """Report what is wrong with a query, in the words and at the places of the document."""
+        for error in errors:
+            one = error if query.input is None else in_step(error, query.input)
+            at = query.sql.locate(one.offset, one.offset + max(1, one.length))
+            self._diagnostics.error(one.message, at, hint=one.hint)
 
     def _misnamed(self, names: tuple[str, ...], sql: StepSql, named: bool) -> bool:
         twice = next((n for n in names if names.count(n) > 1), None)
@@ -164,12 +204,13 @@ class QueryReader:
         return False
 
 
-def _renamed(node: PlanNode, names: tuple[str, ...], hints: HintNodes) -> PlanNode:
+def renamed(node: PlanNode, names: tuple[str, ...], hints: NodeHints) -> PlanNode:
+    """The node's columns under other names; the node itself if they are called so."""
     if node.schema.names == names:
         return node
     schema = Schema(tuple(Field(n, f.type, f.nullable) for n, f in zip(names, node.schema, strict=True)))
     columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(node.schema))
-    return Calc(schema=schema, hints=hints("columns", 1), input=node, projections=columns)
+    return Calc(schema=schema, hints=hints, input=node, projections=columns)
 
 
 def _no_scan(table: CatalogTable, span: Span) -> Scan:  # noqa: ARG001 - the protocol's

@@ -12,7 +12,7 @@ from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml import step_queries
 from flowrun.frontend.yaml.aggregations import AggregationReader
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.frontend.yaml.queries import QueryReader, StepSql, quoted, step_hints
+from flowrun.frontend.yaml.queries import QueryReader, StepQuery, StepSql, quoted, step_hints
 from flowrun.frontend.yaml.stages import Stages, filtered
 from flowrun.frontend.yaml.times import time_column
 from flowrun.plan.conditions import conjunction
@@ -47,7 +47,7 @@ class RelationalParts:
         if text is None:
             return None
         hints = step_hints(stages.hints("sql"))
-        return self._queries.bind(step_queries.plain_query(text), tables, stages.name, hints, named=False)
+        return self._queries.rows(StepQuery(step_queries.plain_query(text), tables, stages.name, hints), named=False)
 
     def combined(self, part: str, section: Section, tables: Tables, stages: Stages) -> PlanNode | None:
         """The rows of `intersect`, `except` and the like."""
@@ -163,7 +163,7 @@ class RelationalParts:
         return self._bound(sql, {stages.input: node}, part, main, stages)
 
     def _bound(self, sql: StepSql, tables: Tables, part: str, main: Collection[str], stages: Stages) -> PlanNode | None:
-        return self._queries.bind(sql, tables, stages.name, step_hints(stages.hints(part), main))
+        return self._queries.rows(StepQuery(sql, tables, stages.name, step_hints(stages.hints(part), main)))
 
     @property
     def has_functions(self) -> bool:

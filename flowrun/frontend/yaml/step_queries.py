@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowrun.errors import Location
+from flowrun.errors import InternalError, Location
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.queries import SqlComposer, StepSql, quoted
+from flowrun.plan.windows import (
+    CountWindow,
+    CumulativeWindow,
+    GlobalWindow,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    WindowSpec,
+)
 
 _ELEMENTS = "unnest of the step"
 """Alias of the elements of a collection: no name of a step has spaces."""
@@ -119,6 +128,40 @@ def grouped(section: Section, keys: Sequence[str], left: str) -> StepSql:
     composer = SqlComposer(section.value_at("aggregate")).words("SELECT ").words(f"{names}, " if keys else "")
     composer.listed(section.scalars("aggregate")).words(" FROM ", section.at("aggregate")).name(left)
     return composer.words(f" GROUP BY {names}" if keys else "", section.value_at("key_by")).text()
+
+
+def windowed(window: WindowSpec, time: str, keys: Sequence[str], left: str, at: Location) -> StepSql:
+    """The rows `left` with the bounds of the windows that they are in by the column `time`; sessions are those of `keys`."""
+    composer = SqlComposer(at).words("SELECT * FROM ")
+    lengths: tuple[int, ...]
+    match window:
+        case TumblingWindow(size_ms=size, offset_ms=offset):
+            function, lengths = "TUMBLE", (size, offset)
+        case SlidingWindow(size_ms=size, slide_ms=slide, offset_ms=offset):
+            function, lengths = "HOP", (slide, size, offset)
+        case CumulativeWindow(size_ms=size, step_ms=step, offset_ms=offset):
+            function, lengths = "CUMULATE", (step, size, offset)
+        case SessionWindow(gap_ms=gap):
+            function, lengths = "SESSION", (gap,)
+        case CountWindow() | GlobalWindow():
+            raise InternalError(f"{window} has no bounds")
+    partition = f" PARTITION BY ({', '.join(quoted(k) for k in keys)})" if keys else ""
+    composer.words(f"TABLE({function}(TABLE {quoted(left)}{partition}, DESCRIPTOR({quoted(time)})")
+    return composer.words("".join(f", {_interval(length)}" for length in lengths) + "))").text()
+
+
+def _interval(length_ms: int) -> str:
+    """An interval of days to seconds.
+
+    >>> _interval(-1500)
+    "INTERVAL -'0 00:00:01.500' DAY(9) TO SECOND(3)"
+    """
+    sign, rest = "-" if length_ms < 0 else "", abs(length_ms)
+    days, rest = divmod(rest, 86_400_000)
+    hours, rest = divmod(rest, 3_600_000)
+    minutes, rest = divmod(rest, 60_000)
+    text = f"{days} {hours:02d}:{minutes:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
+    return f"INTERVAL {sign}'{text}' DAY(9) TO SECOND(3)"
 
 
 def distinct(section: Section, left: str) -> StepSql:

@@ -105,7 +105,7 @@ class StepReader:
             node = self._relational.matched(section, node, stages)
         window = section.section("window")
         if window is not None and not section.has("aggregate"):
-            node = self._aggregations.with_windows(section, window, node, stages.hints)
+            node = self._aggregations.with_windows(section, window, node, stages)
         node = self._relational.distinct(section, node, stages)
         if section.has("over"):
             node = self._relational.with_window_functions(section, node, stages)

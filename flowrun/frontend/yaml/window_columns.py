@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from flowrun.core.schema import Schema
+from dataclasses import replace
+
 from flowrun.core.semantics import TimeDomain
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.columns import find_column
+from flowrun.frontend.yaml.queries import QueryReader, StepQuery, step_hints
+from flowrun.frontend.yaml.stages import Stages
+from flowrun.frontend.yaml.step_queries import windowed
 from flowrun.frontend.yaml.times import time_column
 from flowrun.frontend.yaml.windows import WindowParts
-from flowrun.plan.nodes import NodeHints, PlanNode
-from flowrun.plan.relational import WindowTableFunction, window_columns
+from flowrun.plan.nodes import PlanNode
+from flowrun.plan.relational import WindowTableFunction
 
 
 def with_windows(
@@ -18,7 +22,8 @@ def with_windows(
     parts: WindowParts,
     node: PlanNode,
     keys: tuple[int, ...],
-    hints: NodeHints,
+    stages: Stages,
+    queries: QueryReader,
     diagnostics: Diagnostics,
 ) -> PlanNode | None:
     """The rows of `node` with window_start, window_end and window_time; None if they have no time, which is reported.
@@ -28,14 +33,19 @@ def with_windows(
         parts: what it says.
         node: the rows.
         keys: of session windows.
-        hints: of the node.
+        stages: of the step.
+        queries: binds the query that says the same.
         diagnostics: receives problems.
     """
     time = _time(window, parts, node, diagnostics)
     if time is None:
         return None
-    schema: Schema = window_columns(node.schema, time)
-    return WindowTableFunction(schema, hints, node, parts.window, time, parts.domain, keys)
+    hints, names = stages.hints("window"), node.schema.names
+    sql = windowed(parts.window, names[time], [names[k] for k in keys], stages.input, window.location)
+    query = StepQuery(sql, {stages.input: node}, stages.name, step_hints(hints, ("window",)), input=stages.input)
+    rows = queries.rows(query)
+    # SQL has no words for the zone of one window
+    return replace(rows, hints=hints, window=parts.window) if isinstance(rows, WindowTableFunction) else rows
 
 
 def _time(window: Section, parts: WindowParts, node: PlanNode, diagnostics: Diagnostics) -> int | None:
