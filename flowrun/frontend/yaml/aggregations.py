@@ -1,8 +1,8 @@
-"""The keyed part of a step: key_by, window and aggregate as one plan node, with its late rows."""
+"""`key_by`, `window` and `aggregate` of a step: groups that are kept up to date, or those of windows with their late rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from flowrun.core.local_time import UTC_ZONE
@@ -12,10 +12,14 @@ from flowrun.core.semantics import NullKeys
 from flowrun.core.types import timestamp, timestamp_ltz
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.expressions.aggregate_binder import AggregateBinding
+from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
+from flowrun.frontend.yaml.entries import Entries, EntryQuery, EntryReader, Wording
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.frontend.yaml.queries import QueryReader
-from flowrun.frontend.yaml.stages import Stages
+from flowrun.frontend.yaml.keys import keyed
+from flowrun.frontend.yaml.queries import QueryReader, StepQuery, StepSql, renamed, step_hints
+from flowrun.frontend.yaml.stages import Stages, present_only
+from flowrun.frontend.yaml.step_queries import grouped
 from flowrun.frontend.yaml.times import has_event_time
 from flowrun.frontend.yaml.window_columns import with_windows
 from flowrun.frontend.yaml.windows import WindowReader
@@ -36,6 +40,12 @@ from flowrun.plan.relational import WINDOW_TIME
 from flowrun.plan.traits import window_time
 from flowrun.plan.windows import SessionWindow, window_zone
 
+_WORDING = Wording(
+    twice=("column '{name}' occurs more than once", "give it another name with AS"),
+    taken=("'{name}' is already a key or window column", "choose another name"),
+    marks_text=True,
+)
+
 
 @record
 class Aggregation:
@@ -46,53 +56,65 @@ class Aggregation:
 
 
 class AggregationReader:
-    """Turns `key_by`, `window` and `aggregate` of a step into nodes, reporting what is wrong."""
+    """Turns `key_by`, `window` and `aggregate` of a step into nodes, reporting what is wrong: then None is given."""
 
-    def __init__(self, diagnostics: Diagnostics, queries: QueryReader, expressions: ExpressionReader) -> None:
+    def __init__(
+        self,
+        diagnostics: Diagnostics,
+        queries: QueryReader,
+        entries: EntryReader,
+        windows: WindowReader,
+        expressions: ExpressionReader,
+    ) -> None:
         self._diagnostics = diagnostics
         self._queries = queries
+        self._entries = entries
+        self._windows = windows
         self._expressions = expressions
-        self._windows = WindowReader(diagnostics, expressions)
 
-    def read(
-        self, section: Section, window: Section, node: PlanNode | None, hints_of: Callable[[str], NodeHints]
-    ) -> Aggregation | None:
-        """The aggregation over `node`; None if it cannot be built, which is reported.
+    def updating(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
+        """`aggregate` without a window over the rows of `node`; None if they are not known."""
+        if node is None or section.broken("aggregate"):
+            return None
+        found = keyed(section, node, stages, self._entries)
+        if found is None:
+            return None
+        rows, keys = present_only(section, *found, stages)
+        hints = stages.hints("aggregate")
+        if not keys:
+            self._check_one_group(section, hints, "an aggregate")
+        names = [rows.schema.names[k] for k in keys]
+        entries = self._grouped(section, rows, names, hints, stages)
+        return None if entries is None else renamed(entries.node, entries.names, hints)
 
-        Args:
-            section: the step.
-            window: its window.
-            node: the rows to aggregate; None if they are not known.
-            hints_of: hints of the node that does a part of the step: `window`, `keys` or `results`.
-        """
+    def windowed(self, section: Section, window: Section, node: PlanNode | None, stages: Stages) -> Aggregation | None:
+        """`aggregate` in windows over the rows of `node`; None if they are not known."""
         if node is None:
             self._windows.read(window, None)
             return None
         parts = self._windows.read(window, node.schema)
-        keyed = self.keys(section, node, hints_of("keys"))
+        found = keyed(section, node, stages, self._entries)
         if parts is not None and parts.needs_event_time and not has_event_time(node):
             self._report_missing_time(window, node)
-        if parts is None or keyed is None or section.broken("aggregate"):
+        if parts is None or found is None or section.broken("aggregate"):
             return None
-        grouped, keys = keyed
-        hints = hints_of("window")
+        rows, keys = found
+        hints = stages.hints("window")
         if not keys:
-            self.check_one_group(section, hints, "a window")
+            self._check_one_group(section, hints, "a window")
             hints = replace(hints, parallelism=1)
-        bounds = window_aggregate_schema(grouped.schema, (), parts.window, ()).names
-        if not self._bounds_are_free(section, grouped.schema, keys, bounds):
+        bounds = window_aggregate_schema(rows.schema, (), parts.window, ()).names
+        if not self._bounds_are_free(section, rows.schema, keys, bounds):
             return None
         texts = section.scalars("aggregate")
         timed = [t for t in texts if t.text.strip() == WINDOW_TIME and WINDOW_END in bounds]
-        binding = self._expressions.aggregates(
-            [t for t in texts if t not in timed] or texts, grouped.schema, keys, bounds
-        )
+        binding = self._expressions.aggregates([t for t in texts if t not in timed] or texts, rows.schema, keys, bounds)
         if binding is None:
             return None
         aggregate = WindowAggregate(
-            schema=window_aggregate_schema(grouped.schema, keys, parts.window, binding.calls),
+            schema=window_aggregate_schema(rows.schema, keys, parts.window, binding.calls),
             hints=hints,
-            input=grouped,
+            input=rows,
             keys=keys,
             window=parts.window,
             aggregates=binding.calls,
@@ -103,12 +125,38 @@ class AggregationReader:
             evictor=parts.evictor,
             null_keys=NullKeys(section.text("null_keys") or "fail"),
         )
-        results = aggregate if binding.plain else _results(aggregate, binding, hints_of("results"))
+        results = aggregate if binding.plain else _results(aggregate, binding, stages.hints("results"))
         if timed:
-            results = _with_window_time(results, hints_of("results"), window_zone(parts.window))
+            results = _with_window_time(results, stages.hints("results"), window_zone(parts.window))
         return Aggregation(results, self._late(aggregate, node, window))
 
-    def check_one_group(self, section: Section, hints: NodeHints, what: str) -> None:
+    def with_windows(self, section: Section, window: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
+        """The rows of `node` with the bounds of their windows; None if they are not known."""
+        parts = self._windows.read(window, None if node is None else node.schema)
+        if node is None or parts is None:
+            return None
+        keys: tuple[int, ...] = ()
+        if isinstance(parts.window, SessionWindow) and section.has("key_by"):
+            found = keyed(section, node, stages, self._entries)
+            if found is None:
+                return None
+            node, keys = found
+        return with_windows(window, parts, node, keys, stages, self._queries, self._diagnostics)
+
+    def _grouped(
+        self, section: Section, rows: PlanNode, keys: Sequence[str], hints: NodeHints, stages: Stages
+    ) -> Entries | None:
+        """The keys and the entries of `aggregate` over `rows`."""
+
+        def compose(entries: Sequence[YamlScalar], _: bool) -> StepSql:
+            return grouped(section, entries, keys, stages.input)
+
+        entries = tuple(section.scalars("aggregate"))
+        nodes = step_hints(hints, ("aggregate",))
+        query = StepQuery(compose(entries, True), {stages.input: rows}, stages.name, nodes, input=stages.input)
+        return self._entries.read(EntryQuery(compose, entries, query, _WORDING, leading=len(keys)))
+
+    def _check_one_group(self, section: Section, hints: NodeHints, what: str) -> None:
         """Report a parallelism of what has no keys."""
         if (hints.parallelism or 1) > 1:
             self._diagnostics.error(
@@ -116,68 +164,6 @@ class AggregationReader:
                 section.value_at("parallelism"),
                 hint="remove 'parallelism', or add key_by",
             )
-
-    def with_windows(self, section: Section, window: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
-        """The rows of `node` with the bounds of their windows; None if that is wrong, which is reported."""
-        parts = self._windows.read(window, None if node is None else node.schema)
-        if node is None or parts is None:
-            return None
-        keys: tuple[int, ...] = ()
-        if isinstance(parts.window, SessionWindow) and section.has("key_by"):
-            keyed = self.keys(section, node, stages.hints("keys"))
-            if keyed is None:
-                return None
-            node, keys = keyed
-        return with_windows(window, parts, node, keys, stages, self._queries, self._diagnostics)
-
-    # -- keys -------------------------------------------------------------------------------------------------------
-
-    def keys(self, section: Section, node: PlanNode, hints: NodeHints) -> tuple[PlanNode, tuple[int, ...]] | None:
-        """The rows with a column for every key of `key_by`, and the keys' positions; None if that is wrong, which is reported.
-
-        Computed keys are appended to the columns.
-        """
-        if section.broken("key_by"):
-            return None
-        schema = node.schema
-        keys: list[int] = []
-        appended: list[tuple[Field, Expression]] = []
-        complete = True
-        for scalar in section.scalars("key_by"):
-            bound = self._expressions.key(scalar, schema)
-            if bound is None:
-                complete = False
-                continue
-            field, expression = bound
-            if isinstance(expression, ColumnRef) and field.name == schema.names[expression.index]:
-                position = expression.index
-            elif field.name in schema or any(field.name == f.name for f, _ in appended):
-                self._diagnostics.error(
-                    f"the key '{field.name}' has the name of another column",
-                    scalar.location,
-                    hint="choose another: expression AS name",
-                )
-                complete = False
-                continue
-            else:
-                appended.append((field, expression))
-                position = len(schema) + len(appended) - 1
-            if position in keys:
-                self._diagnostics.error(f"the key '{field.name}' is given twice", scalar.location)
-                complete = False
-            keys.append(position)
-        if not complete:
-            return None
-        if not appended:
-            return node, tuple(keys)
-        columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(schema))
-        extended = Calc(
-            schema=Schema((*schema.fields, *(f for f, _ in appended))),
-            hints=hints,
-            input=node,
-            projections=(*columns, *(e for _, e in appended)),
-        )
-        return extended, tuple(keys)
 
     def _bounds_are_free(
         self, section: Section, schema: Schema, keys: tuple[int, ...], bounds: tuple[str, ...]

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from flowrun.core.schema import Field, Schema
+from flowrun.core.schema import Schema
 from flowrun.errors import ExpressionError
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.sql.expressions.aggregate_binder import AggregateBinding
 from flowrun.frontend.sql.expressions.from_text import (
-    AggregateBinding,
     ListedExpressionError,
     bind_aggregates,
     bind_expression,
     bind_predicate,
-    bind_projection,
 )
 from flowrun.frontend.trees.nodes import YamlScalar
-from flowrun.plan.expressions import ColumnRef, Expression
+from flowrun.plan.expressions import Expression
 
 T = TypeVar("T")
 
@@ -36,35 +35,6 @@ class ExpressionReader:
         """A BOOLEAN expression."""
         return self._bound(text, lambda: bind_predicate(text.text, schema))
 
-    def projections(self, texts: Sequence[YamlScalar], schema: Schema) -> list[tuple[Field, Expression]] | None:
-        """A select list: `*`, columns, `expression AS name`. Names are unique."""
-        found: list[tuple[Field, Expression]] = []
-        complete = True
-        for text in texts:
-            entries = self._entries(text, schema)
-            if entries is None:
-                complete = False
-                continue
-            for field, expression in entries:
-                if any(field.name == f.name for f, _ in found):
-                    self._diagnostics.error(
-                        f"column '{field.name}' is selected twice", text.location, hint="rename one: expression AS name"
-                    )
-                    complete = False
-                else:
-                    found.append((field, expression))
-        return found if complete else None
-
-    def key(self, text: YamlScalar, schema: Schema) -> tuple[Field, Expression] | None:
-        """One key: a column or `expression AS name`."""
-        entries = self._entries(text, schema)
-        if entries is None:
-            return None
-        if len(entries) != 1:
-            self._diagnostics.error("a key is one column", text.location, hint="name the columns one by one")
-            return None
-        return entries[0]
-
     def aggregates(
         self, texts: Sequence[YamlScalar], schema: Schema, keys: Sequence[int], bounds: Sequence[str]
     ) -> AggregateBinding | None:
@@ -78,10 +48,6 @@ class ExpressionReader:
                 self._bound(text, lambda t=text: bind_aggregates([t.text], schema, keys, bounds))  # type: ignore[misc]
             return None
 
-    def _entries(self, text: YamlScalar, schema: Schema) -> list[tuple[Field, Expression]] | None:
-        named = self._bound(text, lambda: bind_projection(text.text, schema))
-        return None if named is None else [(_field(name, e, schema), e) for name, e in named]
-
     def _bound(self, text: YamlScalar, bind: Callable[[], T]) -> T | None:
         try:
             return bind()
@@ -91,9 +57,3 @@ class ExpressionReader:
 
     def _report(self, text: YamlScalar, error: ExpressionError) -> None:
         self._diagnostics.error(error.message, text.locate(error.offset, error.length), hint=error.hint)
-
-
-def _field(name: str, expression: Expression, schema: Schema) -> Field:
-    """The column that a projection gives; a plain column stays NOT NULL if it was."""
-    nullable = schema.fields[expression.index].nullable if isinstance(expression, ColumnRef) else True
-    return Field(name, expression.type, nullable)

@@ -17,6 +17,7 @@ from flowrun.frontend.trees.reader import read_yaml
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.aggregations import AggregationReader
 from flowrun.frontend.yaml.document import DOCUMENT
+from flowrun.frontend.yaml.entries import EntryReader
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.functions import read_functions
 from flowrun.frontend.yaml.interpolation import Interpolation
@@ -29,6 +30,7 @@ from flowrun.frontend.yaml.sinks import SinkReader
 from flowrun.frontend.yaml.sources import SourceReader
 from flowrun.frontend.yaml.steps import StepReader
 from flowrun.frontend.yaml.tables import TableReader
+from flowrun.frontend.yaml.windows import WindowReader
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.nodes import Plan, PlanNode, Sink, with_constraints
 
@@ -85,10 +87,12 @@ class _Builder:
         self._sinks = SinkReader(diagnostics, tables)
         scope = functions(named_packages(document.section("settings")))
         queries = QueryReader(diagnostics, read_functions(document, scope, diagnostics))
-        aggregations = AggregationReader(diagnostics, queries, expressions)
-        relational = RelationalParts(diagnostics, queries, expressions, aggregations)
+        entries = EntryReader(diagnostics, queries)
+        windows = WindowReader(diagnostics, expressions)
+        aggregations = AggregationReader(diagnostics, queries, entries, windows, expressions)
+        relational = RelationalParts(diagnostics, queries, entries)
         python = PythonReader(diagnostics, scope)
-        self._steps = StepReader(diagnostics, expressions, aggregations, python, relational)
+        self._steps = StepReader(diagnostics, expressions, entries, aggregations, python, relational)
 
     def plan(self, source: SourceText) -> Plan:
         """The plan of everything that could be built."""

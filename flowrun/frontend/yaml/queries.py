@@ -46,6 +46,9 @@ class StepSql(SourceText):
         """The place in the document of a range of the composed text."""
         index = max(0, bisect_right(self.parts, start, key=lambda p: p.start) - 1)
         part = self.parts[index]
+        if part.text[start - part.start :] == "(" and index + 1 < len(self.parts):
+            part = self.parts[index + 1]  # the parentheses around a condition are not the user's
+            start = part.start
         if part.scalar is None and part.at is None and index > 0:
             part = self.parts[index - 1]  # what the user wrote before ends too early
         if part.scalar is None:
@@ -145,11 +148,6 @@ class QueryReader:
     def __init__(self, diagnostics: Diagnostics, functions: Mapping[str, UserFunction]) -> None:
         self._diagnostics = diagnostics
         self._functions = dict(functions)
-
-    @property
-    def has_functions(self) -> bool:
-        """Whether expressions may call the user's functions."""
-        return bool(self._functions)
 
     def rows(self, query: StepQuery, *, named: bool = True) -> PlanNode | None:
         """The rows of a query under the names that it gives them; None if it is wrong, which is reported.

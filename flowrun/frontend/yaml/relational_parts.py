@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import TimeDomain
-from flowrun.core.types import BOOLEAN
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml import step_queries
-from flowrun.frontend.yaml.aggregations import AggregationReader
-from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.frontend.yaml.queries import QueryReader, StepQuery, StepSql, quoted, step_hints
-from flowrun.frontend.yaml.stages import Stages, filtered
+from flowrun.frontend.yaml.entries import Entries, EntryQuery, EntryReader, Wording
+from flowrun.frontend.yaml.keys import keyed
+from flowrun.frontend.yaml.queries import QueryReader, StepQuery, StepSql, quoted, renamed, step_hints
+from flowrun.frontend.yaml.stages import Stages, present_only
 from flowrun.frontend.yaml.times import time_column
-from flowrun.plan.conditions import conjunction
-from flowrun.plan.expressions import Call, ColumnRef, Expression
-from flowrun.plan.nodes import PlanNode
+from flowrun.plan.expressions import ColumnRef, Expression
+from flowrun.plan.nodes import Calc, NodeHints, PlanNode
 
 Tables = Mapping[str, PlanNode]
 """What a step may read, by name."""
 
 _JOINS = frozenset(("join", "temporal-join", "semi", "anti"))
+_SELECT = Wording(twice=("column '{name}' is selected twice", "rename one: expression AS name"))
 _SETS = frozenset(("intersect", "except", "distinct"))
 
 
 class RelationalParts:
     """Turns relational parts of steps into nodes, reporting what is wrong: then None is given."""
 
-    def __init__(
-        self,
-        diagnostics: Diagnostics,
-        queries: QueryReader,
-        expressions: ExpressionReader,
-        aggregations: AggregationReader,
-    ) -> None:
+    def __init__(self, diagnostics: Diagnostics, queries: QueryReader, entries: EntryReader) -> None:
         self._diagnostics = diagnostics
         self._queries = queries
-        self._expressions = expressions
-        self._aggregations = aggregations
+        self._entries = entries
 
     def query(self, section: Section, tables: Tables, stages: Stages) -> PlanNode | None:
         """The rows of `sql`."""
@@ -56,19 +49,62 @@ class RelationalParts:
 
     def selected(self, section: Section, tables: Tables, stages: Stages) -> PlanNode | None:
         """`join`, `unnest`, `filter` and `select` over the input, as one query."""
-        parts = [section.section(k) for k in ("join", "unnest")]
-        needed = (("join", ("with", "on")), ("unnest", ("column", "as")))
-        for part, (key, required) in zip(parts, needed, strict=True):
-            if section.broken(key) or (part is not None and any(k not in part.values for k in required)):
-                return None
-            if part is not None and any(part.broken(k) for k in part.given):
-                return None
-        if section.broken("select") or section.broken("filter"):
+        if not self._is_whole(section):
             return None
-        key = next((k for k in ("join", "unnest", "select", "filter") if section.has(k)), "from")
-        sql = step_queries.selected(section, stages.input, section.at(key))
-        main = "join" if section.has("join") else "select" if section.has("select") else "filter"
-        return self._bound(sql, tables, main, _JOINS if section.has("join") else frozenset((main,)), stages)
+        at = section.at(next((k for k in ("join", "unnest", "select", "filter") if section.has(k)), "from"))
+        texts, condition = section.scalars("select"), section.scalar("filter")
+
+        def compose(entries: Sequence[YamlScalar], conditions: bool) -> StepSql:
+            return step_queries.selected(
+                section, entries, stages.input, at, condition=condition if conditions else None
+            )
+
+        alone = not section.has("join") and not section.has("unnest")
+        part = "join" if section.has("join") else "select" if section.has("select") else "filter"
+        hints = stages.hints(part)
+        query = StepQuery(
+            compose(texts, True),
+            tables,
+            stages.name,
+            step_hints(hints, _JOINS if part == "join" else (part,)),
+            row_by_row=True,
+            input=stages.input if alone else None,
+        )
+        width = len(tables[stages.input].schema) if alone else None
+        conditions = (condition,) if condition is not None else ()
+        entries = self._entries.read(EntryQuery(compose, texts, query, _SELECT, conditions, width=width))
+        if entries is None:  # after a wrong condition the step's other parts are looked at nevertheless
+            return tables[stages.input] if alone and not texts else None
+        if alone:
+            return _in_one_pass(entries, tables[stages.input], hints)
+        return renamed(entries.node, entries.names, hints)
+
+    @staticmethod
+    def _is_whole(section: Section) -> bool:
+        """Whether all that the query of `selected` is made of is there and right in itself."""
+        for key, required in (("join", ("with", "on")), ("unnest", ("column", "as"))):
+            part = section.section(key)
+            if section.broken(key) or (part is not None and any(k not in part.values for k in required)):
+                return False
+            if part is not None and any(part.broken(k) for k in part.given):
+                return False
+        return not section.broken("select") and not section.broken("filter")
+
+    def having(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
+        """The results for which `having` is true."""
+        condition = section.scalar("having")
+        if condition is None or node is None:
+            return node
+        hints = stages.hints("having")
+
+        def compose(_: Sequence[YamlScalar], conditions: bool) -> StepSql:
+            return step_queries.filtered(condition if conditions else None, stages.input, condition.location)
+
+        query = StepQuery(
+            compose((), True), {stages.input: node}, stages.name, step_hints(hints, ("filter",)), input=stages.input
+        )
+        found = self._entries.read(EntryQuery(compose, (), query, _SELECT, (condition,)))
+        return node if found is None else _in_one_pass(found, node, hints)
 
     def matched(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
         """`match_recognize` over the rows of `node`."""
@@ -93,34 +129,21 @@ class RelationalParts:
             step_queries.distinct(section, stages.input), node, "distinct", ("distinct", "aggregate"), stages
         )
 
-    def grouped(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
-        """`key_by` and `aggregate` without a window."""
-        if node is None or section.broken("aggregate"):
-            return None
-        keyed = self._keys(section, node, stages)
-        if keyed is None:
-            return None
-        rows, keys = keyed
-        if not keys:
-            self._aggregations.check_one_group(section, stages.hints("aggregate"), "an aggregate")
-        return self._over_rows(
-            step_queries.grouped(section, keys, stages.input), rows, "aggregate", ("aggregate",), stages
-        )
-
     def deduplicated(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
         """`key_by` and `deduplicate`."""
         deduplicate = section.section("deduplicate")
         if node is None or deduplicate is None or deduplicate.text("keep") is None or deduplicate.broken("order_by"):
             return None
-        keyed = self._keys(section, node, stages)
-        if keyed is None:
+        found = keyed(section, node, stages, self._entries)
+        if found is None:
             return None
-        rows, keys = keyed
+        rows, keys = present_only(section, *found, stages)
         order: YamlScalar | str | None = deduplicate.scalar("order_by")
         if order is None:
             time = time_column(node, TimeDomain.EVENT)
             order = quoted(node.schema.names[time]) if time is not None else "PROCTIME()"
-        sql = step_queries.deduplicated(section, node.schema.names, keys, order, stages.input)
+        names = [rows.schema.names[k] for k in keys]
+        sql = step_queries.deduplicated(section, node.schema.names, names, order, stages.input)
         return self._over_rows(sql, rows, "deduplicate", ("over",), stages)
 
     def top_n(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
@@ -146,17 +169,6 @@ class RelationalParts:
 
     # -- binding -----------------------------------------------------------------------------------------------------
 
-    def _keys(self, section: Section, node: PlanNode, stages: Stages) -> tuple[PlanNode, tuple[str, ...]] | None:
-        """The rows with a column for each key, without those that `null_keys` drops, and the names of the keys."""
-        keyed = self._aggregations.keys(section, node, stages.hints("keys"))
-        if keyed is None:
-            return None
-        rows, positions = keyed
-        present = conjunction(_is_not_null(rows, k) for k in positions)
-        if section.text("null_keys") == "drop" and present is not None:
-            rows = filtered(rows, present, stages.hints("null_keys"))
-        return rows, tuple(rows.schema.names[k] for k in positions)
-
     def _over_rows(
         self, sql: StepSql, node: PlanNode, part: str, main: Collection[str], stages: Stages
     ) -> PlanNode | None:
@@ -165,12 +177,20 @@ class RelationalParts:
     def _bound(self, sql: StepSql, tables: Tables, part: str, main: Collection[str], stages: Stages) -> PlanNode | None:
         return self._queries.rows(StepQuery(sql, tables, stages.name, step_hints(stages.hints(part), main)))
 
-    @property
-    def has_functions(self) -> bool:
-        """Whether expressions may call functions of the document."""
-        return self._queries.has_functions
 
-
-def _is_not_null(node: PlanNode, column: int) -> Expression:
-    field = node.schema.fields[column]
-    return Call(BOOLEAN, "IS NOT NULL", (ColumnRef(field.type, column, field.name),))
+def _in_one_pass(entries: Entries, input: PlanNode, hints: NodeHints) -> PlanNode:
+    """A query that filters rows and computes columns, as one node that does both; one that does more as it is."""
+    node: PlanNode = entries.node
+    condition: Expression | None = None
+    if node is not input and isinstance(node, Calc) and node.condition is None:
+        node = node.input
+    if node is not input and isinstance(node, Calc) and node.condition is not None:
+        condition = node.condition
+        node = node.input
+    if node is not input:
+        return renamed(entries.node, entries.names, hints)
+    fields = tuple(
+        Field(n, c.type, input.schema.fields[c.index].nullable if isinstance(c, ColumnRef) else True)
+        for n, c in zip(entries.names, entries.columns, strict=True)
+    )
+    return Calc(Schema(fields), hints, input, entries.columns, condition)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flowrun.core.types import BOOLEAN
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.hints import part_hints
 from flowrun.frontend.yaml.step_queries import SET_PARTS
-from flowrun.plan.expressions import ColumnRef, Expression
+from flowrun.plan.conditions import conjunction
+from flowrun.plan.expressions import Call, ColumnRef, Expression
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
 
 _STATEFUL = (
@@ -74,3 +76,18 @@ def filtered(node: PlanNode, condition: Expression, hints: NodeHints) -> PlanNod
     """The rows for which the condition is true."""
     identity = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(node.schema))
     return Calc(schema=node.schema, hints=hints, input=node, projections=identity, condition=condition)
+
+
+def present_only(
+    section: Section, node: PlanNode, keys: tuple[int, ...], stages: Stages
+) -> tuple[PlanNode, tuple[int, ...]]:
+    """The rows without those that `null_keys` drops, and the positions of their keys."""
+    present = conjunction(_is_not_null(node, k) for k in keys)
+    if section.text("null_keys") == "drop" and present is not None:
+        node = filtered(node, present, stages.hints("null_keys"))
+    return node, keys
+
+
+def _is_not_null(node: PlanNode, column: int) -> Expression:
+    field = node.schema.fields[column]
+    return Call(BOOLEAN, "IS NOT NULL", (ColumnRef(field.type, column, field.name),))

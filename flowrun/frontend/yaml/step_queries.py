@@ -29,27 +29,38 @@ def plain_query(scalar: YamlScalar) -> StepSql:
     return SqlComposer(scalar.location).scalar(scalar).text()
 
 
-def selected(section: Section, left: str, at: Location) -> StepSql:
-    """`join`, `unnest`, `filter` and `select` over the input `left`."""
+def selected(
+    section: Section, entries: Sequence[YamlScalar], left: str, at: Location, *, condition: YamlScalar | None
+) -> StepSql:
+    """`join`, `unnest` and `filter` (`condition`) over the input `left`, and `entries` of `select`: all columns if there are none."""
     join, unnest = section.section("join"), section.section("unnest")
     composer = SqlComposer(at).words("SELECT ")
-    if section.has("select"):
-        composer.listed(section.scalars("select"))
+    if entries:
+        composer.listed(entries)
     else:
         composer.words("*")
     composer.words(" FROM ").name(left, section.value_at("from"))
     conditions = _joined(composer, join) if join is not None else None
     if unnest is not None:
         _unnested(composer, unnest)
-    condition = section.scalar("filter")
     if conditions is not None or condition is not None:
         composer.words(" WHERE ")
     if conditions is not None and join is not None:
         _exists(composer, join, conditions)
     if condition is not None:
-        composer.words(" AND (" if conditions is not None else "").scalar(condition)
-        composer.words(")" if conditions is not None else "")
+        composer.words(" AND (" if conditions is not None else "(").scalar(condition).words(")")
     return composer.text()
+
+
+def filtered(condition: YamlScalar | None, left: str, at: Location) -> StepSql:
+    """The rows `left` for which a condition is true."""
+    composer = SqlComposer(at).words("SELECT * FROM ").name(left)
+    return composer.text() if condition is None else composer.words(" WHERE (").scalar(condition).words(")").text()
+
+
+def listed(entries: Sequence[YamlScalar], left: str, at: Location) -> StepSql:
+    """`entries` over the rows `left`."""
+    return SqlComposer(at).words("SELECT ").listed(entries).words(" FROM ", at).name(left).text()
 
 
 def _joined(composer: SqlComposer, join: Section) -> str | None:
@@ -122,11 +133,12 @@ def with_window_functions(section: Section, left: str) -> StepSql:
     return composer.words(" FROM ").name(left).text()
 
 
-def grouped(section: Section, keys: Sequence[str], left: str) -> StepSql:
-    """`aggregate` without a window, by the columns `keys` of the rows `left`."""
+def grouped(section: Section, entries: Sequence[YamlScalar], keys: Sequence[str], left: str) -> StepSql:
+    """`entries` of `aggregate` behind the columns `keys` of the rows `left`, grouped by these."""
     names = ", ".join(quoted(k) for k in keys)
-    composer = SqlComposer(section.value_at("aggregate")).words("SELECT ").words(f"{names}, " if keys else "")
-    composer.listed(section.scalars("aggregate")).words(" FROM ", section.at("aggregate")).name(left)
+    composer = SqlComposer(section.value_at("aggregate")).words("SELECT ")
+    composer.words(names + (", " if keys and entries else "")).listed(entries)
+    composer.words(" FROM ", section.at("aggregate")).name(left)
     return composer.words(f" GROUP BY {names}" if keys else "", section.value_at("key_by")).text()
 
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from flowrun.core.schema import Schema
 from flowrun.errors import Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.aggregations import AggregationReader
+from flowrun.frontend.yaml.entries import EntryReader
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.hints import node_hints
+from flowrun.frontend.yaml.keys import keyed
 from flowrun.frontend.yaml.names import Reference
 from flowrun.frontend.yaml.python_functions import PythonReader
 from flowrun.frontend.yaml.relational_parts import RelationalParts, Tables
-from flowrun.frontend.yaml.stages import Stages, filtered
+from flowrun.frontend.yaml.stages import Stages
 from flowrun.frontend.yaml.step_checks import check_parts
 from flowrun.frontend.yaml.step_queries import SET_PARTS
 from flowrun.frontend.yaml.unions import union_of
 from flowrun.plan.expressions import Expression
-from flowrun.plan.nodes import Calc, NodeHints, PlanNode, SideOutput, Split
+from flowrun.plan.nodes import NodeHints, PlanNode, SideOutput, Split
 
 
 class StepReader:
@@ -30,12 +31,14 @@ class StepReader:
         self,
         diagnostics: Diagnostics,
         expressions: ExpressionReader,
+        entries: EntryReader,
         aggregations: AggregationReader,
         functions: PythonReader,
         relational: RelationalParts,
     ) -> None:
         self._diagnostics = diagnostics
         self._expressions = expressions
+        self._entries = entries
         self._aggregations = aggregations
         self._functions = functions
         self._relational = relational
@@ -78,7 +81,7 @@ class StepReader:
     def _rows(self, section: Section, tables: Tables, stages: Stages) -> PlanNode | None:
         """The input, joined, filtered and projected."""
         relational = self._relational
-        if section.has("join") or section.has("unnest") or (section.has("from") and self._needs_binder(section)):
+        if section.has("join") or section.has("unnest"):
             return relational.selected(section, tables, stages)
         node: PlanNode | None
         part = next((p for p in SET_PARTS if section.has(p)), None)
@@ -91,13 +94,9 @@ class StepReader:
             node = union_of(section, members, stages.hints, self._diagnostics) if members else None
         else:
             node = tables.get(section.text("from") or "")
-        if node is not None and self._needs_binder(section):
-            return relational.selected(section, {stages.input: node}, stages)
-        return self._calc(section, node, stages)
-
-    def _needs_binder(self, section: Section) -> bool:
-        """Whether `filter` and `select` may call functions that only queries know."""
-        return self._relational.has_functions and (section.has("filter") or section.has("select"))
+        if node is None or not (section.has("filter") or section.has("select")):
+            return node
+        return relational.selected(section, {stages.input: node}, stages)
 
     def _relational_rows(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
         """match_recognize, windows without aggregates, distinct and over."""
@@ -120,8 +119,8 @@ class StepReader:
             if section.has("window"):
                 node = self._windowed(section, window, node, stages, outputs)
             else:
-                node = self._relational.grouped(section, node, stages)
-            node = self._having(section, node, stages)
+                node = self._aggregations.updating(section, node, stages)
+            node = self._relational.having(section, node, stages)
         if section.has("deduplicate"):
             node = self._relational.deduplicated(section, node, stages)
         if section.has("process"):
@@ -138,31 +137,11 @@ class StepReader:
     ) -> PlanNode | None:
         if window is None:
             return None
-        found = self._aggregations.read(section, window, node, stages.hints)
+        found = self._aggregations.windowed(section, window, node, stages)
         late = window.scalar("late_output")
         if late is not None:
             outputs[late.text] = found.late if found is not None else None
         return found.node if found is not None else None
-
-    def _calc(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
-        filter_text = section.scalar("filter")
-        if node is None:
-            return None
-        condition = None
-        if filter_text is not None:
-            condition = self._expressions.condition(filter_text, node.schema)
-        if not section.has("select"):
-            return node if condition is None else filtered(node, condition, stages.hints("filter"))
-        items = self._expressions.projections(section.scalars("select"), node.schema)
-        if section.broken("select") or items is None:
-            return None
-        return Calc(
-            schema=Schema(tuple(f for f, _ in items)),
-            hints=stages.hints("select"),
-            input=node,
-            projections=tuple(e for _, e in items),
-            condition=condition,
-        )
 
     def _python(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
         for key in ("map", "flat_map"):
@@ -176,8 +155,8 @@ class StepReader:
         """The process function's rows; its side outputs are added to `outputs`."""
         keys: tuple[int, ...] | None = None
         if section.has("key_by") and node is not None:
-            keyed = self._aggregations.keys(section, node, stages.hints("keys"))
-            node, keys = keyed if keyed is not None else (None, None)
+            found = keyed(section, node, stages, self._entries)
+            node, keys = found if found is not None else (None, None)
         process = self._functions.read_process(section, node, keys, stages.hints("process"))
         spec = section.section("process")
         for name, named in spec.named("side_outputs").items() if spec is not None else ():
@@ -186,13 +165,6 @@ class StepReader:
                 hints = NodeHints(name=name, location=named.location)
                 outputs[name] = SideOutput(schema=process.side_outputs[name], hints=hints, input=process, tag=name)
         return process
-
-    def _having(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
-        text = section.scalar("having")
-        if text is None or node is None:
-            return node
-        condition = self._expressions.condition(text, node.schema)
-        return node if condition is None else filtered(node, condition, stages.hints("having"))
 
     def _split(
         self, section: Section, node: PlanNode | None, stages: Stages, outputs: dict[str, PlanNode | None]
