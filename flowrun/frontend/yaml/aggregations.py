@@ -5,27 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
-from flowrun.core.schema import Field, Schema
+from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
-from flowrun.core.types import timestamp, timestamp_ltz
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.sql.expressions.aggregate_binder import AggregateBinding
+from flowrun.frontend.sql.catalog import CatalogView
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.entries import Entries, EntryQuery, EntryReader, Wording
-from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.keys import keyed
 from flowrun.frontend.yaml.queries import QueryReader, StepQuery, StepSql, renamed, step_hints
 from flowrun.frontend.yaml.stages import Stages, present_only
-from flowrun.frontend.yaml.step_queries import grouped
+from flowrun.frontend.yaml.step_queries import WINDOWED, grouped
 from flowrun.frontend.yaml.times import has_event_time
 from flowrun.frontend.yaml.window_columns import with_windows
-from flowrun.frontend.yaml.windows import WindowReader
-from flowrun.plan.expressions import ColumnRef, Expression
+from flowrun.frontend.yaml.windowed_groups import WindowedRows, over_windows, windowed_rows
+from flowrun.frontend.yaml.windows import WindowParts, WindowReader
+from flowrun.plan.expressions import AggregateCall, ColumnRef
 from flowrun.plan.nodes import (
-    WINDOW_END,
     WINDOW_START,
     Calc,
     NodeHints,
@@ -37,8 +34,7 @@ from flowrun.plan.nodes import (
     window_aggregate_schema,
 )
 from flowrun.plan.relational import WINDOW_TIME
-from flowrun.plan.traits import window_time
-from flowrun.plan.windows import SessionWindow, window_zone
+from flowrun.plan.windows import SessionWindow
 
 _WORDING = Wording(
     twice=("column '{name}' occurs more than once", "give it another name with AS"),
@@ -59,18 +55,12 @@ class AggregationReader:
     """Turns `key_by`, `window` and `aggregate` of a step into nodes, reporting what is wrong: then None is given."""
 
     def __init__(
-        self,
-        diagnostics: Diagnostics,
-        queries: QueryReader,
-        entries: EntryReader,
-        windows: WindowReader,
-        expressions: ExpressionReader,
+        self, diagnostics: Diagnostics, queries: QueryReader, entries: EntryReader, windows: WindowReader
     ) -> None:
         self._diagnostics = diagnostics
         self._queries = queries
         self._entries = entries
         self._windows = windows
-        self._expressions = expressions
 
     def updating(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
         """`aggregate` without a window over the rows of `node`; None if they are not known."""
@@ -84,7 +74,7 @@ class AggregationReader:
         if not keys:
             self._check_one_group(section, hints, "an aggregate")
         names = [rows.schema.names[k] for k in keys]
-        entries = self._grouped(section, rows, names, hints, stages)
+        entries = self._grouped(section, rows, names, None, hints, stages)
         return None if entries is None else renamed(entries.node, entries.names, hints)
 
     def windowed(self, section: Section, window: Section, node: PlanNode | None, stages: Stages) -> Aggregation | None:
@@ -103,32 +93,24 @@ class AggregationReader:
         if not keys:
             self._check_one_group(section, hints, "a window")
             hints = replace(hints, parallelism=1)
-        bounds = window_aggregate_schema(rows.schema, (), parts.window, ()).names
-        if not self._bounds_are_free(section, rows.schema, keys, bounds):
+        names = [rows.schema.names[k] for k in keys]
+        read = windowed_rows(rows, parts.window, names)
+        if not self._bounds_are_free(section, rows.schema, keys, read.bounds):
             return None
-        texts = section.scalars("aggregate")
-        timed = [t for t in texts if t.text.strip() == WINDOW_TIME and WINDOW_END in bounds]
-        binding = self._expressions.aggregates([t for t in texts if t not in timed] or texts, rows.schema, keys, bounds)
-        if binding is None:
+        entries = self._grouped(section, rows, names, read, hints, stages)
+        if entries is None:
             return None
-        aggregate = WindowAggregate(
-            schema=window_aggregate_schema(rows.schema, keys, parts.window, binding.calls),
-            hints=hints,
-            input=rows,
-            keys=keys,
-            window=parts.window,
-            aggregates=binding.calls,
-            domain=parts.domain,
-            allowed_lateness_ms=parts.allowed_lateness_ms,
-            late_tag=parts.late_tag,
-            trigger=parts.trigger,
-            evictor=parts.evictor,
-            null_keys=NullKeys(section.text("null_keys") or "fail"),
-        )
-        results = aggregate if binding.plain else _results(aggregate, binding, stages.hints("results"))
-        if timed:
-            results = _with_window_time(results, stages.hints("results"), window_zone(parts.window))
-        return Aggregation(results, self._late(aggregate, node, window))
+
+        def make(keys: tuple[int, ...], calls: tuple[AggregateCall, ...]) -> WindowAggregate:
+            return _window_aggregate(section, parts, rows, keys, calls, hints)
+
+        results = over_windows(entries, read, make, stages.hints("results"))
+        if results is None:
+            hint = "join the query's rows to those of the step in a step before"
+            what = "aggregates of a window take columns and expressions, no subqueries"
+            self._diagnostics.error(what, section.value_at("aggregate"), hint=hint)
+            return None
+        return Aggregation(results[0], self._late(results[1], node, window))
 
     def with_windows(self, section: Section, window: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
         """The rows of `node` with the bounds of their windows; None if they are not known."""
@@ -144,17 +126,38 @@ class AggregationReader:
         return with_windows(window, parts, node, keys, stages, self._queries, self._diagnostics)
 
     def _grouped(
-        self, section: Section, rows: PlanNode, keys: Sequence[str], hints: NodeHints, stages: Stages
+        self,
+        section: Section,
+        rows: PlanNode,
+        keys: Sequence[str],
+        windows: WindowedRows | None,
+        hints: NodeHints,
+        stages: Stages,
     ) -> Entries | None:
-        """The keys and the entries of `aggregate` over `rows`."""
+        """The keys, the bounds of the windows and the entries of `aggregate` over `rows`, which `windows` has with those."""
+        bounds = () if windows is None else windows.bounds
+        leading, left = (*keys, *bounds), stages.input
+        columns = None if windows is None else windows.relation.window_columns
 
         def compose(entries: Sequence[YamlScalar], _: bool) -> StepSql:
-            return grouped(section, entries, keys, stages.input)
+            return grouped(section, entries, leading, left, columns)
 
-        entries = tuple(section.scalars("aggregate"))
+        texts = section.scalars("aggregate")
+        timed = tuple(t for t in texts if bounds and t.text.strip() == WINDOW_TIME)
+        entries = (*(t for t in texts if t not in timed), *timed)
+        tables: dict[str, PlanNode | CatalogView] = {left: rows}
+        if windows is not None:
+            tables[WINDOWED] = windows.relation
         nodes = step_hints(hints, ("aggregate",))
-        query = StepQuery(compose(entries, True), {stages.input: rows}, stages.name, nodes, input=stages.input)
-        return self._entries.read(EntryQuery(compose, entries, query, _WORDING, leading=len(keys)))
+        query = StepQuery(
+            compose(entries, True),
+            tables,
+            stages.name,
+            nodes,
+            variances_in_double=windows is not None,  # windows of steps have state with such aggregates
+            input=left,
+        )
+        return self._entries.read(EntryQuery(compose, entries, query, _WORDING, leading=len(leading)))
 
     def _check_one_group(self, section: Section, hints: NodeHints, what: str) -> None:
         """Report a parallelism of what has no keys."""
@@ -199,27 +202,28 @@ class AggregationReader:
         return Calc(schema=node.schema, hints=hints, input=side, projections=columns)
 
 
-def _results(aggregate: WindowAggregate, binding: AggregateBinding, hints: NodeHints) -> PlanNode:
-    """Keys, window bounds and the outputs, which are more than just the aggregates one by one."""
-    grouped = len(aggregate.schema) - len(binding.calls)
-    fields = list(aggregate.schema.fields[:grouped])
-    columns: list[Expression] = [ColumnRef(f.type, i, f.name) for i, f in enumerate(fields)]
-    names = {f.name for f in fields}
-    for name, expression in binding.outputs:
-        if name not in names:  # a key or bound that is named among the aggregates is there already
-            nullable = aggregate.schema.fields[expression.index].nullable if isinstance(expression, ColumnRef) else True
-            fields.append(Field(name, expression.type, nullable))
-            columns.append(expression)
-    return Calc(schema=Schema(tuple(fields)), hints=hints, input=aggregate, projections=tuple(columns))
-
-
-def _with_window_time(node: PlanNode, hints: NodeHints, zone: str) -> PlanNode:
-    """The results with their event time as a column, by which queries over them can go on."""
-    columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(node.schema))
-    type = timestamp(3) if zone == UTC_ZONE else timestamp_ltz(3)
-    time = window_time(columns[node.schema.index(WINDOW_END)], type, zone)
-    schema = Schema((*node.schema.fields, Field(WINDOW_TIME, time.type)))
-    return Calc(schema=schema, hints=hints, input=node, projections=(*columns, time))
+def _window_aggregate(
+    section: Section,
+    parts: WindowParts,
+    rows: PlanNode,
+    keys: tuple[int, ...],
+    calls: tuple[AggregateCall, ...],
+    hints: NodeHints,
+) -> WindowAggregate:
+    return WindowAggregate(
+        schema=window_aggregate_schema(rows.schema, keys, parts.window, calls),
+        hints=hints,
+        input=rows,
+        keys=keys,
+        window=parts.window,
+        aggregates=calls,
+        domain=parts.domain,
+        allowed_lateness_ms=parts.allowed_lateness_ms,
+        late_tag=parts.late_tag,
+        trigger=parts.trigger,
+        evictor=parts.evictor,
+        null_keys=NullKeys(section.text("null_keys") or "fail"),
+    )
 
 
 def _sources_without_time(node: PlanNode) -> Iterator[str]:

@@ -415,7 +415,7 @@ PIPELINE = RecordSpec(
             "functions",
             MapValue(PYTHON_NAME, FUNCTION_NAME, partial=True),
             "The user's own functions for SQL: name and `module:attribute`, importable from the pipeline's folder. Known in `sql`, "
-            "`filter`, `select`, `join`, `unnest`, `over`, `top_n`, and `aggregate` without `window`.",
+            "`filter`, `select`, `join`, `unnest`, `over`, `key_by`, `aggregate`, `having` and `top_n`.",
         ),
         KeySpec("steps", MapValue(RecordValue(STEP), NODE_NAME, partial=True), "What happens to them, in any order."),
         KeySpec("sinks", MapValue(RecordValue(SINK), NODE_NAME, partial=True), "Where they go.", required=True),

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 from flowrun.core.schema import Schema
 from flowrun.errors import ExpressionError
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.sql.expressions.aggregate_binder import AggregateBinding
 from flowrun.frontend.sql.expressions.from_text import (
-    ListedExpressionError,
-    bind_aggregates,
     bind_expression,
     bind_predicate,
 )
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.plan.expressions import Expression
-
-T = TypeVar("T")
 
 
 class ExpressionReader:
@@ -35,25 +29,9 @@ class ExpressionReader:
         """A BOOLEAN expression."""
         return self._bound(text, lambda: bind_predicate(text.text, schema))
 
-    def aggregates(
-        self, texts: Sequence[YamlScalar], schema: Schema, keys: Sequence[int], bounds: Sequence[str]
-    ) -> AggregateBinding | None:
-        """Aggregates over rows of `schema` grouped by `keys` and a window with these bound columns."""
-        try:
-            return bind_aggregates([t.text for t in texts], schema, keys, bounds)
-        except ListedExpressionError as first:
-            self._report(texts[first.index], first)
-            # Binding stops at the first problem; each later entry is looked at alone, so that users see all of them.
-            for text in texts[first.index + 1 :]:
-                self._bound(text, lambda t=text: bind_aggregates([t.text], schema, keys, bounds))  # type: ignore[misc]
-            return None
-
-    def _bound(self, text: YamlScalar, bind: Callable[[], T]) -> T | None:
+    def _bound(self, text: YamlScalar, bind: Callable[[], Expression]) -> Expression | None:
         try:
             return bind()
         except ExpressionError as error:
-            self._report(text, error)
+            self._diagnostics.error(error.message, text.locate(error.offset, error.length), hint=error.hint)
             return None
-
-    def _report(self, text: YamlScalar, error: ExpressionError) -> None:
-        self._diagnostics.error(error.message, text.locate(error.offset, error.length), hint=error.hint)

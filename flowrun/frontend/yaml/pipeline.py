@@ -89,7 +89,7 @@ class _Builder:
         queries = QueryReader(diagnostics, read_functions(document, scope, diagnostics))
         entries = EntryReader(diagnostics, queries)
         windows = WindowReader(diagnostics, expressions)
-        aggregations = AggregationReader(diagnostics, queries, entries, windows, expressions)
+        aggregations = AggregationReader(diagnostics, queries, entries, windows)
         relational = RelationalParts(diagnostics, queries, entries)
         python = PythonReader(diagnostics, scope)
         self._steps = StepReader(diagnostics, expressions, entries, aggregations, python, relational)

@@ -20,6 +20,8 @@ from flowrun.plan.windows import (
 
 _ELEMENTS = "unnest of the step"
 """Alias of the elements of a collection: no name of a step has spaces."""
+WINDOWED = "rows in windows"
+"""The step's rows as those of its windows, by no name that a step may have: subqueries read the rows as they are."""
 SET_PARTS = ("intersect", "except")
 _LEFT_ONLY = {"semi": "EXISTS", "anti": "NOT EXISTS"}
 
@@ -133,13 +135,25 @@ def with_window_functions(section: Section, left: str) -> StepSql:
     return composer.words(" FROM ").name(left).text()
 
 
-def grouped(section: Section, entries: Sequence[YamlScalar], keys: Sequence[str], left: str) -> StepSql:
-    """`entries` of `aggregate` behind the columns `keys` of the rows `left`, grouped by these."""
+def grouped(
+    section: Section, entries: Sequence[YamlScalar], keys: Sequence[str], left: str, window: Sequence[str] | None = None
+) -> StepSql:
+    """`entries` of `aggregate` behind the columns `keys` of the rows `left`, grouped by these.
+
+    With the columns `window` (none if it has no bounds) it reads `WINDOWED`, groups by these as well, and gives groups even if there are
+    neither keys nor aggregates.
+    """
     names = ", ".join(quoted(k) for k in keys)
     composer = SqlComposer(section.value_at("aggregate")).words("SELECT ")
     composer.words(names + (", " if keys and entries else "")).listed(entries)
-    composer.words(" FROM ", section.at("aggregate")).name(left)
-    return composer.words(f" GROUP BY {names}" if keys else "", section.value_at("key_by")).text()
+    composer.words(" FROM ", section.at("aggregate"))
+    if window is not None:
+        composer.name(WINDOWED).words(" AS ")
+    composer.name(left)
+    groups = ", ".join(quoted(k) for k in dict.fromkeys((*keys, *(window or ()))))
+    if groups or window is not None:
+        composer.words(f" GROUP BY {groups or '()'}", section.value_at("key_by"))
+    return composer.text()
 
 
 def windowed(window: WindowSpec, time: str, keys: Sequence[str], left: str, at: Location) -> StepSql:
