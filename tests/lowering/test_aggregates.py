@@ -8,7 +8,6 @@ from dataclasses import replace
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import FrameUnit, SortKey, TimeDomain
 from flowrun.core.types import BIGINT, row
-from flowrun.frontend.sql.expressions.from_text import bind_aggregates
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation
 from flowrun.lowering import lower
@@ -19,7 +18,7 @@ from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Settings
 from flowrun.plan.relational import Frame, GroupAggregate, OverAggregate
 from flowrun.plan.window_inputs import prepare_window_inputs
 from tests.lowering.test_lowering import PARALLEL, all_of, factory, names
-from tests.plan.plans import ORDERS, plan, scan
+from tests.plan.plans import ORDERS, aggregate_calls, plan, scan
 
 
 def group(
@@ -30,7 +29,7 @@ def group(
     calls: tuple[AggregateCall, ...] = (),
 ) -> GroupAggregate:
     positions = tuple(node.schema.index(k) for k in keys)
-    found = calls or (bind_aggregates(aggregates, node.schema, positions, ()).calls if aggregates else ())
+    found = calls or aggregate_calls(node, *aggregates)
     fields = (*(node.schema.fields[p] for p in positions), *(Field(c.name, c.type) for c in found))
     return GroupAggregate(Schema(fields), NodeHints(name=name), node, positions, found)
 
@@ -111,7 +110,7 @@ def test_state_is_explained_in_the_words_of_the_query() -> None:
 
 def test_the_rows_of_over_keep_their_columns_and_get_the_computed_ones_behind() -> None:
     source = scan(event_time=True)
-    calls = bind_aggregates(["SUM(amount * 2) AS total", "COUNT(id) AS ids"], ORDERS, (), ()).calls
+    calls = aggregate_calls(source, "SUM(amount * 2) AS total", "COUNT(id) AS ids")
     schema = Schema((*ORDERS.fields, *(Field(c.name, c.type) for c in calls)))
     order = (SortKey(ORDERS.index("ts")),)
     frame = Frame(FrameUnit.ROWS, 2)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT, STRING, decimal, timestamp
-from flowrun.frontend.sql.expressions.from_text import (
-    bind_aggregates,
-    bind_expression,
-    bind_predicate,
-    bind_projections,
-)
-from flowrun.plan.expressions import ColumnRef
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.source_text import SourceText
+from flowrun.frontend.sql.catalog import Catalog, CatalogView
+from flowrun.frontend.sql.expressions.from_text import bind_expression, bind_predicate, bind_projections
+from flowrun.frontend.sql.queries.from_text import bind_query
+from flowrun.frontend.sql.queries.statement_context import QueryContext
+from flowrun.plan.expressions import AggregateCall, ColumnRef
 from flowrun.plan.nodes import (
     Calc,
     NodeHints,
@@ -26,6 +28,7 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     window_aggregate_schema,
 )
+from flowrun.plan.relational import GroupAggregate
 from flowrun.plan.windows import TumblingWindow, WindowSpec
 
 ORDERS = Schema.of(id=BIGINT, user=STRING, amount=decimal(10, 2), status=STRING, ts=timestamp(3))
@@ -56,6 +59,21 @@ def calc(node: PlanNode, *select: str, where: str | None = None, name: str = "ca
     )
 
 
+def aggregate_calls(node: PlanNode, *aggregates: str) -> tuple[AggregateCall, ...]:
+    """The calls of aggregates over the rows of a node, named as they are after AS."""
+    if not aggregates:
+        return ()
+    text = f"SELECT {', '.join(aggregates)} FROM t"
+    context = QueryContext("t", SourceText("t.sql", text), Diagnostics(), no_scan)
+    group = bind_query(text, 0, Catalog({"t": CatalogView("t", node)}), context).node
+    assert isinstance(group, GroupAggregate)
+    return group.aggregates
+
+
+def no_scan(table: object, span: object) -> NoReturn:
+    raise AssertionError(f"{table} is no table of a script")
+
+
 def window(
     node: PlanNode,
     *aggregates: str,
@@ -67,8 +85,7 @@ def window(
 ) -> WindowAggregate:
     positions = tuple(node.schema.index(k) for k in keys)
     spec = of or TumblingWindow(60_000)
-    bounds = window_aggregate_schema(node.schema, (), spec, ()).names
-    calls = bind_aggregates(aggregates, node.schema, positions, bounds).calls
+    calls = aggregate_calls(node, *aggregates)
     return WindowAggregate(
         schema=window_aggregate_schema(node.schema, positions, spec, calls),
         hints=NodeHints(name=name, **hints),  # type: ignore[arg-type]

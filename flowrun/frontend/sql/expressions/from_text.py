@@ -13,7 +13,6 @@ from sqlglot import exp
 from flowrun.core.schema import Schema
 from flowrun.core.types import BOOLEAN, DataType, TypeRoot
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.expressions.aggregate_binder import AggregateBinder, AggregateBinding, finished, group_schema
 from flowrun.frontend.sql.expressions.binder import ExpressionBinder, dotted_parts
 from flowrun.frontend.sql.expressions.scope import Scope
 from flowrun.frontend.sql.grammar.expressions import parse_text
@@ -22,9 +21,7 @@ from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import ColumnRef, Expression, FieldAccess
 
 __all__ = [
-    "AggregateBinding",
     "ListedExpressionError",
-    "bind_aggregates",
     "bind_expression",
     "bind_predicate",
     "bind_projection",
@@ -127,43 +124,6 @@ def bind_projections(texts: Sequence[str], schema: Schema) -> tuple[Named, ...]:
         _reject_repeated(found, entries, text, index)
         found += entries
     return tuple(found)
-
-
-def bind_aggregates(
-    texts: Sequence[str], schema: Schema, keys: Sequence[int], bounds: Sequence[str] = ()
-) -> AggregateBinding:
-    """Aggregate calls and output columns of a grouping.
-
-    Args:
-        texts: entries like `COUNT(*) AS n` or `SUM(a) / COUNT(*) AS mean`; keys and bounds may be named too.
-        schema: columns of the input rows.
-        keys: positions of the grouping columns.
-        bounds: names of the window bound columns, () if the window has none.
-
-    Raises:
-        ListedExpressionError: an entry is wrong, lacks a name or repeats one; `index` is the entry's position.
-    """
-    grouped = group_schema(schema, keys, bounds)
-    binder = AggregateBinder(schema, grouped)
-    outputs: list[Named] = []
-    for index, text in enumerate(texts):
-        try:
-            name, inner = _name(_parsed(text, projection=True))
-            bound = _bound(binder, inner)
-            if name is None and isinstance(bound, ColumnRef) and bound.index < len(grouped):
-                name = bound.name
-            if name is None:
-                binder.fail("the column needs a name", inner, f"write {text.strip()} AS some_name")
-        except ExpressionError as error:
-            raise ListedExpressionError(error, index) from error
-        _reject_repeated(outputs, ((name, bound),), text, index)
-        if name in grouped.names and not (isinstance(bound, ColumnRef) and grouped.index(name) == bound.index):
-            clash = ExpressionError(
-                f"'{name}' is already a key or window column", length=max(1, len(text)), hint="choose another name"
-            )
-            raise ListedExpressionError(clash, index)
-        outputs.append((name, bound))
-    return finished(binder, outputs)
 
 
 def _parsed(text: str, *, projection: bool = False) -> exp.Expression:
