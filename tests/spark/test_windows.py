@@ -147,6 +147,47 @@ def yaml_windows(null_keys: str) -> Plan:
     )
 
 
+ORDERED_WINDOWS = (
+    "{type: tumbling, size: 10s}",
+    "{type: sliding, size: 10s, slide: 4s}",
+    "{type: session, gap: 3s}",
+    "{type: count, size: 3}",
+    "{type: global, trigger: {count: 4, purge: true}}",
+)
+
+
+@pytest.mark.parametrize("window", ORDERED_WINDOWS)
+def test_users_and_ordered_aggregates_of_windowed_steps(window: str, spark: SparkSession) -> None:
+    plan = yaml_plan(
+        f"""
+        name: windows
+        functions: {{joined: "tests.spark.aggregates_in_steps:Joined"}}
+        sources:
+          events:
+            connector: memory
+            table: windowed
+            schema: {{k: STRING, v: INT, ts: TIMESTAMP(3)}}
+            watermark: {{column: ts, delay: 1h}}
+        steps:
+          ordered:
+            from: events
+            key_by: k
+            null_keys: group
+            window: {window}
+            aggregate:
+              - LISTAGG(CAST(v AS STRING), ' ') WITHIN GROUP (ORDER BY v DESC, ts) AS by_value
+              - UPPER(joined(k, v)) AS joined
+              - COUNT(k, v) FILTER (WHERE v > 1) AS pairs
+            having: pairs >= 0
+        sinks:
+          out: {{from: ordered, connector: print}}
+        """,
+        {"windowed": [(k, v, ts) for k, v, _, _, ts in EVENTS.rows]},
+    )
+    (rows,) = assert_same_plan(spark, plan, hosted=["WindowAggregate"])
+    assert rows
+
+
 def test_null_keys_are_dropped_or_a_group(spark: SparkSession) -> None:
     dropped, late = assert_same_plan(spark, yaml_windows("drop"))
     grouped, _ = assert_same_plan(spark, yaml_windows("group"))
