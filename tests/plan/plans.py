@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from flowrun.core.schema import Field, Schema
@@ -10,10 +11,10 @@ from flowrun.core.types import BIGINT, STRING, decimal, timestamp
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import Catalog, CatalogView
-from flowrun.frontend.sql.expressions.from_text import bind_expression, bind_predicate, bind_projections
-from flowrun.frontend.sql.queries.from_text import bind_query
+from flowrun.frontend.sql.expressions.from_text import bind_expression, bind_predicate
+from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
 from flowrun.frontend.sql.queries.statement_context import QueryContext
-from flowrun.plan.expressions import AggregateCall, ColumnRef
+from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression
 from flowrun.plan.nodes import (
     Calc,
     NodeHints,
@@ -49,7 +50,7 @@ def scan(schema: Schema = ORDERS, *, name: str = "orders", event_time: bool = Fa
 
 
 def calc(node: PlanNode, *select: str, where: str | None = None, name: str = "calc", **hints: object) -> Calc:
-    entries = bind_projections(select or ["*"], node.schema)
+    entries = projections(node, *(select or ("*",)))
     return Calc(
         schema=Schema(tuple(Field(n, e.type) for n, e in entries)),
         hints=NodeHints(name=name, **hints),  # type: ignore[arg-type]
@@ -63,11 +64,26 @@ def aggregate_calls(node: PlanNode, *aggregates: str) -> tuple[AggregateCall, ..
     """The calls of aggregates over the rows of a node, named as they are after AS."""
     if not aggregates:
         return ()
-    text = f"SELECT {', '.join(aggregates)} FROM t"
-    context = QueryContext("t", SourceText("t.sql", text), Diagnostics(), no_scan)
-    group = bind_query(text, 0, Catalog({"t": CatalogView("t", node)}), context).node
+    group = selected(node, aggregates).node
     assert isinstance(group, GroupAggregate)
     return group.aggregates
+
+
+def projections(node: PlanNode, *select: str) -> list[tuple[str, Expression]]:
+    """Names and expressions of a select list over the rows of a node."""
+    bound = selected(node, select)
+    if isinstance(bound.node, Calc) and bound.node is not node:
+        columns = bound.node.projections
+    else:
+        columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(node.schema))
+    return list(zip(bound.names, columns, strict=True))
+
+
+def selected(node: PlanNode, select: Sequence[str]) -> BoundQuery:
+    """The query of a select list over the rows of a node."""
+    text = f"SELECT {', '.join(select)} FROM t"
+    context = QueryContext("t", SourceText("t.sql", text), Diagnostics(), no_scan)
+    return bind_query(text, 0, Catalog({"t": CatalogView("t", node)}), context)
 
 
 def no_scan(table: object, span: object) -> NoReturn:

@@ -15,7 +15,6 @@ from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, Row
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, INT, STRING, DataType, array, map_of, row, timestamp, timestamp_ltz
 from flowrun.errors import DataError
-from flowrun.frontend.sql.expressions.from_text import bind_projections
 from flowrun.operators.rows.assign_time import AssignTimeFactory
 from flowrun.operators.rows.expand import ExpandFactory
 from flowrun.operators.rows.table_function import TableFunctionFactory
@@ -26,6 +25,7 @@ from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, T
 from flowrun.plan.compiled import Projection
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
+from tests.plan.plans import projections, scan
 
 MINUTE = 60_000
 FUNCTIONS = "tests.operators.rows.functions"
@@ -55,7 +55,7 @@ def sent(harness: OperatorHarness) -> list[RecordBatch]:
 
 
 def projection(schema: Schema, *select: str) -> Projection:
-    entries = bind_projections(select, schema)
+    entries = projections(scan(schema), *select)
     return Projection(tuple(e for _, e in entries), Schema.from_pairs((n, e.type) for n, e in entries))
 
 

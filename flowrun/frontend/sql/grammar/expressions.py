@@ -44,16 +44,9 @@ class ExpressionGrammar(CallReader):
 
     # -- grammar -------------------------------------------------------------------------------------------------------------
 
-    def parse_whole(self, projection: bool) -> exp.Expression:
-        """The whole text as one expression; with `projection` also `*`, `a.*` and `expr AS name`."""
+    def parse_whole(self) -> exp.Expression:
+        """The whole text as one expression."""
         node = self.operand()
-        if projection and self.accept_kind(TokenType.ALIAS):
-            name = self.any_name()
-            if name is None:
-                self.raise_error(f"expected a name after AS, got {self.shown()}")
-            named = exp.Alias(this=node, alias=name)
-            named.meta["span"] = (span_of(node)[0], self.previous.end + 1)
-            node = named
         if self.token:
             self.raise_error(f"unexpected {self.shown()} after the expression")
         return node
@@ -248,12 +241,12 @@ class ExpressionGrammar(CallReader):
         return exp.Not(this=node) if negated else node
 
 
-def parse_text(text: str, *, projection: bool = False) -> exp.Expression:
-    """The syntax tree of one expression; with `projection`, also of `*` and `expr AS name`.
+def parse_text(text: str) -> exp.Expression:
+    """The syntax tree of one expression.
 
     Raises:
         FlinkSyntaxError: the text is no expression; carries the place.
     """
     parser = ExpressionGrammar()
     tokens = checked_tokens(text, "the expression")
-    return parser.read(lambda: parser.parse_whole(projection), tokens, text, "the expression")
+    return parser.read(parser.parse_whole, tokens, text, "the expression")

@@ -207,11 +207,6 @@ class TokenReader(Parser):
             found.append(self.operand())
         return found
 
-    def any_name(self) -> exp.Expression | None:
-        """A name, which may be a keyword."""
-        name = self._parse_id_var(any_token=True)
-        return name if isinstance(name, exp.Expression) else None
-
     # -- what a grammar may change -------------------------------------------------------------------------------------------
 
     def special(self) -> exp.Expression | None:

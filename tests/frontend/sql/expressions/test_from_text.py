@@ -5,16 +5,10 @@ import pickle
 import pytest
 
 from flowrun.core.schema import Schema
-from flowrun.core.types import BIGINT, DOUBLE, INT, STRING, decimal, varchar
+from flowrun.core.types import DOUBLE, INT, STRING, decimal
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.expressions.from_text import (
-    ListedExpressionError,
-    bind_expression,
-    bind_predicate,
-    bind_projection,
-    bind_projections,
-)
-from flowrun.plan.expressions import Cast, ColumnRef, InList, Literal
+from flowrun.frontend.sql.expressions.from_text import bind_expression, bind_predicate
+from flowrun.plan.expressions import ColumnRef, InList, Literal
 from tests.frontend.sql.expressions.evaluation import ORDERS, type_of
 
 
@@ -160,44 +154,11 @@ def test_absurd_nesting_is_an_error_not_a_crash():
         bind_expression("(" * 5000 + "a" + ")" * 5000, ORDERS)
 
 
-def test_the_expected_type_is_reached_by_implicit_casts_only():
-    assert bind_expression("a", ORDERS, expected=BIGINT) == Cast(BIGINT, ColumnRef(INT, 0, "a"))
-    assert bind_expression("'x'", ORDERS, expected=varchar(5)) == Literal(varchar(5), "x")
-    with pytest.raises(ExpressionError, match=r"expected INT, this is BIGINT") as caught:
-        bind_expression("b", ORDERS, expected=INT)
-    assert caught.value.hint == "write CAST(b AS INT)"
-
-
 def test_a_condition_must_be_boolean():
     assert bind_predicate("f", ORDERS) == bind_expression("f", ORDERS)
     assert bind_predicate("NULL", ORDERS).type.root.value == "BOOLEAN"
     with pytest.raises(ExpressionError, match="a condition must be BOOLEAN, this is INT"):
         bind_predicate("a", ORDERS)
-
-
-def test_projections_name_their_columns():
-    named = bind_projections(["*", "device.version", "a + 1 AS next", "s AS `the text`"], ORDERS)
-    assert [n for n, _ in named] == [*ORDERS.names, "version", "next", "the text"]
-    assert [n for n, _ in bind_projection("device.*", ORDERS)] == ["os", "version"]
-
-
-@pytest.mark.parametrize(
-    ("texts", "message", "index"),
-    [
-        (["a", "b + 1"], "the column needs a name", 1),
-        (["a", "b AS a"], "column 'a' occurs more than once", 1),
-        (["*", "a"], "column 'a' occurs more than once", 1),
-        (["a", "bb"], "column 'bb' does not exist", 1),
-        (["NULL AS x"], "NULL alone has no type", 0),
-        (["a AS x, b"], "unexpected ','", 0),
-        (["s.*"], "only a ROW has fields to expand", 0),
-    ],
-)
-def test_a_wrong_entry_of_a_list_is_named(texts, message, index):
-    with pytest.raises(ListedExpressionError) as caught:
-        bind_projections(texts, ORDERS)
-    assert message in caught.value.message
-    assert caught.value.index == index
 
 
 def test_a_column_may_be_called_like_a_function_or_a_type():
