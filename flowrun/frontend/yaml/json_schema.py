@@ -30,7 +30,8 @@ from flowrun.frontend.trees.spec import (
     VariantValue,
     records,
 )
-from flowrun.frontend.yaml.document import DOCUMENT, PIPELINE, SINK, SOURCE
+from flowrun.frontend.yaml.document import DOCUMENT, PIPELINE
+from flowrun.frontend.yaml.document_tables import SINK, SOURCE
 from flowrun.plan.tables import TableRole, declared_options
 
 Json: TypeAlias = dict[str, Any]

@@ -1,8 +1,9 @@
-"""Scalars that occur all over the document: names, expressions, types."""
+"""What occurs all over the document: names, expressions, types, and the keys that say how a node runs."""
 
 from __future__ import annotations
 
-from flowrun.frontend.trees.spec import NAME_PATTERN, TextValue
+from flowrun.frontend.settings.declaration import PARALLELISM
+from flowrun.frontend.trees.spec import NAME_PATTERN, BooleanValue, ChoiceValue, KeySpec, TextValue
 
 EXPRESSION = TextValue("a SQL expression")
 COLUMN = TextValue("a column name")
@@ -15,3 +16,28 @@ FUNCTION_NAME = TextValue(
     "a function's name", r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and _, not beginning with a digit"
 )
 ORDER = TextValue("a column, perhaps with DESC and NULLS FIRST or LAST")
+SCHEMA_DOC = "Column names and SQL types, in order"
+HINT_KEYS = (
+    KeySpec(
+        "uid",
+        TextValue("a stable id"),
+        "Stable id: state in a savepoint is found again by it.",
+        default="its place, such as `steps.totals`",
+    ),
+    KeySpec("name", TextValue("a display name"), "Name shown in `explain`, metrics and messages.", default="its key"),
+    KeySpec("parallelism", PARALLELISM, "Number of parallel subtasks.", default="`settings.parallelism`"),
+    KeySpec(
+        "on_error",
+        ChoiceValue(("fail", "skip", "dead-letter")),
+        "What becomes of rows that cannot be read, evaluated or written here.",
+        default="`settings.on_error`",
+    ),
+    KeySpec(
+        "slot_sharing_group",
+        TextValue("a group name"),
+        "Subtasks of different groups never share a slot.",
+        default="that of the inputs",
+    ),
+    KeySpec("chaining", BooleanValue(), "`false`: the step's operators run in tasks of their own.", default="true"),
+)
+"""What every source, step and sink may say of how it runs."""
