@@ -73,7 +73,13 @@ class StateColumn:
             self._become(extended(self._values, size, self._fill if self._fill.any() else 0))
 
     def put(self, numbers: Integers, entries: Values | int, before: Values | None = None) -> None:
-        """Replace entries; of several of one number the last counts. `before`: what `get` gives for them, if that is known."""
+        """Replace entries; of several of one number the last counts.
+
+        Args:
+            numbers: of the entries; the array does not change any more.
+            entries: the new ones.
+            before: the old ones as `get` gives them, if they are known; does not change any more.
+        """
         if self._captures:
             self._preserve(numbers, self._values[numbers] if before is None else before)
         self._values[numbers] = entries
