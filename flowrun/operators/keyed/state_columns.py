@@ -25,6 +25,8 @@ _COPIED_BYTES = 2 << 20
 _ASIDE_BYTES = 128
 """To put an entry aside and to put it right again takes as long as a copy of about so many bytes. A column is copied for its snapshot once
 that has cost as much as the copy does: so never more than twice what is least."""
+_SEARCHED_SHARE = 16
+"""If no more than one in so many entries of a column was put aside, their places are searched, else looked up in an array of all."""
 
 
 class StateColumn:
@@ -151,7 +153,7 @@ class CapturedColumn:
                 self._aside, self.is_settled = [], True
 
     def read(self, numbers: Integers) -> Values:
-        """Some entries as they were. Once."""
+        """The entries of ascending numbers as they were. Once."""
         with self._lock:
             self._reading = True
         entries = _as_put_aside(self._values, numbers, self._aside)
@@ -189,13 +191,21 @@ def _read_captured(chosen: Bools, captures: Sequence[CapturedColumn]) -> tuple[I
 
 
 def _as_put_aside(values: Values, numbers: Integers, aside: Sequence[tuple[Integers, Values]]) -> Values:
+    """The entries of ascending numbers, with what was put aside in the place of what overwrote it."""
     entries: Values = values[numbers]
     changes = list(aside)  # after the copy: whoever spoilt it has put the old entries aside by now
-    if changes:
-        place = np.full(len(values), -1, np.int64)
-        place[numbers] = np.arange(len(numbers))
-        for changed, old in reversed(changes):
-            at = place[changed]
+    if not changes or not len(numbers):
+        return entries
+    places: Integers | None = None
+    if _SEARCHED_SHARE * sum(len(changed) for changed, _ in changes) > len(values):
+        places = np.full(len(values), -1, np.int64)
+        places[numbers] = np.arange(len(numbers))
+    for changed, old in reversed(changes):
+        if places is None:
+            at = np.minimum(np.searchsorted(numbers, changed), len(numbers) - 1)
+            known = numbers[at] == changed
+        else:
+            at = places[changed]
             known = at >= 0
-            entries[at[known]] = old[known]
+        entries[at[known]] = old[known]
     return entries

@@ -33,8 +33,17 @@ def _put(column: StateColumn, numbers: list[int], value: int, *, told: bool = Tr
 
 
 @examples(200)
-@given(STEPS, st.sampled_from([np.int64(-1), np.array([0, -1]), np.bool_(False)]))
-def test_captured_entries_are_those_of_the_moment(steps: list[tuple[str, list[int]]], fill: Values) -> None:
+@given(STEPS, st.sampled_from([np.int64(-1), np.array([0, -1]), np.bool_(False)]), st.booleans())
+def test_captured_entries_are_those_of_the_moment(
+    steps: list[tuple[str, list[int]]], fill: Values, searches: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state_columns, "_SEARCHED_SHARE", 0 if searches else 1 << 20)
+        patch.setattr(state_columns, "_ASIDE_BYTES", 8)
+        _check_steps(steps, fill)
+
+
+def _check_steps(steps: list[tuple[str, list[int]]], fill: Values) -> None:
     column = StateColumn(fill)
     column.reserve(ENTRIES)
     everything = np.arange(ENTRIES)
