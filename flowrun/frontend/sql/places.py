@@ -14,15 +14,11 @@ Span: TypeAlias = tuple[int, int]
 """First and one-past-last code point."""
 
 
-class FlinkSyntaxError(ParseError):
-    """What the parsers of expressions and queries raise: `start` and `length` mark the place, `hint` says what to write."""
+class FlinkSyntaxError(ExpressionError, ParseError):
+    """A text does not follow the grammar. sqlglot's rules, which it may come out of, know it as their own kind of error."""
 
-    def __init__(self, message: str, start: int, length: int, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.start = start
-        self.length = length
-        self.hint = hint
+    def __init__(self, message: str, offset: int, length: int, hint: str | None = None) -> None:
+        super().__init__(message, offset=offset, length=length, hint=hint)
 
 
 class SeveralErrors(ExpressionError):

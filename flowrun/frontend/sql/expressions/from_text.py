@@ -54,7 +54,7 @@ def _parsed(text: str) -> exp.Expression:
     try:
         return parse_text(text)
     except FlinkSyntaxError as error:
-        raise ExpressionError(error.message, offset=error.start, length=error.length) from None
+        raise ExpressionError(error.message, offset=error.offset, length=error.length) from None
     except RecursionError:
         raise ExpressionError("the expression is nested too deeply", length=max(1, len(text))) from None
 

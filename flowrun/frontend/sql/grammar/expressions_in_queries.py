@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from flowrun.core.semantics import FrameUnit
 from flowrun.frontend.sql.grammar.expressions import ExpressionGrammar
 from flowrun.frontend.sql.grammar.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax
-from flowrun.frontend.sql.grammar.token_reader import is_quoted
+from flowrun.frontend.sql.grammar.tokens import is_quoted
 from flowrun.frontend.sql.places import FlinkSyntaxError, span_of
 
 if TYPE_CHECKING:

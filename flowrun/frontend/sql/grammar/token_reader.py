@@ -10,14 +10,21 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
 from sqlglot.errors import ErrorLevel
 from sqlglot.parser import SENTINEL_NONE, Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from flowrun.frontend.sql.grammar.tokens import Flink
+from flowrun.frontend.sql.grammar.tokens import is_quoted
 from flowrun.frontend.sql.places import FlinkSyntaxError, Span
 
 Parsed = TypeVar("Parsed")
+
+
+class Flink(Dialect):
+    """The dialect, as sqlglot knows it."""
+
+    NORMALIZATION_STRATEGY = NormalizationStrategy.CASE_SENSITIVE
 
 
 class TokenReader(Parser):
@@ -273,8 +280,3 @@ class TokenReader(Parser):
     def _parse_function_parameter(self) -> Any:
         """A column's name behind the alias of a table: Flink has no types there."""
         return self._parse_id_var()
-
-
-def is_quoted(token: Token) -> bool:
-    """Whether the token is a name in back ticks, or a text."""
-    return token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)

@@ -1,77 +1,170 @@
-"""Tokens of expressions and queries: Flink's lexical rules for sqlglot's tokenizer."""
+"""What queries and expressions are made of: Flink's lexical rules.
+
+A token is sqlglot's, because its parser reads expressions: `start` and `end` are its first and its last code point, `text` is what it says,
+without quotes. sqlglot's own tokenizer is not used: it reads a whole text or nothing, nests comments, and takes one character at a time.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from collections.abc import Iterator
 
-from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
-from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
-from flowrun.frontend.sql.places import FlinkSyntaxError
+from flowrun.frontend.sql.places import FlinkSyntaxError, Span
 
+__all__ = [
+    "BLOCK_COMMENT",
+    "LINE_COMMENT",
+    "QUOTED_NAME",
+    "TEXT",
+    "WORD",
+    "Token",
+    "TokenType",
+    "checked_tokens",
+    "is_mark",
+    "is_name",
+    "is_quoted",
+    "is_word",
+    "scan",
+    "token_span",
+]
+
+LINE_COMMENT = r"--[^\r\n]*+"
+BLOCK_COMMENT = r"/\*(?!\+).*?\*/"
+TEXT = r"'[^']*+(?:''[^']*+)*+'"
+QUOTED_NAME = r"`[^`]*+(?:``[^`]*+)*+`"
 WORD = re.compile(r"(?:[^\W\d]|\$)[\w$]*")
-"""A word that may name a function or a unit."""
-_WORDS = frozenset((
-    "ALL", "AND", "ANY", "AS", "ASC", "BETWEEN", "CASE", "CROSS", "CUBE", "DESC", "DISTINCT", "ELSE", "END", "ESCAPE", "EXCEPT",
-    "EXISTS", "FALSE", "FETCH", "FILTER", "FOR", "FROM", "FULL", "HAVING", "IN", "INNER", "INSERT", "INTERSECT", "INTERVAL",
-    "INTO", "IS", "JOIN", "LATERAL", "LEFT", "LIKE", "LIMIT", "MATCH_RECOGNIZE", "NATURAL", "NOT", "NULL", "OFFSET", "ON", "OR",
-    "ORDINALITY", "OUTER", "OVER", "OVERLAPS", "PARTITION", "RANGE", "RIGHT", "ROLLUP", "ROWS", "SELECT", "SEMI", "ANTI", "SET", "SOME",
-    "TABLE", "THEN", "TRUE", "UNION", "UNNEST", "USING", "VALUES", "WHEN", "WHERE", "WINDOW", "WITH",
-))  # fmt: skip
-_PHRASES = frozenset(("GROUP BY", "GROUPING SETS", "ORDER BY", "PARTITION BY", "SIMILAR TO"))
-_MARKS = frozenset(("||", ">=", "<=", "<>", "!=", "=>", "/*+"))
+"""A name, keyword or unit without quotes."""
+_TOKEN = re.compile(
+    rf"\s+|{LINE_COMMENT}|{BLOCK_COMMENT}"
+    rf"|(?P<text>{TEXT})|(?P<hex>[xX]'[0-9a-fA-F]*'|0[xX][0-9a-fA-F]+)|(?P<unicode>[uU]&{TEXT})"
+    rf"|(?P<name>{QUOTED_NAME})|(?P<word>{WORD.pattern})"
+    r"|(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<hint>/\*\+(?:[^'`*]++|\*(?!/)|'[^']*+'|`[^`]*+`)*+\*/)"  # its quotes are quotes: they may hold */ and ;
+    r"|(?P<open>['`]|/\*)|(?P<mark>\|\||[<>!]=|<>|=>|.)",
+    re.DOTALL,
+)
+_KEYWORDS = {
+    word: Tokenizer.KEYWORDS[word]
+    for word in (
+        "ALL", "AND", "ANY", "AS", "ASC", "BETWEEN", "CASE", "CROSS", "CUBE", "DESC", "DISTINCT", "ELSE", "END", "ESCAPE", "EXCEPT",
+        "EXISTS", "FALSE", "FETCH", "FILTER", "FOR", "FROM", "FULL", "HAVING", "IN", "INNER", "INSERT", "INTERSECT", "INTERVAL",
+        "INTO", "IS", "JOIN", "LATERAL", "LEFT", "LIKE", "LIMIT", "NATURAL", "NOT", "NULL", "OFFSET", "ON", "OR",
+        "ORDINALITY", "OUTER", "OVER", "OVERLAPS", "PARTITION", "RANGE", "RIGHT", "ROLLUP", "ROWS", "SELECT", "SEMI", "ANTI", "SET",
+        "SOME", "TABLE", "THEN", "TRUE", "UNION", "UNNEST", "USING", "VALUES", "WHEN", "WHERE", "WINDOW", "WITH",
+    )
+}  # fmt: skip
+"""The words that the grammar of expressions and queries knows; any other is a name until a rule asks for it."""
+_PHRASES = {
+    phrase: Tokenizer.KEYWORDS[phrase]
+    for phrase in ("GROUP BY", "GROUPING SETS", "ORDER BY", "PARTITION BY", "SIMILAR TO")
+}
+_PHRASE_ENDS = ("BY", "SETS", "TO")
+_MARKS = Tokenizer.SINGLE_TOKENS | {mark: Tokenizer.KEYWORDS[mark] for mark in ("||", ">=", "<=", "<>", "!=", "=>")}
+_QUOTED = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.HEX_STRING, TokenType.UNICODE_STRING)
+_BEFORE_HINT = (
+    TokenType.SELECT, TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN, TokenType.RANGE, TokenType.ROWS, TokenType.SET,
+    TokenType.OFFSET,
+)  # fmt: skip
+"""What a hint may stand behind in a query; anywhere else it is a comment."""
 
 
-class FlinkTokenizer(Tokenizer):
-    """Flink's lexical rules: back-quoted identifiers, strings escaped by doubling, only Flink's own keywords."""
+def scan(text: str) -> Iterator[Token]:
+    """The tokens of a text, without blanks and comments, one after the other. Marks of no meaning are of the kind VAR.
 
-    IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ["`"]
-    QUOTES: ClassVar[list[tuple[str, str] | str]] = ["'"]
-    STRING_ESCAPES: ClassVar[list[str]] = ["'"]
-    HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
-    UNICODE_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("U&'", "'"), ("u&'", "'")]
-    COMMANDS: ClassVar[set[TokenType]] = set()
-    TOKENS_PRECEDING_HINT: ClassVar[set[TokenType]] = {  # anywhere else `/*+ … */` is a comment
-        TokenType.SELECT, TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN, TokenType.RANGE, TokenType.ROWS, TokenType.SET,
-        TokenType.OFFSET,
-    }  # fmt: skip
-    KEYWORDS: ClassVar[dict[str, TokenType]] = {
-        k: t for k, t in Tokenizer.KEYWORDS.items() if k in _WORDS or k in _PHRASES or k in _MARKS
-    }
+    Raises:
+        FlinkSyntaxError: a quote, comment or hint is not closed; after the tokens before it.
+
+    >>> [t.text for t in scan("SELECT 'it''s', `a b` -- no more")]
+    ['SELECT', "it's", ',', 'a b']
+    """
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup is None:
+            continue
+        first, after = match.span()
+        value = match[0]
+        match match.lastgroup:
+            case "word":
+                kind = _KEYWORDS.get(value.upper(), TokenType.VAR)
+            case "mark":
+                kind = _MARKS.get(value, TokenType.VAR)
+            case "number":
+                kind = TokenType.NUMBER
+            case "text":
+                kind, value = TokenType.STRING, value[1:-1].replace("''", "'")
+            case "name":
+                kind, value = TokenType.IDENTIFIER, value[1:-1].replace("``", "`")
+            case "hint":
+                kind = TokenType.HINT
+            case "hex":
+                kind, value = TokenType.HEX_STRING, value[2:].rstrip("'")
+            case "unicode":
+                kind, value = TokenType.UNICODE_STRING, value[3:-1].replace("''", "'")
+            case _ if value == "/*":
+                advice = "the hint, and the quotes in it" if text.startswith("/*+", first) else "the comment with */"
+                raise FlinkSyntaxError("missing closing */", first, 2, f"end {advice}")
+            case _:
+                raise FlinkSyntaxError(f"missing closing {value}", first, 1)
+        yield Token(kind, value, start=first, end=after - 1)
 
 
-class Flink(Dialect):
-    """The dialect, as sqlglot knows it."""
+def is_quoted(token: Token) -> bool:
+    """Whether the token is a name in back ticks, or a text."""
+    return token.token_type in _QUOTED
 
-    NORMALIZATION_STRATEGY = NormalizationStrategy.CASE_SENSITIVE
-    Tokenizer = FlinkTokenizer
+
+def is_word(token: Token, *words: str) -> bool:
+    """Whether the token is one of these keywords (upper case), not quoted."""
+    return token.text.upper() in words and token.token_type not in _QUOTED
+
+
+def is_mark(token: Token, *marks: str) -> bool:
+    """Whether the token is one of these marks."""
+    return token.text in marks and token.token_type not in _QUOTED
+
+
+def is_name(token: Token) -> bool:
+    """Whether the token is an identifier, quoted or not; keywords may be some."""
+    if token.token_type is TokenType.IDENTIFIER:
+        return bool(token.text)
+    return bool(token) and token.token_type not in _QUOTED and WORD.fullmatch(token.text) is not None
+
+
+def token_span(token: Token) -> Span:
+    """First and one-past-last code point."""
+    return token.start, token.end + 1
 
 
 def checked_tokens(text: str, what: str) -> list[Token]:
     """The tokens of a text that is one expression or one query; `what` it is, for messages.
 
+    Keywords that belong together are one token, such as ORDER BY, in upper case.
+
     Raises:
         FlinkSyntaxError: an unclosed quote, a semicolon, a double quote, or nothing at all.
     """
-    try:
-        tokens = Flink().tokenize(text)
-    except TokenError as error:
-        start = max(len(text.rstrip()) - 1, 0)
-        unclosed = next((c for c in ("'", "`") if text.replace(c * 2, "").count(c) % 2), None)
-        message = f"missing closing {unclosed}" if unclosed else f"not SQL: {error}"
-        raise FlinkSyntaxError(message, text.rfind(unclosed) if unclosed else start, 1) from error
-    for token in tokens:
+    found: list[Token] = []
+    for token in list(scan(text)):  # what is not closed comes first
+        if token.token_type in _QUOTED:
+            found.append(token)
+            continue
+        word = token.text.upper()
         if token.token_type is TokenType.SEMICOLON:
-            raise FlinkSyntaxError(
-                f"unexpected ';' in {'an expression' if what == 'the expression' else 'a query'}", token.start, 1
-            )
-        if token.text == '"':
-            raise FlinkSyntaxError(
-                "unexpected '\"': write names in `back ticks` and text in 'single quotes'", token.start, 1
-            )
-    if not tokens:
+            where = "an expression" if what == "the expression" else "a query"
+            raise FlinkSyntaxError(f"unexpected ';' in {where}", token.start, 1)
+        if word == '"':
+            message = "unexpected '\"': write names in `back ticks` and text in 'single quotes'"
+            raise FlinkSyntaxError(message, token.start, 1)
+        if token.token_type is TokenType.HINT and (not found or found[-1].token_type not in _BEFORE_HINT):
+            continue
+        if word in _PHRASE_ENDS and found and not is_quoted(found[-1]):
+            phrase = f"{found[-1].text.upper()} {word}"
+            if phrase in _PHRASES:
+                found[-1] = Token(_PHRASES[phrase], phrase, start=found[-1].start, end=token.end)
+                continue
+        found.append(token)
+    if not found:
         raise FlinkSyntaxError(f"{what} is empty", 0, 1)
-    return tokens
+    return found

@@ -49,7 +49,7 @@ def bind_query(text: str, offset: int, catalog: Catalog, context: QueryContext) 
     try:
         syntax = parse_query(text)
     except FlinkSyntaxError as error:
-        start = error.start + offset
+        start = error.offset + offset
         raise SeveralErrors(
             [ExpressionError(error.message, offset=start, length=error.length, hint=error.hint)]
         ) from None

@@ -56,7 +56,7 @@ class ColumnExpressions:
             node = parse_text(text.text)
             return binder.bind(node), binder, node
         except FlinkSyntaxError as error:
-            raise ExpressionError(error.message, offset=error.start, length=error.length) from None
+            raise ExpressionError(error.message, offset=error.offset, length=error.length) from None
         except RecursionError:
             raise ExpressionError("the expression is nested too deeply", length=max(1, len(text.text))) from None
 

@@ -104,7 +104,7 @@ def test_wrong_syntax_is_an_error_at_its_place(text, message, start):
     with pytest.raises(FlinkSyntaxError) as caught:
         parse_text(text)
     assert message in caught.value.message
-    assert caught.value.start == start
+    assert caught.value.offset == start
 
 
 def test_nodes_know_their_place():

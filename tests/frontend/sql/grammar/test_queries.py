@@ -208,4 +208,4 @@ class TestTables:
 def test_syntax_errors_have_a_place(text: str, start: int, message: str) -> None:
     with pytest.raises(FlinkSyntaxError, match=message) as caught:
         parse_query(text)
-    assert caught.value.start == start
+    assert caught.value.offset == start

@@ -84,4 +84,4 @@ def test_places_are_code_points_of_the_text() -> None:
     assert reader.since(0) == (0, 4)
     with pytest.raises(FlinkSyntaxError, match="expected AS, got 'x'") as caught:
         reader.expect_word("AS")
-    assert (caught.value.start, caught.value.length) == (5, 1)
+    assert (caught.value.offset, caught.value.length) == (5, 1)

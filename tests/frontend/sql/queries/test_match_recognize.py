@@ -7,7 +7,6 @@ import pytest
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.places import FlinkSyntaxError
 from flowrun.frontend.sql.queries.tables.match_recognize import bind_match
 from flowrun.plan.matching import AfterMatch, MatchRecognize, PatternVariable
 from flowrun.plan.nodes import NodeHints, PlanNode
@@ -26,8 +25,6 @@ def refused(body: str) -> tuple[str, str]:
     text = f"SELECT * FROM t MATCH_RECOGNIZE ({body})"
     try:
         bind(body)
-    except FlinkSyntaxError as error:
-        return error.message, text[error.start : error.start + error.length]
     except ExpressionError as error:
         return error.message, text[error.offset : error.offset + error.length]
     raise AssertionError("nothing was refused")

@@ -129,7 +129,7 @@ class FromBinder:
         try:
             matched = bind_match(self._context.text, table.body, node, tuple(n for n, _ in items), hints)
         except FlinkSyntaxError as error:
-            raise ExpressionError(error.message, offset=error.start, length=error.length, hint=error.hint) from None
+            raise ExpressionError(error.message, offset=error.offset, length=error.length, hint=error.hint) from None
         return plain(Bound(matched, matched.schema.names), None if alias is None else alias.text)
 
     # -- joins ---------------------------------------------------------------------------------------------------------------
