@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from flowrun.frontend.sql.grammar.token_reader import TokenReader
+from flowrun.frontend.sql.grammar.sqlglot_reader import SqlglotReader
 from flowrun.frontend.sql.grammar.tokens import WORD
 
 CallParser = Callable[["CallReader"], exp.Expression]
@@ -22,7 +22,7 @@ _STRING_ARRAY = re.compile(r"\s*ARRAY\s*<\s*(STRING|VARCHAR(\s*\(\s*\d+\s*\))?)\
 _JSON_MODES = ("NULL", "ERROR", "DEFAULT")
 
 
-class CallReader(TokenReader):
+class CallReader(SqlglotReader):
     """Reads what only calls have: special words, types, conditions."""
 
     def at_close(self) -> bool:

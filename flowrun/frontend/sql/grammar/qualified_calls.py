@@ -5,13 +5,13 @@ from __future__ import annotations
 from sqlglot.tokenizer_core import TokenType
 
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
-from flowrun.frontend.sql.grammar.token_reader import TokenReader
+from flowrun.frontend.sql.grammar.sqlglot_reader import SqlglotReader
 from flowrun.frontend.sql.places import FlinkSyntaxError
 
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 
 
-def names_before_call(parser: TokenReader) -> int:
+def names_before_call(parser: SqlglotReader) -> int:
     """How many names, joined by dots, stand from the current token on before a `(`; 0 if something else comes."""
     names = 0
     while parser.ahead(2 * names).token_type in _NAMES:
@@ -22,7 +22,7 @@ def names_before_call(parser: TokenReader) -> int:
     return 0
 
 
-def skip_qualifiers(parser: TokenReader) -> None:
+def skip_qualifiers(parser: SqlglotReader) -> None:
     """Step over the catalog and database of the function that is called here.
 
     Raises:

@@ -11,7 +11,7 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import TokenType
 
 import flowrun
-from flowrun.frontend.sql.grammar.token_reader import TokenReader
+from flowrun.frontend.sql.grammar.sqlglot_reader import SqlglotReader
 from flowrun.frontend.sql.grammar.tokens import checked_tokens
 from flowrun.frontend.sql.places import FlinkSyntaxError
 
@@ -19,9 +19,9 @@ PRIVATE = {name for name in dir(Parser()) if name.startswith("_") and not name.s
 SQL = Path(flowrun.__file__).parent / "frontend" / "sql"
 
 
-def reader_at_start(text: str) -> TokenReader:
+def reader_at_start(text: str) -> SqlglotReader:
     """A reader before the first token of a text, as a rule finds it."""
-    reader = TokenReader()
+    reader = SqlglotReader()
     with pytest.raises(FlinkSyntaxError):  # the rule reads nothing
         reader.read(lambda: None, checked_tokens(text, "the text"), text, "the text")
     reader.go_back(0)
@@ -38,7 +38,7 @@ def names_in(path: Path) -> set[str]:
 
 def test_only_the_token_reader_uses_or_overrides_private_names_of_sqlglots_parser() -> None:
     users = {path.name: sorted(names_in(path) & PRIVATE) for path in sorted((SQL / "grammar").glob("*.py"))}
-    assert "_parse_bitwise" in users.pop("token_reader.py")
+    assert "_parse_bitwise" in users.pop("sqlglot_reader.py")
     assert {name: found for name, found in users.items() if found} == {}
 
 

@@ -27,7 +27,7 @@ class Flink(Dialect):
     NORMALIZATION_STRATEGY = NormalizationStrategy.CASE_SENSITIVE
 
 
-class TokenReader(Parser):
+class SqlglotReader(Parser):
     """Goes through the tokens of one text. Behind the last one stands a token that is false and of no other token's kind."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
