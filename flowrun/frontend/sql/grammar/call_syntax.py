@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
 
 from flowrun.frontend.sql.grammar.sqlglot_reader import SqlglotReader
-from flowrun.frontend.sql.grammar.tokens import WORD
+from flowrun.frontend.sql.grammar.tokens import WORD, TokenType, is_word, token_span
 
 CallParser = Callable[["CallReader"], exp.Expression]
 """Parses what stands between the parentheses of a call."""
@@ -27,22 +26,22 @@ class CallReader(SqlglotReader):
 
     def at_close(self) -> bool:
         """Whether the call ends here."""
-        return not self.token or self.token.token_type is TokenType.R_PAREN
+        return not self.token or self.at_mark(")")
 
     def any_word(self, what: str) -> exp.Literal:
         """A word or string as an upper-case literal argument."""
         token = self.token
         if not token or (token.token_type is not TokenType.STRING and not WORD.fullmatch(token.text)):
-            self.raise_error(f"expected {what}, got {self.shown()}")
+            self.fail_expected(f"{what}")
         self.advance()
         literal = exp.Literal.string(token.text.upper())
-        literal.meta["span"] = (token.start, token.end + 1)
+        literal.meta["span"] = token_span(token)
         return literal
 
     def on_condition(self, conditions: Sequence[str]) -> str:
         """The word after ON: EMPTY, ERROR or NULL."""
-        if not self.accept_kind(TokenType.ON) or not self.accept_word(*conditions):
-            self.raise_error(f"expected ON {' or ON '.join(conditions)}, got {self.shown()}")
+        if not self.accept_word("ON") or not self.accept_word(*conditions):
+            self.fail_expected(f"ON {' or ON '.join(conditions)}")
         return str(self.previous.text.upper())
 
     def type_text(self, stop: Sequence[str]) -> exp.Var:
@@ -50,16 +49,14 @@ class CallReader(SqlglotReader):
         start = self.token
         depth = 0
         while self.token:
-            kind = self.token.token_type
-            if depth == 0 and (kind is TokenType.R_PAREN or self.token.text.upper() in stop):
+            if depth == 0 and (self.at_mark(")") or self.at_word(*stop)):
                 break
-            depth += kind in (TokenType.L_PAREN, TokenType.LT)
-            depth -= kind in (TokenType.R_PAREN, TokenType.GT)
+            depth += self.at_mark("(", "<") - self.at_mark(")", ">")
             self.advance()
         if not start or start is self.token:
-            self.raise_error(f"expected a type, got {self.shown()}")
+            self.fail_expected("a type")
         end = self.previous.end + 1
-        node = exp.Var(this=self.sql[start.start : end])
+        node = exp.Var(this=self.text[start.start : end])
         node.meta["span"] = (start.start, end)
         return node
 
@@ -76,15 +73,14 @@ def word(text: str) -> exp.Literal:
 
 def _cast(parser: CallReader, node: type[exp.Cast]) -> exp.Expression:
     operand = parser.operand()
-    if not parser.accept_kind(TokenType.ALIAS):
-        parser.raise_error(f"expected AS and a type, got {parser.shown()}")
+    if not parser.accept_word("AS"):
+        parser.fail_expected("AS and a type")
     return node(this=operand, to=parser.type_text(stop=()))
 
 
 def _extract(parser: CallReader) -> exp.Expression:
     unit = parser.any_word("a time unit like MINUTE")
-    if not parser.accept_kind(TokenType.FROM):
-        parser.raise_error(f"expected FROM, got {parser.shown()}")
+    parser.expect_word("FROM")
     return call("EXTRACT", unit, parser.operand())
 
 
@@ -104,52 +100,49 @@ def _trim(parser: CallReader) -> exp.Expression:
     if explicit:
         side = parser.previous.text.upper()
     name = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}[side]
-    if explicit and parser.accept_kind(TokenType.FROM):
+    if explicit and parser.accept_word("FROM"):
         return call(name, parser.operand())
     first = parser.operand()
-    if parser.accept_kind(TokenType.FROM):
+    if parser.accept_word("FROM"):
         return call(name, parser.operand(), first)
     if explicit:
-        parser.raise_error(f"expected FROM, got {parser.shown()}")
-    rest = parser.arguments() if parser.accept_kind(TokenType.COMMA) else []
+        parser.fail_expected("FROM")
+    rest = parser.arguments() if parser.accept_mark(",") else []
     return call(name, first, *rest)
 
 
 def _position(parser: CallReader) -> exp.Expression:
     needle = parser.arithmetic()
-    if parser.accept_kind(TokenType.COMMA):
+    if parser.accept_mark(","):
         return call("POSITION", needle, *parser.arguments())
-    if not parser.accept_kind(TokenType.IN):
-        parser.raise_error(f"expected IN, got {parser.shown()}")
+    parser.expect_word("IN")
     arguments = [needle, parser.operand()]
-    if parser.accept_kind(TokenType.FROM):
+    if parser.accept_word("FROM"):
         arguments.append(parser.operand())
     return call("POSITION", *arguments)
 
 
 def _overlay(parser: CallReader) -> exp.Expression:
     first = parser.operand()
-    if parser.accept_kind(TokenType.COMMA):
+    if parser.accept_mark(","):
         return call("OVERLAY", first, *parser.arguments())
-    if not parser.accept_word("PLACING"):
-        parser.raise_error(f"expected PLACING, got {parser.shown()}")
+    parser.expect_word("PLACING")
     arguments = [first, parser.operand()]
-    if not parser.accept_kind(TokenType.FROM):
-        parser.raise_error(f"expected FROM, got {parser.shown()}")
+    parser.expect_word("FROM")
     arguments.append(parser.operand())
-    if parser.accept_kind(TokenType.FOR):
+    if parser.accept_word("FOR"):
         arguments.append(parser.operand())
     return call("OVERLAY", *arguments)
 
 
 def _substring(parser: CallReader) -> exp.Expression:
     first = parser.operand()
-    if parser.accept_kind(TokenType.COMMA):
+    if parser.accept_mark(","):
         return call("SUBSTRING", first, *parser.arguments())
-    if not parser.accept_kind(TokenType.FROM):
-        parser.raise_error(f"SUBSTRING needs a start: expected ',' or FROM, got {parser.shown()}")
+    if not parser.accept_word("FROM"):
+        parser.fail(f"SUBSTRING needs a start: expected ',' or FROM, got {parser.shown()}")
     arguments = [first, parser.operand()]
-    if parser.accept_kind(TokenType.FOR):
+    if parser.accept_word("FOR"):
         arguments.append(parser.operand())
     return call("SUBSTRING", *arguments)
 
@@ -159,8 +152,7 @@ def _unit_first(name: str) -> CallParser:
         unit = parser.any_word("a time unit like SECOND")
         if unit.this.startswith("SQL_TSI_"):
             unit = word(unit.this.removeprefix("SQL_TSI_"))
-        if not parser.accept_kind(TokenType.COMMA):
-            parser.raise_error(f"expected ',', got {parser.shown()}")
+        parser.expect_mark(",")
         return call(name, unit, *parser.arguments())
 
     return parse
@@ -168,8 +160,7 @@ def _unit_first(name: str) -> CallParser:
 
 def _json_path(parser: CallReader) -> tuple[exp.Expression, exp.Expression]:
     document = parser.operand()
-    if not parser.accept_kind(TokenType.COMMA):
-        parser.raise_error(f"expected ',' and a JSON path, got {parser.shown()}")
+    parser.expect_mark(",", "a JSON path")
     return document, parser.operand()
 
 
@@ -216,14 +207,13 @@ def _json_query(parser: CallReader) -> exp.Expression:
             if parser.accept_word("CONDITIONAL", "UNCONDITIONAL"):
                 wrapper = parser.previous.text.upper()
         parser.accept_word("ARRAY")
-        if not parser.accept_word("WRAPPER"):
-            parser.raise_error(f"expected WRAPPER, got {parser.shown()}")
+        parser.expect_word("WRAPPER")
     modes = {"EMPTY": "NULL", "ERROR": "NULL"}
     while parser.accept_word("NULL", "ERROR", "EMPTY"):
         mode = parser.previous.text.upper()
         if mode == "EMPTY":
             if not parser.accept_word("ARRAY", "OBJECT"):
-                parser.raise_error(f"expected ARRAY or OBJECT, got {parser.shown()}")
+                parser.fail_expected("ARRAY or OBJECT")
             mode = f"EMPTY {parser.previous.text.upper()}"
         modes[parser.on_condition(("EMPTY", "ERROR"))] = mode
     result = call("JSON_QUERY", document, path, word(wrapper), word(modes["EMPTY"]), word(modes["ERROR"]))
@@ -260,15 +250,13 @@ def _marks(values: Sequence[exp.Expression]) -> exp.Literal:
 def _json_object(name: str) -> CallParser:
     def parse(parser: CallReader) -> exp.Expression:
         pairs: list[exp.Expression] = []
-        while not parser.at_close() and not (
-            parser.at_word("NULL", "ABSENT") and parser.following.text.upper() == "ON"
-        ):
+        while not parser.at_close() and not (parser.at_word("NULL", "ABSENT") and is_word(parser.following, "ON")):
             parser.accept_word("KEY")
             pairs.append(parser.operand())
-            if not parser.accept_word("VALUE") and not parser.accept_kind(TokenType.COLON):
-                parser.raise_error(f"expected VALUE, got {parser.shown()}")
+            if not parser.accept_word("VALUE") and not parser.accept_mark(":"):
+                parser.fail_expected("VALUE")
             pairs.append(parser.operand())
-            if not parser.accept_kind(TokenType.COMMA):
+            if not parser.accept_mark(","):
                 break
         return call(name, _on_null(parser, "NULL"), _marks(pairs[1::2]), *pairs)
 
@@ -278,11 +266,9 @@ def _json_object(name: str) -> CallParser:
 def _json_array(name: str) -> CallParser:
     def parse(parser: CallReader) -> exp.Expression:
         items: list[exp.Expression] = []
-        while not parser.at_close() and not (
-            parser.at_word("NULL", "ABSENT") and parser.following.text.upper() == "ON"
-        ):
+        while not parser.at_close() and not (parser.at_word("NULL", "ABSENT") and is_word(parser.following, "ON")):
             items.append(parser.operand())
-            if not parser.accept_kind(TokenType.COMMA):
+            if not parser.accept_mark(","):
                 break
         return call(name, _on_null(parser, "ABSENT"), _marks(items), *items)
 
@@ -297,8 +283,8 @@ def _json_array_aggregate(parser: CallReader) -> exp.Expression:
 def _json_object_aggregate(parser: CallReader) -> exp.Expression:
     parser.accept_word("KEY")
     key = parser.operand()
-    if not parser.accept_word("VALUE") and not parser.accept_kind(TokenType.COLON):
-        parser.raise_error(f"expected VALUE, got {parser.shown()}")
+    if not parser.accept_word("VALUE") and not parser.accept_mark(":"):
+        parser.fail_expected("VALUE")
     value = parser.operand()
     return call("JSON_OBJECTAGG", _on_null(parser, "NULL"), _marks([value]), key, value)
 

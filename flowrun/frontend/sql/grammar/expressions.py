@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.parser import binary_range_parser
-from sqlglot.tokenizer_core import Token, TokenType
 
 from flowrun.frontend.sql.grammar.call_syntax import CALL_SYNTAX, CallReader, call
 from flowrun.frontend.sql.grammar.qualified_calls import names_before_call, skip_qualifiers
-from flowrun.frontend.sql.grammar.tokens import WORD, checked_tokens
+from flowrun.frontend.sql.grammar.tokens import WORD, Token, TokenType, checked_tokens, is_mark
 from flowrun.frontend.sql.places import FlinkSyntaxError, span_of
 
 _UNIT_INSIDE = re.compile(r"\s*([+-]?[\d.]+)\s*(year|month|week|day|hour|minute|second)s?\s*", re.IGNORECASE)
@@ -48,7 +47,7 @@ class ExpressionGrammar(CallReader):
         """The whole text as one expression."""
         node = self.operand()
         if self.token:
-            self.raise_error(f"unexpected {self.shown()} after the expression")
+            self.fail(f"unexpected {self.shown()} after the expression")
         return node
 
     def special(self) -> exp.Expression | None:
@@ -71,13 +70,12 @@ class ExpressionGrammar(CallReader):
             and following.token_type is TokenType.STRING
         ):
             return self._temporal()
-        if not quoted and name in ("ARRAY", "MAP") and following.token_type is TokenType.L_BRACKET:
+        if not quoted and name in ("ARRAY", "MAP") and is_mark(following, "["):
             self.advance(2)
-            items = [] if self.at_kind(TokenType.R_BRACKET) else self.arguments()
-            if not self.accept_kind(TokenType.R_BRACKET):
-                self.raise_error(f"expected ']', got {self.shown()}")
+            items = [] if self.at_mark("]") else self.arguments()
+            self.expect_mark("]")
             return call(name, *items).update_positions(token)
-        if following.token_type is not TokenType.L_PAREN or (not quoted and name in _NOT_CALLED):
+        if not is_mark(following, "(") or (not quoted and name in _NOT_CALLED):
             return None
         return self._call(token, quoted) if quoted or WORD.fullmatch(token.text) else None
 
@@ -97,8 +95,8 @@ class ExpressionGrammar(CallReader):
         self.advance(2)
         syntax = None if quoted else CALL_SYNTAX.get(token.text.upper())
         node: exp.Expression = call(token.text, *self._plain_arguments()) if syntax is None else syntax(self)
-        if not self.accept_kind(TokenType.R_PAREN):
-            self.raise_error(f"expected ',' or ')', got {self.shown()}")
+        if not self.accept_mark(")"):
+            self.fail_expected("',' or ')'")
         node.meta.update(start=token.start, end=token.end, span=(token.start, self.previous.end + 1))
         return self.after_call(node)
 
@@ -108,33 +106,31 @@ class ExpressionGrammar(CallReader):
 
     def filtered(self, this: exp.Expression) -> exp.Expression:
         """The node with FILTER (WHERE …) if that follows."""
-        if self.at_kind(TokenType.FILTER) and self.following.token_type is TokenType.L_PAREN:
+        if self.at_word("FILTER") and is_mark(self.following, "("):
             self.advance(2)
-            if not self.accept_kind(TokenType.WHERE):
-                self.raise_error(f"expected WHERE, got {self.shown()}")
+            self.expect_word("WHERE")
             start = span_of(this)[0]
             this = exp.Filter(this=this, expression=exp.Where(this=self.operand()))
-            if not self.accept_kind(TokenType.R_PAREN):
-                self.raise_error(f"expected ')', got {self.shown()}")
+            self.expect_mark(")")
             this.meta["span"] = (start, self.previous.end + 1)
         return this
 
     def _plain_arguments(self) -> list[exp.Expression]:
         if self.at_close():
             return []
-        if self.accept_kind(TokenType.STAR):
+        if self.accept_mark("*"):
             return [exp.Star()]
-        if self.accept_kind(TokenType.DISTINCT):
+        if self.accept_word("DISTINCT"):
             return [exp.Distinct(expressions=self.arguments())]
-        self.accept_kind(TokenType.ALL)
+        self.accept_word("ALL")
         return self.arguments()
 
     def _interval(self) -> exp.Expression:
         start = self.token
         self.advance()
-        sign = "-" if self.accept_kind(TokenType.DASH) else ""
+        sign = "-" if self.accept_mark("-") else ""
         if not self.accept_kind(TokenType.STRING):
-            self.raise_error("an interval is written INTERVAL '5' SECOND, with quotes")
+            self.fail("an interval is written INTERVAL '5' SECOND, with quotes")
         value = sign + self.previous.text
         inside = _UNIT_INSIDE.fullmatch(self.previous.text)
         if inside is not None:
@@ -148,11 +144,11 @@ class ExpressionGrammar(CallReader):
         units: list[str] = []
         while not units or self.accept_word("TO"):
             units.append(str(self.any_word("a time unit like SECOND").this))
-            if self.accept_kind(TokenType.L_PAREN):  # a precision, which intervals here do not limit
+            if self.accept_mark("("):  # a precision, which intervals here do not limit
                 if not self.accept_kind(TokenType.NUMBER):
-                    self.raise_error(f"expected a number of digits, got {self.shown()}")
-                if not self.accept_kind(TokenType.R_PAREN):
-                    self.raise_error("expected )")
+                    self.fail_expected("a number of digits")
+                if not self.accept_mark(")"):
+                    self.fail("expected )")
         node = exp.Interval(this=exp.Literal.string(value), unit=exp.Var(this=" TO ".join(units)))
         node.meta["span"] = (start.start, self.previous.end + 1)
         return node
@@ -167,19 +163,18 @@ class ExpressionGrammar(CallReader):
     def case(self) -> exp.Expression:
         """CASE [x] WHEN … THEN … [ELSE …] END, after the word CASE; with x, several values may stand behind one WHEN."""
         start = self.previous
-        subject = None if self.at_kind(TokenType.WHEN) else self.operand()
+        subject = None if self.at_word("WHEN") else self.operand()
         branches = []
-        while self.accept_kind(TokenType.WHEN):
+        while self.accept_word("WHEN"):
             conditions = [self.operand()] if subject is None else self.arguments()
-            if not self.accept_kind(TokenType.THEN):
-                self.raise_error(f"expected THEN, got {self.shown()}")
+            self.expect_word("THEN")
             result = self.operand()
             branches += [exp.If(this=condition, true=result.copy()) for condition in conditions]
-        default = self.operand() if self.accept_kind(TokenType.ELSE) else None
+        default = self.operand() if self.accept_word("ELSE") else None
         if not branches:
-            self.raise_error(f"expected WHEN, got {self.shown()}")
-        if not self.accept_kind(TokenType.END):
-            self.raise_error(f"expected WHEN, ELSE or END, got {self.shown()}")
+            self.fail_expected("WHEN")
+        if not self.accept_word("END"):
+            self.fail_expected("WHEN, ELSE or END")
         node = exp.Case(this=subject, ifs=branches, default=default)
         node.meta["span"] = (start.start, self.previous.end + 1)
         return node
@@ -190,17 +185,15 @@ class ExpressionGrammar(CallReader):
         if not symmetric:
             self.accept_word("ASYMMETRIC")
         low = self.arithmetic()
-        if not self.accept_kind(TokenType.AND):
-            self.raise_error(f"expected AND, got {self.shown()}")
+        self.expect_word("AND")
         return exp.Between(this=this, low=low, high=self.arithmetic(), symmetric=symmetric)
 
     def membership(self, this: exp.Expression) -> exp.Expression:
         """A list in parentheses, after IN."""
-        if not self.accept_kind(TokenType.L_PAREN):
-            self.raise_error(f"expected '(' and a list of values, got {self.shown()}")
+        self.expect_mark("(", "a list of values")
         node = exp.In(this=this, expressions=self.arguments())
-        if not self.accept_kind(TokenType.R_PAREN):
-            self.raise_error(f"expected ',' or ')', got {self.shown()}")
+        if not self.accept_mark(")"):
+            self.fail_expected("',' or ')'")
         return node
 
     def overlaps(self, this: exp.Expression) -> exp.Expression:
@@ -212,7 +205,7 @@ class ExpressionGrammar(CallReader):
     def _period(self, pair: exp.Expression) -> tuple[exp.Expression, exp.Expression]:
         """The earlier and the later end of a period."""
         if not isinstance(pair, exp.Tuple) or len(pair.expressions) != 2:
-            self.raise_error("OVERLAPS compares two periods: (start, end) OVERLAPS (start, end)", self.previous)
+            self.fail("OVERLAPS compares two periods: (start, end) OVERLAPS (start, end)", at=self.previous)
         start, end = pair.expressions
         if isinstance(end, exp.Interval):
             end = exp.Add(this=start.copy(), expression=end)
@@ -224,7 +217,7 @@ class ExpressionGrammar(CallReader):
 
     def is_test(self, this: exp.Expression) -> exp.Expression:
         """[NOT] NULL, TRUE, FALSE, UNKNOWN, JSON or DISTINCT FROM x, after IS."""
-        negated = self.accept_kind(TokenType.NOT)
+        negated = self.accept_word("NOT")
         if self.accept_phrase("DISTINCT", "FROM"):
             other = self.arithmetic()
             node: exp.Expression = (
@@ -237,7 +230,7 @@ class ExpressionGrammar(CallReader):
         elif self.accept_word(*_TRUTH_VALUES):
             node = exp.Is(this=this, expression=exp.Var(this=self.previous.text.upper()))
         else:
-            self.raise_error(f"expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM, got {self.shown()}")
+            self.fail_expected("NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
         return exp.Not(this=node) if negated else node
 
 

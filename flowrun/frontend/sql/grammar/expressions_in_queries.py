@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token, TokenType
 
 from flowrun.core.semantics import FrameUnit
 from flowrun.frontend.sql.grammar.expressions import ExpressionGrammar
 from flowrun.frontend.sql.grammar.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax
-from flowrun.frontend.sql.grammar.tokens import is_quoted
+from flowrun.frontend.sql.grammar.tokens import Token, TokenType, is_mark, is_word
 from flowrun.frontend.sql.places import FlinkSyntaxError, span_of
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ _NO_ALIAS = frozenset((
     "APPLY", "ASOF", "CLUSTER", "CONNECT", "DISTRIBUTE", "FETCH", "FOR", "GROUP", "INTO", "LIMIT", "MATCH_RECOGNIZE", "MINUS",
     "OFFSET", "ORDER", "PARTITION", "PIVOT", "QUALIFY", "SORT", "START", "TABLESAMPLE", "UNPIVOT", "WINDOW",
 ))  # fmt: skip
-_WORDS_AS_NAMES = frozenset((TokenType.STRING, TokenType.NUMBER))
 
 
 class QueryExpressionGrammar(ExpressionGrammar):
@@ -38,19 +36,9 @@ class QueryExpressionGrammar(ExpressionGrammar):
 
     # -- pieces -------------------------------------------------------------------------------------------------------------
 
-    def open_paren(self, what: str) -> None:
-        """Step over '(' or fail; `what` follows it."""
-        if not self.accept_kind(TokenType.L_PAREN):
-            self.raise_error(f"expected '(' and {what}, got {self.shown()}")
-
-    def close_paren(self) -> None:
-        """Step over ')' or fail."""
-        if not self.accept_kind(TokenType.R_PAREN):
-            self.raise_error(f"expected ')', got {self.shown()}")
-
     def at_empty_parens(self) -> bool:
         """Whether `()` comes next."""
-        return bool(self.at_kind(TokenType.L_PAREN) and self.following.token_type is TokenType.R_PAREN)
+        return self.at_mark("(") and is_mark(self.following, ")")
 
     def number(self, value: int) -> exp.Expression:
         """A number that the text leaves out."""
@@ -58,37 +46,13 @@ class QueryExpressionGrammar(ExpressionGrammar):
         literal.meta["span"] = (self.previous.start, self.previous.end + 1)
         return literal
 
-    def identifier(self, what: str) -> Name:
-        """A name, quoted or not."""
-        token = self.token
-        if (
-            not token
-            or token.token_type in _WORDS_AS_NAMES
-            or not (is_quoted(token) or token.text[:1].isalpha() or token.text[:1] in "_$")
-        ):
-            self.raise_error(f"expected {what}, got {self.shown()}")
-        self.advance()
-        return Name(token.text, (token.start, token.end + 1), token.token_type is TokenType.IDENTIFIER)
-
     def alias(self) -> Name | None:
         """[AS] name, if there is one."""
-        if self.accept_kind(TokenType.ALIAS):
-            return self.identifier("a name after AS")
-        token = self.token
-        if token and token.token_type is TokenType.IDENTIFIER:
-            return self.identifier("a name")
-        if token and token.token_type is TokenType.VAR and token.text.upper() not in _NO_ALIAS:
-            return self.identifier("a name")
+        if self.accept_word("AS"):
+            return self.take_name("a name after AS")
+        if self.at_kind(TokenType.IDENTIFIER) or (self.at_kind(TokenType.VAR) and not self.at_word(*_NO_ALIAS)):
+            return self.take_name("a name")
         return None
-
-    def name_list(self) -> tuple[Name, ...]:
-        """Names in parentheses."""
-        self.open_paren("column names")
-        names = [self.identifier("a column name")]
-        while self.accept_kind(TokenType.COMMA):
-            names.append(self.identifier("a column name"))
-        self.close_paren()
-        return tuple(names)
 
     def is_star(self, node: exp.Expression) -> bool:
         """Whether the expression is `a.*` or `a.b.*`."""
@@ -107,28 +71,28 @@ class QueryExpressionGrammar(ExpressionGrammar):
     def _at_query(self) -> bool:
         """Whether a query comes next, perhaps in more parentheses."""
         opened = 0
-        while self.ahead(opened).token_type is TokenType.L_PAREN:
+        while is_mark(self.ahead(opened), "("):
             opened += 1
         token = self.ahead(opened)
-        if not token or is_quoted(token) or token.text.upper() not in _QUERY_STARTS:
+        if not is_word(token, *_QUERY_STARTS):
             return False
-        return token.text.upper() != "TABLE" or self.ahead(opened + 1).token_type is not TokenType.L_PAREN
+        return not is_word(token, "TABLE") or not is_mark(self.ahead(opened + 1), "(")
 
     def _subquery(self) -> exp.Expression | None:
         """A query in parentheses whose '(' was just read, with its ')'; None if it turns out to be an expression."""
         if not self._at_query():
             return None
         opened, index = self.previous.start, self.place
-        nested = self.at_kind(TokenType.L_PAREN)
+        nested = self.at_mark("(")
         try:
             query = self.query()
         except FlinkSyntaxError:
             if not nested:
                 raise
             query = None
-        if query is None or not self.accept_kind(TokenType.R_PAREN):
+        if query is None or not self.accept_mark(")"):
             if not nested:
-                self.raise_error(f"expected ')' after the subquery, got {self.shown()}")
+                self.fail_expected("')' after the subquery")
             self.go_back(index)
             return None
         node = exp.Subquery(this=exp.Null())
@@ -138,41 +102,37 @@ class QueryExpressionGrammar(ExpressionGrammar):
     def parenthesised(self) -> exp.Expression | None:
         """A query, an expression or several in parentheses; None if no '(' comes next."""
         start = self.token
-        if not self.accept_kind(TokenType.L_PAREN):
+        if not self.accept_mark("("):
             return None
         node = self._subquery()
         if node is None:
             members = self.arguments()
-            self.close_paren()
+            self.expect_mark(")")
             node = exp.Paren(this=members[0]) if len(members) == 1 else exp.Tuple(expressions=members)
             node.meta["span"] = (start.start, self.previous.end + 1)
         return node
 
     def special(self) -> exp.Expression | None:
         token = self.token
-        if self.at_word("EXISTS") and self.following.token_type is TokenType.L_PAREN:
+        if self.at_word("EXISTS") and is_mark(self.following, "("):
             self.advance(2)
             query = self._subquery()
             if query is None:
-                self.raise_error(f"expected a query after EXISTS (, got {self.shown()}")
+                self.fail_expected("a query after EXISTS (")
             node = exp.Exists(this=query)
             node.meta["span"] = (token.start, self.previous.end + 1)
             return node
-        if self.at_word(*_QUANTIFIERS) and self.following.token_type is TokenType.L_PAREN:
+        if self.at_word(*_QUANTIFIERS) and is_mark(self.following, "("):
             return self._quantified(token)
-        if (
-            self.at_word("CURSOR", "MULTISET")
-            and self.following
-            and self.following.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET)
-        ):
-            self.fail_here(f"{token.text.upper()} constructors are not supported", "use ARRAY[…] or COLLECT(value)")
+        if self.at_word("CURSOR", "MULTISET") and is_mark(self.following, "(", "["):
+            self.fail(f"{token.text.upper()} constructors are not supported", "use ARRAY[…] or COLLECT(value)")
         return super().special()
 
     def _quantified(self, token: Token) -> exp.Expression:
         self.advance(2)
         query = self._subquery()
         if query is None:
-            self.raise_error(f"expected a query after {token.text.upper()} (, got {self.shown()}")
+            self.fail_expected(f"a query after {token.text.upper()} (")
         kind: Callable[..., exp.Expression] = exp.All if token.text.upper() == "ALL" else exp.Any
         node = kind(this=query)
         node.meta["span"] = (token.start, self.previous.end + 1)
@@ -180,7 +140,7 @@ class QueryExpressionGrammar(ExpressionGrammar):
 
     def membership(self, this: exp.Expression) -> exp.Expression:
         """A list or a query in parentheses, after IN."""
-        if self.token and self.token.token_type is TokenType.L_PAREN:
+        if self.at_mark("("):
             index = self.place
             self.advance()
             query = self._subquery()
@@ -197,8 +157,8 @@ class QueryExpressionGrammar(ExpressionGrammar):
         self._call_order(call)
         node = self.filtered(call)
         if self.accept_phrase("WITHIN", "GROUP"):
-            self.fail_at_previous("WITHIN GROUP (ORDER BY …) stands before FILTER", "move it in front of FILTER")
-        if self.at_word("IGNORE", "RESPECT") and self.following and self.following.text.upper() == "NULLS":
+            self.fail("WITHIN GROUP (ORDER BY …) stands before FILTER", "move it in front of FILTER", at=self.previous)
+        if self.at_word("IGNORE", "RESPECT") and is_word(self.following, "NULLS"):
             self._null_treatment(node)
         if not self.accept_word("OVER"):
             return node
@@ -226,12 +186,12 @@ class QueryExpressionGrammar(ExpressionGrammar):
         if not self.at_word("WITHIN") or not self.accept_phrase("WITHIN", "GROUP"):
             return
         if "order" in node.meta:
-            self.fail_at_previous("the call is ordered already", "leave out one ORDER BY")
-        self.open_paren("ORDER BY")
+            self.fail("the call is ordered already", "leave out one ORDER BY", at=self.previous)
+        self.expect_mark("(", "ORDER BY")
         if not self.accept_phrase("ORDER", "BY"):
-            self.raise_error(f"expected ORDER BY, got {self.shown()}")
+            self.fail_expected("ORDER BY")
         node.meta["order"] = self.order_by()
-        self.close_paren()
+        self.expect_mark(")")
         node.meta["span"] = self.since(span_of(node)[0])
 
     def _null_treatment(self, node: exp.Expression) -> None:
@@ -239,7 +199,7 @@ class QueryExpressionGrammar(ExpressionGrammar):
         name = str(node.this).upper() if isinstance(node, exp.Anonymous) else ""
         # FIRST_VALUE and LAST_VALUE skip NULLs anyhow, as in Flink; LAG and LEAD count them
         if ignore != (name in ("FIRST_VALUE", "LAST_VALUE")):
-            self.fail_here(
+            self.fail(
                 f"{self.token.text.upper()} NULLS is not supported here",
                 "FIRST_VALUE and LAST_VALUE skip NULLs, LAG and LEAD count them",
             )
@@ -248,32 +208,29 @@ class QueryExpressionGrammar(ExpressionGrammar):
     def over_clause(self) -> OverClause:
         """A window's name, or its description in parentheses."""
         start = self.here
-        if not self.accept_kind(TokenType.L_PAREN):
-            name = self.identifier("a window's name or '('")
+        if not self.accept_mark("("):
+            name = self.take_name("a window's name or '('")
             return OverClause(name.span, name)
         base = None
-        if self.token and self.token.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
-            base = self.identifier("a window's name")
+        if self.at_kind(TokenType.VAR, TokenType.IDENTIFIER):
+            base = self.take_name("a window's name")
         partition: tuple[exp.Expression, ...] = ()
         if self.accept_phrase("PARTITION", "BY"):
             partition = tuple(self.arguments())
         order = self.order_by() if self.accept_phrase("ORDER", "BY") else ()
         frame = self._frame() if self.at_word("ROWS", "RANGE") else None
         if self.at_word("GROUPS", "EXCLUDE"):
-            self.fail_here(
-                f"{self.token.text.upper()} is not supported in OVER", "use ROWS or RANGE BETWEEN … PRECEDING"
-            )
-        self.close_paren()
+            self.fail(f"{self.token.text.upper()} is not supported in OVER", "use ROWS or RANGE BETWEEN … PRECEDING")
+        self.expect_mark(")")
         return OverClause(self.since(start), base, partition, order, frame)
 
     def _frame(self) -> FrameClause:
         start = self.token.start
         unit = FrameUnit(self.token.text.lower())
         self.advance()
-        if self.accept_kind(TokenType.BETWEEN):
+        if self.accept_word("BETWEEN"):
             first = self._bound()
-            if not self.accept_kind(TokenType.AND):
-                self.raise_error(f"expected AND, got {self.shown()}")
+            self.expect_word("AND")
             last = self._bound()
         else:
             first = self._bound()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
 
 from flowrun.core.semantics import JoinKind
 from flowrun.frontend.sql.grammar import syntax
 from flowrun.frontend.sql.grammar.expressions_in_queries import QueryExpressionGrammar
 from flowrun.frontend.sql.grammar.qualified_calls import names_before_call, skip_qualifiers
+from flowrun.frontend.sql.grammar.tokens import TokenType, is_mark, token_span
 
 _OUTER = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL}
 _FOREIGN_JOINS = {
@@ -16,6 +16,8 @@ _FOREIGN_JOINS = {
     "ANTI": "write WHERE NOT EXISTS (SELECT …)",
     "ASOF": "write JOIN versions FOR SYSTEM_TIME AS OF left.time ON …",
 }
+_WORDS_AS_TABLES = (TokenType.RANGE, TokenType.ROWS, TokenType.SET, TokenType.OFFSET)
+"""Keywords that name a table, e.g. `FROM range`; not those that begin the next clause."""
 
 
 class TableGrammar(QueryExpressionGrammar):
@@ -29,7 +31,7 @@ class TableGrammar(QueryExpressionGrammar):
         """Tables separated by commas: a cross join."""
         start = self.here
         table = self._joined()
-        while self.accept_kind(TokenType.COMMA):
+        while self.accept_mark(","):
             right = self._joined()
             table = syntax.JoinTable(self.since(start), table, right, JoinKind.INNER)
         return table
@@ -56,44 +58,42 @@ class TableGrammar(QueryExpressionGrammar):
             pass
         elif not self.at_word("JOIN"):
             if natural:
-                self.raise_error(f"expected JOIN, got {self.shown()}")
+                self.fail_expected("JOIN")
             return None
         if self.at_word(*_FOREIGN_JOINS):
             word = self.token.text.upper()
-            self.fail_here(f"{word} JOIN is not part of Flink SQL", _FOREIGN_JOINS[word])
+            self.fail(f"{word} JOIN is not part of Flink SQL", _FOREIGN_JOINS[word])
         if self.at_word("APPLY"):
-            self.fail_here("APPLY is not part of Flink SQL", "write CROSS JOIN LATERAL TABLE(f(x)) or JOIN … ON")
+            self.fail("APPLY is not part of Flink SQL", "write CROSS JOIN LATERAL TABLE(f(x)) or JOIN … ON")
         self.expect_word("JOIN")
         right = self._table()
         if cross or natural:
             if self.at_word("ON", "USING"):
-                self.fail_here(f"{'CROSS' if cross else 'NATURAL'} JOIN has no condition", "write JOIN … ON condition")
+                self.fail(f"{'CROSS' if cross else 'NATURAL'} JOIN has no condition", "write JOIN … ON condition")
             return syntax.JoinTable(self.since(start), left, right, kind, natural)
         if self.accept_word("ON"):
             condition = self.operand()
             return syntax.JoinTable(self.since(start), left, right, kind, on=condition)
         if not self.accept_word("USING"):
-            self.raise_error(f"expected ON or USING and the condition of the join, got {self.shown()}")
-        using = self.name_list()
+            self.fail_expected("ON or USING and the condition of the join")
+        using = self.take_names("a column name", "column names")
         return syntax.JoinTable(self.since(start), left, right, kind, using=using)
 
     def _table(self) -> syntax.TableSyntax:
         start = self.here
         table = self._atom(start)
-        if self.accept_kind(TokenType.FOR):
+        if self.accept_word("FOR"):
             table = self._as_of(start, table)
         if self.at_word("TABLESAMPLE"):
-            self.fail_here("TABLESAMPLE is not supported", "filter, e.g. WHERE MOD(HASH_CODE(key), 10) = 0")
+            self.fail("TABLESAMPLE is not supported", "filter, e.g. WHERE MOD(HASH_CODE(key), 10) = 0")
         if self.at_word("PIVOT", "UNPIVOT"):
-            self.fail_here(
-                f"{self.token.text.upper()} is not supported", "write SUM(x) FILTER (WHERE …) for each column"
-            )
+            self.fail(f"{self.token.text.upper()} is not supported", "write SUM(x) FILTER (WHERE …) for each column")
         if self.at_word("MATCH_RECOGNIZE"):
             table = self._match_recognize(start, table)
         alias = self.alias()
         if alias is None:
             return table
-        columns = self.name_list() if self.at_kind(TokenType.L_PAREN) else ()
+        columns = self.take_names("a column name", "column names") if self.at_mark("(") else ()
         aliased = syntax.AliasedTable(self.since(start), table, alias, columns)
         if self.at_word("MATCH_RECOGNIZE"):
             matched = self._match_recognize(start, aliased)
@@ -106,42 +106,41 @@ class TableGrammar(QueryExpressionGrammar):
             self.expect_word(word)
         time = self.arithmetic()
         if not isinstance(table, syntax.NamedTable):
-            self.fail_at_previous(
+            self.fail(
                 "FOR SYSTEM_TIME AS OF follows only the name of a table or view",
                 "give the query a name with WITH or CREATE VIEW",
+                at=self.previous,
             )
         return syntax.NamedTable(self.since(start), table.parts, time, (*table.hints, *self._table_hints()))
 
     def _match_recognize(self, start: int, table: syntax.TableSyntax) -> syntax.TableSyntax:
         self.advance()
-        self.open_paren("a pattern")
+        self.expect_mark("(", "a pattern")
         opened, depth = self.previous.end + 1, 1
         while self.token:
-            kind = self.token.token_type
-            depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+            depth += self.at_mark("(") - self.at_mark(")")
             if depth == 0:
                 break
             self.advance()
         body = (opened, self.here)
-        self.close_paren()
+        self.expect_mark(")")
         return syntax.MatchTable(self.since(start), table, body)
 
     def _atom(self, start: int) -> syntax.TableSyntax:
         lateral = self.accept_word("LATERAL")
-        if self.accept_kind(TokenType.L_PAREN):
+        if self.accept_mark("("):
             return self._parenthesised(start, lateral)
-        following = self.following.token_type if self.following else None
-        if self.at_word("TABLE") and following is TokenType.L_PAREN:
+        if self.at_word("TABLE") and is_mark(self.following, "("):
             self.advance(2)
             function = self._function(start, lateral)
-            self.close_paren()
+            self.expect_mark(")")
             return syntax.FunctionTable(self.since(start), function.name, function.arguments, lateral)
-        if self.at_word("UNNEST") and following is TokenType.L_PAREN:
+        if self.at_word("UNNEST") and is_mark(self.following, "("):
             return self._unnest(start)
         if names_before_call(self):
             return self._function(start, lateral)
         if lateral:
-            self.raise_error(f"expected TABLE(function(…)) or a query in parentheses after LATERAL, got {self.shown()}")
+            self.fail_expected("TABLE(function(…)) or a query in parentheses after LATERAL")
         if self.at_word("TABLE"):
             self.advance()
         name = self.table_name()
@@ -151,49 +150,41 @@ class TableGrammar(QueryExpressionGrammar):
         if self._at_query():
             index = self.place
             query = self.query()
-            if self.accept_kind(TokenType.R_PAREN):
+            if self.accept_mark(")"):
                 return syntax.DerivedTable(self.since(start), query, lateral)
             if not self.at_word("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "CROSS", "NATURAL", "AS") and (
-                not self.token or self.token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER, TokenType.COMMA)
+                not self.at_kind(TokenType.VAR, TokenType.IDENTIFIER) and not self.at_mark(",")
             ):
-                self.raise_error(f"expected ')' after the query, got {self.shown()}")
+                self.fail_expected("')' after the query")
             self.go_back(index)  # ((SELECT …) a JOIN b ON …)
         table = self.table_list()
-        self.close_paren()
+        self.expect_mark(")")
         return table
 
     def _unnest(self, start: int) -> syntax.TableSyntax:
         self.advance(2)
         expression = self.operand()
-        if self.accept_kind(TokenType.COMMA):
-            self.fail_at_previous("UNNEST takes one collection", "write one UNNEST for each")
-        self.close_paren()
-        ordinality = self.at_word("WITH") and bool(self.following) and self.following.text.upper() == "ORDINALITY"
-        if ordinality:
-            self.advance(2)
+        if self.accept_mark(","):
+            self.fail("UNNEST takes one collection", "write one UNNEST for each", at=self.previous)
+        self.expect_mark(")")
+        ordinality = self.accept_phrase("WITH", "ORDINALITY")
         return syntax.UnnestTable(self.since(start), expression, ordinality)
 
     def table_name(self) -> tuple[syntax.Name, ...]:
         """A name with its qualifiers."""
-        if not self.token or (
-            self.token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER) and not self._is_word()
-        ):
-            self.raise_error(f"expected a table, got {self.shown()}")
-        parts = [self.identifier("a table")]
-        while self.accept_kind(TokenType.DOT):
-            parts.append(self.identifier("a table's name"))
+        if not self.at_kind(TokenType.VAR, TokenType.IDENTIFIER, *_WORDS_AS_TABLES):
+            self.fail_expected("a table")
+        parts = [self.take_name("a table")]
+        while self.accept_mark("."):
+            parts.append(self.take_name("a table's name"))
         return tuple(parts)
-
-    def _is_word(self) -> bool:
-        # a keyword that names a table, e.g. `FROM range`; not one that begins the next clause
-        return self.token.token_type in (TokenType.RANGE, TokenType.ROWS, TokenType.SET, TokenType.OFFSET)
 
     def hints(self) -> tuple[syntax.HintText, ...]:
         """Hints of tables and queries: /*+ NAME(…) */."""
         found = []
         while self.accept_kind(TokenType.HINT):
             text = self.previous.text.removeprefix("/*+").removesuffix("*/").strip()
-            found.append(syntax.HintText((self.previous.start, self.previous.end + 1), text))
+            found.append(syntax.HintText(token_span(self.previous), text))
         return tuple(found)
 
     def _table_hints(self) -> tuple[str, ...]:
@@ -203,33 +194,32 @@ class TableGrammar(QueryExpressionGrammar):
 
     def _function(self, start: int, lateral: bool) -> syntax.FunctionTable:
         skip_qualifiers(self)
-        name = self.identifier("a table function")
-        self.open_paren("arguments")
+        name = self.take_name("a table function")
+        self.expect_mark("(", "arguments")
         arguments: list[syntax.FunctionArgument] = []
         while not self.at_close():
             arguments.append(self._function_argument())
-            if not self.accept_kind(TokenType.COMMA):
+            if not self.accept_mark(","):
                 break
-        self.close_paren()
+        self.expect_mark(")")
         return syntax.FunctionTable(self.since(start), name, tuple(arguments), lateral)
 
     def _function_argument(self) -> syntax.FunctionArgument:
         start = self.token.start
         name = None
-        if self.following.token_type is TokenType.FARROW:
-            name = self.identifier("an argument's name")
+        if is_mark(self.following, "=>"):
+            name = self.take_name("an argument's name")
             self.advance()
         value_start = self.token.start if self.token else start
-        following = self.following.token_type if self.following else None
         value: syntax.TableArgument | syntax.Descriptor | exp.Expression
         if self.at_word("TABLE"):
             self.advance()
             value = self._table_argument(value_start)
-        elif self.at_word("DESCRIPTOR") and following is TokenType.L_PAREN:
+        elif self.at_word("DESCRIPTOR") and is_mark(self.following, "("):
             self.advance()
-            value = syntax.Descriptor(self.since(value_start), self.name_list())
+            value = syntax.Descriptor(self.since(value_start), self.take_names("a column name", "column names"))
             value = syntax.Descriptor(self.since(value_start), value.columns)
-        elif self.at_kind(TokenType.L_PAREN) and self._at_query():
+        elif self.at_mark("(") and self._at_query():
             value = self._table_argument(value_start)
         else:
             value = self.operand()
@@ -238,13 +228,13 @@ class TableGrammar(QueryExpressionGrammar):
     def _table_argument(self, start: int) -> syntax.TableArgument:
         table: syntax.TableSyntax
         inner = self.token.start if self.token else start
-        if self.accept_kind(TokenType.L_PAREN):
+        if self.accept_mark("("):
             if self._at_query():
                 table = syntax.DerivedTable((inner, inner + 1), self.query())
                 table = syntax.DerivedTable(self.since(inner), table.query)
             else:
                 table = syntax.NamedTable((inner, inner + 1), self.table_name())
-            self.close_paren()
+            self.expect_mark(")")
         elif names_before_call(self):
             function = self._function(inner, lateral=False)
             table = function
@@ -256,11 +246,11 @@ class TableGrammar(QueryExpressionGrammar):
             first = self.operand()
             partition = self.tuple_members(first) or (first,)
         if self.accept_phrase("ORDER", "BY"):
-            order = self.order_by() if not self.at_kind(TokenType.L_PAREN) else self._wrapped_order()
+            order = self.order_by() if not self.at_mark("(") else self._wrapped_order()
         return syntax.TableArgument(self.since(start), table, partition, order)
 
     def _wrapped_order(self) -> tuple[syntax.OrderItem, ...]:
         self.advance()
         order = self.order_by()
-        self.close_paren()
+        self.expect_mark(")")
         return order

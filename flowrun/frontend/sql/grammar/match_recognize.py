@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
 
 from flowrun.core.record import record
 from flowrun.frontend.sql.grammar.queries import QueryParser
 from flowrun.frontend.sql.grammar.syntax import Name, OrderItem
-from flowrun.frontend.sql.grammar.tokens import checked_tokens
+from flowrun.frontend.sql.grammar.tokens import TokenType, checked_tokens
 from flowrun.frontend.sql.places import Span
 from flowrun.plan.matching import AfterMatch, PatternVariable
 
@@ -55,11 +54,11 @@ class MatchGrammar(QueryParser):
         """[PARTITION BY …] ORDER BY … [MEASURES …] [ONE ROW PER MATCH] [AFTER MATCH …] PATTERN (…) [WITHIN …] [DEFINE …]."""
         partition = tuple(self.arguments()) if self.accept_phrase("PARTITION", "BY") else ()
         if not self.accept_phrase("ORDER", "BY"):
-            self.raise_error(f"expected ORDER BY and a time attribute, got {self.shown()}")
+            self.fail_expected("ORDER BY and a time attribute")
         order = self.order_by()
         measures = self._measures() if self.accept_word("MEASURES") else ()
         if self.accept_phrase("ALL", "ROWS"):
-            self.fail_at_previous("ALL ROWS PER MATCH is not supported", "ONE ROW PER MATCH is the default")
+            self.fail("ALL ROWS PER MATCH is not supported", "ONE ROW PER MATCH is the default", at=self.previous)
         if self.accept_phrase("ONE", "ROW"):
             self.expect_word("PER")
             self.expect_word("MATCH")
@@ -67,37 +66,37 @@ class MatchGrammar(QueryParser):
         pattern, span = self._pattern()
         within = self.arithmetic() if self.accept_word("WITHIN") else None
         if self.at_word("SUBSET"):
-            self.fail_here("SUBSET is not supported", "write the variables one by one")
+            self.fail("SUBSET is not supported", "write the variables one by one")
         defines = self._defines() if self.accept_word("DEFINE") else ()
         if self.token:
-            self.raise_error(f"unexpected {self.shown()} in MATCH_RECOGNIZE")
+            self.fail(f"unexpected {self.shown()} in MATCH_RECOGNIZE")
         return MatchSyntax(partition, order, measures, after, skip_to, pattern, within, defines, span)
 
     def _measures(self) -> tuple[NamedExpression, ...]:
         found = [self._measure()]
-        while self.accept_kind(TokenType.COMMA):
+        while self.accept_mark(","):
             found.append(self._measure())
         return tuple(found)
 
     def _measure(self) -> NamedExpression:
         self.accept_word("FINAL")
         if self.at_word("RUNNING"):
-            self.fail_here("RUNNING has no meaning with ONE ROW PER MATCH", "leave it out")
+            self.fail("RUNNING has no meaning with ONE ROW PER MATCH", "leave it out")
         expression = self.operand()
-        if not self.accept_kind(TokenType.ALIAS):
-            self.raise_error(f"expected AS and a name for the measure, got {self.shown()}")
-        return NamedExpression(self.identifier("a name after AS"), expression)
+        if not self.accept_word("AS"):
+            self.fail_expected("AS and a name for the measure")
+        return NamedExpression(self.take_name("a name after AS"), expression)
 
     def _defines(self) -> tuple[NamedExpression, ...]:
         found = [self._define()]
-        while self.accept_kind(TokenType.COMMA):
+        while self.accept_mark(","):
             found.append(self._define())
         return tuple(found)
 
     def _define(self) -> NamedExpression:
-        name = self.identifier("a variable of the pattern")
-        if not self.accept_kind(TokenType.ALIAS):
-            self.raise_error(f"expected AS and a condition, got {self.shown()}")
+        name = self.take_name("a variable of the pattern")
+        if not self.accept_word("AS"):
+            self.fail_expected("AS and a condition")
         return NamedExpression(name, self.operand())
 
     def _after_match(self) -> tuple[AfterMatch, Name | None]:
@@ -112,42 +111,38 @@ class MatchGrammar(QueryParser):
             self.expect_word("ROW")
             return AfterMatch.SKIP_TO_NEXT_ROW, None
         if self.accept_word("FIRST"):
-            return AfterMatch.SKIP_TO_FIRST, self.identifier("a variable of the pattern")
+            return AfterMatch.SKIP_TO_FIRST, self.take_name("a variable of the pattern")
         self.accept_word("LAST")
-        return AfterMatch.SKIP_TO_LAST, self.identifier("a variable of the pattern")
+        return AfterMatch.SKIP_TO_LAST, self.take_name("a variable of the pattern")
 
     # -- the pattern ---------------------------------------------------------------------------------------------------------
 
     def _pattern(self) -> tuple[tuple[PatternItem, ...], Span]:
         self.expect_word("PATTERN")
-        self.open_paren("the variables of the pattern")
+        self.expect_mark("(", "the variables of the pattern")
         start = self.here
         items: list[PatternItem] = []
-        while not self.accept_kind(TokenType.R_PAREN):
+        while not self.accept_mark(")"):
             if not self.token:
-                self.raise_error("expected ')' after the pattern")
+                self.fail("expected ')' after the pattern")
             self._reject_unsupported()
             items.append(self._pattern_item())
         if not items:
-            self.fail_at_previous("the pattern is empty", "write variables, e.g. PATTERN (A B+ C)")
+            self.fail("the pattern is empty", "write variables, e.g. PATTERN (A B+ C)", at=self.previous)
         return tuple(items), (start, self.previous.start)
 
     def _reject_unsupported(self) -> None:
         if self.token.text == "|":
-            self.fail_here(
-                "alternatives (A | B) are not supported in a pattern", "let one variable's condition say A OR B"
-            )
-        if self.token.token_type is TokenType.L_PAREN:
-            self.fail_here(
-                "groups of variables are not supported in a pattern", "write the variables one after the other"
-            )
+            self.fail("alternatives (A | B) are not supported in a pattern", "let one variable's condition say A OR B")
+        if self.at_mark("("):
+            self.fail("groups of variables are not supported in a pattern", "write the variables one after the other")
         if self.at_word("PERMUTE"):
-            self.fail_here("PERMUTE is not supported in a pattern", "write the variables in one order")
+            self.fail("PERMUTE is not supported in a pattern", "write the variables in one order")
         if self.token.text in ("{-", "^", "$"):
-            self.fail_here(f"'{self.token.text}' is not supported in a pattern")
+            self.fail(f"'{self.token.text}' is not supported in a pattern")
 
     def _pattern_item(self) -> PatternItem:
-        name = self.identifier("a variable of the pattern")
+        name = self.take_name("a variable of the pattern")
         variable = PatternVariable(name.text)
         token = self.token
         # the tokenizer may join characters, as in `+?` or `??`
@@ -164,26 +159,20 @@ class MatchGrammar(QueryParser):
         return PatternItem(variable, (name.span[0], self.previous.end + 1))
 
     def _reluctant(self) -> bool:
-        if self.token and self.token.text == "?":
-            self.advance()
-            return True
-        return False
+        return self.accept_mark("?")
 
     def _braces(self) -> tuple[int, int | None]:
         start = self.previous
         least = self._count()
         most: int | None = least
-        if self.accept_kind(TokenType.COMMA):
+        if self.accept_mark(","):
             most = self._count()
         elif least is None:
-            self.raise_error(f"expected a number, got {self.shown()}")
-        if not self.token or self.token.text != "}":
-            self.raise_error(f"expected '}}', got {self.shown()}")
-        self.advance()
+            self.fail_expected("a number")
+        self.expect_mark("}")
         if most is not None and most < max(least or 0, 1):
-            self.raise_error(
-                f"{{{least or 0},{most}}} takes no row: the second number must be at least the first, and 1", start
-            )
+            message = f"{{{least or 0},{most}}} takes no row: the second number must be at least the first, and 1"
+            self.fail(message, at=start)
         return least or 0, most
 
     def _count(self) -> int | None:

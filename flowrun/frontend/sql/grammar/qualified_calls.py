@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from sqlglot.tokenizer_core import TokenType
-
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
-from flowrun.frontend.sql.grammar.sqlglot_reader import SqlglotReader
+from flowrun.frontend.sql.grammar.token_reader import TokenReader
+from flowrun.frontend.sql.grammar.tokens import TokenType, is_mark
 from flowrun.frontend.sql.places import FlinkSyntaxError
 
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 
 
-def names_before_call(parser: SqlglotReader) -> int:
+def names_before_call(parser: TokenReader) -> int:
     """How many names, joined by dots, stand from the current token on before a `(`; 0 if something else comes."""
     names = 0
     while parser.ahead(2 * names).token_type in _NAMES:
-        after = parser.ahead(2 * names + 1).token_type
+        after = parser.ahead(2 * names + 1)
         names += 1
-        if after is not TokenType.DOT:
-            return names if after is TokenType.L_PAREN else 0
+        if not is_mark(after, "."):
+            return names if is_mark(after, "(") else 0
     return 0
 
 
-def skip_qualifiers(parser: SqlglotReader) -> None:
+def skip_qualifiers(parser: TokenReader) -> None:
     """Step over the catalog and database of the function that is called here.
 
     Raises:

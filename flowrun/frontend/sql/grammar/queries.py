@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlglot.tokenizer_core import TokenType
-
 from flowrun.errors import near_matches
 from flowrun.frontend.sql.grammar import syntax
 from flowrun.frontend.sql.grammar.expressions_in_queries import QueryExpressionGrammar
 from flowrun.frontend.sql.grammar.from_clause import TableGrammar
-from flowrun.frontend.sql.grammar.tokens import checked_tokens
+from flowrun.frontend.sql.grammar.tokens import TokenType, checked_tokens, is_mark
 
 _STATEMENTS = frozenset({"SELECT", "WITH", "INSERT", "CREATE", "DROP", "SET", "EXPLAIN", "EXECUTE", "SHOW", "DESCRIBE"})
 _CLAUSES = (
@@ -50,14 +48,14 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         query = self.query()
         if self.token:
             self._reject_foreign()
-            self.fail_here(f"unexpected {self.shown()} after the query", self._hint_after_query())
+            self.fail(f"unexpected {self.shown()} after the query", self._hint_after_query())
         return query
 
     def _hint_after_query(self) -> str | None:
         """What may be meant by a word that cannot follow a query."""
-        if self.token.token_type is TokenType.STRING:
+        if self.at_kind(TokenType.STRING):
             return None
-        if self.token.token_type is TokenType.HINT:
+        if self.at_kind(TokenType.HINT):
             return "hints stand directly behind SELECT, or behind a table's name before its alias"
         written = self.token.text.upper()
         if written in _STATEMENTS:
@@ -75,20 +73,20 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         if not self.accept_word("WITH"):
             return self._ordered(start)
         if self.accept_word("RECURSIVE"):
-            self.fail_at_previous("WITH RECURSIVE is not possible in a stream", "join the levels one by one")
+            self.fail("WITH RECURSIVE is not possible in a stream", "join the levels one by one", at=self.previous)
         tables = [self._common_table()]
-        while self.accept_kind(TokenType.COMMA):
+        while self.accept_mark(","):
             tables.append(self._common_table())
         query = self._ordered(self.token.start if self.token else start)
         return syntax.WithQuery(self.since(start), tuple(tables), query)
 
     def _common_table(self) -> syntax.CommonTable:
-        name = self.identifier("a name for the query")
-        columns = self.name_list() if self.at_kind(TokenType.L_PAREN) else ()
+        name = self.take_name("a name for the query")
+        columns = self.take_names("a column name", "column names") if self.at_mark("(") else ()
         self.expect_word("AS")
-        self.open_paren("a query")
+        self.expect_mark("(", "a query")
         query = self.query()
-        self.close_paren()
+        self.expect_mark(")")
         return syntax.CommonTable(name, columns, query)
 
     def _ordered(self, start: int) -> syntax.QuerySyntax:
@@ -103,8 +101,8 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
                 if self.accept_word("ALL"):
                     continue
                 limit = self.arithmetic()
-                if self.accept_kind(TokenType.COMMA):
-                    self.fail_at_previous("LIMIT takes one number", "write LIMIT count OFFSET start")
+                if self.accept_mark(","):
+                    self.fail("LIMIT takes one number", "write LIMIT count OFFSET start", at=self.previous)
             elif limit is None and self.accept_word("FETCH"):
                 limit = self._fetch()
             else:
@@ -115,11 +113,11 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
 
     def _fetch(self) -> Any:
         if not (self.accept_word("FIRST") or self.accept_word("NEXT")):
-            self.raise_error(f"expected FIRST or NEXT, got {self.shown()}")
+            self.fail_expected("FIRST or NEXT")
         explicit = not self.at_word("ROW", "ROWS")
         amount = self.arithmetic() if explicit else self.number(1)
         if not (self.accept_word("ROW") or self.accept_word("ROWS")):
-            self.raise_error(f"expected ROWS, got {self.shown()}")
+            self.fail_expected("ROWS")
         self.expect_word("ONLY")
         return amount
 
@@ -150,12 +148,12 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
             return self._select()
         if self.accept_word("VALUES"):
             return self.values(start)
-        if self.accept_kind(TokenType.L_PAREN):
+        if self.accept_mark("("):
             query = self.query()
-            self.close_paren()
+            self.expect_mark(")")
             return query
         if not self.accept_word("TABLE"):
-            self.raise_error(f"expected a query (SELECT, VALUES, WITH or '('), got {self.shown()}")
+            self.fail_expected("a query (SELECT, VALUES, WITH or '(')")
         table = syntax.NamedTable(self.since(start), self.table_name())
         span = self.since(start)
         return syntax.Select(span, (syntax.SelectItem(None, None, span, star=True),), source=table)
@@ -163,17 +161,17 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
     def values(self, start: int) -> syntax.ValuesRows:
         """Rows after VALUES; a row of one column needs no parentheses."""
         rows = [self._row()]
-        while self.accept_kind(TokenType.COMMA):
+        while self.accept_mark(","):
             rows.append(self._row())
         return syntax.ValuesRows(self.since(start), tuple(rows))
 
     def _row(self) -> Any:
-        if self.at_word("ROW") and self.following.token_type is TokenType.L_PAREN:
+        if self.at_word("ROW") and is_mark(self.following, "("):
             self.advance()
-        if not self.accept_kind(TokenType.L_PAREN):
+        if not self.accept_mark("("):
             return (self.operand(),)
         row = tuple(self.arguments())
-        self.close_paren()
+        self.expect_mark(")")
         return row
 
     # -- SELECT --------------------------------------------------------------------------------------------------------------
@@ -186,7 +184,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         if not distinct:
             self.accept_word("ALL")
         items = [self._item()]
-        while self.accept_kind(TokenType.COMMA):
+        while self.accept_mark(","):
             items.append(self._item())
         self._reject_foreign()
         source = self._from() if self.accept_word("FROM") else None
@@ -203,14 +201,14 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
 
     def _reject_foreign(self) -> None:
         known = _NOT_FLINK.get(self.token.text.upper()) if self.token else None
-        if known is not None and self.token.token_type is not TokenType.STRING:
-            self.fail_here(*known)
+        if known is not None and not self.at_kind(TokenType.STRING):
+            self.fail(*known)
 
     def _item(self) -> syntax.SelectItem:
         if not self.token or self.at_word("FROM"):
-            self.raise_error(f"expected a column or expression, got {self.shown()}")
+            self.fail_expected("a column or expression")
         start = self.token.start
-        if self.accept_kind(TokenType.STAR):
+        if self.accept_mark("*"):
             return syntax.SelectItem(None, None, self.since(start), star=True)
         expression = self.operand()
         if self.is_star(expression):
@@ -220,13 +218,13 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
 
     def _group_by(self) -> tuple[syntax.GroupingElement, ...]:
         if self.accept_word("DISTINCT"):
-            self.fail_at_previous("GROUP BY DISTINCT is not supported", "write every grouping set once")
+            self.fail("GROUP BY DISTINCT is not supported", "write every grouping set once", at=self.previous)
         self.accept_word("ALL")
         return self._grouping_elements()
 
     def _grouping_elements(self) -> tuple[syntax.GroupingElement, ...]:
         elements = [self._grouping_element()]
-        while self.accept_kind(TokenType.COMMA):
+        while self.accept_mark(","):
             elements.append(self._grouping_element())
         return tuple(elements)
 
@@ -234,9 +232,9 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
         start = self.here
         kind = self._set_kind()
         if kind is not None:
-            self.open_paren("grouping columns")
+            self.expect_mark("(", "grouping columns")
             elements = self._grouping_elements()
-            self.close_paren()
+            self.expect_mark(")")
             return syntax.GroupingElement(self.since(start), kind=kind, elements=elements)
         if self.at_empty_parens():
             self.advance(2)
@@ -248,7 +246,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
     def _set_kind(self) -> syntax.SetKind | None:
         if self.accept_phrase("GROUPING", "SETS"):
             return syntax.SetKind.SETS
-        if self.following.token_type is TokenType.L_PAREN:
+        if is_mark(self.following, "("):
             for word in ("ROLLUP", "CUBE"):
                 if self.accept_word(word):
                     return _SET_KINDS[word]
@@ -256,8 +254,8 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
 
     def _windows(self) -> tuple[tuple[syntax.Name, syntax.OverClause], ...]:
         found: list[tuple[syntax.Name, syntax.OverClause]] = []
-        while not found or self.accept_kind(TokenType.COMMA):
-            name = self.identifier("a name for the window")
+        while not found or self.accept_mark(","):
+            name = self.take_name("a name for the window")
             self.expect_word("AS")
             found.append((name, self.over_clause()))
         return tuple(found)
@@ -265,7 +263,7 @@ class QueryParser(TableGrammar, QueryExpressionGrammar):
     def order_by(self) -> tuple[syntax.OrderItem, ...]:
         """Entries after ORDER BY."""
         items: list[syntax.OrderItem] = []
-        while not items or self.accept_kind(TokenType.COMMA):
+        while not items or self.accept_mark(","):
             start = self.here
             expression = self.operand()
             descending = self.accept_word("DESC")

@@ -1,7 +1,7 @@
-"""Reading tokens, one after the other: sqlglot's parser under names of our own. No other module uses sqlglot's private names.
+"""A token reader on sqlglot's parser, which gives precedence of operators, columns and literals. No other module uses its private names.
 
-sqlglot gives precedence of operators, columns and literals. What it knows of other dialects is switched off here, and what a grammar
-on top may change has a public name (`special`, `parenthesised`, `after_call`).
+What it knows of other dialects is switched off here, and what a grammar on top may change has a public name (`special`, `parenthesised`,
+`after_call`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
 from sqlglot.errors import ErrorLevel
 from sqlglot.parser import SENTINEL_NONE, Parser
-from sqlglot.tokenizer_core import Token, TokenType
 
-from flowrun.frontend.sql.grammar.tokens import is_quoted
+from flowrun.frontend.sql.grammar.token_reader import TokenReader
+from flowrun.frontend.sql.grammar.tokens import Token, TokenType
 from flowrun.frontend.sql.places import FlinkSyntaxError, Span
 
 Parsed = TypeVar("Parsed")
@@ -27,8 +27,8 @@ class Flink(Dialect):
     NORMALIZATION_STRATEGY = NormalizationStrategy.CASE_SENSITIVE
 
 
-class SqlglotReader(Parser):
-    """Goes through the tokens of one text. Behind the last one stands a token that is false and of no other token's kind."""
+class SqlglotReader(TokenReader, Parser):
+    """Reads tokens in turns with sqlglot's rules."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {}
@@ -74,111 +74,59 @@ class SqlglotReader(Parser):
             raise FlinkSyntaxError(f"{what} cannot begin with '{first.text}'", first.start, first.end + 1 - first.start)
         return parsed[0]
 
-    # -- tokens --------------------------------------------------------------------------------------------------------------
+    # -- the place, which sqlglot's parser keeps -----------------------------------------------------------------------------
+
+    @property
+    def text(self) -> str:
+        return self.sql
 
     @property
     def token(self) -> Token:
-        """The current token."""
         return self._curr
 
     @property
     def following(self) -> Token:
-        """The token after the current one."""
         return self._next
 
     @property
     def previous(self) -> Token:
-        """The token that was read last."""
         return self._prev
 
     @property
-    def here(self) -> int:
-        """Where the current token begins: at the end, where the text does."""
-        return self._curr.start if self._curr else len(self.sql)
-
-    @property
     def place(self) -> int:
-        """The number of the current token, to `go_back` to."""
         return self._index
 
+    @property
+    def end(self) -> Span:
+        behind = len(self.sql.rstrip())
+        return behind, behind + 1
+
     def ahead(self, count: int) -> Token:
-        """The token so many places on."""
         index = self._index + count
         return self._tokens[index] if index < len(self._tokens) else SENTINEL_NONE
 
-    def advance(self, count: int = 1) -> None:
-        """Step over tokens."""
+    def advance(self, count: int = 1) -> Token:
+        token = self._curr
         self._advance(count)
+        return token
 
     def go_back(self, place: int) -> None:
-        """Read again from a place on."""
         self._retreat(place)
-
-    def at_kind(self, *kinds: TokenType) -> bool:
-        """Whether the current token is of one of these kinds."""
-        return self._curr.token_type in kinds
-
-    def accept_kind(self, *kinds: TokenType) -> bool:
-        """Step over the current token if it is of one of these kinds."""
-        return bool(self._match_set(kinds))
-
-    def at_word(self, *words: str) -> bool:
-        """Whether the current token is one of these keywords, not quoted."""
-        return bool(self._curr) and not is_quoted(self._curr) and self._curr.text.upper() in words
-
-    def accept_word(self, *words: str) -> bool:
-        """Step over the current token if it is one of these keywords."""
-        if self.at_word(*words):
-            self._advance()
-            return True
-        return False
-
-    def expect_word(self, word: str) -> None:
-        """Step over the keyword, or fail."""
-        if not self.accept_word(word):
-            self.raise_error(f"expected {word}, got {self.shown()}")
-
-    def accept_phrase(self, *words: str) -> bool:
-        """Step over two keywords, which the tokenizer may have joined into one token, if they come next."""
-        if self._curr and not is_quoted(self._curr) and tuple(self._curr.text.upper().split()) == words:
-            self._advance()
-            return True
-        if self.at_word(words[0]) and self._next and self._next.text.upper() == words[1]:
-            self._advance(2)
-            return True
-        return False
 
     # -- errors and places ---------------------------------------------------------------------------------------------------
 
-    def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
-        """Fail at `token` (default: the current one)."""
-        at = token or self._curr
-        shown = message.replace("Expecting ", "expected ", 1).replace("Expected ", "expected ", 1)  # sqlglot's wording
-        if not at or not at.text:
-            raise FlinkSyntaxError(shown, len(self.sql.rstrip()), 1)
-        raise FlinkSyntaxError(shown, at.start, at.end + 1 - at.start)
-
-    def fail_here(self, message: str, hint: str | None = None) -> NoReturn:
-        """Fail at the current token."""
-        raise FlinkSyntaxError(message, self._curr.start, self._curr.end + 1 - self._curr.start, hint)
-
-    def fail_at_previous(self, message: str, hint: str | None = None) -> NoReturn:
-        """Fail at the token that was just read."""
-        raise FlinkSyntaxError(message, self._prev.start, self._prev.end + 1 - self._prev.start, hint)
+    def raise_error(self, message: str, token: Token = SENTINEL_NONE) -> NoReturn:
+        """Fail in the words of sqlglot's rules."""
+        shown, got, _ = (
+            message.replace("Expecting ", "expected ", 1).replace("Expected ", "expected ", 1).partition(" but got ")
+        )
+        self.fail(f"{shown}, got {self.shown()}" if got else shown, at=token)
 
     def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
         """The node, or an error if an operand is missing."""
         if expression.error_messages(args):
-            self.raise_error(f"expected an expression, got {self.shown()}")
+            self.fail_expected("an expression")
         return expression
-
-    def shown(self) -> str:
-        """The current token for a message."""
-        return f"'{self._curr.text}'" if self._curr and self._curr.text else "the end"
-
-    def since(self, start: int) -> Span:
-        """The span from `start` to the end of the last token."""
-        return (start, max(start + 1, self._prev.end + 1 if self._prev else start + 1))
 
     def _spanned(self, parse: Callable[[], Any]) -> Any:
         start = self._curr
@@ -196,7 +144,7 @@ class SqlglotReader(Parser):
         """What `parse` reads, which must be there."""
         node = parse()
         if not isinstance(node, exp.Expression):
-            self.raise_error(f"expected an expression, got {self.shown()}")
+            self.fail_expected("an expression")
         return node
 
     def operand(self) -> exp.Expression:
@@ -210,7 +158,7 @@ class SqlglotReader(Parser):
     def arguments(self) -> list[exp.Expression]:
         """Comma-separated expressions up to what follows; at least one."""
         found = [self.operand()]
-        while self.accept_kind(TokenType.COMMA):
+        while self.accept_mark(","):
             found.append(self.operand())
         return found
 
@@ -246,7 +194,7 @@ class SqlglotReader(Parser):
     def _parse_range(self, this: Any = None, parse_is: bool = False) -> Any:
         left = this or self._parse_bitwise()
         if left is None and self._curr and self._curr.token_type in self.RANGE_PARSERS:
-            self.raise_error(f"expected an expression, got {self.shown()}")
+            self.fail_expected("an expression")
         return super()._parse_range(left, parse_is)
 
     def _parse_bitwise(self) -> Any:

@@ -78,7 +78,7 @@ def syntax_error(text: str) -> ExpressionError | None:
     try:
         parse_query(text)
     except FlinkSyntaxError as error:
-        return ExpressionError(error.message, offset=error.start, length=error.length, hint=error.hint)
+        return error
     except RecursionError:
         return _too_deep(0)
     return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlglot.parser import Parser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokens import TokenType
 
 import flowrun
 from flowrun.frontend.sql.grammar.sqlglot_reader import SqlglotReader
@@ -36,7 +36,7 @@ def names_in(path: Path) -> set[str]:
     }
 
 
-def test_only_the_token_reader_uses_or_overrides_private_names_of_sqlglots_parser() -> None:
+def test_only_the_sqlglot_reader_uses_or_overrides_private_names_of_sqlglots_parser() -> None:
     users = {path.name: sorted(names_in(path) & PRIVATE) for path in sorted((SQL / "grammar").glob("*.py"))}
     assert "_parse_bitwise" in users.pop("sqlglot_reader.py")
     assert {name: found for name, found in users.items() if found} == {}
