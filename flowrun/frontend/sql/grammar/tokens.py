@@ -1,4 +1,4 @@
-"""What queries and expressions are made of: Flink's lexical rules.
+"""What SQL is made of: Flink's lexical rules, the only ones that scripts, statements, hints, queries and expressions are read by.
 
 A token is sqlglot's, because its parser reads expressions: `start` and `end` are its first and its last code point, `text` is what it says,
 without quotes. sqlglot's own tokenizer is not used: it reads a whole text or nothing, nests comments, and takes one character at a time.

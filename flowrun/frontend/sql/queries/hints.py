@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from flowrun.core.record import record
 from flowrun.core.units import parse_duration_ms
-from flowrun.errors import ExpressionError, did_you_mean
+from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.expressions.relations import Relation
 from flowrun.frontend.sql.grammar.syntax import HintText
-from flowrun.frontend.sql.places import Span, error_at
+from flowrun.frontend.sql.grammar.token_reader import TextReader
+from flowrun.frontend.sql.grammar.tokens import TokenType, scan
+from flowrun.frontend.sql.places import FlinkSyntaxError, Span, error_at
 from flowrun.frontend.sql.queries.binding_context import BindingContext
 
 Lifetimes: TypeAlias = Mapping[str, int]
@@ -25,7 +26,6 @@ _WITHOUT_EFFECT = {
     "LOOKUP": "set how a table is asked by its options: /*+ OPTIONS('lookup.async' = 'true') */ behind its name",
     "OPTIONS": "write it behind the name of the table: FROM t /*+ OPTIONS('key' = 'value') */",
 }  # fmt: skip
-_TOKEN = re.compile(r"\s*(?:(?P<word>[^\W\d][\w.]*|`[^`]+`|\d+)|'(?P<text>(?:[^']|'')*)'|(?P<mark>[(),=]))")
 
 
 @record
@@ -52,59 +52,37 @@ def read_hints(comment: HintText) -> tuple[Hint, ...]:
     >>> [(h.name, h.options) for h in read_hints(HintText((0, 40), "state_ttl('a' = '1d'), BROADCAST(b)"))]
     [('STATE_TTL', (('a', '1d'),)), ('BROADCAST', (('b', None),))]
     """
-    return _HintReader(comment).hints()
+    found = []
+    try:
+        reader = TextReader(comment.text, list(scan(comment.text)))
+        while reader.token:
+            found.append(Hint(_name(reader).upper(), _options(reader), comment.span))
+            reader.accept_mark(",")
+    except FlinkSyntaxError:
+        raise error_at("the hint is not understood", comment.span, "write /*+ NAME('key' = 'value', …) */") from None
+    return tuple(found)
 
 
-class _HintReader:
-    def __init__(self, comment: HintText) -> None:
-        self._comment = comment
-        text = comment.text.strip()
-        self._tokens: list[tuple[str, str]] = []
-        place = 0
-        while place < len(text):
-            match = _TOKEN.match(text, place)
-            if match is None:
-                raise self._not_understood()
-            kind = match.lastgroup or ""
-            value = match[kind]
-            self._tokens.append((kind, value.replace("''", "'") if kind == "text" else value.strip("`")))
-            place = match.end()
+def _options(reader: TextReader) -> tuple[tuple[str, str | None], ...]:
+    """`(key = value, key, …)`, or nothing at all."""
+    options: list[tuple[str, str | None]] = []
+    if not reader.accept_mark("(") or reader.accept_mark(")"):
+        return ()
+    while not options or reader.accept_mark(","):
+        key = _value(reader)
+        options.append((key, _value(reader) if reader.accept_mark("=") else None))
+    reader.expect_mark(")")
+    return tuple(options)
 
-    def hints(self) -> tuple[Hint, ...]:
-        found = []
-        while self._tokens:
-            kind, name = self._tokens.pop(0)
-            if kind != "word":
-                raise self._not_understood()
-            found.append(Hint(name.upper(), self._arguments(), self._comment.span))
-            self._accept(",")
-        return tuple(found)
 
-    def _arguments(self) -> tuple[tuple[str, str | None], ...]:
-        options: list[tuple[str, str | None]] = []
-        if not self._accept("(") or self._accept(")"):
-            return ()
-        while True:
-            key = self._value()
-            options.append((key, self._value() if self._accept("=") else None))
-            if self._accept(")"):
-                return tuple(options)
-            if not self._accept(","):
-                raise self._not_understood()
+def _value(reader: TextReader) -> str:
+    if reader.at_kind(TokenType.STRING, TokenType.NUMBER):
+        return str(reader.advance().text)
+    return _name(reader)
 
-    def _value(self) -> str:
-        if not self._tokens or self._tokens[0][0] == "mark":
-            raise self._not_understood()
-        return self._tokens.pop(0)[1]
 
-    def _accept(self, mark: str) -> bool:
-        if self._tokens and self._tokens[0] == ("mark", mark):
-            self._tokens.pop(0)
-            return True
-        return False
-
-    def _not_understood(self) -> ExpressionError:
-        return error_at("the hint is not understood", self._comment.span, "write /*+ NAME('key' = 'value', …) */")
+def _name(reader: TextReader) -> str:
+    return ".".join(part.text for part in reader.take_path())
 
 
 def lifetimes(context: BindingContext, comments: Sequence[HintText]) -> Lifetimes:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.grammar.syntax import Name
+from flowrun.frontend.sql.grammar.tokens import TokenType, is_word, scan, token_span
 from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.script import statements
-from flowrun.frontend.sql.script.tokens import Cursor, TokenKind, tokenize
+from flowrun.frontend.sql.script.statement_reader import StatementReader
 
 _MOST_BUCKETS = 1024
 _AFTER_TYPE = ("NOT", "NULL", "PRIMARY", "UNIQUE", "COMMENT", "METADATA", "CONSTRAINT", "DEFAULT", "GENERATED")
@@ -23,7 +24,7 @@ class _Body:
     primary_key: statements.PrimaryKeySyntax | None = None
 
 
-def create_table(cursor: Cursor) -> statements.CreateTable:
+def create_table(cursor: StatementReader) -> statements.CreateTable:
     """CREATE TABLE, after these words."""
     if_not_exists = cursor.accept_phrase("IF", "NOT", "EXISTS")
     name = cursor.take_path("a table's name")
@@ -31,15 +32,15 @@ def create_table(cursor: Cursor) -> statements.CreateTable:
     if cursor.accept_mark("("):
         while not cursor.accept_mark(")"):
             _element(cursor, body)
-            if not cursor.accept_mark(",") and not cursor.token.is_mark(")"):
-                cursor.fail(f"expected ',' or ')', got {cursor.token.shown}")
-    comment = cursor.take_text("a comment").text if cursor.accept_phrase("COMMENT") else None
-    distribution = _distribution(cursor) if cursor.accept_phrase("DISTRIBUTED") else None
-    partitions = _names(cursor) if cursor.accept_phrase("PARTITIONED", "BY") else ()
-    options = option_list(cursor) if cursor.accept_phrase("WITH") else ()
-    like = _like(cursor) if cursor.accept_phrase("LIKE") else None
+            if not cursor.accept_mark(",") and not cursor.at_mark(")"):
+                cursor.fail_expected("',' or ')'")
+    comment = cursor.take_text("a comment").text if cursor.accept_word("COMMENT") else None
+    distribution = _distribution(cursor) if cursor.accept_word("DISTRIBUTED") else None
+    partitions = cursor.take_names("a column's name") if cursor.accept_phrase("PARTITIONED", "BY") else ()
+    options = option_list(cursor) if cursor.accept_word("WITH") else ()
+    like = _like(cursor) if cursor.accept_word("LIKE") else None
     query = None
-    if cursor.accept_phrase("AS"):
+    if cursor.accept_word("AS"):
         query = cursor.take_rest("a query")
     cursor.expect_end()
     return statements.CreateTable(
@@ -47,26 +48,27 @@ def create_table(cursor: Cursor) -> statements.CreateTable:
     )  # fmt: skip
 
 
-def _distribution(cursor: Cursor) -> statements.DistributionSyntax:
+def _distribution(cursor: StatementReader) -> statements.DistributionSyntax:
     """BY [HASH] (columns) [INTO n BUCKETS], or INTO n BUCKETS."""
     columns: tuple[Name, ...] = ()
-    if cursor.accept_phrase("BY"):
-        if cursor.at_phrase("RANGE"):
-            cursor.fail("DISTRIBUTED BY RANGE is not supported", hint="rows are dealt by hash: DISTRIBUTED BY (…)")
-        cursor.accept_phrase("HASH")
-        columns = _names(cursor)
-    elif not cursor.at_phrase("INTO"):
-        cursor.fail(f"expected BY (…) or INTO n BUCKETS, got {cursor.token.shown}")
-    if not cursor.accept_phrase("INTO"):
+    if cursor.accept_word("BY"):
+        if cursor.at_word("RANGE"):
+            cursor.fail("DISTRIBUTED BY RANGE is not supported", "rows are dealt by hash: DISTRIBUTED BY (…)")
+        cursor.accept_word("HASH")
+        columns = cursor.take_names("a column's name")
+    elif not cursor.at_word("INTO"):
+        cursor.fail_expected("BY (…) or INTO n BUCKETS")
+    if not cursor.accept_word("INTO"):
         return statements.DistributionSyntax(columns, None)
-    number = cursor.advance()
-    if number.kind is not TokenKind.NUMBER or not number.text.isdecimal() or not 1 <= int(number.text) <= _MOST_BUCKETS:
-        cursor.fail(f"expected a number of buckets from 1 to {_MOST_BUCKETS}, got {number.shown}", number)
-    cursor.expect_phrase("BUCKETS")
-    return statements.DistributionSyntax(columns, int(number.text))
+    written = cursor.token.text if cursor.at_kind(TokenType.NUMBER) else ""
+    if not written.isdecimal() or not 1 <= int(written) <= _MOST_BUCKETS:
+        cursor.fail_expected(f"a number of buckets from 1 to {_MOST_BUCKETS}")
+    cursor.advance()
+    cursor.expect_word("BUCKETS")
+    return statements.DistributionSyntax(columns, int(written))
 
 
-def option_list(cursor: Cursor) -> tuple[statements.OptionSyntax, ...]:
+def option_list(cursor: StatementReader) -> tuple[statements.OptionSyntax, ...]:
     """`('key' = 'value', …)`."""
     cursor.expect_mark("(")
     found: list[statements.OptionSyntax] = []
@@ -75,10 +77,10 @@ def option_list(cursor: Cursor) -> tuple[statements.OptionSyntax, ...]:
         cursor.expect_mark("=")
         value = cursor.take_text("the option's value")
         if any(o.key == key.text for o in found):
-            cursor.fail(f"option '{key.text}' is given twice", key)
-        found.append(statements.OptionSyntax(key.text, key.span, value.text, value.span))
-        if not cursor.accept_mark(",") and not cursor.token.is_mark(")"):
-            cursor.fail(f"expected ',' or ')', got {cursor.token.shown}")
+            cursor.fail(f"option '{key.text}' is given twice", at=key)
+        found.append(statements.OptionSyntax(key.text, token_span(key), value.text, token_span(value)))
+        if not cursor.accept_mark(",") and not cursor.at_mark(")"):
+            cursor.fail_expected("',' or ')'")
     return tuple(found)
 
 
@@ -92,8 +94,8 @@ def hinted_options(hint: str, start: int) -> tuple[statements.OptionSyntax, ...]
     [('a', '1')]
     """
     try:
-        cursor = Cursor(hint, tokenize(hint, 0, len(hint)), len(hint))
-        if not cursor.accept_phrase("OPTIONS"):
+        cursor = StatementReader(hint, list(scan(hint)))
+        if not cursor.accept_word("OPTIONS"):
             return None
         options = option_list(cursor)
         cursor.expect_end()
@@ -104,15 +106,15 @@ def hinted_options(hint: str, start: int) -> tuple[statements.OptionSyntax, ...]
     return options
 
 
-def _element(cursor: Cursor, body: _Body) -> None:
+def _element(cursor: StatementReader, body: _Body) -> None:
     if cursor.at_phrase("WATERMARK", "FOR"):
         _watermark(cursor, body)
     elif cursor.at_phrase("PRIMARY", "KEY") or (
-        cursor.at_phrase("CONSTRAINT") and cursor.ahead(2).is_word("PRIMARY", "UNIQUE")
+        cursor.at_word("CONSTRAINT") and is_word(cursor.ahead(2), "PRIMARY", "UNIQUE")
     ):
         _constraint(cursor, body)
-    elif cursor.at_phrase("UNIQUE"):
-        cursor.fail("UNIQUE is not supported", hint="use PRIMARY KEY (…) NOT ENFORCED")
+    elif cursor.at_word("UNIQUE"):
+        cursor.fail("UNIQUE is not supported", "use PRIMARY KEY (…) NOT ENFORCED")
     else:
         column = _column(cursor)
         body.columns.append(column)
@@ -120,27 +122,27 @@ def _element(cursor: Cursor, body: _Body) -> None:
             _add_key(body, statements.PrimaryKeySyntax((column.name,), column.name.span))
 
 
-def _watermark(cursor: Cursor, body: _Body) -> None:
+def _watermark(cursor: StatementReader, body: _Body) -> None:
     start = cursor.token
     cursor.expect_phrase("WATERMARK", "FOR")
     column = cursor.take_path("the event-time column")
-    cursor.expect_phrase("AS")
+    cursor.expect_word("AS")
     expression = cursor.take_until("an expression")
     if body.watermark is not None:
-        cursor.fail("a table has at most one WATERMARK", start)
-    body.watermark = statements.WatermarkSyntax(column, expression, (start.start, cursor.previous.end))
+        cursor.fail("a table has at most one WATERMARK", at=start)
+    body.watermark = statements.WatermarkSyntax(column, expression, cursor.since(start.start))
 
 
-def _constraint(cursor: Cursor, body: _Body) -> None:
+def _constraint(cursor: StatementReader, body: _Body) -> None:
     start = cursor.token
-    if cursor.accept_phrase("CONSTRAINT"):
+    if cursor.accept_word("CONSTRAINT"):
         cursor.take_name()
-    if cursor.at_phrase("UNIQUE"):
-        cursor.fail("UNIQUE is not supported", hint="use PRIMARY KEY (…) NOT ENFORCED")
+    if cursor.at_word("UNIQUE"):
+        cursor.fail("UNIQUE is not supported", "use PRIMARY KEY (…) NOT ENFORCED")
     cursor.expect_phrase("PRIMARY", "KEY")
-    columns = _names(cursor)
+    columns = cursor.take_names("a column's name")
     _not_enforced(cursor)
-    _add_key(body, statements.PrimaryKeySyntax(columns, (start.start, cursor.previous.end)))
+    _add_key(body, statements.PrimaryKeySyntax(columns, cursor.since(start.start)))
 
 
 def _add_key(body: _Body, key: statements.PrimaryKeySyntax) -> None:
@@ -153,19 +155,16 @@ def _add_key(body: _Body, key: statements.PrimaryKeySyntax) -> None:
     body.primary_key = key
 
 
-def _not_enforced(cursor: Cursor) -> None:
+def _not_enforced(cursor: StatementReader) -> None:
     if not cursor.accept_phrase("NOT", "ENFORCED"):
         hint = "write NOT ENFORCED after it: a stream cannot check that a key is unique"
-        cursor.fail(
-            "a PRIMARY KEY must be NOT ENFORCED",
-            cursor.token if cursor.at_phrase("ENFORCED") else cursor.previous,
-            hint,
-        )
+        at = cursor.token if cursor.at_word("ENFORCED") else cursor.previous
+        cursor.fail("a PRIMARY KEY must be NOT ENFORCED", hint, at=at)
 
 
-def _column(cursor: Cursor) -> statements.ColumnSyntax:
+def _column(cursor: StatementReader) -> statements.ColumnSyntax:
     name = cursor.take_name("a column's name")
-    if cursor.accept_phrase("AS"):
+    if cursor.accept_word("AS"):
         expression = cursor.take_until("an expression", "COMMENT")
         comment = _comment(cursor)
         return statements.ColumnSyntax(
@@ -176,52 +175,43 @@ def _column(cursor: Cursor) -> statements.ColumnSyntax:
     while True:
         if cursor.accept_phrase("NOT", "NULL"):
             nullable = False
-        elif cursor.accept_phrase("NULL"):
+        elif cursor.accept_word("NULL"):
             nullable = True
-        elif cursor.accept_phrase("CONSTRAINT"):
+        elif cursor.accept_word("CONSTRAINT"):
             cursor.take_name()
         elif cursor.accept_phrase("PRIMARY", "KEY"):
             _not_enforced(cursor)
             primary = True
-        elif cursor.accept_phrase("METADATA"):
+        elif cursor.accept_word("METADATA"):
             kind = statements.ColumnKind.METADATA
-            if cursor.accept_phrase("FROM"):
+            if cursor.accept_word("FROM"):
                 text = cursor.take_text("the metadata key")
-                key = Name(text.text, text.span, True)
-            virtual = cursor.accept_phrase("VIRTUAL")
+                key = Name(text.text, token_span(text), True)
+            virtual = cursor.accept_word("VIRTUAL")
         else:
             break
-    if cursor.token.is_word("DEFAULT", "GENERATED", "UNIQUE"):
-        cursor.fail(f"{cursor.token.text.upper()} is not supported at a column", hint="compute it: name AS expression")
+    if cursor.at_word("DEFAULT", "GENERATED", "UNIQUE"):
+        cursor.fail(f"{cursor.token.text.upper()} is not supported at a column", "compute it: name AS expression")
     comment = _comment(cursor)
     return statements.ColumnSyntax(
         name, kind, name.span, type=type, nullable=nullable, key=key, virtual=virtual, primary=primary, comment=comment
     )
 
 
-def _comment(cursor: Cursor) -> str | None:
-    return cursor.take_text("a comment").text if cursor.accept_phrase("COMMENT") else None
+def _comment(cursor: StatementReader) -> str | None:
+    return cursor.take_text("a comment").text if cursor.accept_word("COMMENT") else None
 
 
-def _names(cursor: Cursor) -> tuple[Name, ...]:
-    cursor.expect_mark("(")
-    found = [cursor.take_name("a column's name")]
-    while cursor.accept_mark(","):
-        found.append(cursor.take_name("a column's name"))
-    cursor.expect_mark(")")
-    return tuple(found)
-
-
-def _like(cursor: Cursor) -> statements.LikeSyntax:
+def _like(cursor: StatementReader) -> statements.LikeSyntax:
     table = cursor.take_path("a table's name")
     choices: list[tuple[statements.LikeFeature, statements.LikeChoice]] = []
     if cursor.accept_mark("("):
         while not cursor.accept_mark(")"):
             choice = statements.LikeChoice(
-                cursor.one_of([c.value for c in statements.LikeChoice], "INCLUDING, EXCLUDING or OVERWRITING")
+                cursor.take_word([c.value for c in statements.LikeChoice], "INCLUDING, EXCLUDING or OVERWRITING")
             )
             feature = statements.LikeFeature(
-                cursor.one_of([f.value for f in statements.LikeFeature], "a part of a table like OPTIONS")
+                cursor.take_word([f.value for f in statements.LikeFeature], "a part of a table like OPTIONS")
             )
             choices.append((feature, choice))
             cursor.accept_mark(",")

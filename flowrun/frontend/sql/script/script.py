@@ -17,6 +17,7 @@ from flowrun.frontend.references import References
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE, Catalog, CatalogTable, CatalogView
 from flowrun.frontend.sql.grammar.syntax import Name
+from flowrun.frontend.sql.grammar.tokens import is_mark, is_name, is_quoted, scan
 from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
 from flowrun.frontend.sql.queries.order_and_limit import with_optional_order
@@ -29,9 +30,9 @@ from flowrun.frontend.sql.script.listings import created_table, created_view, de
 from flowrun.frontend.sql.script.overrides import ScriptOverrides, read_overrides
 from flowrun.frontend.sql.script.settings import IDLE_TIMEOUT, NAME, WATERMARK_INTERVAL, ScriptSettings
 from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
+from flowrun.frontend.sql.script.statement_reader import Slice
 from flowrun.frontend.sql.script.tables import DeclaredTable, ScriptTables
 from flowrun.frontend.sql.script.text import ScriptText, fill_script, report
-from flowrun.frontend.sql.script.tokens import Slice, TokenKind, tokenize
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Calc, NodeHints, Plan, Settings, Sink, with_constraints
@@ -465,7 +466,7 @@ def _creates(read: statements.ReadStatement | FailedStatement) -> str | None:
 
 def _mentioned(query: Slice) -> set[str]:
     """All identifiers in a query; words that are followed by `(` in upper case as well, as names of functions are known by."""
-    tokens = tokenize(query.text, 0, len(query.text))
-    found = {t.text for t in tokens if t.kind in (TokenKind.WORD, TokenKind.NAME)}
-    calls = {a.text.upper() for a, b in itertools.pairwise(tokens) if b.is_mark("(") and a.kind is TokenKind.WORD}
-    return found | calls
+    tokens = list(scan(query.text))
+    found = {t.text for t in tokens if is_name(t)}
+    called = (a for a, b in itertools.pairwise(tokens) if is_mark(b, "(") and is_name(a) and not is_quoted(a))
+    return found | {t.text.upper() for t in called}

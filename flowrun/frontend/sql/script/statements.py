@@ -12,7 +12,7 @@ from typing import TypeAlias
 from flowrun.core.record import record
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.places import Span
-from flowrun.frontend.sql.script.tokens import Slice
+from flowrun.frontend.sql.script.statement_reader import Slice
 
 
 @record

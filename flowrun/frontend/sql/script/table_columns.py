@@ -13,9 +13,10 @@ from flowrun.core.type_parser import TypeTextError, parse_type
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.grammar.syntax import Name
+from flowrun.frontend.sql.grammar.tokens import is_mark, is_word, scan
 from flowrun.frontend.sql.places import Span, error_at
+from flowrun.frontend.sql.script.statement_reader import Slice
 from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, CreateTable, WatermarkSyntax
-from flowrun.frontend.sql.script.tokens import Slice, TokenKind, tokenize
 from flowrun.functions.coercion import castable
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic
@@ -326,8 +327,13 @@ def _free_name(key: str, taken: Container[str]) -> str:
 
 
 def _is_source_watermark(text: Slice) -> bool:
-    tokens = [t for t in tokenize(text.text, 0, len(text.text)) if t.kind is not TokenKind.END]
-    return [t.text.upper() for t in tokens] == ["SOURCE_WATERMARK", "(", ")"] and tokens[0].kind is TokenKind.WORD
+    tokens = list(scan(text.text))
+    return (
+        len(tokens) == 3
+        and is_word(tokens[0], "SOURCE_WATERMARK")
+        and is_mark(tokens[1], "(")
+        and is_mark(tokens[2], ")")
+    )
 
 
 def _delay(expression: Expression, column: int) -> int | None:

@@ -1,4 +1,4 @@
-"""The text of a script after its `${…}` are filled in, which still knows where everything stands in the file, and its statements.
+"""The text of a script after its `${…}` are filled in, which still knows where everything stands in the file.
 
 References are filled anywhere but in comments. Inside quotes a value cannot end them: its quotes are doubled.
 """
@@ -14,30 +14,15 @@ from flowrun.errors import ExpressionError, Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import REFERENCE, References
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.sql.places import SeveralErrors, Span
+from flowrun.frontend.sql.grammar.tokens import BLOCK_COMMENT, LINE_COMMENT, QUOTED_NAME, TEXT
+from flowrun.frontend.sql.places import SeveralErrors
 
-LINE_COMMENT = r"--[^\r\n]*"
-BLOCK_COMMENT = r"/\*(?!\+)(?:.*?\*/|.*)"
-"""Without an end it is the rest of the script: see `is_open_comment`."""
 _STRETCH = re.compile(
-    rf"(?P<comment>{LINE_COMMENT}|{BLOCK_COMMENT})|(?P<quoted>'(?:[^']|'')*'?|`(?:[^`]|``)*`?)"
+    rf"(?P<comment>{LINE_COMMENT}|{BLOCK_COMMENT}|/\*(?!\+).*)|(?P<quoted>{TEXT}|{QUOTED_NAME}|['`].*)"
     r"|(?P<reference>\$\$\{|\$\{[^}]*\}?)",
     re.DOTALL,
 )
-
-_BETWEEN_SEMICOLONS = re.compile(
-    rf"(?P<blank>\s+|{LINE_COMMENT}|{BLOCK_COMMENT})|(?P<semicolon>;)|'(?:[^']|'')*'?|`(?:[^`]|``)*`?|[^;'`\s/-]+|.",
-    re.DOTALL,
-)
-
-
-def is_open_comment(text: str) -> bool:
-    """Whether it is a `/* comment` (or hint) whose end is missing.
-
-    >>> is_open_comment("/* open"), is_open_comment("/*/"), is_open_comment("/**/"), is_open_comment("-- line")
-    (True, True, False, False)
-    """
-    return text.startswith("/*") and not (text.endswith("*/") and len(text) >= len("/**/"))
+"""What is not closed goes on to the end."""
 
 
 @record
@@ -148,31 +133,6 @@ class _Filler:
         self._copy(len(self._source.text))
         text = "".join(self._parts)
         return ScriptText(self._source.file, text, origin=self._source, pieces=tuple(self._pieces))
-
-
-def split_script(text: str) -> tuple[Span, ...]:
-    r"""First and one-past-last code point of every statement, without its semicolon, and without blanks and comments around it.
-
-    A comment whose end is missing is part of a statement, which then is wrong: it would hide all that follows.
-
-    >>> text = "SELECT ';' -- one; comment\n;; /* two; */ SELECT 2"
-    >>> [text[a:b] for a, b in split_script(text)]
-    ["SELECT ';'", 'SELECT 2']
-    """
-    found: list[Span] = []
-    start: int | None = None
-    end = 0
-    for match in _BETWEEN_SEMICOLONS.finditer(text):
-        if match["semicolon"] is not None:
-            if start is not None:
-                found.append((start, end))
-            start = None
-        elif match["blank"] is None or is_open_comment(match["blank"]):
-            start = match.start() if start is None else start
-            end = match.end()
-    if start is not None:
-        found.append((start, end))
-    return tuple(found)
 
 
 def report(error: ExpressionError, script: ScriptText, diagnostics: Diagnostics) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ from hypothesis import strategies as st
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.sql.script.text import ScriptText, fill_script, split_script
-from flowrun.frontend.sql.script.tokens import tokenize
+from flowrun.frontend.sql.script.text import ScriptText, fill_script
 
 
 def fill(text: str, **variables: str) -> ScriptText:
@@ -65,22 +63,3 @@ def test_what_cannot_be_filled_is_said_once_and_the_statement_is_left_alone() ->
     script = fill_script(SourceText("s.sql", "a ${X} ${Y"), References({}, {}, Path()), diagnostics)
     assert [d.message for d in diagnostics.found] == ["the variable 'X' is not set", "'${' without '}'"]
     assert all(p.unresolved for p in script.pieces)
-
-
-@given(st.text(alphabet="a;'`-/*\n ", max_size=30))
-def test_statements_hold_all_that_is_neither_blank_nor_comment(text: str) -> None:
-    spans = split_script(text)
-    assert all(a < b for a, b in spans)
-    assert all(b <= c for (_, b), (c, _) in pairwise(spans))
-    assert all(text[a:b].lstrip() == text[a:b] for a, b in spans)
-
-
-def test_tokens_know_their_places() -> None:
-    text = "a  'it''s' -- c\n`b``c` /*+ H(1) */ 1.5"
-    assert [(t.text, text[t.start : t.end]) for t in tokenize(text, 0, len(text))] == [
-        ("a", "a"),
-        ("it's", "'it''s'"),
-        ("b`c", "`b``c`"),
-        ("/*+ H(1) */", "/*+ H(1) */"),
-        ("1.5", "1.5"),
-    ]
