@@ -24,63 +24,63 @@ class _Body:
     primary_key: statements.PrimaryKeySyntax | None = None
 
 
-def create_table(cursor: StatementReader) -> statements.CreateTable:
+def create_table(reader: StatementReader) -> statements.CreateTable:
     """CREATE TABLE, after these words."""
-    if_not_exists = cursor.accept_phrase("IF", "NOT", "EXISTS")
-    name = cursor.take_path("a table's name")
+    if_not_exists = reader.accept_phrase("IF", "NOT", "EXISTS")
+    name = reader.take_path("a table's name")
     body = _Body()
-    if cursor.accept_mark("("):
-        while not cursor.accept_mark(")"):
-            _element(cursor, body)
-            if not cursor.accept_mark(",") and not cursor.at_mark(")"):
-                cursor.fail_expected("',' or ')'")
-    comment = cursor.take_text("a comment").text if cursor.accept_word("COMMENT") else None
-    distribution = _distribution(cursor) if cursor.accept_word("DISTRIBUTED") else None
-    partitions = cursor.take_names("a column's name") if cursor.accept_phrase("PARTITIONED", "BY") else ()
-    options = option_list(cursor) if cursor.accept_word("WITH") else ()
-    like = _like(cursor) if cursor.accept_word("LIKE") else None
+    if reader.accept_mark("("):
+        while not reader.accept_mark(")"):
+            _element(reader, body)
+            if not reader.accept_mark(",") and not reader.at_mark(")"):
+                reader.fail_expected("',' or ')'")
+    comment = reader.take_text("a comment").text if reader.accept_word("COMMENT") else None
+    distribution = _distribution(reader) if reader.accept_word("DISTRIBUTED") else None
+    partitions = reader.take_names("a column's name") if reader.accept_phrase("PARTITIONED", "BY") else ()
+    options = option_list(reader) if reader.accept_word("WITH") else ()
+    like = _like(reader) if reader.accept_word("LIKE") else None
     query = None
-    if cursor.accept_word("AS"):
-        query = cursor.take_rest("a query")
-    cursor.expect_end()
+    if reader.accept_word("AS"):
+        query = reader.take_rest("a query")
+    reader.expect_end()
     return statements.CreateTable(
         name, tuple(body.columns), body.watermark, body.primary_key, distribution, partitions, options, like, query, if_not_exists, comment
     )  # fmt: skip
 
 
-def _distribution(cursor: StatementReader) -> statements.DistributionSyntax:
+def _distribution(reader: StatementReader) -> statements.DistributionSyntax:
     """BY [HASH] (columns) [INTO n BUCKETS], or INTO n BUCKETS."""
     columns: tuple[Name, ...] = ()
-    if cursor.accept_word("BY"):
-        if cursor.at_word("RANGE"):
-            cursor.fail("DISTRIBUTED BY RANGE is not supported", "rows are dealt by hash: DISTRIBUTED BY (…)")
-        cursor.accept_word("HASH")
-        columns = cursor.take_names("a column's name")
-    elif not cursor.at_word("INTO"):
-        cursor.fail_expected("BY (…) or INTO n BUCKETS")
-    if not cursor.accept_word("INTO"):
+    if reader.accept_word("BY"):
+        if reader.at_word("RANGE"):
+            reader.fail("DISTRIBUTED BY RANGE is not supported", "rows are dealt by hash: DISTRIBUTED BY (…)")
+        reader.accept_word("HASH")
+        columns = reader.take_names("a column's name")
+    elif not reader.at_word("INTO"):
+        reader.fail_expected("BY (…) or INTO n BUCKETS")
+    if not reader.accept_word("INTO"):
         return statements.DistributionSyntax(columns, None)
-    written = cursor.token.text if cursor.at_kind(TokenType.NUMBER) else ""
+    written = reader.token.text if reader.at_kind(TokenType.NUMBER) else ""
     if not written.isdecimal() or not 1 <= int(written) <= _MOST_BUCKETS:
-        cursor.fail_expected(f"a number of buckets from 1 to {_MOST_BUCKETS}")
-    cursor.advance()
-    cursor.expect_word("BUCKETS")
+        reader.fail_expected(f"a number of buckets from 1 to {_MOST_BUCKETS}")
+    reader.advance()
+    reader.expect_word("BUCKETS")
     return statements.DistributionSyntax(columns, int(written))
 
 
-def option_list(cursor: StatementReader) -> tuple[statements.OptionSyntax, ...]:
+def option_list(reader: StatementReader) -> tuple[statements.OptionSyntax, ...]:
     """`('key' = 'value', …)`."""
-    cursor.expect_mark("(")
+    reader.expect_mark("(")
     found: list[statements.OptionSyntax] = []
-    while not cursor.accept_mark(")"):
-        key = cursor.take_text("an option like 'key' = 'value'")
-        cursor.expect_mark("=")
-        value = cursor.take_text("the option's value")
+    while not reader.accept_mark(")"):
+        key = reader.take_text("an option like 'key' = 'value'")
+        reader.expect_mark("=")
+        value = reader.take_text("the option's value")
         if any(o.key == key.text for o in found):
-            cursor.fail(f"option '{key.text}' is given twice", at=key)
+            reader.fail(f"option '{key.text}' is given twice", at=key)
         found.append(statements.OptionSyntax(key.text, token_span(key), value.text, token_span(value)))
-        if not cursor.accept_mark(",") and not cursor.at_mark(")"):
-            cursor.fail_expected("',' or ')'")
+        if not reader.accept_mark(",") and not reader.at_mark(")"):
+            reader.fail_expected("',' or ')'")
     return tuple(found)
 
 
@@ -94,11 +94,11 @@ def hinted_options(hint: str, start: int) -> tuple[statements.OptionSyntax, ...]
     [('a', '1')]
     """
     try:
-        cursor = StatementReader(hint, list(scan(hint)))
-        if not cursor.accept_word("OPTIONS"):
+        reader = StatementReader(hint, list(scan(hint)))
+        if not reader.accept_word("OPTIONS"):
             return None
-        options = option_list(cursor)
-        cursor.expect_end()
+        options = option_list(reader)
+        reader.expect_end()
     except ExpressionError as error:
         raise ExpressionError(
             error.message, offset=start + error.offset, length=error.length, hint=error.hint
@@ -106,43 +106,43 @@ def hinted_options(hint: str, start: int) -> tuple[statements.OptionSyntax, ...]
     return options
 
 
-def _element(cursor: StatementReader, body: _Body) -> None:
-    if cursor.at_phrase("WATERMARK", "FOR"):
-        _watermark(cursor, body)
-    elif cursor.at_phrase("PRIMARY", "KEY") or (
-        cursor.at_word("CONSTRAINT") and is_word(cursor.ahead(2), "PRIMARY", "UNIQUE")
+def _element(reader: StatementReader, body: _Body) -> None:
+    if reader.at_phrase("WATERMARK", "FOR"):
+        _watermark(reader, body)
+    elif reader.at_phrase("PRIMARY", "KEY") or (
+        reader.at_word("CONSTRAINT") and is_word(reader.ahead(2), "PRIMARY", "UNIQUE")
     ):
-        _constraint(cursor, body)
-    elif cursor.at_word("UNIQUE"):
-        cursor.fail("UNIQUE is not supported", "use PRIMARY KEY (…) NOT ENFORCED")
+        _constraint(reader, body)
+    elif reader.at_word("UNIQUE"):
+        reader.fail("UNIQUE is not supported", "use PRIMARY KEY (…) NOT ENFORCED")
     else:
-        column = _column(cursor)
+        column = _column(reader)
         body.columns.append(column)
         if column.primary:
             _add_key(body, statements.PrimaryKeySyntax((column.name,), column.name.span))
 
 
-def _watermark(cursor: StatementReader, body: _Body) -> None:
-    start = cursor.token
-    cursor.expect_phrase("WATERMARK", "FOR")
-    column = cursor.take_path("the event-time column")
-    cursor.expect_word("AS")
-    expression = cursor.take_until("an expression")
+def _watermark(reader: StatementReader, body: _Body) -> None:
+    start = reader.token
+    reader.expect_phrase("WATERMARK", "FOR")
+    column = reader.take_path("the event-time column")
+    reader.expect_word("AS")
+    expression = reader.take_until("an expression")
     if body.watermark is not None:
-        cursor.fail("a table has at most one WATERMARK", at=start)
-    body.watermark = statements.WatermarkSyntax(column, expression, cursor.since(start.start))
+        reader.fail("a table has at most one WATERMARK", at=start)
+    body.watermark = statements.WatermarkSyntax(column, expression, reader.since(start.start))
 
 
-def _constraint(cursor: StatementReader, body: _Body) -> None:
-    start = cursor.token
-    if cursor.accept_word("CONSTRAINT"):
-        cursor.take_name()
-    if cursor.at_word("UNIQUE"):
-        cursor.fail("UNIQUE is not supported", "use PRIMARY KEY (…) NOT ENFORCED")
-    cursor.expect_phrase("PRIMARY", "KEY")
-    columns = cursor.take_names("a column's name")
-    _not_enforced(cursor)
-    _add_key(body, statements.PrimaryKeySyntax(columns, cursor.since(start.start)))
+def _constraint(reader: StatementReader, body: _Body) -> None:
+    start = reader.token
+    if reader.accept_word("CONSTRAINT"):
+        reader.take_name()
+    if reader.at_word("UNIQUE"):
+        reader.fail("UNIQUE is not supported", "use PRIMARY KEY (…) NOT ENFORCED")
+    reader.expect_phrase("PRIMARY", "KEY")
+    columns = reader.take_names("a column's name")
+    _not_enforced(reader)
+    _add_key(body, statements.PrimaryKeySyntax(columns, reader.since(start.start)))
 
 
 def _add_key(body: _Body, key: statements.PrimaryKeySyntax) -> None:
@@ -155,64 +155,64 @@ def _add_key(body: _Body, key: statements.PrimaryKeySyntax) -> None:
     body.primary_key = key
 
 
-def _not_enforced(cursor: StatementReader) -> None:
-    if not cursor.accept_phrase("NOT", "ENFORCED"):
+def _not_enforced(reader: StatementReader) -> None:
+    if not reader.accept_phrase("NOT", "ENFORCED"):
         hint = "write NOT ENFORCED after it: a stream cannot check that a key is unique"
-        at = cursor.token if cursor.at_word("ENFORCED") else cursor.previous
-        cursor.fail("a PRIMARY KEY must be NOT ENFORCED", hint, at=at)
+        at = reader.token if reader.at_word("ENFORCED") else reader.previous
+        reader.fail("a PRIMARY KEY must be NOT ENFORCED", hint, at=at)
 
 
-def _column(cursor: StatementReader) -> statements.ColumnSyntax:
-    name = cursor.take_name("a column's name")
-    if cursor.accept_word("AS"):
-        expression = cursor.take_until("an expression", "COMMENT")
-        comment = _comment(cursor)
+def _column(reader: StatementReader) -> statements.ColumnSyntax:
+    name = reader.take_name("a column's name")
+    if reader.accept_word("AS"):
+        expression = reader.take_until("an expression", "COMMENT")
+        comment = _comment(reader)
         return statements.ColumnSyntax(
             name, statements.ColumnKind.COMPUTED, name.span, expression=expression, comment=comment
         )
-    type = cursor.take_type(*_AFTER_TYPE)
+    type = reader.take_type(*_AFTER_TYPE)
     nullable, key, virtual, primary, kind = True, None, False, False, statements.ColumnKind.PHYSICAL
     while True:
-        if cursor.accept_phrase("NOT", "NULL"):
+        if reader.accept_phrase("NOT", "NULL"):
             nullable = False
-        elif cursor.accept_word("NULL"):
+        elif reader.accept_word("NULL"):
             nullable = True
-        elif cursor.accept_word("CONSTRAINT"):
-            cursor.take_name()
-        elif cursor.accept_phrase("PRIMARY", "KEY"):
-            _not_enforced(cursor)
+        elif reader.accept_word("CONSTRAINT"):
+            reader.take_name()
+        elif reader.accept_phrase("PRIMARY", "KEY"):
+            _not_enforced(reader)
             primary = True
-        elif cursor.accept_word("METADATA"):
+        elif reader.accept_word("METADATA"):
             kind = statements.ColumnKind.METADATA
-            if cursor.accept_word("FROM"):
-                text = cursor.take_text("the metadata key")
+            if reader.accept_word("FROM"):
+                text = reader.take_text("the metadata key")
                 key = Name(text.text, token_span(text), True)
-            virtual = cursor.accept_word("VIRTUAL")
+            virtual = reader.accept_word("VIRTUAL")
         else:
             break
-    if cursor.at_word("DEFAULT", "GENERATED", "UNIQUE"):
-        cursor.fail(f"{cursor.token.text.upper()} is not supported at a column", "compute it: name AS expression")
-    comment = _comment(cursor)
+    if reader.at_word("DEFAULT", "GENERATED", "UNIQUE"):
+        reader.fail(f"{reader.token.text.upper()} is not supported at a column", "compute it: name AS expression")
+    comment = _comment(reader)
     return statements.ColumnSyntax(
         name, kind, name.span, type=type, nullable=nullable, key=key, virtual=virtual, primary=primary, comment=comment
     )
 
 
-def _comment(cursor: StatementReader) -> str | None:
-    return cursor.take_text("a comment").text if cursor.accept_word("COMMENT") else None
+def _comment(reader: StatementReader) -> str | None:
+    return reader.take_text("a comment").text if reader.accept_word("COMMENT") else None
 
 
-def _like(cursor: StatementReader) -> statements.LikeSyntax:
-    table = cursor.take_path("a table's name")
+def _like(reader: StatementReader) -> statements.LikeSyntax:
+    table = reader.take_path("a table's name")
     choices: list[tuple[statements.LikeFeature, statements.LikeChoice]] = []
-    if cursor.accept_mark("("):
-        while not cursor.accept_mark(")"):
+    if reader.accept_mark("("):
+        while not reader.accept_mark(")"):
             choice = statements.LikeChoice(
-                cursor.take_word([c.value for c in statements.LikeChoice], "INCLUDING, EXCLUDING or OVERWRITING")
+                reader.take_word([c.value for c in statements.LikeChoice], "INCLUDING, EXCLUDING or OVERWRITING")
             )
             feature = statements.LikeFeature(
-                cursor.take_word([f.value for f in statements.LikeFeature], "a part of a table like OPTIONS")
+                reader.take_word([f.value for f in statements.LikeFeature], "a part of a table like OPTIONS")
             )
             choices.append((feature, choice))
-            cursor.accept_mark(",")
+            reader.accept_mark(",")
     return statements.LikeSyntax(table, tuple(choices))

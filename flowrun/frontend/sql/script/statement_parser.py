@@ -51,19 +51,19 @@ def read_statements(text: str) -> Iterator[statements.ReadStatement | FailedStat
         try:
             if cut.error is not None:
                 raise cut.error
-            cursor = StatementReader(text, tokens)
-            if _opens_set(cursor):
+            reader = StatementReader(text, tokens)
+            if _opens_set(reader):
                 if in_set:
-                    cursor.fail("a statement set cannot stand in another", "end the first one with END;", at=tokens[0])
+                    reader.fail("a statement set cannot stand in another", "end the first one with END;", at=tokens[0])
                 in_set, explained, opened = True, is_word(tokens[0], "EXPLAIN"), token_span(tokens[0])
-                if not cursor.token:
+                if not reader.token:
                     continue
-                start = cursor.token.start
-            elif in_set and cursor.accept_word("END"):
-                cursor.expect_end()
+                start = reader.token.start
+            elif in_set and reader.accept_word("END"):
+                reader.expect_end()
                 in_set = explained = False
                 continue
-            statement = _statement(cursor)
+            statement = _statement(reader)
             if in_set and not isinstance(statement, statements.Insert):
                 raise error_at(
                     "only INSERT INTO can stand in a statement set", (start, end), "end the set with END; before it"
@@ -76,16 +76,16 @@ def read_statements(text: str) -> Iterator[statements.ReadStatement | FailedStat
         yield FailedStatement(unclosed, opened, None)
 
 
-def _opens_set(cursor: StatementReader) -> bool:
+def _opens_set(reader: StatementReader) -> bool:
     for words in (
         ("EXECUTE", "STATEMENT", "SET", "BEGIN"),
         ("EXPLAIN", "STATEMENT", "SET", "BEGIN"),
         ("EXPLAIN", "PLAN", "FOR", "STATEMENT", "SET", "BEGIN"),
     ):
-        if cursor.accept_phrase(*words):
+        if reader.accept_phrase(*words):
             return True
-    if cursor.accept_phrase("BEGIN", "STATEMENT", "SET"):
-        cursor.expect_end()
+    if reader.accept_phrase("BEGIN", "STATEMENT", "SET"):
+        reader.expect_end()
         return True
     return False
 
@@ -105,32 +105,32 @@ def _created(tokens: tuple[Token, ...]) -> str | None:
     return None
 
 
-def _statement(cursor: StatementReader) -> statements.Statement:
-    token = cursor.token
-    if cursor.at_mark("(") or cursor.at_word(*_QUERY_WORDS):
-        return statements.Select(cursor.take_rest("a query"))
+def _statement(reader: StatementReader) -> statements.Statement:
+    token = reader.token
+    if reader.at_mark("(") or reader.at_word(*_QUERY_WORDS):
+        return statements.Select(reader.take_rest("a query"))
     word = token.text.upper() if is_name(token) and not is_quoted(token) else ""
     read = _READERS.get(word)
     if read is None:
         if word in UNSUPPORTED:
-            cursor.fail(f"{word} is not supported", f"instead: {UNSUPPORTED[word]}")
+            reader.fail(f"{word} is not supported", f"instead: {UNSUPPORTED[word]}")
         known = STATEMENT_WORDS
         hint = (
             did_you_mean(word, near_matches(word, known)) if near_matches(word, known) else "known: " + ", ".join(known)
         )
-        cursor.fail_expected("a statement", hint)
-    cursor.advance()
-    return read(cursor)
+        reader.fail_expected("a statement", hint)
+    reader.advance()
+    return read(reader)
 
 
 # -- CREATE and DROP -----------------------------------------------------------------------------------------------------------
 
 
-def _create(cursor: StatementReader) -> statements.Statement:
-    replace = cursor.accept_phrase("OR", "REPLACE")
-    cursor.accept_word("TEMPORARY")
-    cursor.accept_word("SYSTEM")
-    word = cursor.take_word(
+def _create(reader: StatementReader) -> statements.Statement:
+    replace = reader.accept_phrase("OR", "REPLACE")
+    reader.accept_word("TEMPORARY")
+    reader.accept_word("SYSTEM")
+    word = reader.take_word(
         ("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL", "CONNECTION", "MATERIALIZED"),
         "TABLE, VIEW or FUNCTION",
     )
@@ -138,229 +138,229 @@ def _create(cursor: StatementReader) -> statements.Statement:
         case "TABLE":
             if replace:
                 hint = "DROP TABLE IF EXISTS it before"
-                cursor.fail("CREATE OR REPLACE TABLE is not supported", hint, at=cursor.previous)
-            return create_table(cursor)
+                reader.fail("CREATE OR REPLACE TABLE is not supported", hint, at=reader.previous)
+            return create_table(reader)
         case "VIEW":
-            return _create_view(cursor, replace)
+            return _create_view(reader, replace)
         case "FUNCTION":
-            return _create_function(cursor)
+            return _create_function(reader)
         case "CATALOG" | "DATABASE":
             hint = f"all tables of a script are in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}: create them there"
         case _:
             hint = "create a TABLE or a VIEW"
-    raise cursor.error(f"CREATE {word} is not supported", hint, at=cursor.previous)
+    raise reader.error(f"CREATE {word} is not supported", hint, at=reader.previous)
 
 
-def _create_view(cursor: StatementReader, replace: bool) -> statements.CreateView:
-    if_not_exists = cursor.accept_phrase("IF", "NOT", "EXISTS")
-    name = cursor.take_path("a view's name")
+def _create_view(reader: StatementReader, replace: bool) -> statements.CreateView:
+    if_not_exists = reader.accept_phrase("IF", "NOT", "EXISTS")
+    name = reader.take_path("a view's name")
     columns: list[Name] = []
-    if cursor.accept_mark("("):
-        while not columns or cursor.accept_mark(","):
-            columns.append(cursor.take_name("a column's name"))
-            if cursor.accept_word("COMMENT"):
-                cursor.take_text("a comment")
-        cursor.expect_mark(")")
-    if cursor.accept_word("COMMENT"):
-        cursor.take_text("a comment")
-    cursor.expect_word("AS")
-    return statements.CreateView(name, cursor.take_rest("a query"), tuple(columns), if_not_exists, replace)
+    if reader.accept_mark("("):
+        while not columns or reader.accept_mark(","):
+            columns.append(reader.take_name("a column's name"))
+            if reader.accept_word("COMMENT"):
+                reader.take_text("a comment")
+        reader.expect_mark(")")
+    if reader.accept_word("COMMENT"):
+        reader.take_text("a comment")
+    reader.expect_word("AS")
+    return statements.CreateView(name, reader.take_rest("a query"), tuple(columns), if_not_exists, replace)
 
 
-def _create_function(cursor: StatementReader) -> statements.CreateFunction:
-    if_not_exists = cursor.accept_phrase("IF", "NOT", "EXISTS")
-    name = cursor.take_path("a function's name")
-    cursor.expect_word("AS")
-    reference = cursor.take_text("the function, like 'module.name'")
+def _create_function(reader: StatementReader) -> statements.CreateFunction:
+    if_not_exists = reader.accept_phrase("IF", "NOT", "EXISTS")
+    name = reader.take_path("a function's name")
+    reader.expect_word("AS")
+    reference = reader.take_text("the function, like 'module.name'")
     language, span = "JAVA", token_span(reference)
-    if cursor.accept_word("LANGUAGE"):
-        span = token_span(cursor.token)
-        language = cursor.take_word(("PYTHON", "JAVA", "SCALA"), "PYTHON")
-    while cursor.accept_word("USING") or cursor.accept_mark(","):
-        cursor.take_word(("JAR", "ARTIFACT", "FILE"), "JAR")
-        cursor.take_text("a file")
-    cursor.expect_end()
+    if reader.accept_word("LANGUAGE"):
+        span = token_span(reader.token)
+        language = reader.take_word(("PYTHON", "JAVA", "SCALA"), "PYTHON")
+    while reader.accept_word("USING") or reader.accept_mark(","):
+        reader.take_word(("JAR", "ARTIFACT", "FILE"), "JAR")
+        reader.take_text("a file")
+    reader.expect_end()
     return statements.CreateFunction(name, reference.text, token_span(reference), language, span, if_not_exists)
 
 
-def _drop(cursor: StatementReader) -> statements.Statement:
-    cursor.accept_word("TEMPORARY")
-    cursor.accept_word("SYSTEM")
-    word = cursor.take_word(("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL"), "TABLE, VIEW or FUNCTION")
+def _drop(reader: StatementReader) -> statements.Statement:
+    reader.accept_word("TEMPORARY")
+    reader.accept_word("SYSTEM")
+    word = reader.take_word(("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL"), "TABLE, VIEW or FUNCTION")
     if word in ("CATALOG", "DATABASE", "MODEL"):
-        cursor.fail(f"DROP {word} is not supported", "drop TABLEs, VIEWs and FUNCTIONs", at=cursor.previous)
-    if_exists = cursor.accept_phrase("IF", "EXISTS")
-    name = cursor.take_path()
-    cursor.expect_end()
+        reader.fail(f"DROP {word} is not supported", "drop TABLEs, VIEWs and FUNCTIONs", at=reader.previous)
+    if_exists = reader.accept_phrase("IF", "EXISTS")
+    name = reader.take_path()
+    reader.expect_end()
     return statements.Drop(statements.ObjectKind(word.lower()), name, if_exists)
 
 
 # -- INSERT and EXPLAIN --------------------------------------------------------------------------------------------------------
 
 
-def _insert(cursor: StatementReader) -> statements.Insert:
-    overwrite = cursor.accept_word("OVERWRITE")
+def _insert(reader: StatementReader) -> statements.Insert:
+    overwrite = reader.accept_word("OVERWRITE")
     if not overwrite:
-        cursor.expect_word("INTO")
-    cursor.accept_word("TABLE")
-    table = cursor.take_path("a table's name")
+        reader.expect_word("INTO")
+    reader.accept_word("TABLE")
+    table = reader.take_path("a table's name")
     hints: list[str] = []
-    while cursor.at_kind(TokenType.HINT):
-        hints.append(cursor.advance().text[3:-2])
+    while reader.at_kind(TokenType.HINT):
+        hints.append(reader.advance().text[3:-2])
     partition: list[tuple[Name, object]] = []
-    if cursor.accept_word("PARTITION"):
-        cursor.expect_mark("(")
-        while not partition or cursor.accept_mark(","):
-            key = cursor.take_name("a partition column")
-            cursor.expect_mark("=")
-            partition.append((key, cursor.take_until("a value")))
-        cursor.expect_mark(")")
+    if reader.accept_word("PARTITION"):
+        reader.expect_mark("(")
+        while not partition or reader.accept_mark(","):
+            key = reader.take_name("a partition column")
+            reader.expect_mark("=")
+            partition.append((key, reader.take_until("a value")))
+        reader.expect_mark(")")
     columns: tuple[Name, ...] | None = None
-    if cursor.at_mark("(") and not _is_query(cursor):
-        columns = cursor.take_names("a column's name")
-    if cursor.token and not cursor.at_mark("(") and not cursor.at_word(*_QUERY_WORDS):
-        close = near_matches(cursor.token.text.upper(), _QUERY_WORDS)
-        cursor.fail_expected("SELECT or VALUES", f"did you mean {close[0]}?" if close else None)
-    query = cursor.take_rest("SELECT or VALUES", "ON", "CONFLICT", "DO")
-    return statements.Insert(table, query, columns, tuple(partition), tuple(hints), _conflict(cursor), overwrite)  # type: ignore[arg-type]
+    if reader.at_mark("(") and not _is_query(reader):
+        columns = reader.take_names("a column's name")
+    if reader.token and not reader.at_mark("(") and not reader.at_word(*_QUERY_WORDS):
+        close = near_matches(reader.token.text.upper(), _QUERY_WORDS)
+        reader.fail_expected("SELECT or VALUES", f"did you mean {close[0]}?" if close else None)
+    query = reader.take_rest("SELECT or VALUES", "ON", "CONFLICT", "DO")
+    return statements.Insert(table, query, columns, tuple(partition), tuple(hints), _conflict(reader), overwrite)  # type: ignore[arg-type]
 
 
-def _conflict(cursor: StatementReader) -> statements.ConflictSyntax | None:
-    start = cursor.token.start
-    if not cursor.accept_phrase("ON", "CONFLICT", "DO"):
+def _conflict(reader: StatementReader) -> statements.ConflictSyntax | None:
+    start = reader.token.start
+    if not reader.accept_phrase("ON", "CONFLICT", "DO"):
         return None
-    word = cursor.take_word([a.value for a in statements.ConflictAction], "ERROR, NOTHING or DEDUPLICATE")
-    cursor.expect_end()
-    return statements.ConflictSyntax(statements.ConflictAction(word), cursor.since(start))
+    word = reader.take_word([a.value for a in statements.ConflictAction], "ERROR, NOTHING or DEDUPLICATE")
+    reader.expect_end()
+    return statements.ConflictSyntax(statements.ConflictAction(word), reader.since(start))
 
 
-def _is_query(cursor: StatementReader) -> bool:
+def _is_query(reader: StatementReader) -> bool:
     ahead = 0
-    while is_mark(cursor.ahead(ahead), "("):
+    while is_mark(reader.ahead(ahead), "("):
         ahead += 1
-    return is_word(cursor.ahead(ahead), *_QUERY_WORDS)
+    return is_word(reader.ahead(ahead), *_QUERY_WORDS)
 
 
-def _explain(cursor: StatementReader) -> statements.Explain:
-    if not cursor.accept_phrase("PLAN", "FOR"):
-        while cursor.at_word(*_EXPLAIN_DETAILS):
-            cursor.advance()
-            cursor.accept_mark(",")
-    first = cursor.token
-    inner = _statement(cursor)
+def _explain(reader: StatementReader) -> statements.Explain:
+    if not reader.accept_phrase("PLAN", "FOR"):
+        while reader.at_word(*_EXPLAIN_DETAILS):
+            reader.advance()
+            reader.accept_mark(",")
+    first = reader.token
+    inner = _statement(reader)
     if not isinstance(inner, statements.Insert | statements.Select):
-        cursor.fail("EXPLAIN is for queries and INSERT", "EXPLAIN SELECT … or EXPLAIN INSERT INTO …", at=first)
+        reader.fail("EXPLAIN is for queries and INSERT", "EXPLAIN SELECT … or EXPLAIN INSERT INTO …", at=first)
     return statements.Explain(inner)
 
 
-def _execute(cursor: StatementReader) -> statements.Statement:
-    if cursor.at_word("PLAN"):
-        cursor.fail("EXECUTE PLAN is not supported", "run the script that the plan was made of")
-    if cursor.at_word("STATEMENT"):
-        cursor.expect_phrase("STATEMENT", "SET", "BEGIN")
-    first = cursor.token
-    inner = _statement(cursor)
+def _execute(reader: StatementReader) -> statements.Statement:
+    if reader.at_word("PLAN"):
+        reader.fail("EXECUTE PLAN is not supported", "run the script that the plan was made of")
+    if reader.at_word("STATEMENT"):
+        reader.expect_phrase("STATEMENT", "SET", "BEGIN")
+    first = reader.token
+    inner = _statement(reader)
     if not isinstance(inner, statements.Insert | statements.Select):
         hint = f"leave out EXECUTE: {first.text.upper()} …"
-        cursor.fail("EXECUTE is for queries, INSERT and statement sets", hint, at=first)
+        reader.fail("EXECUTE is for queries, INSERT and statement sets", hint, at=first)
     return inner
 
 
 # -- the rest ------------------------------------------------------------------------------------------------------------------
 
 
-def _set(cursor: StatementReader) -> statements.SetOption:
-    if not cursor.token:
+def _set(reader: StatementReader) -> statements.SetOption:
+    if not reader.token:
         return statements.SetOption(None)
-    key, key_span = _option_key(cursor)
-    cursor.expect_mark("=")
-    if cursor.at_kind(TokenType.STRING):
-        value = cursor.advance()
+    key, key_span = _option_key(reader)
+    reader.expect_mark("=")
+    if reader.at_kind(TokenType.STRING):
+        value = reader.advance()
         text, span = value.text, token_span(value)
     else:
-        rest = cursor.take_rest("a value")
+        rest = reader.take_rest("a value")
         text, span = rest.text.strip(), rest.span
-    cursor.expect_end()
+    reader.expect_end()
     return statements.SetOption(statements.OptionSyntax(key, key_span, text, span))
 
 
-def _reset(cursor: StatementReader) -> statements.ResetOption:
-    if not cursor.token:
-        return statements.ResetOption(None, token_span(cursor.previous))
-    key, span = _option_key(cursor)
-    cursor.expect_end()
+def _reset(reader: StatementReader) -> statements.ResetOption:
+    if not reader.token:
+        return statements.ResetOption(None, token_span(reader.previous))
+    key, span = _option_key(reader)
+    reader.expect_end()
     return statements.ResetOption(key, span)
 
 
-def _option_key(cursor: StatementReader) -> tuple[str, Span]:
-    if cursor.at_kind(TokenType.STRING):
-        key = cursor.advance()
+def _option_key(reader: StatementReader) -> tuple[str, Span]:
+    if reader.at_kind(TokenType.STRING):
+        key = reader.advance()
         return key.text, token_span(key)
-    start = cursor.token.start
-    if not is_name(cursor.token) or is_quoted(cursor.token):
-        cursor.fail_expected("a setting like 'parallelism.default'")
-    while cursor.token and not cursor.at_mark("="):
-        cursor.advance()
-    span = cursor.since(start)
-    return cursor.text[slice(*span)], span
+    start = reader.token.start
+    if not is_name(reader.token) or is_quoted(reader.token):
+        reader.fail_expected("a setting like 'parallelism.default'")
+    while reader.token and not reader.at_mark("="):
+        reader.advance()
+    span = reader.since(start)
+    return reader.text[slice(*span)], span
 
 
-def _describe(cursor: StatementReader) -> statements.Describe:
+def _describe(reader: StatementReader) -> statements.Describe:
     for word in ("CATALOG", "DATABASE", "FUNCTION", "JOB", "MODEL"):
-        if cursor.at_word(word) and cursor.following:
-            cursor.fail(f"DESCRIBE {word} is not supported", "DESCRIBE a table or view")
-    cursor.accept_word("EXTENDED")
-    name = cursor.take_path("a table's name")
-    cursor.expect_end()
+        if reader.at_word(word) and reader.following:
+            reader.fail(f"DESCRIBE {word} is not supported", "DESCRIBE a table or view")
+    reader.accept_word("EXTENDED")
+    name = reader.take_path("a table's name")
+    reader.expect_end()
     return statements.Describe(name)
 
 
-def _show(cursor: StatementReader) -> statements.Statement:
-    if cursor.accept_word("CREATE"):
-        kind = statements.ObjectKind(cursor.take_word(("TABLE", "VIEW"), "TABLE or VIEW").lower())
-        name = cursor.take_path()
-        cursor.expect_end()
+def _show(reader: StatementReader) -> statements.Statement:
+    if reader.accept_word("CREATE"):
+        kind = statements.ObjectKind(reader.take_word(("TABLE", "VIEW"), "TABLE or VIEW").lower())
+        name = reader.take_path()
+        reader.expect_end()
         return statements.ShowCreate(kind, name)
-    if cursor.accept_word("COLUMNS"):
-        if not cursor.accept_word("FROM"):
-            cursor.expect_word("IN")
-        name = cursor.take_path("a table's name")
-        chosen = _name_filter(cursor)
-        cursor.expect_end()
+    if reader.accept_word("COLUMNS"):
+        if not reader.accept_word("FROM"):
+            reader.expect_word("IN")
+        name = reader.take_path("a table's name")
+        chosen = _name_filter(reader)
+        reader.expect_end()
         return statements.ShowColumns(name, chosen)
     for listing in statements.Listing:
-        if cursor.accept_phrase(*listing.value.split()):
-            if cursor.accept_word("FROM") or cursor.accept_word("IN"):
-                _only_database(cursor, cursor.take_path(), catalog=listing is statements.Listing.DATABASES)
-            chosen = _name_filter(cursor)
-            cursor.expect_end()
+        if reader.accept_phrase(*listing.value.split()):
+            if reader.accept_word("FROM") or reader.accept_word("IN"):
+                _only_database(reader, reader.take_path(), catalog=listing is statements.Listing.DATABASES)
+            chosen = _name_filter(reader)
+            reader.expect_end()
             return statements.Show(listing, chosen)
     known = [item.value for item in statements.Listing] + ["COLUMNS FROM", "CREATE TABLE", "CREATE VIEW"]
-    hint = did_you_mean(cursor.token.text.upper(), known)
-    raise cursor.error(f"expected what to show, got {cursor.shown()}", hint)
+    hint = did_you_mean(reader.token.text.upper(), known)
+    raise reader.error(f"expected what to show, got {reader.shown()}", hint)
 
 
-def _name_filter(cursor: StatementReader) -> statements.NameFilter | None:
-    negated = cursor.accept_word("NOT")
-    any_case = cursor.accept_word("ILIKE")
+def _name_filter(reader: StatementReader) -> statements.NameFilter | None:
+    negated = reader.accept_word("NOT")
+    any_case = reader.accept_word("ILIKE")
     if not any_case:
-        if not negated and not cursor.at_word("LIKE"):
+        if not negated and not reader.at_word("LIKE"):
             return None
-        cursor.expect_word("LIKE")
-    return statements.NameFilter(cursor.take_text("a pattern").text, negated, any_case)
+        reader.expect_word("LIKE")
+    return statements.NameFilter(reader.take_text("a pattern").text, negated, any_case)
 
 
-def _use(cursor: StatementReader) -> statements.UseDefault:
-    if cursor.at_word("MODULES"):
-        cursor.fail("USE MODULES is not supported", "all functions are built in: leave it out")
-    catalog = cursor.accept_word("CATALOG")
-    path = cursor.take_path()
-    cursor.expect_end()
-    _only_database(cursor, path, catalog=catalog)
+def _use(reader: StatementReader) -> statements.UseDefault:
+    if reader.at_word("MODULES"):
+        reader.fail("USE MODULES is not supported", "all functions are built in: leave it out")
+    catalog = reader.accept_word("CATALOG")
+    path = reader.take_path()
+    reader.expect_end()
+    _only_database(reader, path, catalog=catalog)
     return statements.UseDefault()
 
 
-def _only_database(cursor: StatementReader, path: tuple[Name, ...], *, catalog: bool) -> None:
+def _only_database(reader: StatementReader, path: tuple[Name, ...], *, catalog: bool) -> None:
     """Fail if a path is not that of the only catalog, or database, there is."""
     names = [p.text for p in path]
     allowed = [[DEFAULT_CATALOG]] if catalog else [[DEFAULT_DATABASE], [DEFAULT_CATALOG, DEFAULT_DATABASE]]
@@ -368,15 +368,15 @@ def _only_database(cursor: StatementReader, path: tuple[Name, ...], *, catalog: 
         what = "catalog" if catalog else "database"
         hint = f"all tables of a script are in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}: leave the statement out"
         message = f"there is no {what} '{'.'.join(names)}': flowrun keeps no catalogs"
-        cursor.fail(message, hint, at=cursor.previous)
+        reader.fail(message, hint, at=reader.previous)
 
 
-def _add(cursor: StatementReader) -> statements.AddJar:
-    start = cursor.previous.start
-    cursor.expect_word("JAR")
-    cursor.take_text("a file")
-    cursor.expect_end()
-    return statements.AddJar(cursor.since(start))
+def _add(reader: StatementReader) -> statements.AddJar:
+    start = reader.previous.start
+    reader.expect_word("JAR")
+    reader.take_text("a file")
+    reader.expect_end()
+    return statements.AddJar(reader.since(start))
 
 
 _READERS: dict[str, Callable[[StatementReader], statements.Statement]] = {
