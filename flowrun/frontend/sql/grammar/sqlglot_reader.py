@@ -111,7 +111,7 @@ class SqlglotReader(TokenReader, Parser):
         return token
 
     def go_back(self, place: int) -> None:
-        self._retreat(place)
+        self._advance(place - self._index)
 
     # -- errors and places ---------------------------------------------------------------------------------------------------
 

@@ -94,15 +94,12 @@ def _created(tokens: tuple[Token, ...]) -> str | None:
     """The name that a broken CREATE statement is about."""
     if not tokens or not near_matches(tokens[0].text, ["CREATE"]):
         return None
-    for place, token in enumerate(tokens[:6]):
-        if is_word(token, "TABLE", "VIEW", "FUNCTION"):
-            rest = list(tokens[place + 1 :])
-            if len(rest) > 3 and is_word(rest[0], "IF") and is_word(rest[1], "NOT"):
-                rest = rest[3:]
-            while len(rest) > 2 and is_mark(rest[1], "."):
-                rest = rest[2:]
-            return rest[0].text if rest and is_name(rest[0]) else None
-    return None
+    named = next((i for i, t in enumerate(tokens[:6], 1) if is_word(t, "TABLE", "VIEW", "FUNCTION")), len(tokens))
+    if len(tokens) > named + 3 and is_word(tokens[named], "IF") and is_word(tokens[named + 1], "NOT"):
+        named += 3
+    while len(tokens) > named + 2 and is_mark(tokens[named + 1], "."):
+        named += 2
+    return tokens[named].text if named < len(tokens) and is_name(tokens[named]) else None
 
 
 def _statement(reader: StatementReader) -> statements.Statement:
