@@ -132,6 +132,10 @@ class OperatorContext:
     """The lineage of the job's checkpoints, which restarts and resumptions keep: see `WriterContext.owner`."""
     first_checkpoint_id: int = 1
     """The lowest number that a checkpoint or savepoint can have in which this operator takes part."""
+    exact_watermarks: bool = False
+    """Whether this operator, or one behind it, takes rows and watermarks in their exact order: then batches say where watermarks are."""
+    exact_behind: bool = False
+    """Whether an operator behind this one does."""
     wall_clock: RowTimes | None = None
     """Of an operator that goes by local time: watermarks and processing time are local then, and rows' times are to be asked here."""
 
@@ -230,6 +234,33 @@ class OperatorFactory(Protocol):
 
     def create(self) -> StreamOperator:
         """A new operator; called once a subtask."""
+        ...
+
+
+@runtime_checkable
+class TakesExactWatermarks(Protocol):
+    """A factory whose operators may give other results if watermarks come a few rows later: those with timers of users."""
+
+    @property
+    def takes_exact_watermarks(self) -> bool:
+        """Whether this one does. Then sources, and all operators on the way, say where watermarks are between the rows."""
+        ...
+
+
+def takes_exact_watermarks(factory: OperatorFactory) -> bool:
+    """Whether the operators of a factory take rows and watermarks in their exact order."""
+    return isinstance(factory, TakesExactWatermarks) and factory.takes_exact_watermarks
+
+
+@runtime_checkable
+class PassesWatermarks(Protocol):
+    """An operator whose `process_batch` takes batches with watermarks between the rows; others get the rows between them one after the
+    other, and the watermarks, if exact order matters, else only the rows.
+    """
+
+    @property
+    def passes_watermarks(self) -> bool:
+        """Whether it does."""
         ...
 
 

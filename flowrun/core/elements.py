@@ -5,7 +5,7 @@ An element that is not a `RecordBatch` flushes what is buffered before it and ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from enum import Enum, IntEnum
 
@@ -37,6 +37,48 @@ class RowKind(IntEnum):
         return ("+I", "-U", "+U", "-D")[self]
 
 
+@record(eq=False)
+class PassingWatermarks:
+    """Watermarks that come between the rows of a batch: what a stream of single rows would have there, without its price.
+
+    Attributes:
+        rows: for each how many rows of the batch come before it, int64, ascending.
+        timestamps: the watermarks, ms, int64, strictly ascending; never MAX_TIMESTAMP. At least one.
+    """
+
+    rows: Integers
+    timestamps: Integers
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of(cls, rows: Integers, timestamps: Integers) -> PassingWatermarks | None:
+        """None if there are none."""
+        return cls(rows, timestamps) if len(rows) else None
+
+    def passing_multiples(self, step_ms: int, since: int, times: Integers) -> PassingWatermarks | None:
+        """Those that matter to who waits for multiples of `step_ms`.
+
+        These are those that pass one, and, as what is due already is done with the next watermark, the first one behind each row for whose
+        time the next multiple has passed.
+
+        Args:
+            step_ms: of event time.
+            since: the watermark before these, ms.
+            times: event times of all rows of the batch, ms.
+        """
+        reached = np.append(since, self.timestamps)
+        counts = reached // step_ms
+        matters = counts[1:] > counts[:-1]
+        following = np.searchsorted(
+            self.rows, np.arange(len(times)), side="right"
+        )  # of each row: the first one behind it
+        behind = following[(times // step_ms + 1) * step_ms <= reached[following]]
+        matters[behind[behind < len(matters)]] = True
+        return PassingWatermarks.of(self.rows[matters], self.timestamps[matters])
+
+
 @record
 class RecordBatch:
     """Rows with their event times and, on updating streams, their change kinds.
@@ -45,11 +87,14 @@ class RecordBatch:
         columns: the rows, n × columns; immutable.
         timestamps: event time of each row, int64 ms since the epoch, no nulls; None while the stream has no event time.
         row_kinds: `RowKind` of each row, int8, no nulls; None means that every row is an insert.
+        watermarks: between the rows, for operators that take rows and watermarks in their exact order; a batch of no rows may have some,
+            too. None: all rows come before the next watermark.
     """
 
     columns: pa.RecordBatch
     timestamps: pa.Int64Array | None = None
     row_kinds: pa.Int8Array | None = None
+    watermarks: PassingWatermarks | None = None
 
     @property
     def num_rows(self) -> int:
@@ -65,35 +110,82 @@ class RecordBatch:
             size += 8 * self.num_rows
         if self.row_kinds is not None:
             size += self.num_rows
+        if self.watermarks is not None:
+            size += 16 * len(self.watermarks)
         return size
 
     def with_columns(self, columns: pa.RecordBatch) -> RecordBatch:
         """Other columns for the same rows; the row count must be equal."""
-        return RecordBatch(columns, self.timestamps, self.row_kinds)
+        return RecordBatch(columns, self.timestamps, self.row_kinds, self.watermarks)
+
+    def with_watermarks(self, watermarks: PassingWatermarks | None) -> RecordBatch:
+        """The same rows with other watermarks between them."""
+        return RecordBatch(self.columns, self.timestamps, self.row_kinds, watermarks)
 
     def slice(self, offset: int, length: int | None = None) -> RecordBatch:
-        """A zero-copy range of rows."""
+        """A zero-copy range of rows. A watermark goes with the row behind it, those behind the last row with that."""
         return RecordBatch(
             self.columns.slice(offset, length),
             None if self.timestamps is None else self.timestamps.slice(offset, length),
             None if self.row_kinds is None else self.row_kinds.slice(offset, length),
+            None if self.watermarks is None else self._watermarks_within(self.watermarks, offset, length),
         )
 
     def take(self, indices: pa.Array) -> RecordBatch:
-        """The rows at the given positions (integer array, no nulls), in that order."""
+        """The rows at the given positions (integer array, no nulls), in that order.
+
+        Watermarks keep their places among rows whose order stays; else they come behind all rows.
+        """
+        watermarks = self.watermarks
+        if watermarks is not None:
+            positions = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            ordered = bool((positions[1:] >= positions[:-1]).all())
+            places = (
+                np.searchsorted(positions, watermarks.rows) if ordered else np.full(len(watermarks), len(positions))
+            )
+            watermarks = PassingWatermarks(places, watermarks.timestamps)
         return RecordBatch(
             self.columns.take(indices),
             None if self.timestamps is None else self.timestamps.take(indices),
             None if self.row_kinds is None else self.row_kinds.take(indices),
+            watermarks,
         )
 
     def filter(self, mask: pa.BooleanArray) -> RecordBatch:
-        """The rows whose mask is true; NULL counts as false."""
+        """The rows whose mask is true; NULL counts as false. All watermarks stay."""
+        watermarks = self.watermarks
+        if watermarks is not None:
+            kept = np.concatenate(([0], np.cumsum(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))))
+            watermarks = PassingWatermarks(kept[watermarks.rows], watermarks.timestamps)
         return RecordBatch(
             self.columns.filter(mask),
             None if self.timestamps is None else self.timestamps.filter(mask),
             None if self.row_kinds is None else self.row_kinds.filter(mask),
+            watermarks,
         )
+
+    def pieces(self) -> Iterator[RecordBatch | Watermark]:
+        """The rows between watermarks, and these, in order."""
+        start = 0
+        if self.watermarks is not None:
+            plain = self.with_watermarks(None)
+            for row, timestamp in zip(self.watermarks.rows.tolist(), self.watermarks.timestamps.tolist(), strict=True):
+                if row > start:
+                    yield plain.slice(start, row - start)
+                    start = row
+                yield Watermark(timestamp)
+            if start < self.num_rows:
+                yield plain.slice(start)
+        elif self.num_rows:
+            yield self
+
+    def _watermarks_within(
+        self, watermarks: PassingWatermarks, offset: int, length: int | None
+    ) -> PassingWatermarks | None:
+        stop = self.num_rows if length is None else min(offset + length, self.num_rows)
+        first = np.searchsorted(watermarks.rows, offset)
+        last = len(watermarks) if stop == self.num_rows else np.searchsorted(watermarks.rows, stop)
+        return PassingWatermarks.of(watermarks.rows[first:last] - offset, watermarks.timestamps[first:last])
 
     def timestamps_numpy(self) -> Integers:
         """Event times as an int64 view, ms; requires `timestamps`."""
@@ -118,7 +210,17 @@ def concat_batches(batches: Sequence[RecordBatch]) -> RecordBatch:
         kinds = pa.concat_arrays(
             [b.row_kinds if b.row_kinds is not None else pa.array(np.zeros(b.num_rows, np.int8)) for b in batches]
         )
-    return RecordBatch(columns, timestamps, kinds)
+    return RecordBatch(columns, timestamps, kinds, _concat_watermarks(batches))
+
+
+def _concat_watermarks(batches: Sequence[RecordBatch]) -> PassingWatermarks | None:
+    rows, timestamps, before = [], [], 0
+    for batch in batches:
+        if batch.watermarks is not None:
+            rows.append(batch.watermarks.rows + before)
+            timestamps.append(batch.watermarks.timestamps)
+        before += batch.num_rows
+    return PassingWatermarks(np.concatenate(rows), np.concatenate(timestamps)) if rows else None
 
 
 def timestamps_from_column(column: pa.Array) -> pa.Int64Array:

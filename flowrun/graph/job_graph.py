@@ -35,6 +35,10 @@ class ChainedOperator:
     """Key columns an input, if the operator is keyed."""
     source: Source | None = None
     sink: Sink | None = None
+    exact_watermarks: bool = False
+    """Whether the operator, or one behind it, takes rows and watermarks in their exact order."""
+    exact_behind: bool = False
+    """Whether one behind it does."""
 
 
 @record
@@ -56,6 +60,8 @@ class OutputEdge:
     schema: Schema
     tag: OutputTag | None = None
     buffer_timeout_ms: int = 100
+    exact_watermarks: bool = False
+    """Whether who reads it, or one behind, takes rows and watermarks in their exact order."""
 
 
 @record

@@ -101,7 +101,15 @@ class _JobGraphGenerator:
             chain_edges=tuple(ChainEdge(position[e.source], position[e.target], e.tag) for e in chain.inner),
             inputs=tuple(self._job_edge(edge) for edge in self._graph.in_edges(head.id)),
             output_edges=tuple(
-                OutputEdge(position[e.source], result, e.partitioner, e.schema, e.tag, e.buffer_timeout_ms)
+                OutputEdge(
+                    position[e.source],
+                    result,
+                    e.partitioner,
+                    e.schema,
+                    e.tag,
+                    e.buffer_timeout_ms,
+                    exact_watermarks=self._graph.node(e.target).exact_watermarks,
+                )
                 for result, e in enumerate(chain.outer)
             ),
             results=tuple(
@@ -127,6 +135,8 @@ class _JobGraphGenerator:
             state_keys=node.state_keys,
             source=node.source,
             sink=node.sink,
+            exact_watermarks=node.exact_watermarks,
+            exact_behind=node.exact_behind,
         )
 
     def _job_edge(self, edge: StreamEdge) -> JobEdge:

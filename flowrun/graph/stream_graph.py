@@ -67,6 +67,8 @@ class StreamNode:
         state_keys: key columns (positions) an input, if the operator is keyed.
         iteration: set for the two ends of an iteration.
         max_parallelism_given: by the user, not derived from the parallelism.
+        exact_watermarks: the operator, or one behind it, takes rows and watermarks in their exact order.
+        exact_behind: one behind it does.
     """
 
     id: int
@@ -88,6 +90,8 @@ class StreamNode:
     sink: Sink | None = None
     iteration: Iteration | None = None
     max_parallelism_given: bool = False
+    exact_watermarks: bool = False
+    exact_behind: bool = False
 
 
 @record

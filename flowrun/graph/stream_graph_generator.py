@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from flowrun.api.operator import takes_exact_watermarks
 from flowrun.api.source import Boundedness
 from flowrun.errors import InternalError, PipelineError
 from flowrun.graph.partitioner import ForwardPartitioner, Partitioner, RebalancePartitioner
@@ -92,7 +93,24 @@ class _StreamGraphGenerator:
         edges = sorted(self._edges, key=lambda e: (order[e.target], e.input_index))  # stable: a union keeps its order
         unbounded = any(n.source is not None and n.source.boundedness is Boundedness.UNBOUNDED for n in self._nodes)
         settings = replace(self._settings, job=replace(self._settings.job, unbounded=unbounded))
-        return StreamGraph(name, tuple(self._nodes), tuple(edges), settings)
+        return StreamGraph(name, self._nodes_with_exact_watermarks(), tuple(edges), settings)
+
+    def _nodes_with_exact_watermarks(self) -> tuple[StreamNode, ...]:
+        """The nodes, told whether they or one behind them take watermarks in their exact order."""
+        inputs: dict[int, list[int]] = {}
+        for edge in self._edges:
+            inputs.setdefault(edge.target, []).append(edge.source)
+        waiting = [n.id for n in self._nodes if n.factory is not None and takes_exact_watermarks(n.factory)]
+        found: set[int] = set()
+        while waiting:
+            node = waiting.pop()
+            if node not in found:
+                found.add(node)
+                waiting += inputs.get(node, ())
+        behind = {source for node in found for source in inputs.get(node, ())}
+        return tuple(
+            replace(n, exact_watermarks=True, exact_behind=n.id in behind) if n.id in found else n for n in self._nodes
+        )
 
     def _translate_with_inputs(self, roots: Sequence[Transformation]) -> None:
         for root in roots:

@@ -67,7 +67,6 @@ class AbstractOperator:
     """
 
     inputs = 1
-
     context: OperatorContext
     output: Output
 
@@ -81,6 +80,11 @@ class AbstractOperator:
     def current_watermark(self) -> int:
         """Event time of this operator, ms; MIN_TIMESTAMP before the first watermark."""
         return self._event_time.timestamp
+
+    @property
+    def passes_watermarks(self) -> bool:
+        """`process_batch` takes no batches with watermarks between the rows; see `flowrun.api.operator.PassesWatermarks`."""
+        return False
 
     def initialize_state(self, restored: OperatorSnapshot | None) -> None:
         """Nothing to restore."""

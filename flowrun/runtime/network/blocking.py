@@ -43,11 +43,21 @@ class BlockingSubpartition:
         return 0
 
     def add(self, batch: RecordBatch, nbytes: int, slots: int) -> None:
-        """Spill rows.
+        """Spill rows; watermarks between them become events.
 
         Raises:
             ConnectorError: the disk does not take them.
         """
+        if batch.watermarks is not None:
+            for piece in batch.pieces():
+                if isinstance(piece, RecordBatch):
+                    self._spill(piece)
+                else:
+                    self.add_event(piece)
+        else:
+            self._spill(batch)
+
+    def _spill(self, batch: RecordBatch) -> None:
         layout = (batch.timestamps is not None, batch.row_kinds is not None)
         try:
             self._writer(layout, batch).write_batch(_to_columns(batch))

@@ -1,7 +1,8 @@
 """Input gates: all channels of one input of a subtask, read fairly and coalesced.
 
 Batches that are ready are concatenated up to the wanted batch size, over channels too: a batch that the producer split for its
-consumers must not stay in crumbs downstream. Order holds a channel; events are never overtaken and never overtake (barriers that
+consumers must not stay in crumbs downstream. Rows that have watermarks between them are given by channel, whose watermarks these are.
+Order holds a channel; events are never overtaken and never overtake (barriers that
 overtake did so before, in the queue of the channel: it is then read next).
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Protocol, TypeVar
@@ -60,8 +62,8 @@ class InputGate(Protocol):
         """`listener` is called, from any thread, when something came after `poll` gave None."""
         ...
 
-    def poll(self) -> RecordBatch | GateEvent | None:
-        """Rows or an event, without waiting; None if there is nothing now."""
+    def poll(self) -> RecordBatch | GateRows | GateEvent | None:
+        """Rows or an event, without waiting; None if there is nothing now. Rows with watermarks between them are given as `GateRows`."""
         ...
 
     def poll_channel(self) -> GateRows | GateEvent | None:
@@ -116,7 +118,7 @@ class SingleInputGate:
         for index, channel in enumerate(self._channels):
             channel.request(partial(self._enqueue, index), partial(self._enqueue_first, index))
 
-    def poll(self) -> RecordBatch | GateEvent | None:
+    def poll(self) -> RecordBatch | GateRows | GateEvent | None:
         """Rows of one or several channels, or one event."""
         if self._held:
             return self._poll_held()
@@ -138,6 +140,14 @@ class SingleInputGate:
                 if not batches:
                     return self._given(event)
                 self._held.append(event)
+                break
+            if any(b.watermarks is not None for b in element.batches):
+                rows_of_channel = GateRows(
+                    index, self._first_run(list(element.batches), [index] * len(element.batches))
+                )
+                if not batches:
+                    return rows_of_channel
+                self._held.appendleft(rows_of_channel)
                 break
             batches += element.batches
             channels += [index] * len(element.batches)
@@ -178,16 +188,18 @@ class SingleInputGate:
         for channel in self._channels:
             channel.release()
 
-    def _poll_held(self) -> RecordBatch | GateEvent:
+    def _poll_held(self) -> RecordBatch | GateRows | GateEvent:
         held = self._held.popleft()
         if isinstance(held, GateEvent):
             return self._given(held)
+        if held.rows.watermarks is not None:
+            return held
         batches = [held.rows]
         while self._held:
             following = self._held[0]
-            if isinstance(following, GateEvent) or (following.rows.timestamps is None) != (
-                batches[0].timestamps is None
-            ):
+            if isinstance(following, GateEvent) or following.rows.watermarks is not None:
+                break
+            if (following.rows.timestamps is None) != (batches[0].timestamps is None):
                 break
             self._held.popleft()
             batches.append(following.rows)
@@ -268,16 +280,14 @@ class UnionInputGate:
         for member in self._members:
             member.request_partitions()
 
-    def poll(self) -> RecordBatch | GateEvent | None:
+    def poll(self) -> RecordBatch | GateRows | GateEvent | None:
         """What the next member in turn has. None arms every member's listener."""
         for _ in self._members:
             index = self._turn
             self._turn = (index + 1) % len(self._members)
             element = self._members[index].poll()
-            if isinstance(element, GateEvent):
-                return GateEvent(self._starts[index] + element.channel, element.event)
             if element is not None:
-                return element
+                return element if isinstance(element, RecordBatch) else self._numbered(index, element)
         return None
 
     def poll_channel(self) -> GateRows | GateEvent | None:
@@ -286,10 +296,8 @@ class UnionInputGate:
             index = self._turn
             self._turn = (index + 1) % len(self._members)
             element = self._members[index].poll_channel()
-            if isinstance(element, GateEvent):
-                return GateEvent(self._starts[index] + element.channel, element.event)
             if element is not None:
-                return GateRows(self._starts[index] + element.channel, element.rows)
+                return self._numbered(index, element)
         return None
 
     def block(self, channel: int) -> None:
@@ -306,6 +314,10 @@ class UnionInputGate:
         """Free all members."""
         for member in self._members:
             member.release()
+
+    def _numbered(self, member: int, element: GateRows | GateEvent) -> GateRows | GateEvent:
+        """The element of a member under the number that its channel has here."""
+        return replace(element, channel=self._starts[member] + element.channel)
 
     def _locate(self, channel: int) -> tuple[InputGate, int]:
         index = next(i for i, stop in enumerate(self._starts[1:]) if channel < stop)

@@ -1,6 +1,7 @@
 """Channel selectors: how the rows of a batch are dealt to subpartitions, one class a partitioner, all vectorised.
 
-A selector gives (channel, rows) pairs. Rows for one channel keep their order, and an update pair (−U, +U) is never torn apart.
+A selector gives (channel, rows) pairs. Rows for one channel keep their order, and an update pair (−U, +U) is never torn apart. Watermarks
+between the rows go to all channels, each to its place between the rows of the channel.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.core.elements import RecordBatch, RowKind
+from flowrun.core.elements import PassingWatermarks, RecordBatch, RowKind
 from flowrun.errors import DataError, InternalError
 from flowrun.graph.partitioner import (
     BroadcastPartitioner,
@@ -39,7 +40,7 @@ class ChannelSelector(Protocol):
     """Deals batches to channels. Called by one thread; may keep a position."""
 
     def deal(self, batch: RecordBatch) -> Dealt:
-        """The non-empty parts of a non-empty batch, each with its channel."""
+        """The parts of a batch that hold rows or watermarks, each with its channel."""
         ...
 
 
@@ -61,8 +62,11 @@ class RoundRobinSelector:
     def deal(self, batch: RecordBatch) -> Dealt:
         """The batch as it is, for the next channel."""
         channel = self._next
-        self._next = (channel + 1) % self._channels
-        return ((channel, batch),)
+        if batch.num_rows:
+            self._next = (channel + 1) % self._channels
+        if batch.watermarks is None:
+            return ((channel, batch),)
+        return [(c, batch if c == channel else _only_watermarks(batch)) for c in range(self._channels)]
 
 
 class BroadcastSelector:
@@ -183,10 +187,12 @@ def split_by_target(batch: RecordBatch, targets: Targets, channels: int) -> Deal
     """The rows of each channel, in order: one gather of all columns, then zero-copy slices.
 
     Args:
-        batch: at least one row.
+        batch: at least one row, or watermarks.
         targets: one channel a row, of `target_dtype`.
         channels: number of channels.
     """
+    if batch.watermarks is not None:
+        return _split_with_watermarks(batch, batch.watermarks, targets, channels)
     if channels <= FEW_CHANNELS:
         positions = [np.flatnonzero(targets == channel) for channel in range(channels)]
         counts = np.array([len(p) for p in positions])
@@ -203,3 +209,21 @@ def split_by_target(batch: RecordBatch, targets: Targets, channels: int) -> Deal
     starts = np.cumsum(counts) - counts
     used = np.flatnonzero(counts)
     return [(int(c), sorted_rows.slice(int(starts[c]), int(counts[c]))) for c in used]
+
+
+def _split_with_watermarks(
+    batch: RecordBatch, watermarks: PassingWatermarks, targets: Targets, channels: int
+) -> list[tuple[int, RecordBatch]]:
+    parts = []
+    plain = batch.with_watermarks(None)
+    for channel in range(channels):
+        positions = np.flatnonzero(targets == channel)
+        between = PassingWatermarks(np.searchsorted(positions, watermarks.rows), watermarks.timestamps)
+        parts.append((channel, plain.take(pa.array(positions)).with_watermarks(between)))
+    return parts
+
+
+def _only_watermarks(batch: RecordBatch) -> RecordBatch:
+    assert batch.watermarks is not None
+    nowhere = np.zeros(len(batch.watermarks), np.int64)
+    return batch.slice(0, 0).with_watermarks(PassingWatermarks(nowhere, batch.watermarks.timestamps))

@@ -317,7 +317,7 @@ class PipelinedSubpartition:
         overtaken: list[InFlightElement] = []
         for element in islice(self._queue, count):
             if isinstance(element, _Queued):
-                overtaken.append(element.batch)
+                overtaken += element.batch.pieces()
             elif isinstance(element, Watermark | WatermarkStatus):
                 overtaken.append(element)
         self._queue.appendleft(barrier)

@@ -10,7 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, MAX_WATERMARK, MIN_TIMESTAMP, Watermark, WatermarkStatus
+import numpy as np
+
+from flowrun.core.elements import (
+    ACTIVE,
+    IDLE,
+    MAX_TIMESTAMP,
+    MAX_WATERMARK,
+    MIN_TIMESTAMP,
+    PassingWatermarks,
+    Watermark,
+    WatermarkStatus,
+)
 from flowrun.core.record import record
 
 Emission = Sequence[Watermark | WatermarkStatus]
@@ -99,6 +110,23 @@ class StatusWatermarkValve:
         if timestamp >= self.last_watermark:
             state.aligned = True
         return self._minimum()
+
+    def passing(self, channel: int, watermarks: PassingWatermarks) -> PassingWatermarks | None:
+        """What `watermark` gives for each of these, between the same rows."""
+        state = self._channels[channel]
+        if state.idle or state.done:
+            return None
+        timestamps = watermarks.timestamps
+        state.watermark = max(state.watermark, int(timestamps[-1]))
+        if state.watermark >= self.last_watermark:
+            state.aligned = True
+        others = [c.watermark for c in self._channels if c is not state and c.aligned and not c.idle and not c.done]
+        reached = np.minimum(timestamps, min(others, default=MAX_TIMESTAMP))
+        new = (reached > self.last_watermark) & (reached > np.append(MIN_TIMESTAMP, reached[:-1]))
+        if not new.any():
+            return None
+        self.last_watermark = int(reached[-1])
+        return PassingWatermarks(watermarks.rows[new], reached[new])
 
     def status(self, channel: int, *, idle: bool) -> Emission:
         """A channel became idle or active."""

@@ -18,7 +18,7 @@ class RecordWriter:
         self._next_marker = 0
 
     def emit(self, batch: RecordBatch) -> None:
-        """Send rows (at least one); waits under back pressure.
+        """Send rows (at least one unless there are watermarks between them, which go to all channels); waits under back pressure.
 
         Raises:
             JobCancelledError: the job was cancelled.

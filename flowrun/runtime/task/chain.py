@@ -22,6 +22,7 @@ from flowrun.runtime.task.outputs import (
     OperatorOutput,
     Target,
     WriterTarget,
+    process_with_watermarks,
 )
 from flowrun.runtime.watchdog.board import SubtaskActivity, private_activity
 from flowrun.state.key_groups import key_group_range
@@ -160,7 +161,12 @@ class OperatorChain:
         head.metrics.counter("numRecordsIn").inc(batch.num_rows)
         self.activity.enter(0)
         try:
-            head.operator.process_batch(batch, input_index)
+            if batch.watermarks is None:
+                head.operator.process_batch(batch, input_index)
+            else:
+                process_with_watermarks(
+                    head.operator, batch, input_index, exact=self._vertex.operators[0].exact_watermarks
+                )
         except BaseException as error:
             self.note_failure(0, error)
             raise
@@ -306,11 +312,12 @@ class OperatorChain:
                     link.metrics,
                     self.note_failure,
                     self.activity,
+                    exact_watermarks=self._vertex.operators[edge.target].exact_watermarks,
                 )
                 (main if edge.tag is None else side.setdefault(edge.tag.name, [])).append(target)
         for output in self._vertex.output_edges:
             if output.source == position:
-                writer = WriterTarget(self._writers[output.result])
+                writer = WriterTarget(self._writers[output.result], exact_watermarks=output.exact_watermarks)
                 (main if output.tag is None else side.setdefault(output.tag.name, [])).append(writer)
         return OperatorOutput(main, side, self._links[position].metrics, self._environment.clock)
 
@@ -335,6 +342,8 @@ class OperatorChain:
             checkpointing=environment.settings.checkpoint is not None,
             owner=environment.lineage,
             first_checkpoint_id=environment.first_checkpoint_id,
+            exact_watermarks=chained.exact_watermarks,
+            exact_behind=chained.exact_behind,
         )
 
 

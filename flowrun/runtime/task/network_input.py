@@ -144,9 +144,9 @@ class NetworkInput:
                     continue
                 self._end(member)
             elif isinstance(element, RecordBatch):
-                self._records_in.inc(element.num_rows)
-                self._bytes_in.inc(element.nbytes)
-                self._head.process_batch(element, member.index)
+                self._process_rows(member, element)
+            elif isinstance(element, GateRows):
+                self._process_channel(member, element.channel, element.rows)
             else:
                 self._process_event(member, element)
             return InputStatus.MORE_AVAILABLE
@@ -188,16 +188,29 @@ class NetworkInput:
     def _input_watermark(self) -> int:
         return min(member.valve.last_watermark for member in self._inputs)
 
-    def _poll_recorded(self, member: _Input) -> RecordBatch | GateEvent | None:
+    def _process_rows(self, member: _Input, rows: RecordBatch) -> None:
+        self._records_in.inc(rows.num_rows)
+        self._bytes_in.inc(rows.nbytes)
+        self._head.process_batch(rows, member.index)
+
+    def _process_channel(self, member: _Input, channel: int, rows: RecordBatch) -> None:
+        """Rows of one channel, with what its watermarks mean beside those of the others."""
+        if rows.watermarks is not None:
+            rows = rows.with_watermarks(member.valve.passing(channel, rows.watermarks))
+        if rows.num_rows or rows.watermarks is not None:
+            self._process_rows(member, rows)
+
+    def _poll_recorded(self, member: _Input) -> GateRows | GateEvent | None:
         """As `poll`, one channel at a time; what belongs to the snapshot is recorded."""
         element = member.gate.poll_channel()
         if element is None:
             return None
-        content = element.rows if isinstance(element, GateRows) else element.event
         channel = member.first_channel + element.channel
-        if channel in self._recorded and isinstance(content, RecordBatch | Watermark | WatermarkStatus):
-            self._checkpointing.record(self._recording_id, channel, content)
-        return element.rows if isinstance(element, GateRows) else element
+        if channel in self._recorded:
+            for content in element.rows.pieces() if isinstance(element, GateRows) else (element.event,):
+                if isinstance(content, RecordBatch | Watermark | WatermarkStatus):
+                    self._checkpointing.record(self._recording_id, channel, content)
+        return element
 
     def _process_event(self, member: _Input, element: GateEvent) -> None:
         channel, event = element.channel, element.event

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from flowrun.api.operator import OutputTag, StreamOperator
+from flowrun.api.operator import OutputTag, PassesWatermarks, StreamOperator
 from flowrun.core.clock import Clock
 from flowrun.core.elements import MIN_TIMESTAMP, LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.runtime.metrics import ScopedMetrics
@@ -22,7 +22,7 @@ class Target(Protocol):
     """One place that an output leads to."""
 
     def emit(self, batch: RecordBatch) -> None:
-        """Rows, at least one."""
+        """Rows, at least one unless there are watermarks between them."""
         ...
 
     def emit_watermark(self, watermark: Watermark) -> None: ...
@@ -30,6 +30,28 @@ class Target(Protocol):
     def emit_status(self, status: WatermarkStatus) -> None: ...
 
     def emit_latency_marker(self, marker: LatencyMarker) -> None: ...
+
+
+def process_with_watermarks(operator: StreamOperator, batch: RecordBatch, input_index: int, *, exact: bool) -> None:
+    """Have an operator process a batch that has watermarks between its rows, in the way that it can.
+
+    Args:
+        operator: of a chain.
+        batch: its rows, and the watermarks.
+        input_index: of the operator.
+        exact: the operator, or one behind it, needs their order; else watermarks are left to the one that follows the batch.
+    """
+    if not exact:
+        if batch.num_rows:
+            operator.process_batch(batch.with_watermarks(None), input_index)
+    elif isinstance(operator, PassesWatermarks) and operator.passes_watermarks:
+        operator.process_batch(batch, input_index)
+    else:
+        for piece in batch.pieces():
+            if isinstance(piece, RecordBatch):
+                operator.process_batch(piece, input_index)
+            else:
+                operator.process_watermark(piece, input_index)
 
 
 class ChainTarget:
@@ -43,6 +65,7 @@ class ChainTarget:
         metrics: of the operator.
         note_failure: learns which operator raised.
         activity: learns which operator is at work.
+        exact_watermarks: the operator, or one behind it, takes rows and watermarks in their exact order.
     """
 
     def __init__(
@@ -54,8 +77,11 @@ class ChainTarget:
         metrics: ScopedMetrics,
         note_failure: NoteFailure,
         activity: SubtaskActivity,
+        *,
+        exact_watermarks: bool = False,
     ) -> None:
         self._operator = operator
+        self._exact_watermarks = exact_watermarks
         self._output = output
         self._position = position
         self._emitter = emitter
@@ -68,7 +94,10 @@ class ChainTarget:
         self._records_in.inc(batch.num_rows)
         self._activity.enter(self._position)
         try:
-            self._operator.process_batch(batch)
+            if batch.watermarks is None:
+                self._operator.process_batch(batch)
+            else:
+                process_with_watermarks(self._operator, batch, 0, exact=self._exact_watermarks)
         except BaseException as error:
             self._note_failure(self._position, error)
             raise
@@ -107,14 +136,14 @@ class CopyingChainTarget(ChainTarget):
 
     def emit(self, batch: RecordBatch) -> None:
         """Have the operator process its own copy."""
-        super().emit(RecordBatch(batch.columns, batch.timestamps, batch.row_kinds))
+        super().emit(RecordBatch(batch.columns, batch.timestamps, batch.row_kinds, batch.watermarks))
 
 
 class ChainWriter(Protocol):
     """What takes the rows that leave a chain: a `RecordWriter`, or whatever another engine puts in its place."""
 
     def emit(self, batch: RecordBatch) -> None:
-        """Rows, at least one."""
+        """Rows, at least one unless there are watermarks between them."""
         ...
 
     def broadcast_event(self, event: Watermark | WatermarkStatus) -> None:
@@ -125,12 +154,19 @@ class ChainWriter(Protocol):
 
 
 class WriterTarget:
-    """The end of the chain: a record writer."""
+    """The end of the chain: a record writer. Watermarks between rows go to it if they matter to who reads (`exact_watermarks`)."""
 
-    def __init__(self, writer: ChainWriter) -> None:
+    def __init__(self, writer: ChainWriter, *, exact_watermarks: bool = False) -> None:
         self._writer = writer
-        self.emit = writer.emit
+        self._exact_watermarks = exact_watermarks
         self.emit_latency_marker = writer.emit_latency_marker
+
+    def emit(self, batch: RecordBatch) -> None:
+        """Write rows."""
+        if batch.watermarks is None or self._exact_watermarks:
+            self._writer.emit(batch)
+        elif batch.num_rows:
+            self._writer.emit(batch.with_watermarks(None))
 
     def emit_watermark(self, watermark: Watermark) -> None:
         """Send to all channels."""
@@ -165,7 +201,7 @@ class OperatorOutput:
     def emit(self, batch: RecordBatch) -> None:
         """Send rows to every main target; a reference each."""
         rows = batch.num_rows
-        if rows:
+        if rows or batch.watermarks is not None:
             self._records_out.inc(rows)
             for target in self._main:
                 target.emit(batch)
@@ -173,7 +209,7 @@ class OperatorOutput:
     def emit_side(self, tag: OutputTag, batch: RecordBatch) -> None:
         """Send rows to the targets of a side output; they are dropped if there is none."""
         rows = batch.num_rows
-        if rows:
+        if rows or batch.watermarks is not None:
             self._metrics.counter(f"numRecordsOut.{tag.name}").inc(rows)
             for target in self._side.get(tag.name, ()):
                 target.emit(batch)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runtime_fakes import pairs, random_rows, rows
 
-from flowrun.core.elements import RecordBatch, RowKind
+from flowrun.core.elements import PassingWatermarks, RecordBatch, RowKind, Watermark
 from flowrun.errors import DataError, InternalError
 from flowrun.graph.partitioner import (
     BroadcastPartitioner,
@@ -131,3 +131,28 @@ def test_targets_are_as_narrow_as_they_can_be(channels: int) -> None:
         (0, [(2, 1)]),
         (channels - 1, [(1, 0), (3, 2)]),
     ]
+
+
+@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 6), st.data())
+def test_watermarks_between_rows_go_to_all_channels(keys: list[int], channels: int, data: st.DataObject) -> None:
+    places = sorted(data.draw(st.lists(st.integers(0, len(keys)), min_size=1, max_size=8)))
+    watermarks = PassingWatermarks(np.array(places), np.arange(len(places)) * 3)
+    batch = rows(keys, list(range(len(keys)))).with_watermarks(watermarks)
+    numbered: list[Any] = [e.timestamp if isinstance(e, Watermark) else e for e in batch.pieces()]
+    for partitioner in DEALING:
+        if isinstance(partitioner, GlobalPartitioner) and channels > 1:
+            continue
+        dealt = create_selector(partitioner, channels, 1, 512).deal(batch)
+        assert sorted(channel for channel, _ in dealt) == list(range(channels))
+        for _, part in dealt:
+            mine = set(part.columns["v"].to_pylist())
+            found: list[object] = []
+            for piece in part.pieces():
+                found += [piece] if isinstance(piece, Watermark) else piece.columns["v"].to_pylist()
+            wanted: list[object] = []
+            for element in numbered:
+                if isinstance(element, RecordBatch):
+                    wanted += [v for v in element.columns["v"].to_pylist() if v in mine]
+                else:
+                    wanted.append(Watermark(element))
+            assert found == wanted

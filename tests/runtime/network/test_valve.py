@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, MAX_WATERMARK, MIN_TIMESTAMP, Watermark
+from flowrun.core.elements import (
+    ACTIVE,
+    IDLE,
+    MAX_TIMESTAMP,
+    MAX_WATERMARK,
+    MIN_TIMESTAMP,
+    PassingWatermarks,
+    Watermark,
+)
 from flowrun.runtime.network.valve import StatusWatermarkValve
 
 
@@ -213,3 +222,32 @@ def test_new_channels_repeat_nothing_that_old_ones_passed_on() -> None:
     ended = StatusWatermarkValve(1)
     ended.start_at(MAX_TIMESTAMP)
     assert list(ended.watermark(0, MAX_TIMESTAMP)) == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["up", "between", "idle", "active", "end"]), st.integers(0, 60)),
+        max_size=40,
+    )
+)
+def test_watermarks_between_rows_mean_what_they_mean_one_by_one(actions: list[tuple[int, str, int]]) -> None:
+    valve, single = StatusWatermarkValve(3), StatusWatermarkValve(3)
+    for channel, action, value in actions:
+        match action:
+            case "up":
+                assert valve.watermark(channel, value) == single.watermark(channel, value)
+            case "between":
+                timestamps = np.unique([value // 3, value // 2, value, value + channel])
+                places = np.arange(len(timestamps)) * 2
+                wanted = [
+                    (p, e) for p, t in zip(places, timestamps, strict=True) for e in single.watermark(channel, int(t))
+                ]
+                found = valve.passing(channel, PassingWatermarks(places, timestamps))
+                pairs = [] if found is None else zip(found.rows, found.timestamps, strict=True)
+                assert [(p, Watermark(int(t))) for p, t in pairs] == wanted
+            case "end":
+                assert valve.end(channel) == single.end(channel)
+            case _:
+                assert valve.status(channel, idle=action == "idle") == single.status(channel, idle=action == "idle")
+        assert valve.channels == single.channels
+        assert valve.last_watermark == single.last_watermark
