@@ -6,19 +6,21 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from flowrun.api.operator import OperatorContext, Output, TimerHandle
+from flowrun.core.arrays import Integers
 from flowrun.core.elements import (
     ACTIVE,
     IDLE,
     MAX_TIMESTAMP,
     MAX_WATERMARK,
     MIN_TIMESTAMP,
+    PassingWatermarks,
     RecordBatch,
     Watermark,
 )
 from flowrun.core.record import record
 from flowrun.operators.event_times import EventTimes
 from flowrun.operators.split_watermarks import PerSplitWatermarks, SplitEventTime
-from flowrun.operators.watermark_rule import progress
+from flowrun.operators.watermark_rule import passing, progress
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 
 
@@ -73,6 +75,7 @@ class EventTimeOutput:
         self._idle = False
         self._held_idle = False
         self._touched_ms = 0
+        self._exact = context.exact_watermarks
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -111,6 +114,8 @@ class EventTimeOutput:
         if times.marks is None or times.timestamps is None:
             self._output.emit(batch)
         else:
+            if self._exact:
+                batch = batch.with_watermarks(self._passing(times.marks, split_id))
             advanced = progress(
                 times.timestamps.to_numpy(),
                 times.marks,
@@ -188,6 +193,16 @@ class EventTimeOutput:
     def progress_of(self, split_id: str) -> SplitEventTime | None:
         """What to restore of a split; None if it has sent nothing yet."""
         return self._splits.progress_of(split_id)
+
+    def _passing(self, marks: Integers, split_id: str) -> PassingWatermarks | None:
+        splits = self._splits
+        return passing(
+            marks,
+            self._times.lag,
+            watermark=splits.watermark(split_id),
+            sent=splits.combined,
+            ceiling=splits.ceiling(split_id),
+        )
 
     def _emit_cut(self, batch: RecordBatch, cuts: tuple[tuple[int, int], ...]) -> None:
         sent = 0

@@ -136,6 +136,10 @@ class InternalTimerService:
         """How many timers wait."""
         return len(self._queues[domain])
 
+    def first(self, domain: TimeDomain) -> int | None:
+        """When the next timer is due, ms; None: there is none."""
+        return self._queues[domain].first()
+
     @property
     def current_processing_time(self) -> int:
         """Processing time, ms."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from flowrun.core.arrays import Integers
-from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, PassingWatermarks
 from flowrun.core.record import record
 
 Int64s = Integers
@@ -82,6 +82,20 @@ def progress(
     before = np.minimum(_reached(marks[rows], lag, reached[suspicious])[:, :-1], ceiling)
     late = (timestamps[rows] <= before) & (before > sent) & (positions == rows)
     return Progress(_cuts(rows[late], before[late], sent), after)
+
+
+def passing(
+    marks: Int64s, lag: int, *, watermark: int = MIN_TIMESTAMP, sent: int = MIN_TIMESTAMP, ceiling: int = MAX_TIMESTAMP
+) -> PassingWatermarks | None:
+    """The watermarks that a generator which works row by row sends between the rows; arguments as of `progress`.
+
+    >>> found = passing(np.array([10, 20, 5, 30]), 1)
+    >>> found.rows.tolist(), found.timestamps.tolist()
+    ([1, 2], [9, 19])
+    """
+    reached = np.minimum(_reached(marks[:-1], lag, watermark)[1:], ceiling)
+    new = np.flatnonzero((reached > np.append(sent, reached[:-1])) & (reached > sent))
+    return PassingWatermarks.of(new + 1, reached[new])
 
 
 def late_rows(timestamps: Int64s, lag: int, watermark: int) -> Integers:

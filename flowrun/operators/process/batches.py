@@ -10,7 +10,7 @@ import pyarrow as pa
 from flowrun.api.keyed_state import Positions, Values
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.core.arrays import Integers
-from flowrun.core.elements import RecordBatch
+from flowrun.core.elements import PassingWatermarks, RecordBatch
 from flowrun.core.semantics import TimeDomain
 from flowrun.errors import DataError
 from flowrun.operators.process.batch_output import BatchOutputs
@@ -59,6 +59,27 @@ class BatchProcessOperator(ProcessOperator):
         finally:
             if self._columns is not None:
                 self._columns.current.clear()
+
+    def _process_between(self, batch: RecordBatch, watermarks: PassingWatermarks) -> None:
+        """The rows up to a watermark by which a timer is due are one batch. Timers of these rows themselves fire behind them."""
+        rows, timestamps = watermarks.rows, watermarks.timestamps
+        plain, start, passed = batch.with_watermarks(None), 0, 0
+        while passed < len(rows):
+            due = None if self._columns is None else self._columns.first_event_timer
+            if due is None:
+                break
+            passed += int(np.searchsorted(timestamps[passed:], due))
+            if passed == len(rows):
+                break
+            stop = int(rows[passed])
+            if stop > start:
+                self._process(plain.slice(start, stop - start))
+                start = stop
+            self._pass_watermark(int(timestamps[passed]))
+            passed += 1
+        if start < plain.num_rows:
+            self._process(plain.slice(start))
+        self._pass_watermark(int(timestamps[-1]))
 
     def _flush(self) -> None:
         """Everything was sent at once."""

@@ -140,6 +140,11 @@ class ColumnBackend:
             column = column.drop_null()
         return slots, column.to_numpy()
 
+    @property
+    def first_event_timer(self) -> int | None:
+        """When the next event-time timer is due."""
+        return self._timers[TimeDomain.EVENT].first()
+
     def advance_watermark(self, timestamp: int) -> None:
         """Fire event-time timers."""
         timers = self._timers[TimeDomain.EVENT]

@@ -58,6 +58,11 @@ class ProcessFunctionFactory:
         """Joins any chain."""
         return ChainingStrategy.ALWAYS
 
+    @property
+    def takes_exact_watermarks(self) -> bool:
+        """Timers fire between rows, and functions ask for the watermark."""
+        return self.event_time is not False
+
     def create(self) -> ProcessOperator:
         """A new operator with a function of its own.
 

@@ -16,7 +16,7 @@ from flowrun.api.metrics import MetricGroup
 from flowrun.api.operator import OperatorContext
 from flowrun.api.process_function import ProcessFunction
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable, StateDescriptor
-from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
+from flowrun.core.elements import MAX_TIMESTAMP, PassingWatermarks, RecordBatch, Watermark
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
@@ -55,6 +55,11 @@ class KeyedBackend(Protocol):
     @property
     def newest_write(self) -> int:
         """Latest write of state with a time to live, ms."""
+        ...
+
+    @property
+    def first_event_timer(self) -> int | None:
+        """When the next event-time timer is due, ms; None: there is none."""
         ...
 
     def advance_watermark(self, timestamp: int) -> None:
@@ -186,22 +191,44 @@ class ProcessOperator(AbstractOperator):
 
     # ---- rows and time
 
+    @property
+    def passes_watermarks(self) -> bool:
+        """Only those count between rows at which a timer is due, unless somebody behind wants to know all."""
+        return not self.context.exact_behind
+
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Call the function for the rows that the NULL key policy lets through."""
         if self._intake is not None:
             batch = self._intake.grouped_rows(batch)
-            if batch.num_rows == 0:
+            if batch.num_rows == 0 and batch.watermarks is None:
                 return
             self._tick()
         self._timed = batch.timestamps is not None
-        if batch.timestamps is not None:
+        if batch.timestamps is not None and batch.num_rows:
             newest = int(batch.timestamps_numpy().max())
             if self._newest_time is None or newest > self._newest_time:
                 self._newest_time = newest
-        self._process(batch)
+        if batch.watermarks is None:
+            self._process(batch)
+        else:
+            self._process_between(batch, batch.watermarks)
 
     def _process(self, batch: RecordBatch) -> None:
+        """Call the function for rows."""
         raise NotImplementedError
+
+    def _process_between(self, batch: RecordBatch, watermarks: PassingWatermarks) -> None:
+        """Call the function for rows, and for the timers that are due between them."""
+        raise NotImplementedError
+
+    def _pass_watermark(self, timestamp: int) -> None:
+        """A watermark between rows: what has not fired by it is not due."""
+        first = None if self._backend is None else self._backend.first_event_timer
+        if first is not None and first <= timestamp:
+            self._flush()
+            self.process_watermark(Watermark(timestamp))
+        else:
+            self._event_time.update(0, timestamp)
 
     def _tick(self) -> int:
         """Processing time, which never goes back; state that has expired by then is gone."""

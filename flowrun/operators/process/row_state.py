@@ -125,6 +125,11 @@ class ObjectBackend:
         written = [w for s in self._states.values() if (w := s.newest_write) is not None]
         return max(written, default=self.cursor.now)
 
+    @property
+    def first_event_timer(self) -> int | None:
+        """When the next event-time timer is due."""
+        return self.timers.first(TimeDomain.EVENT)
+
     def advance_watermark(self, timestamp: int) -> None:
         """Fire event-time timers."""
         self.timers.advance_watermark(timestamp)

@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any
 
 from flowrun.api.operator import OperatorContext, Output
-from flowrun.core.elements import RecordBatch
+from flowrun.core.elements import PassingWatermarks, RecordBatch
 from flowrun.core.row_errors import RowFault
 from flowrun.errors import DataError, is_from_outside
 from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
@@ -15,6 +15,9 @@ from flowrun.operators.process.row_output import RowOutputs
 from flowrun.operators.process.row_state import ObjectBackend
 from flowrun.operators.row_failures import RowFailures
 from flowrun.operators.timers import Timer
+
+_NO_ROW = 1 << 62
+_NONE_PASSING: list[tuple[int, int]] = []
 
 
 class RowProcessOperator(ProcessOperator):
@@ -24,6 +27,8 @@ class RowProcessOperator(ProcessOperator):
         super().__init__(settings)
         self._objects: ObjectBackend | None = None
         self._failures: RowFailures | None = None
+        self._is_between = False
+        """Timers fire between two rows: what they raise is no row's fault."""
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Make the outputs and the context."""
@@ -50,6 +55,24 @@ class RowProcessOperator(ProcessOperator):
         return self._objects
 
     def _process(self, batch: RecordBatch) -> None:
+        self._call_for_rows(batch, _NONE_PASSING)
+
+    def _process_between(self, batch: RecordBatch, watermarks: PassingWatermarks) -> None:
+        passing = list(zip(watermarks.rows.tolist(), watermarks.timestamps.tolist(), strict=True))
+        passing.reverse()
+        self._call_for_rows(batch.with_watermarks(None), passing)
+        self._pass_up_to(batch.num_rows, passing)
+
+    def _pass_up_to(self, row: int, passing: list[tuple[int, int]]) -> int:
+        """Let the watermarks come that stand before a row; gives the row before which the next one stands."""
+        self._is_between = True
+        while passing and passing[-1][0] <= row:
+            self._pass_watermark(passing.pop()[1])
+        self._is_between = False
+        return passing[-1][0] if passing else _NO_ROW
+
+    def _call_for_rows(self, batch: RecordBatch, passing: list[tuple[int, int]]) -> None:
+        """Call the function for each row. `passing`: (row, watermark that stands before it), the last one first; goes with the rows."""
         function: Any = self._function
         call: Callable[[Any, Any], Any] = function.process_element
         context, outputs, objects = self._context, self._outputs, self._objects
@@ -64,11 +87,13 @@ class RowProcessOperator(ProcessOperator):
             positions = self._settings.keys or ()
             keys = objects.keys.tuples([batch.columns.column(k) for k in positions])
             cursor = objects.cursor
-        position = 0
+        position, stop = 0, passing[-1][0] if passing else _NO_ROW
         numbered = enumerate(zip(rows, keys, times, kinds))  # noqa: B905  # endless repeats
         while True:  # once, and again from the row behind one that is left out
             try:
                 for position, (row, key, time, kind) in numbered:
+                    if position >= stop:
+                        stop = self._pass_up_to(position, passing)
                     if cursor is not None:
                         cursor.key = key
                     context.timestamp = outputs.time = time
@@ -79,6 +104,8 @@ class RowProcessOperator(ProcessOperator):
                 outputs.row = outputs.kind = None
                 outputs.flush()
             except Exception as error:
+                if self._is_between:
+                    raise
                 self._leave_out(batch, position if outputs.row is not None else None, error)
                 continue
             break

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.api.metrics import Counter
 from flowrun.api.operator import OperatorContext, Output, OutputTag
-from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.elements import RecordBatch, Watermark, timestamps_from_column
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.errors import DataError, InternalError
@@ -104,6 +106,23 @@ class RowArrivals:
         if self._clock.is_processing:
             return rows, np.full(rows.num_rows, self._clock.time_of_rows(), np.int64)
         return rows, self._intake.event_times(rows)
+
+
+def pieces_at_multiples(
+    batch: RecordBatch, step_ms: int, context: OperatorContext, watermark: int
+) -> Iterator[RecordBatch | Watermark]:
+    """The rows and watermarks of a batch, in order, for an operator that waits for multiples of event time: it need not see all watermarks.
+
+    Args:
+        batch: has watermarks between its rows.
+        step_ms: of event time; 1: every watermark matters.
+        context: of the operator.
+        watermark: the one before the batch, ms.
+    """
+    watermarks = batch.watermarks
+    if watermarks is not None and step_ms > 1 and not context.exact_behind and batch.timestamps is not None:
+        watermarks = watermarks.passing_multiples(step_ms, watermark, batch.timestamps_numpy())
+    return batch.with_watermarks(watermarks).pieces()
 
 
 class LateRows:

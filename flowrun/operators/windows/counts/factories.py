@@ -117,6 +117,11 @@ class GlobalWindowFactory(KeyedWindowFactory):
         return self.rule is not None and self.rule.purge
 
     @property
+    def takes_exact_watermarks(self) -> bool:
+        """Whether there are firings at intervals of event time."""
+        return self.domain is TimeDomain.EVENT and self.rule is not None and self.rule.every_ms is not None
+
+    @property
     def _counted(self) -> CountWindowFactory | None:
         """What a rule that fires by count stands for."""
         rule = self.rule

@@ -29,7 +29,13 @@ from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.timed.assigners import Times
-from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS, RowArrivals, RowIntake
+from flowrun.operators.timed.event_rows import (
+    LATE_RECORDS_DROPPED,
+    MAX_OUTPUT_ROWS,
+    RowArrivals,
+    RowIntake,
+    pieces_at_multiples,
+)
 from flowrun.operators.timed.firing_clock import FiringClock
 from flowrun.operators.windows.counts.count_window import NOWHERE
 from flowrun.operators.windows.partials.cell_tables import KEYS, SlotTables, read_sequence, sequence_state
@@ -193,8 +199,21 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
 
     # ---- rows
 
+    @property
+    def passes_watermarks(self) -> bool:
+        """Those between the intervals change nothing."""
+        return True
+
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
-        """Merge rows into the partial results of their keys; what this costs depends on the batch's keys only."""
+        """Merge rows into the partial results of their keys, and fire between rows where a watermark does that."""
+        for piece in pieces_at_multiples(batch, self._every, self.context, self.current_watermark):
+            if isinstance(piece, RecordBatch):
+                self._process_rows(piece)
+            else:
+                self.process_watermark(piece)
+
+    def _process_rows(self, batch: RecordBatch) -> None:
+        """What this costs depends on the batch's keys only."""
         batch, times = self._arrivals.arrive(batch)
         if batch.num_rows == 0:
             return

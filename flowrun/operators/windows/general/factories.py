@@ -117,6 +117,11 @@ class GeneralWindowFactory(TimeWindowFactory):
         return self.trigger if self.trigger is not None else build_trigger(self.rule, self.assigner, self.domain)
 
     @property
+    def takes_exact_watermarks(self) -> bool:
+        """Whether the trigger looks at more than the ends of windows."""
+        return self.domain is TimeDomain.EVENT and self.effective_trigger.watermark_step_ms > 0
+
+    @property
     def bounded_windows(self) -> bool:
         """Whether windows have bounds, which are output columns then."""
         return not isinstance(self.assigner, GlobalAssigner)

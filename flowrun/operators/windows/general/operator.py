@@ -27,7 +27,7 @@ from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.timed.assigners import Assignment, Times, assign_aligned
-from flowrun.operators.timed.event_rows import LateRows, RowIntake
+from flowrun.operators.timed.event_rows import LateRows, RowIntake, pieces_at_multiples
 from flowrun.operators.timers import InternalTimerService, Timer
 from flowrun.operators.windows.general.assignment import assign_ever, cleanup_time, closed_before, merge_sessions
 from flowrun.operators.windows.general.contents import Firing, FiringEvaluator, OpenWindow, WindowContents
@@ -86,6 +86,11 @@ class WindowOperator(AbstractOperator):
             self._timer_log.changes,
         )
 
+    @property
+    def passes_watermarks(self) -> bool:
+        """Many of them change nothing."""
+        return True
+
     # ---- life and state
 
     def initialize_state(self, restored: OperatorSnapshot | None) -> None:
@@ -135,7 +140,15 @@ class WindowOperator(AbstractOperator):
     # ---- rows
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
-        """Add rows to their windows and emit what fires."""
+        """Add rows to their windows and emit what fires, also between rows where a watermark does that."""
+        step_ms = self._trigger.watermark_step_ms
+        for piece in pieces_at_multiples(batch, step_ms, self.context, self.current_watermark):
+            if isinstance(piece, RecordBatch):
+                self._process_rows(piece)
+            else:
+                self.process_watermark(piece)
+
+    def _process_rows(self, batch: RecordBatch) -> None:
         batch = self._intake.grouped_rows(batch)
         if batch.num_rows == 0:
             return

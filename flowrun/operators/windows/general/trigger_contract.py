@@ -111,10 +111,13 @@ class Trigger:
     Attributes:
         can_merge: whether it may be used with session windows; then `on_merge` takes over what merged windows remembered.
         column: position of the input column whose numbers `on_element` gets, or None.
+        watermark_step_ms: what happens may depend on where among the rows a watermark passes a multiple of so many ms; 0: only on where it
+            passes the end of the window.
     """
 
     can_merge: bool = True
     column: int | None = None
+    watermark_step_ms: int = 1
 
     def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
         """A row was added."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from math import gcd
 
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.record import record
@@ -26,6 +27,8 @@ from flowrun.operators.windows.general.trigger_contract import (
 @record(slots=False)
 class EventTimeTrigger(Trigger):
     """Fires when the watermark reaches the end of the window; then with every late row."""
+
+    watermark_step_ms: int = field(default=0, init=False)
 
     def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
         """Fire if the window's time is over, else wait for it."""
@@ -58,6 +61,8 @@ class EventTimeTrigger(Trigger):
 @record(slots=False)
 class ProcessingTimeTrigger(Trigger):
     """Fires when processing time reaches the end of the window."""
+
+    watermark_step_ms: int = field(default=0, init=False)
 
     def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
         """Wait for the end."""
@@ -95,6 +100,7 @@ class CountTrigger(Trigger):
     """Fires after every `count` rows."""
 
     count: int
+    watermark_step_ms: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         _require_positive("count", self.count)
@@ -196,6 +202,11 @@ class EarlyLateTrigger(Trigger):
     early_ms: int | None = None
     late_count: int = 1
 
+    @property
+    def watermark_step_ms(self) -> int:  # type: ignore[override]
+        """Early firings are at these times."""
+        return self.early_ms or 0
+
     def __post_init__(self) -> None:
         if self.early_ms is not None:
             _require_positive("interval", self.early_ms)
@@ -260,6 +271,7 @@ class ContinuousProcessingTimeTrigger(Trigger):
     """Fires at every interval of processing time in which there were new rows."""
 
     every_ms: int
+    watermark_step_ms: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         _require_positive("interval", self.every_ms)
@@ -310,6 +322,7 @@ class DeltaTrigger(Trigger):
     column: int = field()  # no default, though the base class has one
     threshold: float = field()
     can_merge: bool = field(default=False, init=False)
+    watermark_step_ms: int = field(default=0, init=False)
 
     def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
         """Compare with the number at the last firing."""
@@ -337,6 +350,11 @@ class PurgingTrigger(Trigger):
     """Fires when another trigger does, and forgets the window's rows then."""
 
     trigger: Trigger
+
+    @property
+    def watermark_step_ms(self) -> int:  # type: ignore[override]
+        """The other one's."""
+        return self.trigger.watermark_step_ms
 
     @property
     def can_merge(self) -> bool:  # type: ignore[override]
@@ -386,6 +404,11 @@ class AnyTrigger(Trigger):
     """Fires when one of several triggers does; all of them count from there. At most one of them may read a column."""
 
     triggers: tuple[Trigger, ...]
+
+    @property
+    def watermark_step_ms(self) -> int:  # type: ignore[override]
+        """One that has all of theirs among its multiples."""
+        return gcd(*(t.watermark_step_ms for t in self.triggers))
 
     @property
     def can_merge(self) -> bool:  # type: ignore[override]
