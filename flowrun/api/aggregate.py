@@ -1,17 +1,34 @@
 """Aggregates as operators see them: partial columns, how they merge, and how a result is read from them.
 
 The functions layer resolves a SQL aggregate to an `AggregateKernel`; lowering binds it to columns as a `BoundAggregate`; operators
-know nothing of SQL. All callables are module-level functions or `functools.partial`s of them, so everything here pickles.
+know nothing of SQL. All callables are module-level functions, or `WithArguments` of them, so everything here pickles and compares by value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from flowrun.core.record import record
 from flowrun.core.types import DataType
+
+
+@record
+class WithArguments:
+    """A module-level function with its first arguments; unlike a `functools.partial` it compares by value.
+
+    >>> WithArguments(max, (3,))(2), WithArguments(max, (3,)) == WithArguments(max, (3,))
+    (3, True)
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
+
+    def __call__(self, *rest: object) -> Any:
+        """What the function gives for all of them."""
+        return self.function(*self.arguments, *rest)
 
 
 @record

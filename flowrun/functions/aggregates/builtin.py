@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from flowrun.api.aggregate import Accumulator, AggregateKernel, CollectKernel, FinishKernel
+from flowrun.api.aggregate import Accumulator, AggregateKernel, CollectKernel, FinishKernel, WithArguments
 from flowrun.core.record import record
 from flowrun.core.types import BIGINT, DOUBLE, INT, STRING, DataType, TypeRoot, array, decimal, map_of
 from flowrun.errors import ExpressionError
@@ -83,12 +83,12 @@ def _count_rule(arguments: Sequence[Argument]) -> Resolved:
 
 
 def _sum(name: str, type: DataType) -> AggregateKernel:
-    finish: FinishKernel = partial(kernels.finish_sum, name)
+    finish: FinishKernel = WithArguments(kernels.finish_sum, (name,))
     return AggregateKernel(name, type, _sum_type(type), (_partial_sum(type), _COUNT), finish, retractable=True)
 
 
 def _sum0(name: str, type: DataType) -> AggregateKernel:
-    finish: FinishKernel = partial(kernels.finish_sum0, name)
+    finish: FinishKernel = WithArguments(kernels.finish_sum0, (name,))
     return AggregateKernel(name, type, _sum_type(type), (_partial_sum(type), _COUNT), finish, retractable=True)
 
 
@@ -113,7 +113,7 @@ def _variance(sample: bool, root: bool, name: str, type: DataType) -> AggregateK
         Accumulator("sum_of_squares", "sum_of_squares", "sum", DOUBLE),
         _COUNT,
     )
-    finish: FinishKernel = partial(kernels.finish_variance, sample, root)
+    finish: FinishKernel = WithArguments(kernels.finish_variance, (sample, root))
     return AggregateKernel(name, DOUBLE, _average_type(type), accumulators, finish, retractable=True)
 
 
@@ -143,7 +143,7 @@ def _list_aggregate(arguments: Sequence[Argument]) -> Resolved:
         if not arguments[1].is_literal or arguments[1].literal is None:
             raise ExpressionError("the separator of LISTAGG must be a constant character string", hint=usage)
         separator = arguments[1].literal
-    collect: CollectKernel = partial(kernels.collect_text, separator)
+    collect: CollectKernel = WithArguments(kernels.collect_text, (separator,))
     casts = (STRING,) * len(arguments)
     return casts, AggregateKernel("LISTAGG", STRING, STRING, collect=collect, order_sensitive=True)
 

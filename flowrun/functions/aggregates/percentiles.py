@@ -6,14 +6,13 @@ With frequencies the aggregate's column is a ROW of value and frequency.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.aggregate import AggregateKernel
+from flowrun.api.aggregate import AggregateKernel, WithArguments
 from flowrun.core.types import BIGINT, DOUBLE, DataType, TypeRoot, array, row
 from flowrun.errors import ExpressionError
 from flowrun.functions.collections.array_columns import FlatLists
@@ -35,7 +34,7 @@ def _rule(arguments: Sequence[Argument]) -> tuple[tuple[DataType, ...], Aggregat
         raise _refused(f"argument 3 of PERCENTILE must be an integer, {frequency[0].type} given")
     result = array(DOUBLE) if percentage.type.root is TypeRoot.ARRAY else DOUBLE
     argument = _COUNTED if frequency or packed else DOUBLE
-    collect = partial(percentiles, _percentages(percentage))
+    collect = WithArguments(percentiles, (_percentages(percentage),))
     casts = (_COUNTED if packed else DOUBLE, percentage.type, *(BIGINT for _ in frequency))
     return casts, AggregateKernel("PERCENTILE", argument, result, collect=collect)
 

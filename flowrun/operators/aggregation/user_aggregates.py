@@ -10,14 +10,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.aggregate import AggregateKernel, UserAggregate
+from flowrun.api.aggregate import AggregateKernel, UserAggregate, WithArguments
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.types import BOOLEAN, DataType, TypeRoot, row
 from flowrun.errors import DataError, StateError
@@ -35,7 +34,7 @@ def user_kernel(user: UserAggregate) -> AggregateKernel:
         user.name,
         argument,
         user.result,
-        collect=partial(_collect, user),
+        collect=WithArguments(_collect, (user,)),
         order_sensitive=True,
         keeps_nulls=True,
         user=user,
