@@ -30,8 +30,9 @@ from flowrun.operators.timed.assigners import Assignment, Times, assign_aligned
 from flowrun.operators.timed.event_rows import LateRows, RowIntake, pieces_at_multiples
 from flowrun.operators.timers import InternalTimerService, Timer
 from flowrun.operators.windows.general.assignment import assign_ever, cleanup_time, closed_before, merge_sessions
-from flowrun.operators.windows.general.contents import Firing, FiringEvaluator, OpenWindow, WindowContents
+from flowrun.operators.windows.general.contents import OpenWindow, WindowContents
 from flowrun.operators.windows.general.factories import GlobalAssigner, SessionAssigner
+from flowrun.operators.windows.general.firing import Firing, FiringEvaluator
 from flowrun.operators.windows.general.tables import ROWS, TIMERS, WINDOWS, WindowTables
 from flowrun.operators.windows.general.timer_log import BOUNDS, TimerLog
 from flowrun.operators.windows.general.trigger_contract import TriggerContext, TriggerResult, TriggerRows, Window
