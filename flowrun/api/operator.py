@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -224,8 +224,24 @@ class SourceOperator(StreamOperator, Protocol):
         ...
 
 
+class OperatorSpec:
+    """What is said of an operator, by value: the base of the records that lowering makes and a job graph carries.
+
+    A subclass is a frozen record of plain data (numbers, texts, schemas, other records; functions by their names or as the expressions that
+    they are compiled from), so that a job can be compared, sent and described without the code that runs it. What makes an operator
+    of it is named in `flowrun.operators.implementations`. Where it has keyed state it has the methods of `DescribesState` as well.
+
+    The name of the class is part of the structural hashes of the operators around it, and so of checkpoints: it does not change.
+    """
+
+    __slots__ = ()
+
+    chaining: ClassVar[ChainingStrategy] = ChainingStrategy.ALWAYS
+    """How the operator may be chained."""
+
+
 class OperatorFactory(Protocol):
-    """A picklable recipe for one operator per subtask; what a job graph carries."""
+    """A recipe of your own for one operator per subtask, which makes it itself. It must pickle; an operator made of it is not shared."""
 
     @property
     def chaining(self) -> ChainingStrategy:
@@ -237,9 +253,13 @@ class OperatorFactory(Protocol):
         ...
 
 
+OperatorRecipe: TypeAlias = OperatorSpec | OperatorFactory
+"""What a job graph carries of an operator; `flowrun.operators.implementations.create_operator` makes one of it."""
+
+
 @runtime_checkable
 class TakesExactWatermarks(Protocol):
-    """A factory whose operators may give other results if watermarks come a few rows later: those with timers of users."""
+    """A recipe whose operators may give other results if watermarks come a few rows later: those with timers of users."""
 
     @property
     def takes_exact_watermarks(self) -> bool:
@@ -247,9 +267,9 @@ class TakesExactWatermarks(Protocol):
         ...
 
 
-def takes_exact_watermarks(factory: OperatorFactory) -> bool:
-    """Whether the operators of a factory take rows and watermarks in their exact order."""
-    return isinstance(factory, TakesExactWatermarks) and factory.takes_exact_watermarks
+def takes_exact_watermarks(recipe: OperatorRecipe) -> bool:
+    """Whether the operators of a recipe take rows and watermarks in their exact order."""
+    return isinstance(recipe, TakesExactWatermarks) and recipe.takes_exact_watermarks
 
 
 @runtime_checkable
@@ -266,7 +286,7 @@ class PassesWatermarks(Protocol):
 
 @runtime_checkable
 class DescribesState(Protocol):
-    """A factory whose operators have keyed state: lets a pipeline be compared with a savepoint without running it."""
+    """A recipe whose operators have keyed state: lets a pipeline be compared with a savepoint without running it."""
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Name of each keyed table that an operator may write → its columns, as in what is restored (`OperatorSnapshot.keyed`).

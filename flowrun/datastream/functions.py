@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.functions import ArrayKernel, ColumnsKernel, MaskKernel, PredicateFunction
-from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.api.operator import OperatorRecipe, OutputTag
 from flowrun.api.process_function import ProcessFunction
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -123,14 +123,14 @@ class PythonPredicate:
 
 
 def process_factory(
-    function: OperatorFactory | ProcessFunction | type[ProcessFunction] | str,
+    function: OperatorRecipe | ProcessFunction | type[ProcessFunction] | str,
     arguments: Mapping[str, object],
     input_schema: Schema,
     output_schema: Schema,
     side_outputs: tuple[OutputTag, ...],
     keys: tuple[int, ...] | None,
     name: str,
-) -> OperatorFactory:
+) -> OperatorRecipe:
     """An operator factory as it is, or one that runs a process function, which is checked.
 
     Raises:

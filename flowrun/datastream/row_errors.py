@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flowrun.api.operator import OperatorFactory
+from flowrun.api.operator import OperatorRecipe
 from flowrun.api.source import Boundedness
 from flowrun.core.constraints import SinkConstraints
 from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, FAIL, OnError, RowErrors, RowFault
@@ -134,11 +134,11 @@ def _all(sinks: Sequence[SinkTransformation]) -> Iterator[Transformation]:
             waiting += [(i, False) for i in reversed((*one.inputs, *more))]
 
 
-def _isolates(factory: OperatorFactory) -> bool:
+def _isolates(factory: OperatorRecipe) -> bool:
     return isinstance(getattr(factory, "errors", None), RowErrors)
 
 
-def _refuses_keys(factory: OperatorFactory) -> bool:
+def _refuses_keys(factory: OperatorRecipe) -> bool:
     """Whether it fails on NULL in its keys; what is aggregated already was looked at before."""
     policy, partial = getattr(factory, "null_keys", None), getattr(factory, "partial_input", False)
     return policy is NullKeys.FAIL and not partial and bool(getattr(factory, "keys", ()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.functions import PredicateFunction
-from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.api.operator import OperatorRecipe, OutputTag
 from flowrun.api.process_function import ProcessFunction
 from flowrun.api.sink import Sink
 from flowrun.core.schema import Schema
@@ -126,7 +126,7 @@ class DataStream(OperatorSettings):
 
     def process(
         self,
-        function: OperatorFactory | ProcessFunction | type[ProcessFunction] | str,
+        function: OperatorRecipe | ProcessFunction | type[ProcessFunction] | str,
         schema: Schema | None = None,
         *,
         name: str = "process",
@@ -394,7 +394,7 @@ class ConnectedStreams:
 
     def process(
         self,
-        factory: OperatorFactory,
+        factory: OperatorRecipe,
         schema: Schema,
         *,
         name: str = "co-process",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowrun.api.aggregate import BoundAggregate
-from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.api.operator import OperatorSpec, OutputTag
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullKeys, TimeDomain
@@ -88,7 +88,7 @@ class WindowAggregation:
         except ValueError as error:
             raise PipelineError.of(f"window aggregation: {error}", "give each aggregate a name of its own") from None
 
-    def _factory(self, aggregates: tuple[BoundAggregate, ...], schema: Schema) -> OperatorFactory:
+    def _factory(self, aggregates: tuple[BoundAggregate, ...], schema: Schema) -> OperatorSpec:
         if isinstance(self.windows, SessionGap):
             return SessionWindowFactory(
                 keys=self.keys,

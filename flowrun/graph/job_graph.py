@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from enum import Enum
 
-from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.api.operator import OperatorRecipe, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.record import record
@@ -29,7 +29,7 @@ class ChainedOperator:
     operator_id: str
     name: str
     uid: str | None
-    factory: OperatorFactory
+    factory: OperatorRecipe
     schema: Schema
     state_keys: tuple[tuple[int, ...], ...] | None = None
     """Key columns an input, if the operator is keyed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from flowrun.api.operator import OperatorFactory
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.record import record
 from flowrun.errors import InternalError, PipelineError
 from flowrun.graph.chaining import is_chainable
@@ -179,7 +179,7 @@ def chain_name(nodes: tuple[StreamNode, ...], inner: tuple[StreamEdge, ...]) -> 
     return names[nodes[0].id]
 
 
-def _iteration_factory(node: StreamNode) -> OperatorFactory:
+def _iteration_factory(node: StreamNode) -> OperatorSpec:
     if node.iteration is None:
         raise InternalError(f"stream node '{node.name}' has no operator")
     if node.kind is NodeKind.ITERATION_HEAD:

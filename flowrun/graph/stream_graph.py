@@ -7,7 +7,7 @@ from dataclasses import field
 from enum import Enum
 from functools import cached_property
 
-from flowrun.api.operator import ChainingStrategy, OperatorFactory, OutputTag
+from flowrun.api.operator import ChainingStrategy, OperatorRecipe, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.record import record
@@ -75,7 +75,7 @@ class StreamNode:
     kind: NodeKind
     name: str
     schema: Schema
-    factory: OperatorFactory | None
+    factory: OperatorRecipe | None
     chaining: ChainingStrategy
     parallelism: int
     max_parallelism: int

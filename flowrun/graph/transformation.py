@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from flowrun.api.operator import ChainingStrategy, OperatorFactory, OutputTag
+from flowrun.api.operator import ChainingStrategy, OperatorRecipe, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.record import record
@@ -72,7 +72,7 @@ class PhysicalTransformation(Transformation):
     `on_error`: what a program said becomes of rows that it cannot process; None: what holds for the job.
     """
 
-    factory: OperatorFactory
+    factory: OperatorRecipe
     chaining: ChainingStrategy | None = None
     on_error: OnError | None = None
 

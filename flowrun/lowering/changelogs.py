@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from flowrun.api.operator import OperatorFactory
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.semantics import TimeDomain
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.inputs import Inputs
@@ -41,9 +41,7 @@ def lower_normalize(node: PlanNode, inputs: Inputs, settings: Settings) -> Trans
     return keyed(node, factory, inputs.only, node.keys, "normalize")
 
 
-def _one_input(
-    node: PlanNode, factory: OperatorFactory, source: Transformation, keys: tuple[int, ...]
-) -> Transformation:
+def _one_input(node: PlanNode, factory: OperatorSpec, source: Transformation, keys: tuple[int, ...]) -> Transformation:
     name = node.hints.name or type(node).__name__
     shuffled = by_key(source, keys, name)
     made = OneInputTransformation(name=name, schema=node.schema, factory=factory, input=shuffled)

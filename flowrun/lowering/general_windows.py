@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowrun.api.aggregate import BoundAggregate
-from flowrun.api.operator import OperatorFactory, OutputTag
+from flowrun.api.operator import OperatorSpec, OutputTag
 from flowrun.core.semantics import NullKeys, TimeDomain
 from flowrun.errors import UnsupportedPlanError
 from flowrun.lowering.aggregate_calls import column_position
@@ -27,7 +27,7 @@ def general_factory(
     domain: TimeDomain,
     null_keys: NullKeys,
     late_tag: OutputTag | None,
-) -> OperatorFactory:
+) -> OperatorSpec:
     """The operator of a window that the fast paths do not serve; it runs behind a shuffle by the node's keys.
 
     Raises:
@@ -68,7 +68,7 @@ def general_factory(
 
 def _count(
     node: WindowAggregate, window: CountWindow, aggregates: tuple[BoundAggregate, ...], null_keys: NullKeys
-) -> OperatorFactory:
+) -> OperatorSpec:
     if node.trigger is not None or node.evictor is not None:
         raise UnsupportedPlanError(
             f"the count window of '{_name(node)}' cannot have a trigger or evictor of its own",

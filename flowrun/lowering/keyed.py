@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowrun.api.operator import ChainingStrategy, OperatorFactory
+from flowrun.api.operator import ChainingStrategy, OperatorSpec
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import (
     OneInputTransformation,
@@ -24,7 +24,7 @@ def by_key(source: Transformation, keys: tuple[int, ...], name: str) -> Transfor
 
 
 def keyed(
-    node: PlanNode, factory: OperatorFactory, source: Transformation, keys: tuple[int, ...], name: str
+    node: PlanNode, factory: OperatorSpec, source: Transformation, keys: tuple[int, ...], name: str
 ) -> Transformation:
     """A keyed operator with one input behind a shuffle; without keys it runs alone. `name`: unless the user gave one."""
     hints = node.hints
@@ -44,7 +44,7 @@ def keyed(
 
 def keyed_pair(
     node: PlanNode,
-    factory: OperatorFactory,
+    factory: OperatorSpec,
     sources: tuple[Transformation, ...],
     keys: tuple[tuple[int, ...], tuple[int, ...]],
     name: str,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorFactory
+from flowrun.api.operator import OperatorSpec
 from flowrun.connectors.values import ValuesSource
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import INT, TypeRoot
@@ -110,7 +110,7 @@ def _computed_rows(
     return made
 
 
-def _one_input(node: PlanNode, factory: OperatorFactory, source: Transformation) -> Transformation:
+def _one_input(node: PlanNode, factory: OperatorSpec, source: Transformation) -> Transformation:
     made = OneInputTransformation(name=_name(node), schema=node.schema, factory=factory, input=source)
     return with_hints(made, node.hints)
 

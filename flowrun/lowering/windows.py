@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowrun.api.operator import ChainingStrategy, OperatorFactory, OutputTag
+from flowrun.api.operator import ChainingStrategy, OperatorSpec, OutputTag
 from flowrun.graph.transformation import (
     OneInputTransformation,
     Transformation,
@@ -139,7 +139,7 @@ class _WindowLowering:
             input=self._source,
         )
 
-    def _keyed(self, factory: OperatorFactory, source: Transformation, keys: tuple[int, ...]) -> Transformation:
+    def _keyed(self, factory: OperatorSpec, source: Transformation, keys: tuple[int, ...]) -> Transformation:
         """The window operator behind a shuffle by its keys; without keys it runs alone."""
         node = self._node
         return keyed(node, factory, source, keys, self._name)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel, MaskKernel, PredicateFunction
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.api.sink import RowCheck
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
@@ -19,8 +19,8 @@ from flowrun.operators.row_tests import RowTest
 
 
 @record
-class CalcFactory:
-    """Makes operators that keep the rows of which `condition` is true, then compute `projection` over them.
+class CalcFactory(OperatorSpec):
+    """Operators that keep the rows of which `condition` is true, then compute `projection` over them.
 
     Rows keep their event times and kinds. Without either the rows pass unchanged.
 
@@ -39,17 +39,8 @@ class CalcFactory:
     fault: RowFault = RowFault.NULL_VALUE
     tests: tuple[RowTest, ...] = ()
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _Calc:
-        """A new operator."""
-        return _Calc(self)
-
-
-class _Calc(AbstractOperator):
+class CalcOperator(AbstractOperator):
     """Row numbers in errors refer to the input batch, not to the rows that the filter kept."""
 
     def __init__(self, factory: CalcFactory) -> None:

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from flowrun.api.operator import ChainingStrategy, InputStatus, OperatorContext, Output, TimerHandle
+from flowrun.api.operator import ChainingStrategy, InputStatus, OperatorContext, OperatorSpec, Output, TimerHandle
 from flowrun.core.elements import IDLE, RecordBatch, Watermark, WatermarkStatus, concat_batches
 from flowrun.core.record import record
 from flowrun.errors import DataError, InternalError, UnsupportedPlanError
@@ -119,9 +119,9 @@ class IterationHead(_IterationEnd):
 
     inputs = 0
 
-    def __init__(self, iteration_id: str, wait_ms: int) -> None:
-        super().__init__(iteration_id)
-        self._wait_ms = wait_ms
+    def __init__(self, factory: IterationHeadFactory) -> None:
+        super().__init__(factory.iteration_id)
+        self._wait_ms = factory.wait_ms
         self._listener: Callable[[], None] = lambda: None
         self._timer: TimerHandle | None = None
         self._waited = False
@@ -179,6 +179,9 @@ class IterationHead(_IterationEnd):
 class IterationTail(_IterationEnd):
     """Hands rows back to the head. Watermarks, statuses and markers end here: they would go round for ever."""
 
+    def __init__(self, factory: IterationTailFactory) -> None:
+        super().__init__(factory.iteration_id)
+
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Hand the rows to the head.
 
@@ -199,33 +202,19 @@ class IterationTail(_IterationEnd):
 
 
 @record
-class IterationHeadFactory:
+class IterationHeadFactory(OperatorSpec):
     """Recipe of an `IterationHead`; `wait_ms` 0: it never ends by itself."""
 
     iteration_id: str
     wait_ms: int
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """A task of its own."""
-        return ChainingStrategy.NEVER
-
-    def create(self) -> IterationHead:
-        """A new head."""
-        return IterationHead(self.iteration_id, self.wait_ms)
+    chaining = ChainingStrategy.NEVER  # a task of its own
 
 
 @record
-class IterationTailFactory:
+class IterationTailFactory(OperatorSpec):
     """Recipe of an `IterationTail`."""
 
     iteration_id: str
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """A task of its own."""
-        return ChainingStrategy.NEVER
-
-    def create(self) -> IterationTail:
-        """A new tail."""
-        return IterationTail(self.iteration_id)
+    chaining = ChainingStrategy.NEVER  # a task of its own

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors, RowFault
@@ -37,8 +37,8 @@ from flowrun.operators.row_failures import RowFailures
 
 
 @record
-class PythonFunctionFactory:
-    """Makes operators that call the user's function `reference` (`module:name`); see the module's table for its forms.
+class PythonFunctionFactory(OperatorSpec):
+    """Operators that call the user's function `reference` (`module:name`); see the module's table for its forms.
 
     Attributes:
         flat: the function may change the number of rows.
@@ -56,19 +56,8 @@ class PythonFunctionFactory:
     errors: RowErrors = FAIL
     """What becomes of rows of which the function raises, or gives what it must not. To find them it is called again on parts of a batch."""
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _PythonFunction:
-        """A new operator; imports nothing yet."""
-        if not self.row:
-            return _FlatBatchFunction(self) if self.flat else _BatchFunction(self)
-        return _FlatRowFunction(self) if self.flat else _RowFunction(self)
-
-
-class _PythonFunction(AbstractOperator):
+class PythonFunctionOperator(AbstractOperator):
     """The common part: loading, opening, closing, and errors that name the function."""
 
     def __init__(self, factory: PythonFunctionFactory) -> None:
@@ -142,7 +131,7 @@ class _PythonFunction(AbstractOperator):
         return conform(returned, self._factory.output_schema, self._place)
 
 
-class _BatchFunction(_PythonFunction):
+class _BatchFunction(PythonFunctionOperator):
     """Batch in, batch out, row i for row i."""
 
     def _processed(self, batch: RecordBatch) -> RecordBatch:
@@ -156,7 +145,7 @@ class _BatchFunction(_PythonFunction):
         return batch.with_columns(columns)
 
 
-class _FlatBatchFunction(_PythonFunction):
+class _FlatBatchFunction(PythonFunctionOperator):
     """Batch in, any rows out."""
 
     def _processed(self, batch: RecordBatch) -> RecordBatch:
@@ -194,7 +183,7 @@ class _FlatBatchFunction(_PythonFunction):
         return pa.array(positions)
 
 
-class _RowFunction(_PythonFunction):
+class _RowFunction(PythonFunctionOperator):
     """One dict in, one dict out."""
 
     def _processed(self, batch: RecordBatch) -> RecordBatch:
@@ -271,3 +260,10 @@ def _children(batch: RecordBatch, columns: pa.RecordBatch, parents: pa.Array) ->
 
 def _kind(value: object) -> str:
     return "nothing (None)" if value is None else f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def python_function_operator(factory: PythonFunctionFactory) -> PythonFunctionOperator:
+    """The operator for the form of the function; imports nothing yet."""
+    if not factory.row:
+        return _FlatBatchFunction(factory) if factory.flat else _BatchFunction(factory)
+    return _FlatRowFunction(factory) if factory.flat else _RowFunction(factory)

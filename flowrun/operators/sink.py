@@ -10,7 +10,7 @@ from typing import cast
 import pyarrow as pa
 
 from flowrun.api.metrics import Counter
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.api.sink import Committable, KeyedSinkWriter, Sink, SinkWriter, WriterContext
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.constraints import SinkConstraints
@@ -26,8 +26,8 @@ from flowrun.state.sink_identity import IDENTITY, identity_state, read_identity
 
 
 @record
-class SinkOperatorFactory:
-    """Makes the operators that write to `sink`; `name` is the user's, for messages, `constraints` how those of its columns are enforced."""
+class SinkOperatorFactory(OperatorSpec):
+    """Operators that write to `sink`; `name` is the user's, for messages, `constraints` how those of its columns are enforced."""
 
     sink: Sink
     name: str = "sink"
@@ -42,17 +42,8 @@ class SinkOperatorFactory:
         """What the columns of that table hold, beyond the sink's own."""
         return {} if kept_rows_of(self.sink) is None else {KEPT_ROWS: {AGE: "order of arrival"}}
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _SinkOperator:
-        """A new operator."""
-        return _SinkOperator(self)
-
-
-class _SinkOperator(AbstractOperator):
+class SinkOperator(AbstractOperator):
     """One subtask of a sink. It never commits by itself: committables go to `submit`, which makes them visible.
 
     What was pre-committed at a barrier waits in operator state until its checkpoint is complete, then is submitted with everything

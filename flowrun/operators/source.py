@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from flowrun.api.changelog import ChangelogMode, mode_of_source
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel
-from flowrun.api.operator import ChainingStrategy, InputStatus
+from flowrun.api.operator import ChainingStrategy, InputStatus, OperatorSpec
 from flowrun.api.source import Boundedness, ReaderContext, Source, SourceReader, Split
 from flowrun.api.state import OperatorSnapshot, OperatorState
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
@@ -47,8 +47,8 @@ _TIME_SCHEMA = pa.schema([("event_time", pa.int64())])
 
 
 @record
-class SourceOperatorFactory:
-    """Makes the operators that read `source`.
+class SourceOperatorFactory(OperatorSpec):
+    """Operators that read `source`.
 
     Attributes:
         strategy: event time and watermarks; its expressions read the physical columns. None: as the source says, if it does.
@@ -68,14 +68,7 @@ class SourceOperatorFactory:
     errors: RowErrors = FAIL
     decoding: RowErrors = FAIL
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Heads a chain; it has no input to be chained to."""
-        return ChainingStrategy.HEAD
-
-    def create(self) -> _SourceOperator:
-        """A new operator."""
-        return _SourceOperator(self)
+    chaining = ChainingStrategy.HEAD  # heads a chain; it has no input to be chained to
 
 
 @record
@@ -119,7 +112,7 @@ class _Polled:
         return taken
 
 
-class _SourceOperator(AbstractOperator):
+class ConnectorSourceOperator(AbstractOperator):
     """One subtask of a source."""
 
     inputs = 0

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.functions import MaskKernel, PredicateFunction
-from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.api.operator import OperatorSpec, OutputTag
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors, RowFault
@@ -16,8 +16,8 @@ from flowrun.operators.row_failures import RowFailures
 
 
 @record
-class SplitFactory:
-    """Makes operators that send a row to every branch whose predicate is true, and rows of no branch to the main output.
+class SplitFactory(OperatorSpec):
+    """Operators that send a row to every branch whose predicate is true, and rows of no branch to the main output.
 
     NULL counts as false. `errors` says what becomes of rows of which a predicate fails.
     """
@@ -26,17 +26,10 @@ class SplitFactory:
     name: str = "split"
     errors: RowErrors = FAIL
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _Split:
-        """A new operator."""
-        return _Split(self)
+class SplitOperator(AbstractOperator):
+    """Sends rows to the branches whose predicates are true."""
 
-
-class _Split(AbstractOperator):
     def __init__(self, factory: SplitFactory) -> None:
         self._factory = factory
         self._kernels: tuple[tuple[OutputTag, MaskKernel, str], ...] = ()

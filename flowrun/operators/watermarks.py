@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.record import record
@@ -31,8 +31,8 @@ _STATE_SCHEMA = pa.schema([("subtask", pa.int32()), ("parallelism", pa.int32()),
 
 
 @record
-class TimestampsAndWatermarksFactory:
-    """Makes operators that give rows event time and watermarks; watermarks from upstream end there, except MAX."""
+class TimestampsAndWatermarksFactory(OperatorSpec):
+    """Operators that give rows event time and watermarks; watermarks from upstream end there, except MAX."""
 
     strategy: WatermarkStrategy
     name: str = "watermarks"
@@ -41,17 +41,8 @@ class TimestampsAndWatermarksFactory:
         if self.strategy.kind is WatermarkGeneration.SOURCE:
             raise ValueError("watermarks of a source end here: give this strategy to the source")
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _TimestampsAndWatermarks:
-        """A new operator."""
-        return _TimestampsAndWatermarks(self)
-
-
-class _TimestampsAndWatermarks(AbstractOperator):
+class TimestampsAndWatermarksOperator(AbstractOperator):
     """Upstream idleness is passed on: no rows can come, so nobody downstream should wait for them."""
 
     def __init__(self, factory: TimestampsAndWatermarksFactory) -> None:

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.coordination import CommittingSink
-from flowrun.api.operator import OperatorContext, OperatorFactory, OutputTag, StreamOperator
+from flowrun.api.operator import OperatorContext, OperatorRecipe, OperatorSpec, OutputTag, StreamOperator
 from flowrun.api.sink import Committable
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import ManualClock
 from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.schema import Schema
+from flowrun.operators.implementations import create_operator
 from flowrun.state.key_groups import key_group_range, key_groups, subtask_of
 from flowrun.state.redistribution import materialised, redistribute
 from flowrun.testing.metrics import RecordedMetrics
@@ -59,7 +60,7 @@ class OperatorHarness:
 
     def __init__(
         self,
-        recipe: OperatorFactory | StreamOperator,
+        recipe: OperatorRecipe | StreamOperator,
         *,
         schema: Schema | Sequence[Schema] | None = None,
         inputs: int = 1,
@@ -75,7 +76,7 @@ class OperatorHarness:
         object_reuse: bool = True,
         open: bool = True,
     ) -> None:
-        self.operator: Any = recipe.create() if hasattr(recipe, "create") else recipe
+        self.operator: Any = create_operator(recipe) if _is_recipe(recipe) else recipe
         self.clock = clock if clock is not None else ManualClock()
         self.processing_time = ManualProcessingTime(self.clock)
         self.metrics = RecordedMetrics()
@@ -111,7 +112,7 @@ class OperatorHarness:
     @classmethod
     def restore(
         cls,
-        factory: OperatorFactory,
+        factory: OperatorRecipe,
         snapshots: Sequence[OperatorSnapshot],
         *,
         subtask: int = 0,
@@ -314,6 +315,10 @@ class OperatorHarness:
         groups = key_groups([batch.columns.column(k) for k in keys], context.max_parallelism)
         owners = subtask_of(groups, context.parallelism, context.max_parallelism)
         return batch.take(pa.array(np.flatnonzero(owners == context.subtask)))
+
+
+def _is_recipe(given: OperatorRecipe | StreamOperator) -> TypeGuard[OperatorRecipe]:
+    return isinstance(given, OperatorSpec) or hasattr(given, "create")
 
 
 def _per_input(schema: Schema | Sequence[Schema] | None, inputs: int) -> Sequence[Schema | None]:

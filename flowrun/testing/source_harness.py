@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowrun.api.operator import InputStatus, OperatorFactory
+from flowrun.api.operator import InputStatus, OperatorRecipe
 from flowrun.api.source import Source, Split, SplitEnumerator
 from flowrun.errors import FlowrunError
 from flowrun.testing.harness import OperatorHarness
@@ -23,7 +23,7 @@ class SourceHarness(OperatorHarness):
 
     def __init__(
         self,
-        recipe: OperatorFactory,
+        recipe: OperatorRecipe,
         source: Source,
         *,
         enumerator: SplitEnumerator | None = None,

@@ -25,6 +25,7 @@ from flowrun.graph.transformation import (
 )
 from flowrun.lowering import lower
 from flowrun.operators.calc import CalcFactory
+from flowrun.operators.implementations import create_operator
 from flowrun.operators.process.factory import ProcessFunctionFactory
 from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.operators.python_function import PythonFunctionFactory
@@ -332,7 +333,7 @@ def every_kind() -> PlanNode:
 def test_everything_that_lowering_makes_pickles() -> None:
     for transformation in all_of(lower(plan(every_kind(), settings=PARALLEL))):
         if isinstance(transformation, PhysicalTransformation):
-            assert pickle.loads(pickle.dumps(transformation.factory)).create() is not None
+            assert create_operator(pickle.loads(pickle.dumps(transformation.factory))) is not None
         if isinstance(transformation, SourceTransformation):
             pickle.dumps(transformation.source)
         if isinstance(transformation, SinkTransformation):

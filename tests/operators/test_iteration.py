@@ -153,7 +153,7 @@ def test_a_head_has_no_inputs() -> None:
 
 
 def test_closing_twice_or_before_setup_is_harmless() -> None:
-    IterationHead("never", 1).close()
+    IterationHead(IterationHeadFactory("never", 1)).close()
     loop = Loop("twice")
     loop.close()
     loop.head.operator.close()

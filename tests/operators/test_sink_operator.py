@@ -7,6 +7,7 @@ from flowrun.core.elements import MAX_TIMESTAMP, LatencyMarker
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import ConnectorError, DataError, InternalError
+from flowrun.operators.implementations import create_operator
 from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.testing import OperatorHarness
 from tests.operators.fake_connector import ListSink
@@ -110,7 +111,7 @@ def test_latency_markers_end_at_a_sink():
 
 
 def test_wiring_mistakes_are_internal_errors():
-    operator = SinkOperatorFactory(ListSink(SCHEMA)).create()
+    operator = create_operator(SinkOperatorFactory(ListSink(SCHEMA)))
     harness = OperatorHarness(SinkOperatorFactory(ListSink(SCHEMA)))
     operator.setup(harness.context, harness.output)
     with pytest.raises(InternalError, match="was not connected"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from flowrun.core.types import BIGINT
 from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.implementations import create_operator
 from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.operators.source import SourceOperatorFactory
 from flowrun.runtime.checkpoint.assembly import JobIdentity
@@ -377,7 +379,8 @@ def pipeline(
 ) -> JobGraph:
     """source → between → sink, with keyed exchanges, or in one chain."""
     settings = JobSettings(checkpoint=checkpoint, restart=restart, unbounded=unbounded)
-    read, write = SourceOperatorFactory(source).create, SinkOperatorFactory(table).create
+    read = partial(create_operator, SourceOperatorFactory(source))
+    write = partial(create_operator, SinkOperatorFactory(table))
     if chained:
         whole = vertex("numbers", read, between, write, parallelism=parallelism, source=source, sink=table)
         return job(whole, settings=settings)

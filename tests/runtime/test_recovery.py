@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.errors import JobFailedError, StateError
 from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.implementations import create_operator
 from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.operators.source import SourceOperatorFactory
 from flowrun.runtime.job_status import JobResult
@@ -427,10 +429,10 @@ def test_two_sources_of_which_one_ends_early() -> None:
     once = Once(None)
 
     def graph(source_a: Numbers, source_b: Numbers, target: Table) -> JobGraph:
-        a = vertex("a", SourceOperatorFactory(source_a).create, source=source_a)
-        b = vertex("b", SourceOperatorFactory(source_b).create, source=source_b)
-        own = vertex("own", SinkOperatorFactory(target).create, sink=target).read(a)
-        both = vertex("both", once.create, SinkOperatorFactory(target).create, sink=target).read(a)
+        a = vertex("a", partial(create_operator, SourceOperatorFactory(source_a)), source=source_a)
+        b = vertex("b", partial(create_operator, SourceOperatorFactory(source_b)), source=source_b)
+        own = vertex("own", partial(create_operator, SinkOperatorFactory(target)), sink=target).read(a)
+        both = vertex("both", once.create, partial(create_operator, SinkOperatorFactory(target)), sink=target).read(a)
         both.read(b)
         return job(a, b, own, both, settings=JobSettings(checkpoint=BY_HAND, restart=AT_ONCE))
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.functions import PredicateFunction
-from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
+from flowrun.api.operator import ChainingStrategy, OperatorContext, OperatorSpec, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, Watermark
@@ -51,8 +51,8 @@ class OuterSides(Enum):
 
 
 @record
-class IntervalJoinFactory:
-    """Makes operators that join rows of two inputs within an interval.
+class IntervalJoinFactory(OperatorSpec):
+    """Operators that join rows of two inputs within an interval.
 
     Attributes:
         schemas: of the left and the right input.
@@ -76,10 +76,7 @@ class IntervalJoinFactory:
     name: str = "interval join"
     errors: RowErrors = FAIL
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Has two inputs: starts a chain."""
-        return ChainingStrategy.HEAD
+    chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
 
     @property
     def output_delay_ms(self) -> int:
@@ -88,10 +85,6 @@ class IntervalJoinFactory:
             return 0
         # An outer row may come out when the watermark is one past the last row that it could match.
         return max(self.upper_ms, -self.lower_ms) + (self.outer is not OuterSides.NONE)
-
-    def create(self) -> IntervalJoinOperator:
-        """A new operator."""
-        return IntervalJoinOperator(self)
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Tables `left` and `right`: the rows that are remembered."""

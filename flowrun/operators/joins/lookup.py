@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel, PredicateFunction
 from flowrun.api.lookup import FoundRows, LookupSource
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.record import record
@@ -42,8 +42,8 @@ _ROW = pa.field("__row", pa.int8())  # keeps the number of found rows where no c
 
 
 @record
-class LookupJoinFactory:
-    """Makes operators that join rows with those of an outside table.
+class LookupJoinFactory(OperatorSpec):
+    """Operators that join rows with those of an outside table.
 
     Attributes:
         source: the table.
@@ -66,15 +66,6 @@ class LookupJoinFactory:
     settings: LookupSettings = _DEFAULTS
     name: str = "lookup join"
     errors: RowErrors = FAIL
-
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
-
-    def create(self) -> LookupJoinOperator:
-        """A new operator."""
-        return LookupJoinOperator(self)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.functions import PredicateFunction
-from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
+from flowrun.api.operator import ChainingStrategy, OperatorContext, OperatorSpec, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Bools
 from flowrun.core.elements import RecordBatch, RowKind
@@ -40,8 +40,8 @@ TABLES = ("left", "right")
 
 
 @record
-class RegularJoinFactory:
-    """Makes operators that join two inputs, each of which may be a changelog.
+class RegularJoinFactory(OperatorSpec):
+    """Operators that join two inputs, each of which may be a changelog.
 
     Attributes:
         schemas: of the left and the right input.
@@ -62,10 +62,7 @@ class RegularJoinFactory:
     name: str = "join"
     errors: RowErrors = FAIL
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Has two inputs: starts a chain."""
-        return ChainingStrategy.HEAD
+    chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
 
     @property
     def sides(self) -> tuple[SideSpec, SideSpec]:
@@ -84,10 +81,6 @@ class RegularJoinFactory:
             for i in (LEFT, RIGHT)
         )
         return left, right
-
-    def create(self) -> RegularJoinOperator:
-        """A new operator."""
-        return RegularJoinOperator(self)
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Tables `left` and `right`: the rows that are remembered."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.functions import PredicateFunction
-from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
+from flowrun.api.operator import ChainingStrategy, OperatorContext, OperatorSpec, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, RowKind, timestamps_from_column
@@ -43,8 +43,8 @@ COUNTERS = (TIME_COLUMN,)
 
 
 @record
-class TemporalJoinFactory:
-    """Makes operators that join left rows with versions of their keys.
+class TemporalJoinFactory(OperatorSpec):
+    """Operators that join left rows with versions of their keys.
 
     Attributes:
         schemas: of the left and the right input.
@@ -67,14 +67,7 @@ class TemporalJoinFactory:
     name: str = "temporal join"
     errors: RowErrors = FAIL
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Has two inputs: starts a chain."""
-        return ChainingStrategy.HEAD
-
-    def create(self) -> TemporalJoinOperator:
-        """A new operator."""
-        return TemporalJoinOperator(self)
+    chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Tables `versions`, and in event time `left`: rows that wait for the watermark."""

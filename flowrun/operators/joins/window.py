@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.functions import PredicateFunction
-from flowrun.api.operator import ChainingStrategy, OperatorContext, Output, StreamOperator
+from flowrun.api.operator import ChainingStrategy, OperatorContext, OperatorSpec, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
@@ -45,8 +45,8 @@ _LATEST = 1 << 62
 
 
 @record
-class WindowJoinFactory:
-    """Makes operators that join rows of equal windows.
+class WindowJoinFactory(OperatorSpec):
+    """Operators that join rows of equal windows.
 
     Attributes:
         schemas: of the left and the right input.
@@ -68,14 +68,7 @@ class WindowJoinFactory:
     errors: RowErrors = FAIL
     time_zone: str = UTC_ZONE
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Has two inputs: starts a chain."""
-        return ChainingStrategy.HEAD
-
-    def create(self) -> StreamOperator:
-        """A new operator."""
-        return in_zone(WindowJoinOperator(self), self.time_zone)
+    chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Tables `left` and `right`: the rows of open windows."""
@@ -282,3 +275,8 @@ class WindowJoinOperator(AbstractOperator):
         if rows.num_rows:
             times = None if self._clock.is_processing else pa.array(np.full(rows.num_rows, end - 1))
             self.output.emit(RecordBatch(rows, times))
+
+
+def window_join_operator(factory: WindowJoinFactory) -> StreamOperator:
+    """A `WindowJoinOperator` that goes by the clocks of the windows' zone."""
+    return in_zone(WindowJoinOperator(factory), factory.time_zone)

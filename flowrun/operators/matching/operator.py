@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.functions import ColumnsFunction
-from flowrun.api.operator import ChainingStrategy, OperatorContext, Output
+from flowrun.api.operator import OperatorContext, OperatorSpec, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
@@ -35,8 +35,8 @@ _CONTEXT, _MAY_START, _WAITING = 0, 1, 2
 
 
 @record
-class MatchFactory:
-    """Makes the operator.
+class MatchFactory(OperatorSpec):
+    """An operator that searches rows for a pattern.
 
     Attributes:
         input_schema: of the rows.
@@ -56,15 +56,6 @@ class MatchFactory:
     pattern: Pattern
     measures: ColumnsFunction
     measure_references: tuple[Reference, ...]
-
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Starts behind a shuffle."""
-        return ChainingStrategy.ALWAYS
-
-    def create(self) -> MatchOperator:
-        """A new operator."""
-        return MatchOperator(self)
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The remembered rows."""

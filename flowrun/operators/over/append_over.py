@@ -15,8 +15,6 @@ without a bound those that the watermark has passed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -33,6 +31,7 @@ from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.over.due_rows import DueRows, Rows
 from flowrun.operators.over.evaluation import AggregateEvaluator, Carry, finished
+from flowrun.operators.over.factories import ROWS, SENT, TIME, AppendOverFactory
 from flowrun.operators.over.place_functions import place_result
 from flowrun.operators.over.progress import OverProgress
 from flowrun.operators.over.sequence import Sequence
@@ -41,15 +40,6 @@ from flowrun.operators.ranking.slot_lists import SlotLists
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 from flowrun.operators.updating.changes import only_adds
 
-if TYPE_CHECKING:
-    from flowrun.operators.over.factories import AppendOverFactory
-
-ROWS = "rows"
-"""Name of the state table of rows that wait, or that frames still need."""
-TIME = "__time"
-"""State column: the row's place in time, ms."""
-SENT = "__sent"
-"""State column: 1 if the row was sent and is kept for later frames, 0 if it waits."""
 _BEFORE = -(1 << 62)
 
 

@@ -8,8 +8,6 @@ that went or came.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -24,6 +22,7 @@ from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.over.calls import Place
 from flowrun.operators.over.evaluation import AggregateEvaluator, finished
+from flowrun.operators.over.factories import EVENT_TIME, ROWS, ChangelogOverFactory
 from flowrun.operators.over.place_functions import place_result
 from flowrun.operators.over.reach import Reach, affected, cut
 from flowrun.operators.over.sequence import Sequence
@@ -32,14 +31,6 @@ from flowrun.operators.ranking.order import differs_from_previous, shifted_codes
 from flowrun.operators.ranking.removals import Removals, equal_rows, find_removals, updated_rows
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.operators.updating.changes import change_batch
-
-if TYPE_CHECKING:
-    from flowrun.operators.over.factories import ChangelogOverFactory
-
-ROWS = "rows"
-"""Name of the state table."""
-EVENT_TIME = "__event_time"
-"""State column: event time of the row, ms; 0 if rows have none."""
 
 
 @record

@@ -13,19 +13,40 @@ from functools import cached_property
 import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
-from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import FrameUnit, SortKey
 from flowrun.core.types import BIGINT, TINYINT, decimal
+from flowrun.operators.keyed.key_rows import WRITTEN
 from flowrun.operators.keyed.row_store import ROW_COLUMN, row_store_schema
 from flowrun.operators.over.calls import FrameCall, OverFrame, Place, PlaceCall
+from flowrun.operators.ranking.factories import ROW_MEANINGS
 
+ROWS = "rows"
+"""Name of the state table of rows that wait, or that frames still need."""
+WAITING = "waiting"
+"""Name of the state table of rows that are sent at the end: no results have been sent for them."""
+TIME = "__time"
+"""State column: the row's place in time, ms."""
+SENT = "__sent"
+"""State column: 1 if the row was sent and is kept for later frames, 0 if it waits."""
+EVENT_TIME = "__event_time"
+"""State column over changes: event time of the row, ms; 0 if rows have none."""
+PROGRESS = "progress"
+"""Name of the state table with a row a partition."""
+LAST = "__last"
+"""State column: time of the last row that was sent, ms."""
+COUNT = "__count"
+"""State column: how many rows were sent."""
+ORDERS = "__orders"
+"""State column: how many different times those had."""
+PROGRESS_COUNTERS = (LAST, COUNT, ORDERS)
 _NO_NAME = re.compile(r"[^A-Za-z0-9]+")
 
 
 @record(slots=False)
-class OverFactory:
+class OverFactory(OperatorSpec):
     """What both OVER operators have.
 
     Attributes:
@@ -39,11 +60,6 @@ class OverFactory:
     keys: tuple[int, ...]
     frame: OverFrame
     calls: tuple[FrameCall, ...]
-
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
 
     @cached_property
     def aggregates(self) -> tuple[BoundAggregate, ...]:
@@ -137,22 +153,16 @@ class AppendOverFactory(OverFactory):
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Rows that wait or are still needed; what the past amounts to."""
-        from flowrun.operators.over.append_over import ROWS, SENT, TIME
-        from flowrun.operators.over.progress import COUNTERS, PROGRESS
-
         schemas = {ROWS: row_store_schema(self.input_schema, self.keys, (TIME, SENT))}
         keys = range(len(self.keys))
         if self.progress_columns is not None:
-            schemas[PROGRESS] = row_store_schema(self.progress_columns, keys, COUNTERS)
+            schemas[PROGRESS] = row_store_schema(self.progress_columns, keys, PROGRESS_COUNTERS)
         for place in self.distinct_places:
             schemas[self.distinct_table(place)] = row_store_schema(self.distinct_columns(place), keys)
         return schemas
 
     def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
         """What the columns of the state tables hold."""
-        from flowrun.operators.over.append_over import ROWS, SENT, TIME
-        from flowrun.operators.over.progress import COUNT, LAST, ORDERS, PROGRESS
-
         clock = "processing time" if self.time is None else self.input_schema.names[self.time]
         meanings: dict[str, dict[str, str]] = {
             ROWS: {
@@ -189,12 +199,6 @@ class AppendOverFactory(OverFactory):
             where = f" FILTER (WHERE {aggregate.filter_text or names[aggregate.filter]})"
         return f"{aggregate.kernel.function}({distinct}{argument}){where}"
 
-    def create(self) -> StreamOperator:
-        """An `AppendOverOperator`."""
-        from flowrun.operators.over.append_over import AppendOverOperator
-
-        return AppendOverOperator(self)
-
 
 @record(slots=False)
 class ChangelogOverFactory(OverFactory):
@@ -212,34 +216,16 @@ class ChangelogOverFactory(OverFactory):
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """All rows."""
-        from flowrun.operators.keyed.key_rows import WRITTEN
-        from flowrun.operators.over.changelog_over import EVENT_TIME
-
         return {self._table: row_store_schema(self.input_schema, self.keys, (WRITTEN, EVENT_TIME))}
 
     def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
         """What the columns of the state table hold."""
-        from flowrun.operators.over.changelog_over import EVENT_TIME
-        from flowrun.operators.ranking.factories import ROW_MEANINGS
-
         return {self._table: {**ROW_MEANINGS, EVENT_TIME: "event time of the row, ms since the epoch"}}
 
     @property
     def _table(self) -> str:
         """Rows that wait are not those of which results have been sent: state of the one is none of the other."""
-        from flowrun.operators.over.changelog_over import ROWS
-        from flowrun.operators.over.final_over import WAITING
-
         return WAITING if self.at_end else ROWS
-
-    def create(self) -> StreamOperator:
-        """A `ChangelogOverOperator`, or a `FinalOverOperator`."""
-        from flowrun.operators.over.changelog_over import ChangelogOverOperator
-        from flowrun.operators.over.final_over import FinalOverOperator
-
-        if self.at_end:
-            return FinalOverOperator(self)
-        return ChangelogOverOperator(self)
 
 
 def _unlike(name: str, fields: Sequence[Field]) -> str:

@@ -13,12 +13,11 @@ from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.keyed.key_slots import KeySlots
-from flowrun.operators.over.changelog_over import EVENT_TIME, ChangelogOverOperator, Merged
+from flowrun.operators.over.changelog_over import ChangelogOverOperator, Merged
+from flowrun.operators.over.factories import EVENT_TIME, WAITING, ChangelogOverFactory
 from flowrun.operators.ranking.order import differs_from_previous, sorted_order
 from flowrun.operators.ranking.removals import find_removals
 
-WAITING = "waiting"
-"""Name of the state table."""
 _PART_ROWS = 256 * 1024
 _OUTPUT_ROWS = 64 * 1024
 
@@ -109,3 +108,8 @@ def _whole_partitions(owners: Integers) -> list[tuple[int, int]]:
         ranges.append((start, stop))
         start = stop
     return ranges
+
+
+def changelog_over_operator(factory: ChangelogOverFactory) -> ChangelogOverOperator | FinalOverOperator:
+    """The operator that corrects its results, or the one that sends each once, at the end."""
+    return FinalOverOperator(factory) if factory.at_end else ChangelogOverOperator(factory)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -13,20 +11,8 @@ from flowrun.operators.keyed.key_rows import NOWHERE, KeyRows
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.over.evaluation import Carry
+from flowrun.operators.over.factories import COUNT, LAST, ORDERS, PROGRESS, PROGRESS_COUNTERS, AppendOverFactory
 from flowrun.operators.over.sequence import Sequence
-
-if TYPE_CHECKING:
-    from flowrun.operators.over.factories import AppendOverFactory
-
-PROGRESS = "progress"
-"""Name of the state table with a row a partition."""
-LAST = "__last"
-"""State column: time of the last row that was sent, ms."""
-COUNT = "__count"
-"""State column: how many rows were sent."""
-ORDERS = "__orders"
-"""State column: how many different times those had."""
-COUNTERS = (LAST, COUNT, ORDERS)
 
 
 class OverProgress:
@@ -43,7 +29,7 @@ class OverProgress:
         assert factory.progress_columns is not None
         self._schema = factory.progress_columns
         keys = range(len(factory.keys))
-        self._rows = KeyRows(self._schema, keys, max_parallelism, counters=COUNTERS, slots=slots)
+        self._rows = KeyRows(self._schema, keys, max_parallelism, counters=PROGRESS_COUNTERS, slots=slots)
         self._seen = [_SeenValues(factory, place, max_parallelism) for place in factory.distinct_places]
 
     # ---- state

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -12,11 +10,9 @@ from flowrun.core.record import record
 from flowrun.core.semantics import FrameUnit
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.over.calls import OverFrame, Place
+from flowrun.operators.over.factories import OverFactory
 from flowrun.operators.over.frames import Frames
 from flowrun.operators.over.sequence import Sequence
-
-if TYPE_CHECKING:
-    from flowrun.operators.over.factories import OverFactory
 
 _COUNTING = (Place.ROW_NUMBER, Place.RANK, Place.DENSE_RANK)
 _EVERYTHING = 1 << 60

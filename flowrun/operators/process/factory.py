@@ -6,23 +6,19 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.api.operator import OperatorSpec, OutputTag
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
-from flowrun.operators.process.added_columns import AddedColumns
-from flowrun.operators.process.batches import BatchProcessOperator
 from flowrun.operators.process.loading import TIMERS, FunctionRecipe, load_process_function
-from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
-from flowrun.operators.process.rows import RowProcessOperator
 from flowrun.operators.process.timer_table import timer_table
 from flowrun.state.backend.tables import state_table
 
 
 @record
-class ProcessFunctionFactory:
-    """Makes operators that run a user's process function; see `flowrun.api.process_function`.
+class ProcessFunctionFactory(OperatorSpec):
+    """Operators that run a user's process function; see `flowrun.api.process_function`.
 
     Attributes:
         function: how each subtask gets its own.
@@ -54,36 +50,9 @@ class ProcessFunctionFactory:
     errors: RowErrors = FAIL
 
     @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
-
-    @property
     def takes_exact_watermarks(self) -> bool:
         """Timers fire between rows, and functions ask for the watermark."""
         return self.event_time is not False
-
-    def create(self) -> ProcessOperator:
-        """A new operator with a function of its own.
-
-        Raises:
-            PipelineError: the function cannot be made.
-        """
-        loaded = load_process_function(self.function, keyed=self.keys is not None)
-        settings = ProcessSettings(
-            loaded=loaded,
-            place=f"function '{self.function.reference}' of '{self.name}'",
-            input_schema=self.input_schema,
-            output_schema=self.output_schema,
-            side_schemas={tag.name: tag.schema for tag in self.side_outputs},
-            keys=self.keys,
-            null_keys=self.null_keys,
-            event_time=self.event_time,
-            leading=self.leading,
-            errors=self.errors,
-            added=None if self.sent_schema is None else AddedColumns(self.sent_schema, len(self.leading), self.rowtime),
-        )
-        return BatchProcessOperator(settings) if loaded.batches else RowProcessOperator(settings)
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The tables of the states that the function declares, and of its timers. Makes a function to look at.

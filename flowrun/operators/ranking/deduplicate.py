@@ -15,8 +15,6 @@ state has a time to live: then consumers must hear of the key, too. State is gon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -33,19 +31,10 @@ from flowrun.operators.keyed.key_rows import NOWHERE, WRITTEN, KeyRows
 from flowrun.operators.keyed.key_slots import LocatedKeys
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.ranking.emission import AFTER, BEFORE, INSERT, emit_changes
+from flowrun.operators.ranking.factories import EVENT_TIME, ROWS, SENT, DeduplicateFactory
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 from flowrun.operators.updating.changes import only_adds
-
-if TYPE_CHECKING:
-    from flowrun.operators.ranking.factories import DeduplicateFactory
-
-ROWS = "rows"
-"""Name of the state table."""
-EVENT_TIME = "__event_time"
-"""State column: event time of the row, ms; 0 if rows have none."""
-SENT = "__sent"
-"""State column of the first by event time: 1 once the row was sent, 0 while it waits for the watermark."""
 
 
 class DeduplicateOperator(AbstractOperator):

@@ -10,16 +10,24 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import RankFunction, SortKey, TimeDomain
-from flowrun.operators.timed.local_time import in_zone
+from flowrun.operators.keyed.key_rows import WRITTEN
+from flowrun.operators.keyed.row_store import ROW_COLUMN, row_store_schema
+from flowrun.operators.ranking.row_runs import waiting_schema
 
+ROWS = "rows"
+"""Name of the state table of each of these operators."""
+EVENT_TIME = "__event_time"
+"""State column of deduplication: event time of the row, ms; 0 if rows have none."""
+SENT = "__sent"
+"""State column of the first by event time: 1 once the row was sent, 0 while it waits for the watermark."""
 ROW_MEANINGS = {
-    "__row": "arrival number",
-    "__written": "processing time when the row was written, ms since the epoch",
+    ROW_COLUMN: "arrival number",
+    WRITTEN: "processing time when the row was written, ms since the epoch",
 }
 """What the columns hold that state tables of rows have besides the rows'."""
 GREATEST_RANK = 1 << 60
@@ -27,7 +35,7 @@ GREATEST_RANK = 1 << 60
 
 
 @record(slots=False)
-class RankFactory:
+class RankFactory(OperatorSpec):
     """Top-N, kept up to date.
 
     Attributes:
@@ -55,32 +63,17 @@ class RankFactory:
         if not 1 <= self.first <= self.last <= GREATEST_RANK:
             raise ValueError(f"ranks {self.first} to {self.last}: expected 1 ≤ first ≤ last ≤ {GREATEST_RANK}")
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
-
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The rows that are kept."""
-        from flowrun.operators.keyed.key_rows import WRITTEN
-        from flowrun.operators.keyed.row_store import row_store_schema
-        from flowrun.operators.ranking.top_n import ROWS
-
         return {ROWS: row_store_schema(self.input_schema, self.partition, (WRITTEN,))}
 
     def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
         """What the columns of the state table hold."""
-        return {"rows": ROW_MEANINGS}
-
-    def create(self) -> StreamOperator:
-        """A `RankOperator`."""
-        from flowrun.operators.ranking.top_n import RankOperator
-
-        return RankOperator(self)
+        return {ROWS: ROW_MEANINGS}
 
 
 @record(slots=False)
-class DeduplicateFactory:
+class DeduplicateFactory(OperatorSpec):
     """One row a key of an append-only input.
 
     Attributes:
@@ -100,11 +93,6 @@ class DeduplicateFactory:
     ttl_ms: int = 0
 
     @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
-
-    @property
     def waits(self) -> bool:
         """Whether rows are sent by the watermark: the first by event time."""
         return self.time is not None and not self.keep_last
@@ -112,9 +100,6 @@ class DeduplicateFactory:
     @property
     def counters(self) -> tuple[str, ...]:
         """State columns beside those of the rows."""
-        from flowrun.operators.keyed.key_rows import WRITTEN
-        from flowrun.operators.ranking.deduplicate import EVENT_TIME, SENT
-
         return (EVENT_TIME, WRITTEN, SENT) if self.waits else (EVENT_TIME, WRITTEN)
 
     @property
@@ -136,27 +121,18 @@ class DeduplicateFactory:
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The row, or the key, that is kept of each key."""
-        from flowrun.operators.keyed.row_store import row_store_schema
-        from flowrun.operators.ranking.deduplicate import ROWS
-
         return {ROWS: row_store_schema(self.stored_schema, self.stored_keys, self.counters)}
 
     def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
         """What the columns of the state table hold."""
-        meanings = {**ROW_MEANINGS, "__event_time": "event time of the row, ms since the epoch"}
+        meanings = {**ROW_MEANINGS, EVENT_TIME: "event time of the row, ms since the epoch"}
         if self.waits:
-            meanings["__sent"] = "1: the row was sent; 0: it waits for the watermark"
-        return {"rows": meanings}
-
-    def create(self) -> StreamOperator:
-        """A `DeduplicateOperator`."""
-        from flowrun.operators.ranking.deduplicate import DeduplicateOperator
-
-        return DeduplicateOperator(self)
+            meanings[SENT] = "1: the row was sent; 0: it waits for the watermark"
+        return {ROWS: meanings}
 
 
 @record(slots=False)
-class WindowRankFactory:
+class WindowRankFactory(OperatorSpec):
     """Top-N of windows, sent when they close.
 
     Attributes:
@@ -185,35 +161,21 @@ class WindowRankFactory:
     time_zone: str = UTC_ZONE
 
     @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
-
-    @property
     def keys(self) -> tuple[int, ...]:
         """Columns that rows are shuffled and kept by: the partition, and the window as far as it is not among them."""
         return (*self.partition, *(w for w in self.window if w not in self.partition))
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The rows of open windows."""
-        from flowrun.operators.ranking.row_runs import waiting_schema
-        from flowrun.operators.ranking.window_rank import ROWS
-
         return {ROWS: waiting_schema(self.input_schema, self.keys)}
 
     def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
         """What the columns of the state table hold."""
-        return {"rows": {"__row": ROW_MEANINGS["__row"]}}
-
-    def create(self) -> StreamOperator:
-        """A `WindowRankOperator`."""
-        from flowrun.operators.ranking.window_rank import WindowRankOperator
-
-        return in_zone(WindowRankOperator(self), self.time_zone)
+        return {ROWS: {ROW_COLUMN: ROW_MEANINGS[ROW_COLUMN]}}
 
 
 @record(slots=False)
-class TemporalSortFactory:
+class TemporalSortFactory(OperatorSpec):
     """Rows in order of time, in one subtask.
 
     Attributes:
@@ -225,24 +187,10 @@ class TemporalSortFactory:
     order: tuple[SortKey, ...]
     domain: TimeDomain
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
-
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The rows that wait."""
-        from flowrun.operators.ranking.row_runs import waiting_schema
-        from flowrun.operators.ranking.temporal_sort import ROWS
-
         return {ROWS: waiting_schema(self.input_schema, ())}
 
     def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
         """What the columns of the state table hold."""
-        return {"rows": {"__row": ROW_MEANINGS["__row"]}}
-
-    def create(self) -> StreamOperator:
-        """A `TemporalSortOperator`."""
-        from flowrun.operators.ranking.temporal_sort import TemporalSortOperator
-
-        return TemporalSortOperator(self)
+        return {ROWS: {ROW_COLUMN: ROW_MEANINGS[ROW_COLUMN]}}

@@ -7,8 +7,6 @@ that come within one millisecond are sorted by the other keys; without other key
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -20,17 +18,13 @@ from flowrun.core.semantics import TimeDomain
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
+from flowrun.operators.ranking.factories import ROWS, TemporalSortFactory
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, concat_runs
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 from flowrun.operators.timed.firing_clock import FiringClock
 from flowrun.operators.updating.changes import only_adds
 
-if TYPE_CHECKING:
-    from flowrun.operators.ranking.factories import TemporalSortFactory
-
-ROWS = "rows"
-"""Name of the state table."""
 SENT = "sent"
 """Name of the operator state with the last time that came out."""
 _MERGED_RUNS = 64

@@ -15,8 +15,6 @@ partition is kept of rows that only come, as Flink's `TopNFunction`s.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -30,16 +28,12 @@ from flowrun.core.semantics import RankFunction
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.ranking.emission import emit_changes
+from flowrun.operators.ranking.factories import ROWS, RankFactory
 from flowrun.operators.ranking.ranked import Ranked, changes, moves
 from flowrun.operators.ranking.removals import equal_rows, find_removals
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.operators.updating.changes import only_adds
 
-if TYPE_CHECKING:
-    from flowrun.operators.ranking.factories import RankFactory
-
-ROWS = "rows"
-"""Name of the state table."""
 _NONE: Integers = np.zeros(0, np.int64)
 _SPARE = 8
 

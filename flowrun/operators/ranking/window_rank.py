@@ -9,12 +9,10 @@ processing-time windows, which are sent when their window is over, find it open.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorContext, Output
+from flowrun.api.operator import OperatorContext, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
@@ -22,18 +20,15 @@ from flowrun.errors import InternalError
 from flowrun.operators.aggregation.grouping import numbered_groups
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.ranking.factories import ROWS, WindowRankFactory
 from flowrun.operators.ranking.order import RowOrder, differs_from_previous, sorted_order
 from flowrun.operators.ranking.ranks import ranks
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 from flowrun.operators.timed.firing_clock import FiringClock
+from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.updating.changes import only_adds
 
-if TYPE_CHECKING:
-    from flowrun.operators.ranking.factories import WindowRankFactory
-
-ROWS = "rows"
-"""Name of the state table."""
 PROCESSING_TIME_GRACE_MS = 1000
 _THIN_FROM = 4096
 
@@ -201,3 +196,8 @@ class WindowRankOperator(AbstractOperator):
 def _copied(run: Run, start: int, stop: int) -> Run:
     """Some rows, without the batch that they came in."""
     return run.take(np.arange(start, stop)) if 2 * (stop - start) < len(run) else run.slice(start, stop)
+
+
+def window_rank_operator(factory: WindowRankFactory) -> StreamOperator:
+    """A `WindowRankOperator` that goes by the clocks of the windows' zone."""
+    return in_zone(WindowRankOperator(factory), factory.time_zone)

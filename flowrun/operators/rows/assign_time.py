@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.operators.base import AbstractOperator
@@ -10,23 +10,16 @@ from flowrun.operators.data_errors import required_times
 
 
 @record
-class AssignTimeFactory:
-    """Makes operators that take the TIMESTAMP or TIMESTAMP_LTZ column at `column` for the event time of rows; watermarks stay."""
+class AssignTimeFactory(OperatorSpec):
+    """Operators that take the TIMESTAMP or TIMESTAMP_LTZ column at `column` for the event time of rows; watermarks stay."""
 
     column: int
     name: str = "time"
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _AssignTime:
-        """A new operator."""
-        return _AssignTime(self)
+class AssignTimeOperator(AbstractOperator):
+    """Gives rows the event times of a column."""
 
-
-class _AssignTime(AbstractOperator):
     def __init__(self, factory: AssignTimeFactory) -> None:
         self._factory = factory
 

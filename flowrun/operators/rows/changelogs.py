@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.arrays import Kinds
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.record import record
@@ -19,8 +19,8 @@ _ARROW_INT8 = pa.int8()
 
 
 @record
-class ToChangelogFactory:
-    """Makes operators that send every change as an insert, with the text of its kind in a column behind the others.
+class ToChangelogFactory(OperatorSpec):
+    """Operators that send every change as an insert, with the text of its kind in a column behind the others.
 
     Attributes:
         schema: of the rows that are sent.
@@ -30,17 +30,10 @@ class ToChangelogFactory:
     schema: Schema
     codes: tuple[tuple[str, int], ...]
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _ToChangelog:
-        """A new operator."""
-        return _ToChangelog(self)
+class ToChangelogOperator(AbstractOperator):
+    """Sends changes as inserts."""
 
-
-class _ToChangelog(AbstractOperator):
     def __init__(self, factory: ToChangelogFactory) -> None:
         texts = {kind: text for text, kind in factory.codes}
         self._texts = pa.array([texts.get(kind) for kind in RowKind], pa.string())
@@ -58,8 +51,8 @@ class _ToChangelog(AbstractOperator):
 
 
 @record
-class FromChangelogFactory:
-    """Makes operators that send every row as the change that the text in one of its columns says.
+class FromChangelogFactory(OperatorSpec):
+    """Operators that send every row as the change that the text in one of its columns says.
 
     Two rows that stand side by side and are an update's before and after stay a pair; the halves of an update that come apart are sent
     as a delete and an insert, as nothing downstream may see half an update.
@@ -80,17 +73,10 @@ class FromChangelogFactory:
     name: str
     upsert: bool = False
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _FromChangelog:
-        """A new operator."""
-        return _FromChangelog(self)
+class FromChangelogOperator(AbstractOperator):
+    """Sends inserts as the changes that they say."""
 
-
-class _FromChangelog(AbstractOperator):
     def __init__(self, factory: FromChangelogFactory) -> None:
         self._factory = factory
         self._known = pa.array([text for text, _ in factory.codes], pa.string())

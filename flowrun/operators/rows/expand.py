@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.elements import RecordBatch, concat_batches
 from flowrun.core.record import record
 from flowrun.operators.base import AbstractOperator
@@ -13,8 +13,8 @@ _TOGETHER = 64 * 1024
 
 
 @record
-class ExpandFactory:
-    """Makes operators that send a batch once for each of `projections`, in that order: all rows of one, then all of the next.
+class ExpandFactory(OperatorSpec):
+    """Operators that send a batch once for each of `projections`, in that order: all rows of one, then all of the next.
 
     So the two halves of an update stay side by side. Rows keep their event times and kinds.
     """
@@ -22,17 +22,10 @@ class ExpandFactory:
     projections: tuple[ColumnsFunction, ...]
     name: str = "expand"
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _Expand:
-        """A new operator."""
-        return _Expand(self)
+class ExpandOperator(AbstractOperator):
+    """Sends every row once for each projection."""
 
-
-class _Expand(AbstractOperator):
     def __init__(self, factory: ExpandFactory) -> None:
         self._factory = factory
         self._kernels: tuple[ColumnsKernel, ...] = ()

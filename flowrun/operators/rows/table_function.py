@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.functions import ColumnsFunction, ColumnsKernel
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.api.user_functions import declaration_of
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
@@ -33,8 +33,8 @@ from flowrun.operators.user_functions import load_callable
 
 
 @record
-class TableFunctionFactory:
-    """Makes operators that put the rows of the function `reference` (`module:name`) behind those that they were made for.
+class TableFunctionFactory(OperatorSpec):
+    """Operators that put the rows of the function `reference` (`module:name`) behind those that they were made for.
 
     Attributes:
         arguments: the columns that it is called with.
@@ -53,17 +53,10 @@ class TableFunctionFactory:
     search_path: tuple[str, ...] = ()
     errors: RowErrors = FAIL
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _TableFunction:
-        """A new operator; imports nothing yet."""
-        return _TableFunction(self)
+class TableFunctionOperator(AbstractOperator):
+    """Calls a table function and puts its rows behind those that they are for."""
 
-
-class _TableFunction(AbstractOperator):
     def __init__(self, factory: TableFunctionFactory) -> None:
         self._factory = factory
         self._place = f"table function '{factory.reference}' of '{factory.name}'"

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
@@ -26,8 +26,8 @@ class Collection(Enum):
 
 
 @record
-class UnnestFactory:
-    """Makes operators that put each element of the collection at `column` beside its row.
+class UnnestFactory(OperatorSpec):
+    """Operators that put each element of the collection at `column` beside its row.
 
     Attributes:
         output_schema: the input's columns, then the element's: the fields of a ROW, a map's key and value, or the element alone.
@@ -43,17 +43,10 @@ class UnnestFactory:
     ordinality: bool = False
     keeps_collection: bool = True
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _Unnest:
-        """A new operator."""
-        return _Unnest(self)
+class UnnestOperator(AbstractOperator):
+    """Puts the elements of a collection beside their row."""
 
-
-class _Unnest(AbstractOperator):
     def __init__(self, factory: UnnestFactory) -> None:
         self._factory = factory
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
 from flowrun.core.record import record
@@ -21,8 +21,10 @@ _REACHED = "reached"
 
 
 @record
-class WatermarkColumnFactory:
-    """Makes operators that put a BIGINT column behind the others: the watermark that was there when the row came, ms.
+class WatermarkColumnFactory(OperatorSpec):
+    """Operators that put a BIGINT column behind the others: the watermark that was there when the row came, ms.
+
+    It must be that of the operator that sends the rows, so it joins any chain.
 
     Attributes:
         schema: of the rows that are sent.
@@ -30,17 +32,10 @@ class WatermarkColumnFactory:
 
     schema: Schema
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain: the watermark must be that of the operator that sends the rows."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _WatermarkColumn:
-        """A new operator."""
-        return _WatermarkColumn(self)
+class WatermarkColumnOperator(AbstractOperator):
+    """Puts the watermark behind the columns of rows."""
 
-
-class _WatermarkColumn(AbstractOperator):
     def __init__(self, factory: WatermarkColumnFactory) -> None:
         self._schema = factory.schema.arrow
         self._reached = MIN_TIMESTAMP

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.elements import RecordBatch
 from flowrun.core.local_time import UTC_ZONE, WallClock
 from flowrun.core.record import record
@@ -22,8 +22,8 @@ _MILLISECONDS = pa.timestamp("ms")
 
 
 @record
-class WindowFunctionFactory:
-    """Makes operators that put window_start, window_end and window_time (window_end − 1 ms) behind the columns of rows.
+class WindowFunctionFactory(OperatorSpec):
+    """Operators that put window_start, window_end and window_time (window_end − 1 ms) behind the columns of rows.
 
     Rows keep their event times and kinds; none is late here, as windows decide that where they close.
 
@@ -39,17 +39,10 @@ class WindowFunctionFactory:
     name: str = "window"
     time_zone: str = UTC_ZONE
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
 
-    def create(self) -> _WindowFunction:
-        """A new operator."""
-        return _WindowFunction(self)
+class WindowFunctionOperator(AbstractOperator):
+    """Puts windows behind the columns of rows."""
 
-
-class _WindowFunction(AbstractOperator):
     def __init__(self, factory: WindowFunctionFactory) -> None:
         self._factory = factory
         self._time_type = factory.output_schema.types[-1].arrow

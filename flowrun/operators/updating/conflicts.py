@@ -13,8 +13,6 @@ watermarks that are due at once count as one, so that a conflict that has gone b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -29,14 +27,9 @@ from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.key_rows import NOWHERE, WRITTEN, KeyRows
 from flowrun.operators.ranking.emission import emit_changes
 from flowrun.operators.updating.changes import added, change_batch
-from flowrun.operators.updating.waiting_changes import CHANGES, COPIES, WaitingChanges
+from flowrun.operators.updating.conflicts_factory import CHANGES, COPIES, ROWS, ROWS_COUNTERS, ConflictResolutionFactory
+from flowrun.operators.updating.waiting_changes import WaitingChanges
 
-if TYPE_CHECKING:
-    from flowrun.operators.updating.conflicts_factory import ConflictResolutionFactory
-
-ROWS = "rows"
-"""Name of the state table with the row of each key."""
-ROWS_COUNTERS = (COPIES, WRITTEN)
 _ROWS_SHOWN = 3
 
 

@@ -6,13 +6,26 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.operators.keyed.key_rows import WRITTEN
+from flowrun.operators.keyed.row_store import ROW_COLUMN, row_store_schema
+
+ROWS = "rows"
+"""Name of the state table with the row of each key."""
+CHANGES = "changes"
+"""Name of the state table with the changes that wait for the watermark."""
+COPIES = "__copies"
+"""State column: how many equal rows come; below 0: go."""
+WATERMARK = "__watermark"
+"""State column: watermark of the sender when the change came, ms."""
+ROWS_COUNTERS = (COPIES, WRITTEN)
+CHANGES_COUNTERS = (COPIES, WATERMARK)
 
 
 @record(slots=False)
-class ConflictResolutionFactory:
+class ConflictResolutionFactory(OperatorSpec):
     """One row a key. Input must be partitioned by the key columns; behind the columns of `schema` it has the watermark of its sender.
 
     Attributes:
@@ -29,17 +42,8 @@ class ConflictResolutionFactory:
     fails: bool
     ttl_ms: int = 0
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
-
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The row of each key, and the changes that wait for the watermark."""
-        from flowrun.operators.keyed.row_store import row_store_schema
-        from flowrun.operators.updating.conflicts import ROWS, ROWS_COUNTERS
-        from flowrun.operators.updating.waiting_changes import CHANGES, CHANGES_COUNTERS
-
         return {
             ROWS: row_store_schema(self.schema, self.keys, ROWS_COUNTERS),
             CHANGES: row_store_schema(self.schema, self.keys, CHANGES_COUNTERS),
@@ -48,20 +52,14 @@ class ConflictResolutionFactory:
     def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
         """What the columns of the state tables hold."""
         return {
-            "rows": {
-                "__row": "arrival number",
-                "__copies": "how many equal rows the query has",
-                "__written": "processing time of the key's last change, ms since the epoch",
+            ROWS: {
+                ROW_COLUMN: "arrival number",
+                COPIES: "how many equal rows the query has",
+                WRITTEN: "processing time of the key's last change, ms since the epoch",
             },
-            "changes": {
-                "__row": "arrival number",
-                "__copies": "how many equal rows come (below 0: go)",
-                "__watermark": "watermark of the sender, ms since the epoch; a later one makes the change count",
+            CHANGES: {
+                ROW_COLUMN: "arrival number",
+                COPIES: "how many equal rows come (below 0: go)",
+                WATERMARK: "watermark of the sender, ms since the epoch; a later one makes the change count",
             },
         }
-
-    def create(self) -> StreamOperator:
-        """A `ConflictResolutionOperator`."""
-        from flowrun.operators.updating.conflicts import ConflictResolutionOperator
-
-        return ConflictResolutionOperator(self)

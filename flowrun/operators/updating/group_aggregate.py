@@ -8,8 +8,6 @@ taken back without having been there are dropped (and counted), and a group that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output
@@ -19,11 +17,9 @@ from flowrun.core.elements import RecordBatch
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.first_timer import FirstTimer
 from flowrun.operators.updating.changes import change_batch
+from flowrun.operators.updating.group_factories import GroupAggregateFactory
 from flowrun.operators.updating.group_feeds import PartialFeed, RowFeed
 from flowrun.operators.updating.group_state import GroupChanges, GroupState
-
-if TYPE_CHECKING:
-    from flowrun.operators.updating.group_factories import GroupAggregateFactory
 
 UNKNOWN_ROWS_DROPPED = "numUnknownRetractionsDropped"
 """Metric: rows that were taken back although they were never added, or had expired."""

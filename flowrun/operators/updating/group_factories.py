@@ -19,24 +19,20 @@ from functools import cached_property
 import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
-from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.updating.group_layout import GroupLayout
+from flowrun.operators.updating.group_meanings import group_meanings
 
 
 @record(slots=False)
-class _GroupFactory:
+class _GroupFactory(OperatorSpec):
     keys: tuple[int, ...]
     aggregates: tuple[BoundAggregate, ...]
     input_schema: Schema
     _: KW_ONLY
     retracting: bool = False
-
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
 
     @cached_property
     def layout(self) -> GroupLayout:
@@ -59,15 +55,7 @@ class GroupAggregateFactory(_GroupFactory):
 
     def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
         """What the columns of these tables hold."""
-        from flowrun.operators.updating.group_meanings import group_meanings
-
         return group_meanings(self.layout, self.aggregates)
-
-    def create(self) -> StreamOperator:
-        """A `GroupAggregateOperator`."""
-        from flowrun.operators.updating.group_aggregate import GroupAggregateOperator
-
-        return GroupAggregateOperator(self)
 
 
 @record(slots=False)
@@ -78,9 +66,3 @@ class LocalGroupAggregateFactory(_GroupFactory):
     def output_schema(self) -> Schema:
         """Columns of partial rows."""
         return self.layout.transport_schema
-
-    def create(self) -> StreamOperator:
-        """A `LocalGroupAggregateOperator`."""
-        from flowrun.operators.updating.local_group import LocalGroupAggregateOperator
-
-        return LocalGroupAggregateOperator(self)

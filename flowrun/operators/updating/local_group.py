@@ -7,8 +7,6 @@ a partial row by itself. Nothing is held back: what a batch brings is sent with 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,10 +16,8 @@ from flowrun.operators.aggregation.numbering import by_appearance, first_rows
 from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.updating.accumulators import LoggedValue, accumulator_of
+from flowrun.operators.updating.group_factories import LocalGroupAggregateFactory
 from flowrun.operators.updating.group_feeds import RowFeed, SetRows, summed_by
-
-if TYPE_CHECKING:
-    from flowrun.operators.updating.group_factories import LocalGroupAggregateFactory
 
 
 class LocalGroupAggregateOperator(AbstractOperator):

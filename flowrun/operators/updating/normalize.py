@@ -13,7 +13,6 @@ remembered.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,15 +28,7 @@ from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.key_rows import NOWHERE, WRITTEN, KeyRows
 from flowrun.operators.ranking.emission import AFTER, BEFORE, DELETE, INSERT, emit_changes
 from flowrun.operators.updating.changes import added
-
-if TYPE_CHECKING:
-    from flowrun.operators.updating.normalize_factory import ChangelogNormalizeFactory
-
-ROWS = "rows"
-"""Name of the state table."""
-EVENT_TIME = "__event_time"
-"""State column: event time of the row, ms; 0 if rows have none."""
-COUNTERS = (EVENT_TIME, WRITTEN)
+from flowrun.operators.updating.normalize_factory import COUNTERS, EVENT_TIME, ROWS, ChangelogNormalizeFactory
 
 
 class ChangelogNormalizeOperator(AbstractOperator):

@@ -6,13 +6,21 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from flowrun.api.operator import ChainingStrategy, StreamOperator
+from flowrun.api.operator import OperatorSpec
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.operators.keyed.key_rows import WRITTEN
+from flowrun.operators.keyed.row_store import ROW_COLUMN, row_store_schema
+
+ROWS = "rows"
+"""Name of the state table."""
+EVENT_TIME = "__event_time"
+"""State column: event time of the row, ms; 0 if rows have none."""
+COUNTERS = (EVENT_TIME, WRITTEN)
 
 
 @record(slots=False)
-class ChangelogNormalizeFactory:
+class ChangelogNormalizeFactory(OperatorSpec):
     """Whole changes by key. Input must be partitioned by the key columns.
 
     Attributes:
@@ -27,30 +35,16 @@ class ChangelogNormalizeFactory:
     ttl_ms: int = 0
     clocks: tuple[int, ...] = ()
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained."""
-        return ChainingStrategy.ALWAYS
-
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The row of each key."""
-        from flowrun.operators.keyed.row_store import row_store_schema
-        from flowrun.operators.updating.normalize import COUNTERS, ROWS
-
         return {ROWS: row_store_schema(self.schema, self.keys, COUNTERS)}
 
     def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
         """What the columns of the state table hold."""
         return {
-            "rows": {
-                "__row": "arrival number",
-                "__written": "processing time when the row was written, ms since the epoch",
-                "__event_time": "event time of the row, ms since the epoch",
+            ROWS: {
+                ROW_COLUMN: "arrival number",
+                WRITTEN: "processing time when the row was written, ms since the epoch",
+                EVENT_TIME: "event time of the row, ms since the epoch",
             }
         }
-
-    def create(self) -> StreamOperator:
-        """A `ChangelogNormalizeOperator`."""
-        from flowrun.operators.updating.normalize import ChangelogNormalizeOperator
-
-        return ChangelogNormalizeOperator(self)

@@ -13,15 +13,9 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.joins.regular_fold import equal_rows
 from flowrun.operators.keyed.row_store import RowStore
+from flowrun.operators.updating.conflicts_factory import CHANGES_COUNTERS, COPIES, WATERMARK
 from flowrun.state.key_groups import hashable_columns
 
-CHANGES = "changes"
-"""Name of the state table."""
-COPIES = "__copies"
-"""State column: how many equal rows come; below 0: go."""
-WATERMARK = "__watermark"
-"""State column: watermark of the sender when the change came, ms."""
-CHANGES_COUNTERS = (COPIES, WATERMARK)
 _SPARE = 64 * 1024
 
 

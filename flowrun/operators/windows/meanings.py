@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flowrun.api.aggregate import BoundAggregate
-from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.engine import SEQ, VALUE
 from flowrun.operators.aggregation.layout import PartialLayout
 from flowrun.operators.state_meanings import Meanings, call_text, column_texts, where_text
-from flowrun.operators.windows.partials.cells import with_times
-
-
-def cell_meanings(schema: Schema, aggregates: tuple[BoundAggregate, ...], fixed: Mapping[str, str]) -> Meanings:
-    """Of the tables of cells, whose partial results have the newest event time beside the aggregates; `fixed` as for `partial_meanings`."""
-    timed, newest = with_times(schema)
-    return partial_meanings(PartialLayout.of(timed, (), (*aggregates, newest)), aggregates, fixed)
 
 
 def partial_meanings(

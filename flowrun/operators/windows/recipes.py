@@ -35,14 +35,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 
 from flowrun.api.aggregate import BoundAggregate
-from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.api.operator import OperatorSpec, OutputTag
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.semantics import NullKeys, TimeDomain
 
 
 @record(slots=False)
-class KeyedWindowFactory:
+class KeyedWindowFactory(OperatorSpec):
     """What the recipes of all window operators have.
 
     Attributes:
@@ -56,11 +56,6 @@ class KeyedWindowFactory:
     _: KW_ONLY
     null_keys: NullKeys = NullKeys.GROUP
     time_zone: str = UTC_ZONE
-
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """May be chained (it follows a shuffle, so it heads its chain unless the shuffle is a forward edge)."""
-        return ChainingStrategy.ALWAYS
 
 
 @record(slots=False)

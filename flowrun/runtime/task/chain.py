@@ -13,6 +13,7 @@ from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, Waterma
 from flowrun.core.record import record
 from flowrun.errors import InternalError, JobCancelledError
 from flowrun.graph.job_graph import JobSettings, JobVertex
+from flowrun.operators.implementations import create_operator
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
 from flowrun.runtime.task.outputs import (
@@ -114,7 +115,7 @@ class OperatorChain:
             scope = (self._vertex.vertex_id, str(self._environment.subtask), chained.operator_id)
             metrics = self._environment.metrics.group(*scope)
             with _Noting(self, position):
-                self._links.append(_Link(chained.name, chained.factory.create(), metrics))
+                self._links.append(_Link(chained.name, create_operator(chained.factory), metrics))
         for position in reversed(range(len(self._links))):
             self._links[position].output = self._build_output(position)
         self.phase = "setup"

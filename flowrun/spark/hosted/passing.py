@@ -13,16 +13,13 @@ from flowrun.operators.sink_constraints import ConstraintEnforcer
 
 @record
 class PassFactory:
-    """Makes operators that send on what they get; with a schema they enforce its constraints, as the sink `place` would."""
+    """Operators that send on what they get; with a schema they enforce its constraints, as the sink `place` would."""
 
     schema: Schema | None = None
     place: str = ""
     constraints: SinkConstraints = SinkConstraints()
 
-    @property
-    def chaining(self) -> ChainingStrategy:
-        """Joins any chain."""
-        return ChainingStrategy.ALWAYS
+    chaining = ChainingStrategy.ALWAYS
 
     def create(self) -> _PassOperator:
         """A new operator."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -31,13 +30,10 @@ from flowrun.operators.keyed.key_slots import KeyList, KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import UnchangedTables, lazy_tables, no_tables
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.timed.event_rows import MAX_OUTPUT_ROWS, RowIntake
-from flowrun.operators.windows.counts.factories import CountMode
+from flowrun.operators.windows.counts.factories import CountMode, CountWindowFactory
 from flowrun.operators.windows.partials.cell_tables import KEYS, SlotTables, read_sequence, sequence_state
 from flowrun.operators.windows.partials.cells import CellAggregator, PartialLog, select_cells
 from flowrun.operators.windows.results import keyed_results
-
-if TYPE_CHECKING:
-    from flowrun.operators.windows.counts.factories import CountWindowFactory
 
 NOWHERE = -1
 _SPARE_ROWS = 64 * 1024

@@ -13,17 +13,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from enum import Enum
 from functools import cached_property
 
 import pyarrow as pa
 
-from flowrun.api.operator import StreamOperator
+from flowrun.api.aggregate import BoundAggregate
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.aggregation.layout import PartialLayout
 from flowrun.operators.state_meanings import Meanings
+from flowrun.operators.windows.meanings import partial_meanings
+from flowrun.operators.windows.partials.cell_tables import slot_schemas
+from flowrun.operators.windows.partials.cells import CellAggregator, with_times
+from flowrun.operators.windows.partials.partial_tables import partial_schemas
 from flowrun.operators.windows.recipes import KeyedWindowFactory, TriggerRule
 
 
@@ -71,24 +76,14 @@ class CountWindowFactory(KeyedWindowFactory):
 
     def state_schemas(self) -> dict[str, pa.Schema]:
         """Rows counted for each key, and partial results by key and cell."""
-        from flowrun.operators.windows.partials.cell_tables import slot_schemas
-
-        return slot_schemas(cell_layout(self), self.input_schema, self.keys, ("rows",))
+        return slot_schemas(_cell_layout(self), self.input_schema, self.keys, ("rows",))
 
     def state_meanings(self) -> Meanings:
         """What the columns of the state tables hold."""
-        from flowrun.operators.windows.meanings import cell_meanings
-
         rows = self.slide if self.size == self.slide else math.gcd(self.size, self.slide)
         piece = f"number of a piece of {rows} row{'' if rows == 1 else 's'} of the key"
         cell = "all rows" if self.accumulating else piece
-        return cell_meanings(self.input_schema, self.aggregates, {"cell": cell})
-
-    def create(self) -> StreamOperator:
-        """A `CountWindowOperator`."""
-        from flowrun.operators.windows.counts.count_window import CountWindowOperator
-
-        return CountWindowOperator(self)
+        return _cell_meanings(self.input_schema, self.aggregates, {"cell": cell})
 
 
 @record(slots=False)
@@ -122,7 +117,7 @@ class GlobalWindowFactory(KeyedWindowFactory):
         return self.domain is TimeDomain.EVENT and self.rule is not None and self.rule.every_ms is not None
 
     @property
-    def _counted(self) -> CountWindowFactory | None:
+    def counted(self) -> CountWindowFactory | None:
         """What a rule that fires by count stands for."""
         rule = self.rule
         if rule is None or rule.count is None:
@@ -141,41 +136,28 @@ class GlobalWindowFactory(KeyedWindowFactory):
     @cached_property
     def layout(self) -> PartialLayout:
         """Columns of the partial results of an operator that fires once."""
-        from flowrun.operators.windows.partials.cells import with_times
-
         schema, newest = with_times(self.input_schema)
         return PartialLayout.of(schema, self.keys, (*self.aggregates, newest))
 
     def state_schemas(self) -> dict[str, pa.Schema]:
         """Partial results by key, and when they fire next if they fire more than once."""
-        from flowrun.operators.windows.partials.cell_tables import slot_schemas
-        from flowrun.operators.windows.partials.partial_tables import partial_schemas
-
-        if self._counted is not None:
-            return self._counted.state_schemas()
+        if self.counted is not None:
+            return self.counted.state_schemas()
         if self.rule is not None and self.rule.every_ms is not None:
-            return slot_schemas(cell_layout(self), self.input_schema, self.keys, ("next_firing", "changed"))
+            return slot_schemas(_cell_layout(self), self.input_schema, self.keys, ("next_firing", "changed"))
         return partial_schemas(self.layout, ())
 
     def state_meanings(self) -> Meanings:
         """What the columns of the state tables hold."""
-        from flowrun.operators.windows.meanings import cell_meanings
-
-        return cell_meanings(self.input_schema, self.aggregates, {})
-
-    def create(self) -> StreamOperator:
-        """A `GlobalWindowOperator`, or one that fires by count or by interval."""
-        from flowrun.operators.windows.counts.global_window import ContinuousGlobalWindowOperator, GlobalWindowOperator
-
-        if self._counted is not None:
-            return self._counted.create()
-        if self.rule is not None and self.rule.every_ms is not None:
-            return ContinuousGlobalWindowOperator(self, self.rule.every_ms)
-        return GlobalWindowOperator(self)
+        return _cell_meanings(self.input_schema, self.aggregates, {})
 
 
-def cell_layout(factory: CountWindowFactory | GlobalWindowFactory) -> PartialLayout:
+def _cell_layout(factory: CountWindowFactory | GlobalWindowFactory) -> PartialLayout:
     """Columns of the partial results of numbered cells."""
-    from flowrun.operators.windows.partials.cells import CellAggregator
-
     return CellAggregator(factory.input_schema, factory.aggregates).layout
+
+
+def _cell_meanings(schema: Schema, aggregates: tuple[BoundAggregate, ...], fixed: Mapping[str, str]) -> Meanings:
+    """Of the tables of cells, whose partial results have the newest event time beside the aggregates; `fixed` as for `partial_meanings`."""
+    timed, newest = with_times(schema)
+    return partial_meanings(PartialLayout.of(timed, (), (*aggregates, newest)), aggregates, fixed)

@@ -11,12 +11,10 @@ Firings by count are `CountWindowOperator`'s. A result's event time is the newes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorContext, Output
+from flowrun.api.operator import OperatorContext, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
@@ -37,7 +35,8 @@ from flowrun.operators.timed.event_rows import (
     pieces_at_multiples,
 )
 from flowrun.operators.timed.firing_clock import FiringClock
-from flowrun.operators.windows.counts.count_window import NOWHERE
+from flowrun.operators.windows.counts.count_window import NOWHERE, CountWindowOperator
+from flowrun.operators.windows.counts.factories import GlobalWindowFactory
 from flowrun.operators.windows.partials.cell_tables import KEYS, SlotTables, read_sequence, sequence_state
 from flowrun.operators.windows.partials.cells import CellAggregator, PartialLog
 from flowrun.operators.windows.partials.merged_parts import MergedParts
@@ -46,9 +45,6 @@ from flowrun.operators.windows.partials.partial_tables import PartialTables
 from flowrun.operators.windows.progress import PROGRESS, Progress
 from flowrun.operators.windows.results import keyed_results
 from flowrun.state.key_groups import key_groups_or_zero
-
-if TYPE_CHECKING:
-    from flowrun.operators.windows.counts.factories import GlobalWindowFactory
 
 _PINNED_BYTES = 64 * 1024
 _SPARE_ROWS = 64 * 1024
@@ -330,3 +326,12 @@ class _HeldAggregates:
         held = np.flatnonzero(self.heads != NOWHERE)
         bundle = self.log.gather(self.heads[held], np.arange(len(held))) if len(held) else None
         return tables | self.state_tables.partials(self.keys, bundle, held, np.zeros(len(held), np.int64))
+
+
+def global_window_operator(factory: GlobalWindowFactory) -> StreamOperator:
+    """The operator for the window's rule: it fires by count, by interval, or once at the end."""
+    if factory.counted is not None:
+        return CountWindowOperator(factory.counted)
+    if factory.rule is not None and factory.rule.every_ms is not None:
+        return ContinuousGlobalWindowOperator(factory, factory.rule.every_ms)
+    return GlobalWindowOperator(factory)

@@ -18,14 +18,13 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from flowrun.api.operator import StreamOperator
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.state_meanings import Meanings
 from flowrun.operators.timed.assigners import AlignedSlices, check_session_gap
-from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.windows.general.evictors import Evictor
+from flowrun.operators.windows.general.tables import window_schemas
 from flowrun.operators.windows.general.trigger_contract import Trigger
 from flowrun.operators.windows.general.triggers import (
     AnyTrigger,
@@ -132,14 +131,6 @@ class GeneralWindowFactory(TimeWindowFactory):
         kinds = re.findall(r"[A-Z]\w+(?=\()", repr(self.effective_trigger))
         return {"windows": {"trigger": f"JSON of {' of '.join(dict.fromkeys(kinds))}"}}
 
-    def create(self) -> StreamOperator:
-        """A `WindowOperator`."""
-        from flowrun.operators.windows.general.operator import WindowOperator
-
-        return in_zone(WindowOperator(self), self.time_zone)
-
     def state_schemas(self) -> dict[str, pa.Schema]:
         """Open windows, their rows, and timers."""
-        from flowrun.operators.windows.general.tables import window_schemas
-
-        return window_schemas(self)
+        return window_schemas(self.input_schema, self.keys)

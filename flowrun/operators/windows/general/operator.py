@@ -13,12 +13,12 @@ After a restore at another parallelism the rows of a key are judged by its old s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorContext, Output
+from flowrun.api.operator import OperatorContext, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
@@ -28,10 +28,11 @@ from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.timed.assigners import Assignment, Times, assign_aligned
 from flowrun.operators.timed.event_rows import LateRows, RowIntake, pieces_at_multiples
+from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.timers import InternalTimerService, Timer
 from flowrun.operators.windows.general.assignment import assign_ever, cleanup_time, closed_before, merge_sessions
 from flowrun.operators.windows.general.contents import OpenWindow, WindowContents
-from flowrun.operators.windows.general.factories import GlobalAssigner, SessionAssigner
+from flowrun.operators.windows.general.factories import GeneralWindowFactory, GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.firing import Firing, FiringEvaluator
 from flowrun.operators.windows.general.tables import ROWS, TIMERS, WINDOWS, WindowTables
 from flowrun.operators.windows.general.timer_log import BOUNDS, TimerLog
@@ -39,9 +40,6 @@ from flowrun.operators.windows.general.trigger_contract import TriggerContext, T
 from flowrun.operators.windows.general.window_function import OpensAndCloses
 from flowrun.operators.windows.progress import PROGRESS, Progress
 from flowrun.state.key_groups import key_groups_or_zero
-
-if TYPE_CHECKING:
-    from flowrun.operators.windows.general.factories import GeneralWindowFactory
 
 _SPARE_ROWS = 64 * 1024
 
@@ -74,7 +72,7 @@ class WindowOperator(AbstractOperator):
         factory = self._factory
         self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
         self._late = LateRows(context, output, factory.late_tag)
-        self._tables = WindowTables(factory, self._contents, context.max_parallelism)
+        self._tables = WindowTables(factory.input_schema, factory.keys, self._contents, context.max_parallelism)
         timers = self._tables.schemas[TIMERS]
         self._timer_log = TimerLog(timers, context.max_parallelism)
         self._timers = InternalTimerService(
@@ -412,3 +410,8 @@ def _groups(keys: Integers, pairs: Assignment) -> Iterable[Integers]:
     keys, ends = keys[order], pairs.ends[order]
     begins = np.flatnonzero((keys[1:] != keys[:-1]) | (ends[1:] != ends[:-1])) + 1
     return np.split(order, begins)
+
+
+def general_window_operator(factory: GeneralWindowFactory) -> StreamOperator:
+    """A `WindowOperator` that goes by the clocks of the windows' zone."""
+    return in_zone(WindowOperator(factory), factory.time_zone)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
@@ -18,6 +18,7 @@ import pyarrow as pa
 from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot, keyed_schema
 from flowrun.core.arrays import Integers
 from flowrun.core.record import record
+from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.layout import state_key_fields
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.keyed.restored_tables import check_keys, restored_batches
@@ -27,9 +28,6 @@ from flowrun.operators.windows.general.timer_log import restored_timers, timer_s
 from flowrun.operators.windows.general.trigger_contract import Window
 from flowrun.state.key_groups import key_groups_or_zero
 
-if TYPE_CHECKING:
-    from flowrun.operators.windows.general.factories import GeneralWindowFactory
-
 WINDOWS = "windows"
 ROWS = "rows"
 TIMERS = "timers"
@@ -38,14 +36,14 @@ _BOUNDS = [pa.field(n, pa.int64(), nullable=False) for n in ("window_start", "wi
 _POSITION = pa.field("position", pa.int64(), nullable=False)
 
 
-def window_schemas(factory: GeneralWindowFactory) -> dict[str, pa.Schema]:
-    """Name of each state table → its columns."""
-    rows = row_schema(factory.input_schema)
-    keys = state_key_fields([factory.input_schema.fields[k] for k in factory.keys], (*rows.names, "position"))
+def window_schemas(input_schema: Schema, keys: Sequence[int]) -> dict[str, pa.Schema]:
+    """Name of each state table → its columns; `keys` are positions of the key columns."""
+    rows = row_schema(input_schema)
+    key_fields = state_key_fields([input_schema.fields[k] for k in keys], (*rows.names, "position"))
     return {
-        WINDOWS: keyed_schema(keys, [*_BOUNDS, pa.field("trigger", pa.string(), nullable=False)]),
-        ROWS: keyed_schema(keys, [*_BOUNDS, _POSITION, *rows]),
-        TIMERS: timer_schema(keys),
+        WINDOWS: keyed_schema(key_fields, [*_BOUNDS, pa.field("trigger", pa.string(), nullable=False)]),
+        ROWS: keyed_schema(key_fields, [*_BOUNDS, _POSITION, *rows]),
+        TIMERS: timer_schema(key_fields),
     }
 
 
@@ -87,11 +85,13 @@ class WindowsView:
 class WindowTables:
     """Reads the tables of one operator."""
 
-    def __init__(self, factory: GeneralWindowFactory, contents: WindowContents, max_parallelism: int) -> None:
+    def __init__(
+        self, input_schema: Schema, keys: Sequence[int], contents: WindowContents, max_parallelism: int
+    ) -> None:
         self._contents = contents
         self._max_parallelism = max_parallelism
-        self._keys = len(factory.keys)
-        self.schemas = window_schemas(factory)
+        self._keys = len(keys)
+        self.schemas = window_schemas(input_schema, keys)
 
     def view(self, windows: Sequence[OpenWindow], slots: KeySlots) -> WindowsView:
         """The open windows as they are now."""

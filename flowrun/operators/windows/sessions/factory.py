@@ -6,17 +6,17 @@ Within `allowed_lateness_ms` each late row emits the updated result of each fire
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cached_property
 
 import pyarrow as pa
 
-from flowrun.api.operator import StreamOperator
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.layout import SESSION_BOUNDS, PartialLayout
 from flowrun.operators.state_meanings import Meanings
 from flowrun.operators.timed.assigners import check_session_gap
-from flowrun.operators.timed.local_time import in_zone
+from flowrun.operators.windows.meanings import partial_meanings
+from flowrun.operators.windows.partials.partial_tables import partial_schemas
 from flowrun.operators.windows.recipes import TimeWindowFactory
 
 
@@ -42,21 +42,8 @@ class SessionWindowFactory(TimeWindowFactory):
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Partial results by key and session."""
-        from flowrun.operators.windows.partials.partial_tables import partial_schemas
-
         return partial_schemas(self.layout, SESSION_BOUNDS)
 
     def state_meanings(self) -> Meanings:
         """What the columns of the state tables hold."""
-        from flowrun.operators.windows.meanings import partial_meanings
-
         return partial_meanings(self.layout, self.aggregates, {})
-
-    def create(self) -> StreamOperator:
-        """An `AggregatingWindowOperator` over `SessionWindows`."""
-        from flowrun.operators.aggregation.engine import AggregationEngine
-        from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
-        from flowrun.operators.windows.sessions.open_windows import session_windows
-
-        make_windows = partial(session_windows, self, AggregationEngine(self.layout))
-        return in_zone(AggregatingWindowOperator(self.domain, make_windows), self.time_zone)

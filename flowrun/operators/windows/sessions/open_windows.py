@@ -18,13 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorContext, Output
+from flowrun.api.operator import OperatorContext, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch, concat_batches
 from flowrun.operators.aggregation.bundle import Bundle
@@ -35,15 +34,15 @@ from flowrun.operators.keyed.lazy_tables import UnchangedTables, lazy_tables, no
 from flowrun.operators.timed.assigners import Times
 from flowrun.operators.timed.event_rows import LateRows, RowArrivals, RowIntake
 from flowrun.operators.timed.firing_clock import FiringClock
+from flowrun.operators.timed.local_time import in_zone
+from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
 from flowrun.operators.windows.partials.partial_tables import PARTIALS, PartialTables
 from flowrun.operators.windows.progress import Progress
 from flowrun.operators.windows.results import result_batches
+from flowrun.operators.windows.sessions.factory import SessionWindowFactory
 from flowrun.operators.windows.sessions.intervals import Intervals, end_of, merge_intervals
 from flowrun.operators.windows.sessions.store import SESSION, SessionStore, SessionView
 from flowrun.state.key_groups import key_groups_or_zero
-
-if TYPE_CHECKING:
-    from flowrun.operators.windows.sessions.factory import SessionWindowFactory
 
 
 def session_windows(
@@ -289,3 +288,9 @@ def _written(tables: PartialTables, sessions: SessionView) -> dict[str, pa.Table
     for index, name in enumerate(tables.engine.layout.side_names):
         written[name] = tables.rows(name, index, contents.sides[index])
     return written
+
+
+def session_window_operator(factory: SessionWindowFactory) -> StreamOperator:
+    """An `AggregatingWindowOperator` over `SessionWindows` that goes by the clocks of the windows' zone."""
+    make_windows = partial(session_windows, factory, AggregationEngine(factory.layout))
+    return in_zone(AggregatingWindowOperator(factory.domain, make_windows), factory.time_zone)

@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cached_property
 
 import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
-from flowrun.api.operator import OutputTag, StreamOperator
+from flowrun.api.operator import OutputTag
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import TimeDomain
@@ -24,7 +24,8 @@ from flowrun.core.units import format_duration
 from flowrun.operators.aggregation.layout import SLICE_END, PartialLayout
 from flowrun.operators.state_meanings import Meanings
 from flowrun.operators.timed.assigners import AlignedSlices
-from flowrun.operators.timed.local_time import in_zone
+from flowrun.operators.windows.meanings import partial_meanings
+from flowrun.operators.windows.partials.partial_tables import partial_schemas
 from flowrun.operators.windows.recipes import KeyedWindowFactory, TimeWindowFactory
 
 
@@ -48,26 +49,13 @@ class SliceWindowFactory(TimeWindowFactory):
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Partial results by key and slice."""
-        from flowrun.operators.windows.partials.partial_tables import partial_schemas
-
         return partial_schemas(self.layout, (SLICE_END,))
 
     def state_meanings(self) -> Meanings:
         """What the columns of the state tables hold."""
-        from flowrun.operators.windows.meanings import partial_meanings
-
         offset = f" at offset {format_duration(self.assigner.offset_ms)}" if self.assigner.offset_ms else ""
         end = f"end of a slice of {format_duration(self.assigner.slice_ms)}{offset}, ms since the epoch"
         return partial_meanings(self.layout, self.aggregates, {SLICE_END: end})
-
-    def create(self) -> StreamOperator:
-        """An `AggregatingWindowOperator` over `SliceWindows`."""
-        from flowrun.operators.aggregation.engine import AggregationEngine
-        from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
-        from flowrun.operators.windows.slices.open_windows import slice_windows
-
-        make_windows = partial(slice_windows, self, AggregationEngine(self.layout))
-        return in_zone(AggregatingWindowOperator(self.domain, make_windows), self.time_zone)
 
 
 @record(slots=False)
@@ -95,12 +83,6 @@ class LocalSliceAggregateFactory(KeyedWindowFactory):
     def output_schema(self) -> Schema:
         """Keys, slice_end, partial columns (a count of rows among them)."""
         return self.layout.transport_schema
-
-    def create(self) -> StreamOperator:
-        """A `LocalSliceAggregateOperator`."""
-        from flowrun.operators.windows.slices.local import LocalSliceAggregateOperator
-
-        return in_zone(LocalSliceAggregateOperator(self), self.time_zone)
 
 
 def local_aggregation_applies(

@@ -7,12 +7,10 @@ repeat, rows are sent on at once, each as a partial result of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorContext, Output
+from flowrun.api.operator import OperatorContext, Output, StreamOperator
 from flowrun.core.elements import RecordBatch
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import AggregationEngine
@@ -20,11 +18,10 @@ from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.timed.assigners import Times, slices_of
 from flowrun.operators.timed.event_rows import RowIntake
+from flowrun.operators.timed.local_time import in_zone
+from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactory
 from flowrun.operators.windows.slices.rows import SliceNumbers
 from flowrun.operators.windows.slices.store import SliceStore
-
-if TYPE_CHECKING:
-    from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactory
 
 _TIMESTAMP = pa.timestamp("ms")
 
@@ -113,3 +110,8 @@ class LocalSliceAggregateOperator(AbstractOperator):
         partials = part.main.columns[part.groups :]
         columns = pa.RecordBatch.from_arrays([*keys, ends.view(_TIMESTAMP), *partials], schema=self._schema)
         self.output.emit(RecordBatch(columns, pa.array(slice_ends - 1)))
+
+
+def local_slice_aggregate_operator(factory: LocalSliceAggregateFactory) -> StreamOperator:
+    """A `LocalSliceAggregateOperator` that goes by the clocks of the windows' zone."""
+    return in_zone(LocalSliceAggregateOperator(factory), factory.time_zone)

@@ -17,12 +17,12 @@ time. Until that has caught up, their rows are judged by their old subtask's pro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorContext, Output
+from flowrun.api.operator import OperatorContext, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.operators.aggregation.engine import AggregationEngine
@@ -30,14 +30,14 @@ from flowrun.operators.aggregation.layout import SLICE_END
 from flowrun.operators.timed.assigners import AlignedSlices, SlidingSlices, Times
 from flowrun.operators.timed.event_rows import LateRows, RowArrivals, RowIntake, split_rows
 from flowrun.operators.timed.firing_clock import FiringClock
+from flowrun.operators.timed.local_time import in_zone
+from flowrun.operators.windows.aggregating_window import AggregatingWindowOperator
 from flowrun.operators.windows.partials.partial_tables import PartialTables
 from flowrun.operators.windows.progress import Progress
+from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from flowrun.operators.windows.slices.firing import SliceFiring, windows_between
 from flowrun.operators.windows.slices.rows import PartialRows, SliceRows, SourceRows
 from flowrun.operators.windows.slices.store import SliceStore
-
-if TYPE_CHECKING:
-    from flowrun.operators.windows.slices.factories import SliceWindowFactory
 
 
 def slice_windows(
@@ -221,3 +221,9 @@ class SliceWindows:
             self.next_firing = due.start
         if self._next_cleanup is None or ends[-1] - 1 < self._next_cleanup:
             self._next_cleanup = ends[-1] - 1
+
+
+def slice_window_operator(factory: SliceWindowFactory) -> StreamOperator:
+    """An `AggregatingWindowOperator` over `SliceWindows` that goes by the clocks of the windows' zone."""
+    make_windows = partial(slice_windows, factory, AggregationEngine(factory.layout))
+    return in_zone(AggregatingWindowOperator(factory.domain, make_windows), factory.time_zone)

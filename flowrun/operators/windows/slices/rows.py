@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,9 +15,7 @@ from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.timed.assigners import AlignedSlices, Times, slices_of
 from flowrun.operators.timed.event_rows import RowArrivals
-
-if TYPE_CHECKING:
-    from flowrun.operators.windows.slices.factories import SliceWindowFactory
+from flowrun.operators.windows.slices.factories import SliceWindowFactory
 
 _SLICE = "slice"
 _PINNED_BYTES = 64 * 1024

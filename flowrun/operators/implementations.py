@@ -1,0 +1,77 @@
+"""From what is said of an operator to the operator: a table from kind of spec to what makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TypeAlias
+
+from flowrun.api.operator import OperatorRecipe, OperatorSpec, StreamOperator
+from flowrun.errors import InternalError
+
+Make: TypeAlias = Callable[[OperatorSpec], StreamOperator]
+"""A spec → a new operator for one subtask."""
+
+IMPLEMENTATIONS: Mapping[str, str] = {
+    "source:SourceOperatorFactory": "source:ConnectorSourceOperator",
+    "sink:SinkOperatorFactory": "sink:SinkOperator",
+    "calc:CalcFactory": "calc:CalcOperator",
+    "split:SplitFactory": "split:SplitOperator",
+    "python_function:PythonFunctionFactory": "python_function:python_function_operator",
+    "watermarks:TimestampsAndWatermarksFactory": "watermarks:TimestampsAndWatermarksOperator",
+    "iteration:IterationHeadFactory": "iteration:IterationHead",
+    "iteration:IterationTailFactory": "iteration:IterationTail",
+    "rows.assign_time:AssignTimeFactory": "rows.assign_time:AssignTimeOperator",
+    "rows.expand:ExpandFactory": "rows.expand:ExpandOperator",
+    "rows.unnest:UnnestFactory": "rows.unnest:UnnestOperator",
+    "rows.table_function:TableFunctionFactory": "rows.table_function:TableFunctionOperator",
+    "rows.window_function:WindowFunctionFactory": "rows.window_function:WindowFunctionOperator",
+    "rows.watermark_column:WatermarkColumnFactory": "rows.watermark_column:WatermarkColumnOperator",
+    "rows.changelogs:ToChangelogFactory": "rows.changelogs:ToChangelogOperator",
+    "rows.changelogs:FromChangelogFactory": "rows.changelogs:FromChangelogOperator",
+    "updating.group_factories:GroupAggregateFactory": "updating.group_aggregate:GroupAggregateOperator",
+    "updating.group_factories:LocalGroupAggregateFactory": "updating.local_group:LocalGroupAggregateOperator",
+    "updating.normalize_factory:ChangelogNormalizeFactory": "updating.normalize:ChangelogNormalizeOperator",
+    "updating.conflicts_factory:ConflictResolutionFactory": "updating.conflicts:ConflictResolutionOperator",
+    "ranking.factories:RankFactory": "ranking.top_n:RankOperator",
+    "ranking.factories:DeduplicateFactory": "ranking.deduplicate:DeduplicateOperator",
+    "ranking.factories:WindowRankFactory": "ranking.window_rank:window_rank_operator",
+    "ranking.factories:TemporalSortFactory": "ranking.temporal_sort:TemporalSortOperator",
+    "over.factories:AppendOverFactory": "over.append_over:AppendOverOperator",
+    "over.factories:ChangelogOverFactory": "over.final_over:changelog_over_operator",
+    "matching.operator:MatchFactory": "matching.operator:MatchOperator",
+    "joins.regular:RegularJoinFactory": "joins.regular:RegularJoinOperator",
+    "joins.window:WindowJoinFactory": "joins.window:window_join_operator",
+    "joins.interval:IntervalJoinFactory": "joins.interval:IntervalJoinOperator",
+    "joins.temporal:TemporalJoinFactory": "joins.temporal:TemporalJoinOperator",
+    "joins.lookup:LookupJoinFactory": "joins.lookup:LookupJoinOperator",
+    "process.factory:ProcessFunctionFactory": "process.create_operator:process_operator",
+    "windows.slices.factories:SliceWindowFactory": "windows.slices.open_windows:slice_window_operator",
+    "windows.slices.factories:LocalSliceAggregateFactory": "windows.slices.local:local_slice_aggregate_operator",
+    "windows.sessions.factory:SessionWindowFactory": "windows.sessions.open_windows:session_window_operator",
+    "windows.counts.factories:CountWindowFactory": "windows.counts.count_window:CountWindowOperator",
+    "windows.counts.factories:GlobalWindowFactory": "windows.counts.global_window:global_window_operator",
+    "windows.general.factories:GeneralWindowFactory": "windows.general.operator:general_window_operator",
+}
+"""Class of specs → what is called with one: an operator, or a function where there are several or the time zone matters.
+
+Both are names (module:name below `flowrun.operators`): no operator is imported that a job does not have, and no operator by its spec."""
+
+_PACKAGE = "flowrun.operators."
+
+
+def create_operator(recipe: OperatorRecipe) -> StreamOperator:
+    """A new operator for one subtask: what the table has for a spec, or what a factory of one's own makes.
+
+    Raises:
+        InternalError: nothing is known that makes an operator of it.
+    """
+    if not isinstance(recipe, OperatorSpec):
+        return recipe.create()
+    kind = type(recipe)
+    where = IMPLEMENTATIONS.get(f"{kind.__module__.removeprefix(_PACKAGE)}:{kind.__qualname__}")
+    if where is None:
+        raise InternalError(f"there is no operator for {kind.__qualname__}")
+    module, _, name = where.partition(":")
+    make: Make = getattr(import_module(_PACKAGE + module), name)
+    return make(recipe)
