@@ -4,31 +4,42 @@ from __future__ import annotations
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import OperatorSpec, OutputTag
-from flowrun.core.semantics import NullKeys, TimeDomain
 from flowrun.errors import UnsupportedPlanError
 from flowrun.lowering.aggregate_calls import column_position
-from flowrun.lowering.windows import aligned_slices
+from flowrun.operators.timed.assigners import AlignedSlices
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory, global_fast_path
 from flowrun.operators.windows.general.evictors import CountEvictor, Evictor, TimeEvictor
 from flowrun.operators.windows.general.factories import (
     GeneralWindowFactory,
     GlobalAssigner,
     SessionAssigner,
-    WindowAssigner,
 )
 from flowrun.operators.windows.recipes import TriggerRule
 from flowrun.plan.nodes import WindowAggregate
-from flowrun.plan.windows import CountWindow, EvictorSpec, GlobalWindow, SessionWindow, TriggerSpec, window_zone
+from flowrun.plan.windows import (
+    CountWindow,
+    EvictorSpec,
+    GlobalWindow,
+    SessionWindow,
+    TriggerSpec,
+    WindowSpec,
+    window_zone,
+)
 
 
 def general_factory(
     node: WindowAggregate,
     aggregates: tuple[BoundAggregate, ...],
-    domain: TimeDomain,
-    null_keys: NullKeys,
+    slices: AlignedSlices | None,
     late_tag: OutputTag | None,
 ) -> OperatorSpec:
     """The operator of a window that the fast paths do not serve; it runs behind a shuffle by the node's keys.
+
+    Args:
+        node: the window.
+        aggregates: those of the node, bound.
+        slices: of an aligned window.
+        late_tag: where rows that are too late go.
 
     Raises:
         UnsupportedPlanError: window, trigger and evictor do not go together.
@@ -36,7 +47,7 @@ def general_factory(
     window = node.window
     rule = trigger_rule(node.trigger)
     if isinstance(window, CountWindow):
-        return _count(node, window, aggregates, null_keys)
+        return _count(node, window, aggregates)
     if isinstance(window, GlobalWindow) and node.evictor is None and global_fast_path(rule):
         return GlobalWindowFactory(
             keys=node.keys,
@@ -44,31 +55,29 @@ def general_factory(
             input_schema=node.input.schema,
             output_schema=node.schema,
             rule=rule,
-            domain=domain,
-            null_keys=null_keys,
+            domain=node.domain,
+            null_keys=node.null_keys,
         )
     try:
         return GeneralWindowFactory(
             keys=node.keys,
             aggregates=aggregates,
-            assigner=_assigner(node),
+            assigner=slices or _unaligned(node.window),
             input_schema=node.input.schema,
             output_schema=node.schema,
             rule=rule,
             evictor=_evictor(node.evictor),
             allowed_lateness_ms=node.allowed_lateness_ms,
             late_tag=late_tag,
-            domain=domain,
-            null_keys=null_keys,
+            domain=node.domain,
+            null_keys=node.null_keys,
             time_zone=window_zone(window),
         )
     except ValueError as error:
         raise UnsupportedPlanError(f"the window of '{_name(node)}': {error}", hint="use another trigger") from error
 
 
-def _count(
-    node: WindowAggregate, window: CountWindow, aggregates: tuple[BoundAggregate, ...], null_keys: NullKeys
-) -> OperatorSpec:
+def _count(node: WindowAggregate, window: CountWindow, aggregates: tuple[BoundAggregate, ...]) -> OperatorSpec:
     if node.trigger is not None or node.evictor is not None:
         raise UnsupportedPlanError(
             f"the count window of '{_name(node)}' cannot have a trigger or evictor of its own",
@@ -81,17 +90,12 @@ def _count(
         slide=window.slide,
         input_schema=node.input.schema,
         output_schema=node.schema,
-        null_keys=null_keys,
+        null_keys=node.null_keys,
     )
 
 
-def _assigner(node: WindowAggregate) -> WindowAssigner:
-    window = node.window
-    if isinstance(window, SessionWindow):
-        return SessionAssigner(window.gap_ms)
-    if isinstance(window, CountWindow | GlobalWindow):
-        return GlobalAssigner()
-    return aligned_slices(window)
+def _unaligned(window: WindowSpec) -> SessionAssigner | GlobalAssigner:
+    return SessionAssigner(window.gap_ms) if isinstance(window, SessionWindow) else GlobalAssigner()
 
 
 def trigger_rule(spec: TriggerSpec | None) -> TriggerRule | None:

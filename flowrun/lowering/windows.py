@@ -57,8 +57,8 @@ class _WindowLowering:
             # Imported here: triggers, evictors and count windows are much code, and few pipelines need them.
             from flowrun.lowering.general_windows import general_factory
 
-            factory = general_factory(node, self._aggregates, self._domain, self._null_keys, self._late_tag)
-            return self._keyed(factory, self._source, node.keys)
+            slices = None if isinstance(window, SessionWindow | CountWindow | GlobalWindow) else aligned_slices(window)
+            return self._keyed(general_factory(node, self._aggregates, slices, self._late_tag), self._source, node.keys)
         return self._session(window) if isinstance(window, SessionWindow) else self._aligned(aligned_slices(window))
 
     # -- fast paths -------------------------------------------------------------------------------------------------

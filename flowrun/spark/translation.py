@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from flowrun.core.clock import ManualClock
 from flowrun.core.record import record
-from flowrun.core.row_errors import OnError
 from flowrun.functions.times.current_time import use_clock
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
@@ -44,30 +43,15 @@ from flowrun.plan.relational import (
     WindowRank,
     WindowTableFunction,
 )
-from flowrun.plan.row_errors import decoding_of, on_error_of, rows_may_fail
 from flowrun.spark.context import Context
-from flowrun.spark.frame import EVENT_TIME, NotNative, SparkFrame, quoted
+from flowrun.spark.frame import NotNative, SparkFrame
+from flowrun.spark.translated import Inputs, Translated, leaves_rows_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-@record(eq=False, slots=False)
-class Translated:
-    """What a node became.
-
-    Attributes:
-        main: its rows.
-        sides: rows of its side outputs, by tag; a tag that is not in it has none (nothing is late in a batch).
-        hosted: why it runs the streaming operators; None: it is native.
-    """
-
-    main: SparkFrame
-    sides: Mapping[str, SparkFrame] = field(default_factory=dict)
-    hosted: str | None = None
-
-
-Native: TypeAlias = Callable[[PlanNode, "Inputs", Context], SparkFrame | Translated]
+Native: TypeAlias = Callable[[PlanNode, Inputs, Context], SparkFrame | Translated]
 """(node, what it reads, context) → its rows. Raises `NotNative`: the node is hosted then."""
 
 # Module and function by name, below `flowrun.spark`: each family is imported when a plan has it.
@@ -105,35 +89,6 @@ HOSTED: Mapping[type[PlanNode], str] = {
     ResolveConflicts: "rows are compared as the stream does",
 }
 """Kinds of nodes that are always hosted, and why."""
-
-
-class Inputs:
-    """What a node reads: frames in order, and the nodes behind them for those who must look further."""
-
-    def __init__(self, node: PlanNode, done: Mapping[int, Translated], stop: int | None = None) -> None:
-        self._node = node
-        self._done = done
-        self._stop = stop
-
-    @property
-    def frames(self) -> tuple[SparkFrame, ...]:
-        """One an input."""
-        return tuple(self._cut(self._done[id(i)].main) for i in self._node.inputs)
-
-    @property
-    def only(self) -> SparkFrame:
-        """That of a node with one input."""
-        (frame,) = self.frames
-        return frame
-
-    def of(self, node: PlanNode) -> Translated:
-        """What any node further up became."""
-        return self._done[id(node)]
-
-    def _cut(self, frame: SparkFrame) -> SparkFrame:
-        if self._stop is None or not frame.event_time:
-            return frame
-        return frame.where(f"{quoted(EVENT_TIME)} < {self._stop}")
 
 
 @record(eq=False, slots=False)
@@ -198,15 +153,6 @@ def _translate_node(node: PlanNode, inputs: Inputs, context: Context) -> Transla
 
         return host_node(node, (changes_of(node.input, inputs, context),), context, reason)
     return host_node(node, inputs.frames, context, reason)
-
-
-def leaves_rows_out(node: PlanNode, context: Context) -> str | None:
-    """Why a node is hosted whose rows may fail one by one; None: they may not, or the first that fails ends the run."""
-    fails = on_error_of(node, context.settings) is OnError.FAIL
-    if isinstance(node, Scan):
-        puts_aside = decoding_of(node).mode is OnError.DEAD_LETTER
-        return None if fails and not puts_aside else "rows that cannot be read are left out"
-    return "rows of which it fails are left out" if not fails and rows_may_fail(node) else None
 
 
 def _side_output(node: SideOutput, inputs: Inputs, context: Context) -> Translated:

@@ -127,7 +127,7 @@ def test_what_is_wrong_is_said_before_anything_runs(call: str, message: str) -> 
 
 def test_a_batch_has_no_changes_to_show(tmp_path: Path) -> None:
     from flowrun.spark.native.changelogs import translate_to_changelog
-    from flowrun.spark.translation import Inputs
+    from flowrun.spark.translated import Inputs
 
     script = tmp_path / "s.sql"
     script.write_text(CHANGES + "SELECT * FROM TO_CHANGELOG((SELECT name, COUNT(*) AS n FROM cdc GROUP BY name));")

@@ -41,7 +41,7 @@ from flowrun.spark.arrival import arrival_needs
 from flowrun.spark.arrow import from_spark, spark_data_type, to_spark
 from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted
-from flowrun.spark.translation import Inputs, Translated
+from flowrun.spark.translated import Inputs, Translated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from flowrun.plan.windows import CountWindow, TriggerSpec
 from flowrun.spark.context import Context
 from flowrun.spark.frame import NotNative
 from flowrun.spark.native.windows import translate_window_aggregate
-from flowrun.spark.translation import Inputs
+from flowrun.spark.translated import Inputs
 from tests.spark.plans import (
     EVENTS,
     NONE,

@@ -54,7 +54,7 @@ from flowrun.spark.hosted.sources import SourceRun, find_splits, read_splits
 from flowrun.spark.hosted.task import EndOfInput, Stage
 from flowrun.spark.input.scan import as_it_is
 from flowrun.spark.times import within
-from flowrun.spark.translation import Translated
+from flowrun.spark.translated import Translated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -37,11 +37,10 @@ from flowrun.spark.input.parquet import read_parquet
 from flowrun.spark.input.physical import Physical
 from flowrun.spark.literals import literal_text
 from flowrun.spark.times import millis_of
+from flowrun.spark.translated import Inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from flowrun.spark.translation import Inputs
 
 _log = logging.getLogger(__name__)
 _NATIVE = {"parquet": read_parquet, "json": read_json, "csv": read_csv}

@@ -15,7 +15,7 @@ from flowrun.plan.nodes import Plan, PlanNode, Sink, TableReference
 from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, KIND, SparkFrame, quoted
 from flowrun.spark.input.changes import final_table
-from flowrun.spark.translation import Inputs
+from flowrun.spark.translated import Inputs
 
 
 def translate_to_changelog(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:

@@ -11,7 +11,7 @@ from flowrun.plan.relational import GroupAggregate
 from flowrun.spark.aggregates import aggregate_text
 from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, SparkFrame, quoted
-from flowrun.spark.translation import Inputs
+from flowrun.spark.translated import Inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,7 +13,7 @@ from flowrun.spark.frame import EVENT_TIME, SparkFrame, quoted
 from flowrun.spark.native.rows import check_event_time, check_zone
 from flowrun.spark.native.sides import HOW, Side, all_of, equalities, output_columns, residual, sides
 from flowrun.spark.times import millis_of
-from flowrun.spark.translation import Inputs
+from flowrun.spark.translated import Inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

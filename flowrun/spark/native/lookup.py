@@ -13,7 +13,7 @@ from flowrun.spark.expressions import spark_text
 from flowrun.spark.frame import NotNative, SparkFrame, named, quoted
 from flowrun.spark.input.scan import read_scan
 from flowrun.spark.native.sides import HOW, LEFT, RIGHT, Side, all_of
-from flowrun.spark.translation import Inputs
+from flowrun.spark.translated import Inputs
 
 
 def translate_lookup_join(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:

@@ -14,7 +14,7 @@ from flowrun.spark.frame import ARRIVAL, KIND, SparkFrame, named, quoted
 from flowrun.spark.input.scan import read_changes
 from flowrun.spark.native.changelogs import changes_said
 from flowrun.spark.native.ranking import window_text
-from flowrun.spark.translation import Inputs, leaves_rows_out
+from flowrun.spark.translated import Inputs, leaves_rows_out
 
 _RANK = quoted("flowrun$rank")
 

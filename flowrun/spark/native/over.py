@@ -16,7 +16,7 @@ from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted
 from flowrun.spark.native.ranking import order_text, order_texts, window_text
 from flowrun.spark.times import millis_of
-from flowrun.spark.translation import Inputs
+from flowrun.spark.translated import Inputs
 
 _TIES = frozenset({"RANK", "DENSE_RANK", "PERCENT_RANK", "CUME_DIST"})
 """Functions that give rows of equal order the same."""

@@ -14,7 +14,7 @@ from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted
 from flowrun.spark.native.rows import check_zone
 from flowrun.spark.times import millis_of
-from flowrun.spark.translation import Inputs
+from flowrun.spark.translated import Inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

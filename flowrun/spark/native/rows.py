@@ -19,7 +19,7 @@ from flowrun.spark.context import Context
 from flowrun.spark.expressions import spark_text
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, NotNative, SparkFrame, quoted
 from flowrun.spark.times import millis_of
-from flowrun.spark.translation import Inputs, Translated
+from flowrun.spark.translated import Inputs, Translated
 
 _SET, _PLACE, _ELEMENT, _KEY, _VALUE = (
     quoted(n) for n in ("flowrun$set", "flowrun$place", "flowrun$element", "flowrun$key", "flowrun$value")

@@ -24,7 +24,7 @@ from flowrun.spark.input.scan import read_changes
 from flowrun.spark.native.joins import translate_join
 from flowrun.spark.native.sides import LEFT, RIGHT, Side, residual, sides
 from flowrun.spark.times import millis_of
-from flowrun.spark.translation import Inputs
+from flowrun.spark.translated import Inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -32,7 +32,7 @@ from flowrun.spark.frame import ARRIVAL, EVENT_TIME, NotNative, SparkFrame, quot
 from flowrun.spark.native.groups import aggregate_items, grouped
 from flowrun.spark.native.rows import check_event_time, check_zone, time_attribute
 from flowrun.spark.times import timestamp_of
-from flowrun.spark.translation import Inputs
+from flowrun.spark.translated import Inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
