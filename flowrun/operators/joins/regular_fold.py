@@ -7,8 +7,7 @@ import pyarrow as pa
 
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
-from flowrun.operators.keyed.equality import rows_equal
-from flowrun.state.key_groups import hash_columns
+from flowrun.operators.keyed.equality import equal_rows
 
 
 @record
@@ -70,31 +69,6 @@ def cancelled(removed: Integers, added: Integers) -> tuple[Bools, Bools]:
     size = 1 + max(int(removed.max(initial=0)), int(added.max(initial=0)))
     undone = np.minimum(np.bincount(removed, minlength=size), np.bincount(added, minlength=size))
     return _ranks(removed) < undone[removed], _ranks(added) < undone[added]
-
-
-def equal_rows(rows: pa.RecordBatch, hashed: tuple[int, ...]) -> Integers:
-    """A number for each row, equal rows (NULL equals NULL) having the same; `hashed` are columns that can be hashed.
-
-    >>> equal_rows(pa.record_batch({"n": [4, None, 4, None]}), (0,)).tolist()
-    [0, 1, 0, 1]
-    """
-    count = rows.num_rows
-    hashes = hash_columns([rows.column(i) for i in hashed]).view(np.int64) if hashed else np.zeros(count, np.int64)
-    groups = np.zeros(count, np.int64)
-    waiting = np.arange(count)
-    numbered = 0
-    while len(waiting):  # again only for rows that are different although their hashes are not
-        encoded = pa.array(hashes[waiting]).dictionary_encode()
-        local = encoded.indices.to_numpy().astype(np.int64)
-        total = len(encoded.dictionary)
-        leaders = np.empty(total, np.int64)
-        leaders[local[::-1]] = waiting[::-1]
-        mine, theirs = rows.take(pa.array(waiting)), rows.take(pa.array(leaders[local]))
-        same = rows_equal(mine.columns, theirs.columns, len(waiting))
-        groups[waiting[same]] = numbered + local[same]
-        numbered += total
-        waiting = waiting[~same]
-    return groups
 
 
 def _ranks(numbers: Integers) -> Integers:

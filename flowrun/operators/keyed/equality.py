@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.core.arrays import Bools
+from flowrun.core.arrays import Bools, Integers
+from flowrun.state.key_groups import hash_columns
 
 
 def rows_equal(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Bools:
@@ -44,6 +45,31 @@ def columns_equal(left: pa.Array, right: pa.Array) -> Bools:
     if not equal.null_count:
         return np.asarray(equal.to_numpy(zero_copy_only=False), np.bool_)
     return _with_nulls(pc.fill_null(equal, False).to_numpy(zero_copy_only=False), left, right)
+
+
+def equal_rows(rows: pa.RecordBatch, hashed: tuple[int, ...]) -> Integers:
+    """A number for each row, equal rows (NULL equals NULL) having the same; `hashed` are columns that can be hashed.
+
+    >>> equal_rows(pa.record_batch({"n": [4, None, 4, None]}), (0,)).tolist()
+    [0, 1, 0, 1]
+    """
+    count = rows.num_rows
+    hashes = hash_columns([rows.column(i) for i in hashed]).view(np.int64) if hashed else np.zeros(count, np.int64)
+    groups = np.zeros(count, np.int64)
+    waiting = np.arange(count)
+    numbered = 0
+    while len(waiting):  # again only for rows that are different although their hashes are not
+        encoded = pa.array(hashes[waiting]).dictionary_encode()
+        local = encoded.indices.to_numpy().astype(np.int64)
+        total = len(encoded.dictionary)
+        leaders = np.empty(total, np.int64)
+        leaders[local[::-1]] = waiting[::-1]
+        mine, theirs = rows.take(pa.array(waiting)), rows.take(pa.array(leaders[local]))
+        same = rows_equal(mine.columns, theirs.columns, len(waiting))
+        groups[waiting[same]] = numbered + local[same]
+        numbered += total
+        waiting = waiting[~same]
+    return groups
 
 
 def _with_nulls(equal: Bools, left: pa.Array, right: pa.Array) -> Bools:

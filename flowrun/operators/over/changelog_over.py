@@ -26,11 +26,11 @@ from flowrun.operators.over.factories import EVENT_TIME, ROWS, ChangelogOverFact
 from flowrun.operators.over.place_functions import place_result
 from flowrun.operators.over.reach import Reach, affected, cut
 from flowrun.operators.over.sequence import Sequence
-from flowrun.operators.ranking.emission import emit_changes
 from flowrun.operators.ranking.order import differs_from_previous, shifted_codes, shifted_float_codes, sorted_order
 from flowrun.operators.ranking.removals import Removals, equal_rows, find_removals, updated_rows
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.operators.updating.changes import change_batch
+from flowrun.operators.updating.emission import emit_changes
 
 
 @record

@@ -30,11 +30,11 @@ from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.key_rows import NOWHERE, WRITTEN, KeyRows
 from flowrun.operators.keyed.key_slots import LocatedKeys
 from flowrun.operators.keyed.state_arrays import extended
-from flowrun.operators.ranking.emission import AFTER, BEFORE, INSERT, emit_changes
 from flowrun.operators.ranking.factories import EVENT_TIME, ROWS, SENT, DeduplicateFactory
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
 from flowrun.operators.updating.changes import only_adds
+from flowrun.operators.updating.emission import AFTER, BEFORE, INSERT, emit_changes
 
 
 class DeduplicateOperator(AbstractOperator):

@@ -7,9 +7,9 @@ import numpy as np
 from flowrun.core.arrays import Bools, Integers, Kinds
 from flowrun.core.record import record
 from flowrun.core.semantics import RankFunction
-from flowrun.operators.ranking.emission import AFTER, BEFORE, DELETE, INSERT
 from flowrun.operators.ranking.order import differs_from_previous, sorted_order
 from flowrun.operators.ranking.ranks import ranks
+from flowrun.operators.updating.emission import AFTER, BEFORE, DELETE, INSERT
 
 
 @record

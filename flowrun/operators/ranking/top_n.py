@@ -27,12 +27,12 @@ from flowrun.core.schema import Schema
 from flowrun.core.semantics import RankFunction
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.ranking.emission import emit_changes
 from flowrun.operators.ranking.factories import ROWS, RankFactory
 from flowrun.operators.ranking.ranked import Ranked, changes, moves
 from flowrun.operators.ranking.removals import equal_rows, find_removals
 from flowrun.operators.ranking.top_n_state import TopNState
 from flowrun.operators.updating.changes import only_adds
+from flowrun.operators.updating.emission import emit_changes
 
 _NONE: Integers = np.zeros(0, np.int64)
 _SPARE = 8

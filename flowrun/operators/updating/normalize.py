@@ -26,8 +26,8 @@ from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import NotNullCheck
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.key_rows import NOWHERE, WRITTEN, KeyRows
-from flowrun.operators.ranking.emission import AFTER, BEFORE, DELETE, INSERT, emit_changes
 from flowrun.operators.updating.changes import added
+from flowrun.operators.updating.emission import AFTER, BEFORE, DELETE, INSERT, emit_changes
 from flowrun.operators.updating.normalize_factory import COUNTERS, EVENT_TIME, ROWS, ChangelogNormalizeFactory
 
 

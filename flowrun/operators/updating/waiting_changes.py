@@ -11,7 +11,7 @@ from flowrun.api.state import SegmentedTable
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.operators.joins.regular_fold import equal_rows
+from flowrun.operators.keyed.equality import equal_rows
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.updating.conflicts_factory import CHANGES_COUNTERS, COPIES, WATERMARK
 from flowrun.state.key_groups import hashable_columns
