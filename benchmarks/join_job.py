@@ -16,7 +16,7 @@ import pyarrow as pa
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
-from flowrun.operators.joins.regular import RegularJoinFactory
+from flowrun.operators.joins.factories import RegularJoinFactory
 from flowrun.runtime.process import tune_process
 from flowrun.testing.harness import OperatorHarness
 

@@ -16,7 +16,7 @@ from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph import ExecutionMode, GraphSettings, StreamGraph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.graph.transformation import SinkTransformation, SourceTransformation
-from flowrun.operators.source import SourceOperatorFactory
+from flowrun.operators.factories import SourceOperatorFactory
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 
 R = TypeVar("R")

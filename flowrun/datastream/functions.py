@@ -16,7 +16,7 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, FlowrunError, PipelineError, did_you_mean
 from flowrun.operators.function_loading import describe, load_function, where
-from flowrun.operators.process.factory import ProcessFunctionFactory
+from flowrun.operators.process.factories import ProcessFunctionFactory
 from flowrun.operators.process.loading import FunctionRecipe, load_process_function
 
 BatchCallable = Callable[[pa.RecordBatch], Any]

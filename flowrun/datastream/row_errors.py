@@ -26,11 +26,9 @@ from flowrun.graph.transformation import (
     Transformation,
     UnionTransformation,
 )
-from flowrun.operators.calc import CalcFactory
+from flowrun.operators.factories import CalcFactory, SinkOperatorFactory, SourceOperatorFactory
 from flowrun.operators.row_failures import DEAD_LETTERS
-from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.operators.sink_check import SinkCheck
-from flowrun.operators.source import SourceOperatorFactory
 from flowrun.plan.nodes import TableReference
 from flowrun.plan.tables import create_sink
 

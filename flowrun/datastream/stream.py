@@ -48,13 +48,15 @@ from flowrun.graph.transformation import (
     UnionTransformation,
     WatermarkTransformation,
 )
-from flowrun.operators.calc import CalcFactory
-from flowrun.operators.python_function import PythonFunctionFactory
-from flowrun.operators.sink import SinkOperatorFactory
-from flowrun.operators.split import SplitFactory
+from flowrun.operators.factories import (
+    CalcFactory,
+    PythonFunctionFactory,
+    SinkOperatorFactory,
+    SplitFactory,
+    TimestampsAndWatermarksFactory,
+)
 from flowrun.operators.timed.assigners import AlignedSlices
 from flowrun.operators.watermark_strategy import WatermarkStrategy
-from flowrun.operators.watermarks import TimestampsAndWatermarksFactory
 
 if TYPE_CHECKING:
     from flowrun.datastream.environment import StreamExecutionEnvironment

@@ -14,7 +14,7 @@ from flowrun.errors import PipelineError
 from flowrun.graph.partitioner import GlobalPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
 from flowrun.operators.timed.assigners import AlignedSlices
-from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,
     SliceWindowFactory,

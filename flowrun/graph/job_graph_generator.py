@@ -22,7 +22,7 @@ from flowrun.graph.job_graph import (
 )
 from flowrun.graph.stream_graph import ExchangeMode, ExecutionMode, NodeKind, StreamEdge, StreamGraph, StreamNode
 from flowrun.graph.transformation import ResourceSpec
-from flowrun.operators.iteration import IterationHeadFactory, IterationTailFactory
+from flowrun.operators.factories import IterationHeadFactory, IterationTailFactory
 
 
 def build_job_graph(graph: StreamGraph) -> JobGraph:

@@ -9,7 +9,7 @@ from flowrun.lowering.change_order import keep_changes_in_order
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed, producing_parallelism
 from flowrun.lowering.settings import state_ttl_ms
-from flowrun.operators.updating.group_factories import GroupAggregateFactory, LocalGroupAggregateFactory
+from flowrun.operators.updating.factories import GroupAggregateFactory, LocalGroupAggregateFactory
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.relational import GroupAggregate
 

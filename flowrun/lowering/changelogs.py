@@ -10,8 +10,8 @@ from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import by_key, keyed
 from flowrun.lowering.lowering import with_hints
 from flowrun.lowering.settings import state_ttl_ms
-from flowrun.operators.rows.changelogs import FromChangelogFactory, ToChangelogFactory
-from flowrun.operators.updating.normalize_factory import ChangelogNormalizeFactory
+from flowrun.operators.rows.factories import FromChangelogFactory, ToChangelogFactory
+from flowrun.operators.updating.factories import ChangelogNormalizeFactory
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.traits import TraitIndex

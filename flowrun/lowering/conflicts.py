@@ -9,8 +9,8 @@ from flowrun.lowering.change_order import keep_changes_in_order
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed
 from flowrun.lowering.settings import state_ttl_ms
-from flowrun.operators.rows.watermark_column import WatermarkColumnFactory
-from flowrun.operators.updating.conflicts_factory import ConflictResolutionFactory
+from flowrun.operators.rows.factories import WatermarkColumnFactory
+from flowrun.operators.updating.factories import ConflictResolutionFactory
 from flowrun.plan.conflicts import OnConflict, ResolveConflicts
 from flowrun.plan.nodes import PlanNode, Settings
 from flowrun.plan.recognition.nodes_made import unique_name

@@ -7,8 +7,7 @@ from flowrun.graph.transformation import Transformation
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed_pair
 from flowrun.lowering.settings import state_ttl_ms
-from flowrun.operators.joins.regular import RegularJoinFactory
-from flowrun.operators.joins.window import WindowJoinFactory
+from flowrun.operators.joins.factories import RegularJoinFactory, WindowJoinFactory
 from flowrun.plan.compiled import predicate_of
 from flowrun.plan.joins import Join, WindowJoin
 from flowrun.plan.nodes import PlanNode, Settings

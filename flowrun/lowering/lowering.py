@@ -21,10 +21,7 @@ from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.row_tests import row_tests
 from flowrun.lowering.sinks import lower_sink
 from flowrun.lowering.watermarks import watermark_strategy
-from flowrun.operators.calc import CalcFactory
-from flowrun.operators.python_function import PythonFunctionFactory
-from flowrun.operators.source import SourceOperatorFactory
-from flowrun.operators.split import SplitFactory
+from flowrun.operators.factories import CalcFactory, PythonFunctionFactory, SourceOperatorFactory, SplitFactory
 from flowrun.plan.changelog import ChangelogMode, changelog_modes
 from flowrun.plan.compiled import Predicate, Projection, predicate_of
 from flowrun.plan.expressions import ColumnRef

@@ -12,8 +12,8 @@ from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.aggregate_calls import bound_aggregate
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed
-from flowrun.operators.calc import CalcFactory
-from flowrun.operators.matching.operator import MatchFactory
+from flowrun.operators.factories import CalcFactory
+from flowrun.operators.matching.factories import MatchFactory
 from flowrun.operators.matching.pattern import (
     Anchor,
     Condition,

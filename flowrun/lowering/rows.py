@@ -14,11 +14,14 @@ from flowrun.core.types import INT, TypeRoot
 from flowrun.graph.transformation import OneInputTransformation, SourceTransformation, Transformation
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.lowering import with_hints
-from flowrun.operators.rows.assign_time import AssignTimeFactory
-from flowrun.operators.rows.expand import ExpandFactory
-from flowrun.operators.rows.table_function import TableFunctionFactory
-from flowrun.operators.rows.unnest import Collection, UnnestFactory
-from flowrun.operators.source import SourceOperatorFactory
+from flowrun.operators.factories import SourceOperatorFactory
+from flowrun.operators.rows.factories import (
+    AssignTimeFactory,
+    Collection,
+    ExpandFactory,
+    TableFunctionFactory,
+    UnnestFactory,
+)
 from flowrun.plan.compiled import Projection
 from flowrun.plan.expressions import Expression, Literal
 from flowrun.plan.nodes import PlanNode, Settings

@@ -8,7 +8,7 @@ from flowrun.api.sink import Sink as SinkDescription
 from flowrun.errors import Diagnostic, OptionError, PipelineError
 from flowrun.graph.transformation import SinkTransformation, Transformation
 from flowrun.lowering.keyed import by_key
-from flowrun.operators.sink import SinkOperatorFactory
+from flowrun.operators.factories import SinkOperatorFactory
 from flowrun.plan.nodes import Settings, Sink
 from flowrun.plan.tables import create_sink
 

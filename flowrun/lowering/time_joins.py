@@ -14,8 +14,7 @@ from flowrun.errors import Diagnostic, OptionError, PipelineError, UnsupportedPl
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import keyed_pair
-from flowrun.operators.joins.interval import IntervalJoinFactory, OuterSides
-from flowrun.operators.joins.lookup import LookupJoinFactory
+from flowrun.operators.joins.factories import IntervalJoinFactory, LookupJoinFactory, OuterSides, TemporalJoinFactory
 from flowrun.operators.joins.lookup_options import (
     LOOKUP_JOIN_OPTIONS,
     RELOAD_INTERVAL,
@@ -23,7 +22,6 @@ from flowrun.operators.joins.lookup_options import (
     LookupSettings,
     lookup_settings,
 )
-from flowrun.operators.joins.temporal import TemporalJoinFactory
 from flowrun.plan.compiled import Projection, predicate_of
 from flowrun.plan.expressions import Cast, Expression
 from flowrun.plan.joins import IntervalJoin, LookupJoin, TemporalJoin

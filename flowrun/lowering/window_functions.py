@@ -10,9 +10,8 @@ from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.lowering import with_hints
 from flowrun.lowering.windows import aligned_slices, lower_window
-from flowrun.operators.calc import CalcFactory
-from flowrun.operators.rows.unnest import Collection, UnnestFactory
-from flowrun.operators.rows.window_function import WindowFunctionFactory
+from flowrun.operators.factories import CalcFactory
+from flowrun.operators.rows.factories import Collection, UnnestFactory, WindowFunctionFactory
 from flowrun.plan.compiled import Projection
 from flowrun.plan.expressions import AggregateCall, Call, ColumnRef, Expression
 from flowrun.plan.nodes import Calc, PlanNode, Settings, WindowAggregate, window_aggregate_schema

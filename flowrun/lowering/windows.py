@@ -10,7 +10,7 @@ from flowrun.graph.transformation import (
 from flowrun.lowering.aggregate_calls import bound_aggregate
 from flowrun.lowering.keyed import keyed, producing_parallelism
 from flowrun.operators.timed.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, TumblingSlices
-from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,
     SliceWindowFactory,

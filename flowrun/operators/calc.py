@@ -5,39 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.functions import ColumnsFunction, ColumnsKernel, MaskKernel, PredicateFunction
-from flowrun.api.operator import OperatorSpec
+from flowrun.api.functions import ColumnsKernel, MaskKernel
 from flowrun.api.sink import RowCheck
 from flowrun.core.elements import RecordBatch
-from flowrun.core.record import record
-from flowrun.core.row_errors import FAIL, RowErrors, RowFault
+from flowrun.core.row_errors import RowFault
 from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row, evaluate
+from flowrun.operators.factories import CalcFactory
 from flowrun.operators.row_failures import RowFailures, without_nulls
-from flowrun.operators.row_tests import RowTest
-
-
-@record
-class CalcFactory(OperatorSpec):
-    """Operators that keep the rows of which `condition` is true, then compute `projection` over them.
-
-    Rows keep their event times and kinds. Without either the rows pass unchanged.
-
-    Attributes:
-        errors: what becomes of rows of which an expression fails.
-        required: positions of columns that must not be NULL; rows where one is are treated as `errors` says.
-        fault: what such rows are called.
-        tests: of rows that do not pass one of them, the same holds; they are looked at in this order.
-    """
-
-    condition: PredicateFunction | None = None
-    projection: ColumnsFunction | None = None
-    name: str = "calc"
-    errors: RowErrors = FAIL
-    required: tuple[int, ...] = ()
-    fault: RowFault = RowFault.NULL_VALUE
-    tests: tuple[RowTest, ...] = ()
 
 
 class CalcOperator(AbstractOperator):

@@ -13,11 +13,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from flowrun.api.operator import ChainingStrategy, InputStatus, OperatorContext, OperatorSpec, Output, TimerHandle
+from flowrun.api.operator import InputStatus, OperatorContext, Output, TimerHandle
 from flowrun.core.elements import IDLE, RecordBatch, Watermark, WatermarkStatus, concat_batches
-from flowrun.core.record import record
 from flowrun.errors import DataError, InternalError, UnsupportedPlanError
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.factories import IterationHeadFactory, IterationTailFactory
 
 
 class FeedbackQueue:
@@ -199,22 +199,3 @@ class IterationTail(_IterationEnd):
 
     def process_status(self, status: WatermarkStatus, input_index: int = 0) -> None:
         """Ends here."""
-
-
-@record
-class IterationHeadFactory(OperatorSpec):
-    """Recipe of an `IterationHead`; `wait_ms` 0: it never ends by itself."""
-
-    iteration_id: str
-    wait_ms: int
-
-    chaining = ChainingStrategy.NEVER  # a task of its own
-
-
-@record
-class IterationTailFactory(OperatorSpec):
-    """Recipe of an `IterationTail`."""
-
-    iteration_id: str
-
-    chaining = ChainingStrategy.NEVER  # a task of its own

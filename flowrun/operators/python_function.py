@@ -23,38 +23,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorSpec
 from flowrun.core.elements import RecordBatch
-from flowrun.core.record import record
-from flowrun.core.row_errors import FAIL, RowErrors, RowFault
-from flowrun.core.schema import Schema
+from flowrun.core.row_errors import RowFault
 from flowrun.errors import DataError, FlowrunError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.conformance import check_names, conform, rows_to_columns
 from flowrun.operators.data_errors import describe_row
+from flowrun.operators.factories import PythonFunctionFactory
 from flowrun.operators.function_loading import describe, load_function, where
 from flowrun.operators.row_failures import RowFailures
-
-
-@record
-class PythonFunctionFactory(OperatorSpec):
-    """Operators that call the user's function `reference` (`module:name`); see the module's table for its forms.
-
-    Attributes:
-        flat: the function may change the number of rows.
-        row: the function works on dicts; slow, about a microsecond a row and column.
-        search_path: folders to import from before Python's own path, e.g. the pipeline's.
-    """
-
-    reference: str
-    input_schema: Schema
-    output_schema: Schema
-    flat: bool = False
-    row: bool = False
-    name: str = "python"
-    search_path: tuple[str, ...] = ()
-    errors: RowErrors = FAIL
-    """What becomes of rows of which the function raises, or gives what it must not. To find them it is called again on parts of a batch."""
 
 
 class PythonFunctionOperator(AbstractOperator):

@@ -4,43 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import pyarrow as pa
 
 from flowrun.api.metrics import Counter
-from flowrun.api.operator import OperatorSpec
-from flowrun.api.sink import Committable, KeyedSinkWriter, Sink, SinkWriter, WriterContext
+from flowrun.api.sink import Committable, KeyedSinkWriter, SinkWriter, WriterContext
 from flowrun.api.state import OperatorSnapshot
-from flowrun.core.constraints import SinkConstraints
 from flowrun.core.elements import LatencyMarker, RecordBatch
-from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.connector_errors import named
-from flowrun.operators.kept_rows import AGE, KEPT_ROWS, kept_rows_of
+from flowrun.operators.factories import SinkOperatorFactory
+from flowrun.operators.kept_rows import KEPT_ROWS, kept_rows_of
 from flowrun.operators.sink_constraints import NULL_ROWS_DROPPED, ConstraintEnforcer
 from flowrun.state.committables import COMMITTABLES, committables_state, read_committables
 from flowrun.state.sink_identity import IDENTITY, identity_state, read_identity
-
-
-@record
-class SinkOperatorFactory(OperatorSpec):
-    """Operators that write to `sink`; `name` is the user's, for messages, `constraints` how those of its columns are enforced."""
-
-    sink: Sink
-    name: str = "sink"
-    constraints: SinkConstraints = SinkConstraints()
-
-    def state_schemas(self) -> Mapping[str, pa.Schema]:
-        """The rows that a sink keeps by key."""
-        rows = kept_rows_of(self.sink)
-        return {} if rows is None else {KEPT_ROWS: rows.schema}
-
-    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
-        """What the columns of that table hold, beyond the sink's own."""
-        return {} if kept_rows_of(self.sink) is None else {KEPT_ROWS: {AGE: "order of arrival"}}
 
 
 class SinkOperator(AbstractOperator):

@@ -9,24 +9,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.changelog import ChangelogMode, mode_of_source
-from flowrun.api.functions import ColumnsFunction, ColumnsKernel
-from flowrun.api.operator import ChainingStrategy, InputStatus, OperatorSpec
-from flowrun.api.source import Boundedness, ReaderContext, Source, SourceReader, Split
+from flowrun.api.functions import ColumnsKernel
+from flowrun.api.operator import InputStatus
+from flowrun.api.source import Boundedness, ReaderContext, SourceReader, Split
 from flowrun.api.state import OperatorSnapshot, OperatorState
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.core.record import record
-from flowrun.core.row_errors import FAIL, OnError, RowErrors, RowFault
+from flowrun.core.row_errors import OnError, RowFault
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.connector_errors import named
 from flowrun.operators.data_errors import NotNullCheck, evaluate
 from flowrun.operators.event_time_output import EventTimeOutput, RestoredEventTime
 from flowrun.operators.event_times import EventTimes
+from flowrun.operators.factories import SourceOperatorFactory
 from flowrun.operators.row_failures import RowFailures
 from flowrun.operators.split_watermarks import SplitEventTime
-from flowrun.operators.watermark_strategy import WatermarkStrategy
-
-DEFAULT_BATCH_ROWS = 131_072
 
 SPLITS = "splits"
 _STATE_SCHEMA = pa.schema(
@@ -44,31 +42,6 @@ the split with an event time before that are dropped, as a backfill has counted 
 _TIME_STATE = "event_time"
 _TIME_SCHEMA = pa.schema([("event_time", pa.int64())])
 """The last watermark of a subtask that has no split; what is restored of it counts for a subtask that has none either."""
-
-
-@record
-class SourceOperatorFactory(OperatorSpec):
-    """Operators that read `source`.
-
-    Attributes:
-        strategy: event time and watermarks; its expressions read the physical columns. None: as the source says, if it does.
-        projection: computed columns (and the choice of physical ones), evaluated on what was read; None: rows as read.
-        batch_rows: how many rows a reader should put into a batch.
-        name: the user's name of the source, for messages.
-        errors: what becomes of rows without event time, with NULL where that must not be, or of which an expression fails.
-        decoding: what becomes of records that are no rows of the schema, if the connector leaves it to the operator (DEAD_LETTER); else
-            that is its own business.
-    """
-
-    source: Source
-    strategy: WatermarkStrategy | None = None
-    projection: ColumnsFunction | None = None
-    batch_rows: int = DEFAULT_BATCH_ROWS
-    name: str = "source"
-    errors: RowErrors = FAIL
-    decoding: RowErrors = FAIL
-
-    chaining = ChainingStrategy.HEAD  # heads a chain; it has no input to be chained to
 
 
 @record

@@ -5,26 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.functions import MaskKernel, PredicateFunction
-from flowrun.api.operator import OperatorSpec, OutputTag
+from flowrun.api.functions import MaskKernel
+from flowrun.api.operator import OutputTag
 from flowrun.core.elements import RecordBatch
-from flowrun.core.record import record
-from flowrun.core.row_errors import FAIL, RowErrors, RowFault
+from flowrun.core.row_errors import RowFault
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import evaluate
+from flowrun.operators.factories import SplitFactory
 from flowrun.operators.row_failures import RowFailures
-
-
-@record
-class SplitFactory(OperatorSpec):
-    """Operators that send a row to every branch whose predicate is true, and rows of no branch to the main output.
-
-    NULL counts as false. `errors` says what becomes of rows of which a predicate fails.
-    """
-
-    branches: tuple[tuple[OutputTag, PredicateFunction], ...]
-    name: str = "split"
-    errors: RowErrors = FAIL
 
 
 class SplitOperator(AbstractOperator):

@@ -7,39 +7,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorSpec
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, Watermark, WatermarkStatus
-from flowrun.core.record import record
-from flowrun.core.semantics import OnDisorder
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.event_time_output import EventTimeOutput, RestoredEventTime
-from flowrun.operators.split_watermarks import PerSplitWatermarks, SplitEventTime
-from flowrun.operators.watermark_strategy import WatermarkGeneration, WatermarkStrategy
-
-__all__ = [
-    "OnDisorder",
-    "PerSplitWatermarks",
-    "TimestampsAndWatermarksFactory",
-    "WatermarkGeneration",
-    "WatermarkStrategy",
-]
+from flowrun.operators.factories import TimestampsAndWatermarksFactory
+from flowrun.operators.split_watermarks import SplitEventTime
 
 _INPUT = "input"
 _STATE = "watermark"
 _STATE_SCHEMA = pa.schema([("subtask", pa.int32()), ("parallelism", pa.int32()), ("watermark", pa.int64())])
-
-
-@record
-class TimestampsAndWatermarksFactory(OperatorSpec):
-    """Operators that give rows event time and watermarks; watermarks from upstream end there, except MAX."""
-
-    strategy: WatermarkStrategy
-    name: str = "watermarks"
-
-    def __post_init__(self) -> None:
-        if self.strategy.kind is WatermarkGeneration.SOURCE:
-            raise ValueError("watermarks of a source end here: give this strategy to the source")
 
 
 class TimestampsAndWatermarksOperator(AbstractOperator):

@@ -22,7 +22,8 @@ from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.graph.explain import Format, render_job_graph
 from flowrun.graph.job_graph import JobGraph, JobVertex
 from flowrun.graph.transformation import SinkTransformation, Transformation
-from flowrun.operators.source import SourceOperatorFactory, backfilled_state
+from flowrun.operators.factories import SourceOperatorFactory
+from flowrun.operators.source import backfilled_state
 from flowrun.plan.changelog import changelog_modes
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.nodes import Plan, Sink, walk_plan

@@ -19,7 +19,7 @@ from flowrun.core import types as t
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from flowrun.core.options import parse_options
 from flowrun.core.schema import Schema
-from flowrun.operators.source import SourceOperatorFactory
+from flowrun.operators.factories import SourceOperatorFactory
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import SourceHarness
 from tests.examples import examples

@@ -27,7 +27,7 @@ from flowrun.datastream import (
 from flowrun.errors import DataError, PipelineError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.transformation import PhysicalTransformation, ResourceSpec
-from flowrun.operators.calc import CalcFactory
+from flowrun.operators.factories import CalcFactory
 from flowrun.operators.timed.assigners import SlidingSlices, TumblingSlices
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.operators.windows.slices.factories import SliceWindowFactory

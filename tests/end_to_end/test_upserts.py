@@ -11,7 +11,7 @@ import pytest
 from flowrun.connectors import memory
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.errors import JobFailedError, PipelineError
-from flowrun.operators.updating.normalize_factory import ChangelogNormalizeFactory
+from flowrun.operators.updating.factories import ChangelogNormalizeFactory
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.nodes import walk_plan
 from flowrun.runners.compile import CompiledPipeline, compile_pipeline

@@ -15,7 +15,7 @@ from flowrun.graph.partitioner import BroadcastPartitioner, RebalancePartitioner
 from flowrun.graph.stream_graph import ExecutionMode, GraphSettings
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.graph.transformation import FeedbackTransformation, ResourceSpec, Transformation
-from flowrun.operators.iteration import IterationHeadFactory, IterationTailFactory
+from flowrun.operators.factories import IterationHeadFactory, IterationTailFactory
 
 
 def build(*sinks: Transformation, **settings: object) -> JobGraph:

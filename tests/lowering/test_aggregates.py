@@ -12,7 +12,7 @@ from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation
 from flowrun.lowering import lower
 from flowrun.operators.state_meanings import state_meanings
-from flowrun.operators.updating.group_factories import GroupAggregateFactory, LocalGroupAggregateFactory
+from flowrun.operators.updating.factories import GroupAggregateFactory, LocalGroupAggregateFactory
 from flowrun.plan.expressions import AggregateCall, ColumnRef, UserAggregateReference
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Settings
 from flowrun.plan.relational import Frame, GroupAggregate, OverAggregate

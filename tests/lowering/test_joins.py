@@ -23,7 +23,7 @@ from flowrun.graph.transformation import TwoInputTransformation
 from flowrun.lowering import lower
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.relational import lower_relational
-from flowrun.operators.joins.regular import RegularJoinFactory
+from flowrun.operators.joins.factories import RegularJoinFactory
 from flowrun.plan.expressions import Call, ColumnRef, Expression
 from flowrun.plan.joins import Join, WindowJoin
 from flowrun.plan.nodes import (

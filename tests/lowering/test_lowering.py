@@ -24,17 +24,14 @@ from flowrun.graph.transformation import (
     UnionTransformation,
 )
 from flowrun.lowering import lower
-from flowrun.operators.calc import CalcFactory
+from flowrun.operators.factories import CalcFactory, PythonFunctionFactory, SourceOperatorFactory, SplitFactory
 from flowrun.operators.implementations import create_operator
-from flowrun.operators.process.factory import ProcessFunctionFactory
+from flowrun.operators.process.factories import ProcessFunctionFactory
 from flowrun.operators.process.loading import FunctionRecipe
-from flowrun.operators.python_function import PythonFunctionFactory
-from flowrun.operators.source import SourceOperatorFactory
-from flowrun.operators.split import SplitFactory
 from flowrun.operators.watermark_strategy import WatermarkGeneration
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory
 from flowrun.operators.windows.general.factories import GeneralWindowFactory
-from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import LocalSliceAggregateFactory, SliceWindowFactory
 from flowrun.plan.nodes import (
     NodeHints,

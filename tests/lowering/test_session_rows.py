@@ -12,7 +12,7 @@ import pytest
 from flowrun.core.types import BIGINT, STRING, DataType, TypeRoot
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
 from flowrun.lowering import lower
-from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.plan.nodes import Plan
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored

@@ -17,15 +17,18 @@ import pytest
 from flowrun.api.operator import OperatorSpec, OutputTag
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
+from flowrun.operators.factories import (
+    IterationHeadFactory,
+    IterationTailFactory,
+    PythonFunctionFactory,
+    SplitFactory,
+    TimestampsAndWatermarksFactory,
+)
 from flowrun.operators.implementations import IMPLEMENTATIONS
-from flowrun.operators.iteration import IterationHeadFactory, IterationTailFactory
-from flowrun.operators.python_function import PythonFunctionFactory
-from flowrun.operators.rows.table_function import TableFunctionFactory
-from flowrun.operators.split import SplitFactory
+from flowrun.operators.rows.factories import TableFunctionFactory
 from flowrun.operators.timed.assigners import TumblingSlices
-from flowrun.operators.updating.normalize_factory import ChangelogNormalizeFactory
+from flowrun.operators.updating.factories import ChangelogNormalizeFactory
 from flowrun.operators.watermark_strategy import WatermarkStrategy
-from flowrun.operators.watermarks import TimestampsAndWatermarksFactory
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory
 from flowrun.operators.windows.general.evictors import CountEvictor
 from flowrun.operators.windows.general.factories import GeneralWindowFactory

@@ -9,8 +9,7 @@ from flowrun.api.operator import OutputTag
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN
 from flowrun.errors import DataError
-from flowrun.operators.calc import CalcFactory
-from flowrun.operators.split import SplitFactory
+from flowrun.operators.factories import CalcFactory, SplitFactory
 from flowrun.testing import OperatorHarness
 from tests.operators.operator_recipes import Computed, Greater, Positive
 

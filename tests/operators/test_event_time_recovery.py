@@ -13,8 +13,8 @@ from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, MIN_TIMESTAMP, Wa
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.types import BIGINT
-from flowrun.operators.source import SourceOperatorFactory
-from flowrun.operators.watermarks import TimestampsAndWatermarksFactory, WatermarkStrategy
+from flowrun.operators.factories import SourceOperatorFactory, TimestampsAndWatermarksFactory
+from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import OperatorHarness, SourceHarness
 from tests.examples import examples

@@ -14,7 +14,8 @@ import flowrun.operators
 from flowrun.api.operator import ChainingStrategy, OperatorSpec
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.calc import CalcFactory, CalcOperator
+from flowrun.operators.calc import CalcOperator
+from flowrun.operators.factories import CalcFactory
 from flowrun.operators.implementations import IMPLEMENTATIONS, create_operator
 
 PACKAGE = "flowrun.operators."
@@ -39,6 +40,11 @@ def all_specs() -> dict[str, type[OperatorSpec]]:
 
 def test_every_spec_has_an_implementation_and_every_implementation_a_spec() -> None:
     assert set(all_specs()) == set(IMPLEMENTATIONS)
+
+
+def test_specs_are_where_no_operator_is() -> None:
+    """An import contract keeps operators out of modules of this name."""
+    assert [n for n in IMPLEMENTATIONS if n.partition(":")[0].rpartition(".")[2] != "factories"] == []
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)

@@ -12,7 +12,8 @@ from flowrun.core.elements import IDLE
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import DataError, InternalError, UnsupportedPlanError
-from flowrun.operators.iteration import IterationHead, IterationHeadFactory, IterationTailFactory
+from flowrun.operators.factories import IterationHeadFactory, IterationTailFactory
+from flowrun.operators.iteration import IterationHead
 from flowrun.testing import OperatorHarness
 
 SCHEMA = Schema.of(x=BIGINT)

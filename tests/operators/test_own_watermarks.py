@@ -15,9 +15,8 @@ from flowrun.connectors.memory import MemorySource, clear, put
 from flowrun.core.elements import IDLE, MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
-from flowrun.operators.source import SourceOperatorFactory
+from flowrun.operators.factories import SourceOperatorFactory, TimestampsAndWatermarksFactory
 from flowrun.operators.watermark_strategy import WatermarkStrategy
-from flowrun.operators.watermarks import TimestampsAndWatermarksFactory
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import SourceHarness
 from tests.examples import examples

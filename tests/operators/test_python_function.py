@@ -9,8 +9,8 @@ import pytest
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, INT, STRING
 from flowrun.errors import DataError, PipelineError
+from flowrun.operators.factories import PythonFunctionFactory
 from flowrun.operators.function_loading import load_function
-from flowrun.operators.python_function import PythonFunctionFactory
 from flowrun.testing import OperatorHarness
 
 IN = Schema.of(id=BIGINT, name=STRING)

@@ -7,8 +7,8 @@ from flowrun.core.elements import MAX_TIMESTAMP, LatencyMarker
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import ConnectorError, DataError, InternalError
+from flowrun.operators.factories import SinkOperatorFactory
 from flowrun.operators.implementations import create_operator
-from flowrun.operators.sink import SinkOperatorFactory
 from flowrun.testing import OperatorHarness
 from tests.operators.fake_connector import ListSink
 

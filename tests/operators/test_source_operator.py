@@ -10,8 +10,9 @@ from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, Watermark
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import ConnectorError, DataError, InternalError
-from flowrun.operators.source import SourceOperatorFactory, backfilled_state
-from flowrun.operators.watermarks import WatermarkStrategy
+from flowrun.operators.factories import SourceOperatorFactory
+from flowrun.operators.source import backfilled_state
+from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import OperatorHarness, SourceHarness
 from tests.operators.fake_connector import ListSource

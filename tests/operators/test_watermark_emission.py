@@ -16,7 +16,7 @@ from flowrun.core.elements import IDLE, MAX_TIMESTAMP, MIN_TIMESTAMP, Watermark
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.types import BIGINT
-from flowrun.operators.source import SourceOperatorFactory
+from flowrun.operators.factories import SourceOperatorFactory
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import SourceHarness

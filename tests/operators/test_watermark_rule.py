@@ -19,7 +19,7 @@ from flowrun.core.types import BIGINT
 from flowrun.operators import watermark_rule
 from flowrun.operators.event_time_output import EventTimeOutput
 from flowrun.operators.watermark_rule import late_rows, progress
-from flowrun.operators.watermarks import WatermarkStrategy
+from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.testing import OperatorHarness
 from tests.examples import examples
 from tests.operators.operator_recipes import Column

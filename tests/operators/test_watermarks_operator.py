@@ -9,9 +9,11 @@ import pytest
 
 from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, RecordBatch, Watermark
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import OnDisorder
 from flowrun.core.types import BIGINT, timestamp
 from flowrun.errors import DataError
-from flowrun.operators.watermarks import OnDisorder, TimestampsAndWatermarksFactory, WatermarkStrategy
+from flowrun.operators.factories import TimestampsAndWatermarksFactory
+from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.testing import OperatorHarness
 from tests.operators.operator_recipes import Column
 

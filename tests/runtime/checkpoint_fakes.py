@@ -24,9 +24,8 @@ from flowrun.core.types import BIGINT
 from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.factories import SinkOperatorFactory, SourceOperatorFactory
 from flowrun.operators.implementations import create_operator
-from flowrun.operators.sink import SinkOperatorFactory
-from flowrun.operators.source import SourceOperatorFactory
 from flowrun.runtime.checkpoint.assembly import JobIdentity
 from flowrun.runtime.jobmaster.job_state import OpenedState, RestorePoint
 from flowrun.state.checkpoints import (

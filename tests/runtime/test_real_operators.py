@@ -19,8 +19,7 @@ from flowrun.graph.transformation import (
     SinkTransformation,
     SourceTransformation,
 )
-from flowrun.operators.sink import SinkOperatorFactory
-from flowrun.operators.source import SourceOperatorFactory
+from flowrun.operators.factories import SinkOperatorFactory, SourceOperatorFactory
 from flowrun.runners.embedded import run_embedded
 
 

@@ -24,9 +24,8 @@ from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.errors import JobFailedError, StateError
 from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.factories import SinkOperatorFactory, SourceOperatorFactory
 from flowrun.operators.implementations import create_operator
-from flowrun.operators.sink import SinkOperatorFactory
-from flowrun.operators.source import SourceOperatorFactory
 from flowrun.runtime.job_status import JobResult
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import RestorePoint

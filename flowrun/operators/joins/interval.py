@@ -12,92 +12,24 @@ time for which a row may wait, so that no row is late for it by either side's ti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import Enum
-
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.functions import PredicateFunction
-from flowrun.api.operator import ChainingStrategy, OperatorContext, OperatorSpec, Output
+from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, Watermark
-from flowrun.core.record import record
-from flowrun.core.row_errors import FAIL, RowErrors
-from flowrun.core.schema import Schema
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.first_timer import FirstTimer
 from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chunks, paired
-from flowrun.operators.joins.interval_side import MATCHED_COLUMN, TIME_COLUMN, IntervalSide, TimedRows, side_schema
+from flowrun.operators.joins.factories import LEFT, RIGHT, TABLES, IntervalJoinFactory
+from flowrun.operators.joins.interval_side import IntervalSide, TimedRows
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import Pairs
-from flowrun.operators.keyed.row_store import ROW_COLUMN
 
-LEFT, RIGHT = 0, 1
-TABLES = ("left", "right")
 _TIMER_SLACK_MS = 1_000
-
-
-class OuterSides(Enum):
-    """Which sides' rows come out without a match: (left, right)."""
-
-    NONE = (False, False)
-    LEFT = (True, False)
-    RIGHT = (False, True)
-    BOTH = (True, True)
-
-
-@record
-class IntervalJoinFactory(OperatorSpec):
-    """Operators that join rows of two inputs within an interval.
-
-    Attributes:
-        schemas: of the left and the right input.
-        keys: positions of the key columns in each, of pairwise equal types; empty: all rows have one key.
-        times: position of the time column in each; ignored in processing time.
-        lower_ms: right time − left time is at least this.
-        upper_ms: and at most this.
-        output_schema: left columns, then right columns.
-        condition: over those.
-    """
-
-    schemas: tuple[Schema, Schema]
-    keys: tuple[tuple[int, ...], tuple[int, ...]]
-    times: tuple[int, int]
-    lower_ms: int
-    upper_ms: int
-    output_schema: Schema
-    outer: OuterSides = OuterSides.NONE
-    condition: PredicateFunction | None = None
-    domain: TimeDomain = TimeDomain.EVENT
-    name: str = "interval join"
-    errors: RowErrors = FAIL
-
-    chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
-
-    @property
-    def output_delay_ms(self) -> int:
-        """By how much the watermark is held back, ms."""
-        if self.domain is TimeDomain.PROCESSING or self.lower_ms > self.upper_ms:
-            return 0
-        # An outer row may come out when the watermark is one past the last row that it could match.
-        return max(self.upper_ms, -self.lower_ms) + (self.outer is not OuterSides.NONE)
-
-    def state_schemas(self) -> Mapping[str, pa.Schema]:
-        """Tables `left` and `right`: the rows that are remembered."""
-        return {name: side_schema(self.schemas[i], self.keys[i]) for i, name in enumerate(TABLES)}
-
-    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
-        """What columns of these tables hold."""
-        texts = {
-            ROW_COLUMN: "order of arrival",
-            TIME_COLUMN: "time by which the row is joined, ms since the epoch",
-            MATCHED_COLUMN: "1: was joined, 0: was not",
-        }
-        return dict.fromkeys(TABLES, texts)
 
 
 class IntervalJoinOperator(AbstractOperator):

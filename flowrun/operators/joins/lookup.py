@@ -18,54 +18,23 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.functions import ColumnsFunction, ColumnsKernel, PredicateFunction
-from flowrun.api.lookup import FoundRows, LookupSource
-from flowrun.api.operator import OperatorSpec
+from flowrun.api.functions import ColumnsKernel
+from flowrun.api.lookup import FoundRows
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch, Watermark, WatermarkStatus
-from flowrun.core.record import record
-from flowrun.core.row_errors import FAIL, RowErrors
-from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.grouping import numbered_groups
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import evaluate
 from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition
+from flowrun.operators.joins.factories import LookupJoinFactory
 from flowrun.operators.joins.lookup_cache import CachedRows, LookupCache
 from flowrun.operators.joins.lookup_calls import CONCURRENT_LOOKUPS, LookupCalls
-from flowrun.operators.joins.lookup_options import CacheMode, LookupSettings
+from flowrun.operators.joins.lookup_options import CacheMode
 from flowrun.operators.keyed.integers import ranges
 
 _MAX_WAITING = 2 * CONCURRENT_LOOKUPS
-_DEFAULTS = LookupSettings()
 _ROW = pa.field("__row", pa.int8())  # keeps the number of found rows where no column of them is wanted
-
-
-@record
-class LookupJoinFactory(OperatorSpec):
-    """Operators that join rows with those of an outside table.
-
-    Attributes:
-        source: the table.
-        keys: input rows → values to ask by, in the order and of the types of `source.keys`.
-        projection: found rows → the columns that are wanted.
-        output_schema: input columns, then projected ones.
-        table: name, for messages.
-        outer: whether input rows that find nothing come out with NULLs.
-        condition: over the columns of the output.
-        settings: caching, retries, concurrency.
-    """
-
-    source: LookupSource
-    keys: ColumnsFunction
-    projection: ColumnsFunction
-    output_schema: Schema
-    table: str
-    outer: bool = False
-    condition: PredicateFunction | None = None
-    settings: LookupSettings = _DEFAULTS
-    name: str = "lookup join"
-    errors: RowErrors = FAIL
 
 
 @dataclass(slots=True)

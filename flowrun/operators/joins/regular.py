@@ -13,83 +13,23 @@ stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.functions import PredicateFunction
-from flowrun.api.operator import ChainingStrategy, OperatorContext, OperatorSpec, Output
+from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Bools
 from flowrun.core.elements import RecordBatch, RowKind
-from flowrun.core.record import record
-from flowrun.core.row_errors import FAIL, RowErrors
-from flowrun.core.schema import Schema
 from flowrun.core.semantics import JoinKind
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.joins.condition import PairCondition, pair_chunks
+from flowrun.operators.joins.factories import LEFT, RIGHT, TABLES, RegularJoinFactory
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.joins.regular_pairs import JoinedPairs, MatchCounts, Matching, count_matches, pair_schema
-from flowrun.operators.joins.regular_side import RegularSide, SideChanges, SideSpec
+from flowrun.operators.joins.regular_side import RegularSide, SideChanges
 from flowrun.operators.keyed.hash_lists import SortedTags
-
-LEFT, RIGHT = 0, 1
-TABLES = ("left", "right")
-
-
-@record
-class RegularJoinFactory(OperatorSpec):
-    """Operators that join two inputs, each of which may be a changelog.
-
-    Attributes:
-        schemas: of the left and the right input.
-        keys: positions of the key columns in each, of pairwise equal types; empty: all rows have one key.
-        output_schema: left columns, then right columns; of semi and anti joins left columns only.
-        null_safe: for each key whether NULL equals NULL; empty: for none.
-        condition: what must hold besides, over left columns, then right columns.
-        ttl_ms: rows of the left and of the right side are forgotten so long after they were written; 0: never.
-    """
-
-    schemas: tuple[Schema, Schema]
-    keys: tuple[tuple[int, ...], tuple[int, ...]]
-    output_schema: Schema
-    kind: JoinKind = JoinKind.INNER
-    null_safe: tuple[bool, ...] = ()
-    condition: PredicateFunction | None = None
-    ttl_ms: tuple[int, int] = (0, 0)
-    name: str = "join"
-    errors: RowErrors = FAIL
-
-    chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
-
-    @property
-    def sides(self) -> tuple[SideSpec, SideSpec]:
-        """What is remembered of each input."""
-        keeps_left, keeps_right = self.kind.keeps
-        keeps = keeps_left or self.kind is JoinKind.ANTI, keeps_right
-        left, right = (
-            SideSpec(
-                schema=self.schemas[i],
-                keys=self.keys[i],
-                null_safe=self.null_safe or (False,) * len(self.keys[i]),
-                counts=self.kind.counts[i],
-                keeps=keeps[i],
-                ttl_ms=self.ttl_ms[i],
-            )
-            for i in (LEFT, RIGHT)
-        )
-        return left, right
-
-    def state_schemas(self) -> Mapping[str, pa.Schema]:
-        """Tables `left` and `right`: the rows that are remembered."""
-        return {name: side.state_schema for name, side in zip(TABLES, self.sides, strict=True)}
-
-    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
-        """Table → column → what it holds."""
-        left, right = self.sides
-        return {"left": left.meanings("left", "right"), "right": right.meanings("right", "left")}
 
 
 @dataclass(slots=True)

@@ -11,82 +11,24 @@ In processing time the version is the one that holds when the left row comes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.functions import PredicateFunction
-from flowrun.api.operator import ChainingStrategy, OperatorContext, OperatorSpec, Output
+from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, RowKind, timestamps_from_column
-from flowrun.core.record import record
-from flowrun.core.row_errors import FAIL, RowErrors
-from flowrun.core.schema import Schema
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chunks, paired
+from flowrun.operators.joins.factories import LEFT, RIGHT, VERSIONS, WAITING, WAITING_COUNTERS, TemporalJoinFactory
 from flowrun.operators.joins.interval_queue import TimeQueue
 from flowrun.operators.joins.interval_side import TIME_COLUMN
 from flowrun.operators.joins.outer import left_joined
-from flowrun.operators.joins.temporal_versions import DELETES_COLUMN, Versions, versions_schema
+from flowrun.operators.joins.temporal_versions import Versions
 from flowrun.operators.keyed.key_rows import NOWHERE
-from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
-
-LEFT, RIGHT = 0, 1
-WAITING = "left"
-VERSIONS = "versions"
-
-COUNTERS = (TIME_COLUMN,)
-
-
-@record
-class TemporalJoinFactory(OperatorSpec):
-    """Operators that join left rows with versions of their keys.
-
-    Attributes:
-        schemas: of the left and the right input.
-        keys: positions of the key columns in each, of pairwise equal types.
-        left_time: position of the left time column.
-        right_time: position of the right one; None in processing time.
-        output_schema: left columns, then right columns.
-        outer: whether left rows without version, or whose version fails the condition, come out with NULLs.
-        condition: over left columns, then right columns.
-    """
-
-    schemas: tuple[Schema, Schema]
-    keys: tuple[tuple[int, ...], tuple[int, ...]]
-    left_time: int
-    right_time: int | None
-    output_schema: Schema
-    outer: bool = False
-    condition: PredicateFunction | None = None
-    domain: TimeDomain = TimeDomain.EVENT
-    name: str = "temporal join"
-    errors: RowErrors = FAIL
-
-    chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
-
-    def state_schemas(self) -> Mapping[str, pa.Schema]:
-        """Tables `versions`, and in event time `left`: rows that wait for the watermark."""
-        schemas = {VERSIONS: versions_schema(self.schemas[RIGHT], self.keys[RIGHT])}
-        if self.domain is TimeDomain.EVENT:
-            schemas[WAITING] = row_store_schema(self.schemas[LEFT], self.keys[LEFT], COUNTERS)
-        return schemas
-
-    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
-        """What columns of these tables hold."""
-        order = {ROW_COLUMN: "order of arrival"}
-        since = {
-            TIME_COLUMN: "since when the row holds, ms since the epoch",
-            DELETES_COLUMN: "1: the key has no row since",
-        }
-        meanings = {VERSIONS: order | (since if self.domain is TimeDomain.EVENT else {})}
-        if self.domain is TimeDomain.EVENT:
-            meanings[WAITING] = order | {TIME_COLUMN: "time of the row, ms since the epoch"}
-        return meanings
+from flowrun.operators.keyed.row_store import RowStore
 
 
 class TemporalJoinOperator(AbstractOperator):
@@ -106,7 +48,7 @@ class TemporalJoinOperator(AbstractOperator):
         factory = self._factory
         self._versions = Versions(factory.schemas[RIGHT], factory.keys[RIGHT], context.max_parallelism)
         self._rows = RowStore(
-            factory.schemas[LEFT], factory.keys[LEFT], context.max_parallelism, counters=COUNTERS, by_key=False
+            factory.schemas[LEFT], factory.keys[LEFT], context.max_parallelism, counters=WAITING_COUNTERS, by_key=False
         )
         self._waiting = TimeQueue()
 

@@ -8,75 +8,32 @@ windows, which are sent when their window is over, find it open. A row with NULL
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.functions import PredicateFunction
-from flowrun.api.operator import ChainingStrategy, OperatorContext, OperatorSpec, Output, StreamOperator
+from flowrun.api.operator import OperatorContext, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
-from flowrun.core.local_time import UTC_ZONE
-from flowrun.core.record import record
-from flowrun.core.row_errors import FAIL, RowErrors
-from flowrun.core.schema import Schema
-from flowrun.core.semantics import JoinKind, TimeDomain
+from flowrun.core.semantics import JoinKind
 from flowrun.errors import InternalError
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chunks, paired
+from flowrun.operators.joins.factories import LEFT, RIGHT, TABLES, WindowJoinFactory
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.joins.regular_pairs import pair_schema
 from flowrun.operators.joins.window_match import KeyMatch
-from flowrun.operators.keyed.row_store import ROW_COLUMN
-from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs, waiting_schema
+from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED
 from flowrun.operators.timed.firing_clock import FiringClock
 from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.updating.changes import only_adds
 
-LEFT, RIGHT = 0, 1
-TABLES = ("left", "right")
 _LATEST = 1 << 62
-
-
-@record
-class WindowJoinFactory(OperatorSpec):
-    """Operators that join rows of equal windows.
-
-    Attributes:
-        schemas: of the left and the right input.
-        keys: positions of the key columns in each, of pairwise equal types; empty: all rows have one key.
-        windows: positions of the start and the end of the window in each.
-        output_schema: left columns, then right columns; of semi and anti joins left columns only.
-        condition: what must hold besides, over left columns, then right columns.
-        time_zone: whose clocks the windows go by.
-    """
-
-    schemas: tuple[Schema, Schema]
-    keys: tuple[tuple[int, ...], tuple[int, ...]]
-    windows: tuple[tuple[int, int], tuple[int, int]]
-    output_schema: Schema
-    kind: JoinKind = JoinKind.INNER
-    condition: PredicateFunction | None = None
-    domain: TimeDomain = TimeDomain.EVENT
-    name: str = "window join"
-    errors: RowErrors = FAIL
-    time_zone: str = UTC_ZONE
-
-    chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
-
-    def state_schemas(self) -> Mapping[str, pa.Schema]:
-        """Tables `left` and `right`: the rows of open windows."""
-        return {name: waiting_schema(self.schemas[i], self.keys[i]) for i, name in enumerate(TABLES)}
-
-    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
-        """Table → column → what it holds."""
-        return {name: {ROW_COLUMN: f"arrival number of a row of the {name} side"} for name in TABLES}
 
 
 @dataclass(slots=True)

@@ -6,65 +6,24 @@ rows, of which only those from the first open start of a key on are remembered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.functions import ColumnsFunction
-from flowrun.api.operator import OperatorContext, OperatorSpec, Output
+from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
-from flowrun.core.record import record
-from flowrun.core.schema import Schema
-from flowrun.core.semantics import SortKey
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.key_slots import KeySlots
-from flowrun.operators.keyed.row_store import ROW_COLUMN, RowStore, row_store_schema
-from flowrun.operators.matching.pattern import Pattern, Reference
+from flowrun.operators.keyed.row_store import RowStore
+from flowrun.operators.matching.factories import ROLE, ROWS, MatchFactory
 from flowrun.operators.matching.references import OrderedRows, Partials, ReferenceReader
 from flowrun.operators.matching.search import PatternSearch
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED
 
-ROWS = "rows"
-ROLE = "__role"
 _CONTEXT, _MAY_START, _WAITING = 0, 1, 2
-
-
-@record
-class MatchFactory(OperatorSpec):
-    """An operator that searches rows for a pattern.
-
-    Attributes:
-        input_schema: of the rows.
-        output_schema: partition columns, then measures.
-        keys: positions of the partition columns.
-        time: position of the time attribute; None: processing time, rows are searched as they arrive.
-        order: further sort keys.
-        pattern: what is searched for.
-        measures: over the columns of `measure_references`, evaluated where a match ends.
-    """
-
-    input_schema: Schema
-    output_schema: Schema
-    keys: tuple[int, ...]
-    time: int | None
-    order: tuple[SortKey, ...]
-    pattern: Pattern
-    measures: ColumnsFunction
-    measure_references: tuple[Reference, ...]
-
-    def state_schemas(self) -> Mapping[str, pa.Schema]:
-        """The remembered rows."""
-        return {ROWS: row_store_schema(self.input_schema, self.keys, (ROLE,))}
-
-    def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
-        """What the columns of the state table hold."""
-        role = "2: the row waits for its turn; 1: a match may begin with it; 0: it is kept for what looks back"
-        return {ROWS: {ROW_COLUMN: "arrival number", ROLE: role}}
 
 
 class MatchOperator(AbstractOperator):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowrun.operators.process.added_columns import AddedColumns
 from flowrun.operators.process.batches import BatchProcessOperator
-from flowrun.operators.process.factory import ProcessFunctionFactory
+from flowrun.operators.process.factories import ProcessFunctionFactory
 from flowrun.operators.process.loading import load_process_function
 from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
 from flowrun.operators.process.rows import RowProcessOperator

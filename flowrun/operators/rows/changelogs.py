@@ -6,29 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.operator import OperatorSpec
 from flowrun.core.arrays import Kinds
 from flowrun.core.elements import RecordBatch, RowKind
-from flowrun.core.record import record
-from flowrun.core.schema import Schema
 from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row
+from flowrun.operators.rows.factories import FromChangelogFactory, ToChangelogFactory
 
 _ARROW_INT8 = pa.int8()
-
-
-@record
-class ToChangelogFactory(OperatorSpec):
-    """Operators that send every change as an insert, with the text of its kind in a column behind the others.
-
-    Attributes:
-        schema: of the rows that are sent.
-        codes: the text of each kind; changes of other kinds are dropped.
-    """
-
-    schema: Schema
-    codes: tuple[tuple[str, int], ...]
 
 
 class ToChangelogOperator(AbstractOperator):
@@ -48,30 +33,6 @@ class ToChangelogOperator(AbstractOperator):
         columns = pa.RecordBatch.from_arrays([*batch.columns.columns, texts], schema=self._schema)
         sent = RecordBatch(columns, batch.timestamps)
         self.output.emit(sent.take(pc.indices_nonzero(texts.is_valid())) if texts.null_count else sent)
-
-
-@record
-class FromChangelogFactory(OperatorSpec):
-    """Operators that send every row as the change that the text in one of its columns says.
-
-    Two rows that stand side by side and are an update's before and after stay a pair; the halves of an update that come apart are sent
-    as a delete and an insert, as nothing downstream may see half an update.
-
-    Attributes:
-        schema: of the rows that are sent.
-        operation: position of the column with the text.
-        codes: the kind that each text stands for.
-        skip: whether rows with another text, or NULL, are left out; else they fail the job.
-        name: of the step, for messages.
-        upsert: rows after updates come without those before.
-    """
-
-    schema: Schema
-    operation: int
-    codes: tuple[tuple[str, int], ...]
-    skip: bool
-    name: str
-    upsert: bool = False
 
 
 class FromChangelogOperator(AbstractOperator):

@@ -14,14 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.functions import ColumnsFunction, ColumnsKernel
-from flowrun.api.operator import OperatorSpec
+from flowrun.api.functions import ColumnsKernel
 from flowrun.api.user_functions import declaration_of
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
-from flowrun.core.record import record
-from flowrun.core.row_errors import FAIL, RowErrors, RowFault
-from flowrun.core.schema import Schema
+from flowrun.core.row_errors import RowFault
 from flowrun.errors import DataError, FlowrunError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.conformance import conform, rows_to_columns
@@ -29,29 +26,8 @@ from flowrun.operators.data_errors import describe_row, evaluate
 from flowrun.operators.function_loading import describe, load_attribute, where
 from flowrun.operators.row_failures import RowFailures
 from flowrun.operators.rows.children import with_columns_of
+from flowrun.operators.rows.factories import TableFunctionFactory
 from flowrun.operators.user_functions import load_callable
-
-
-@record
-class TableFunctionFactory(OperatorSpec):
-    """Operators that put the rows of the function `reference` (`module:name`) behind those that they were made for.
-
-    Attributes:
-        arguments: the columns that it is called with.
-        columns: of its rows; they follow the input's in `output_schema`.
-        outer: rows for which it gives nothing stay, with NULLs.
-        search_path: folders to import from before Python's own path.
-        errors: what becomes of rows of which the function raises; to find them it is called again on parts of a batch.
-    """
-
-    reference: str
-    arguments: ColumnsFunction
-    columns: Schema
-    output_schema: Schema
-    outer: bool = False
-    name: str = "table function"
-    search_path: tuple[str, ...] = ()
-    errors: RowErrors = FAIL
 
 
 class TableFunctionOperator(AbstractOperator):

@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.api.operator import OperatorSpec
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
-from flowrun.core.record import record
-from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.rows.children import pieces, with_columns_of
-
-
-class Collection(Enum):
-    """What is unnested: an ARRAY gives its elements, a MAP its keys and values, a MULTISET (element → count) repeated elements."""
-
-    ARRAY = "array"
-    MAP = "map"
-    MULTISET = "multiset"
-
-
-@record
-class UnnestFactory(OperatorSpec):
-    """Operators that put each element of the collection at `column` beside its row.
-
-    Attributes:
-        output_schema: the input's columns, then the element's: the fields of a ROW, a map's key and value, or the element alone.
-        outer: a row whose collection is NULL or empty stays, with NULLs.
-        ordinality: the element's place from 1 (INT) is the last column.
-        keeps_collection: the collection comes out beside its elements, else NULL in its place.
-    """
-
-    column: int
-    collection: Collection
-    output_schema: Schema
-    outer: bool = False
-    ordinality: bool = False
-    keeps_collection: bool = True
+from flowrun.operators.rows.factories import Collection, UnnestFactory
 
 
 class UnnestOperator(AbstractOperator):

@@ -26,8 +26,8 @@ from flowrun.operators.data_errors import describe_row
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.key_rows import NOWHERE, WRITTEN, KeyRows
 from flowrun.operators.updating.changes import added, change_batch
-from flowrun.operators.updating.conflicts_factory import CHANGES, COPIES, ROWS, ROWS_COUNTERS, ConflictResolutionFactory
 from flowrun.operators.updating.emission import emit_changes
+from flowrun.operators.updating.factories import CHANGES, COPIES, ROWS, ROWS_COUNTERS, ConflictResolutionFactory
 from flowrun.operators.updating.waiting_changes import WaitingChanges
 
 _ROWS_SHOWN = 3

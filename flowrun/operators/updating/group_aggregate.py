@@ -17,7 +17,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.first_timer import FirstTimer
 from flowrun.operators.updating.changes import change_batch
-from flowrun.operators.updating.group_factories import GroupAggregateFactory
+from flowrun.operators.updating.factories import GroupAggregateFactory
 from flowrun.operators.updating.group_feeds import PartialFeed, RowFeed
 from flowrun.operators.updating.group_state import GroupChanges, GroupState
 

@@ -16,7 +16,7 @@ from flowrun.operators.aggregation.numbering import by_appearance, first_rows
 from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.updating.accumulators import LoggedValue, accumulator_of
-from flowrun.operators.updating.group_factories import LocalGroupAggregateFactory
+from flowrun.operators.updating.factories import LocalGroupAggregateFactory
 from flowrun.operators.updating.group_feeds import RowFeed, SetRows, summed_by
 
 

@@ -28,7 +28,7 @@ from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.key_rows import NOWHERE, WRITTEN, KeyRows
 from flowrun.operators.updating.changes import added
 from flowrun.operators.updating.emission import AFTER, BEFORE, DELETE, INSERT, emit_changes
-from flowrun.operators.updating.normalize_factory import COUNTERS, EVENT_TIME, ROWS, ChangelogNormalizeFactory
+from flowrun.operators.updating.factories import EVENT_TIME, NORMALIZE_COUNTERS, ROWS, ChangelogNormalizeFactory
 
 
 class ChangelogNormalizeOperator(AbstractOperator):
@@ -51,7 +51,7 @@ class ChangelogNormalizeOperator(AbstractOperator):
             self._factory.schema,
             self._factory.keys,
             context.max_parallelism,
-            counters=COUNTERS,
+            counters=NORMALIZE_COUNTERS,
             ttl_ms=self._factory.ttl_ms,
         )
 

@@ -13,7 +13,7 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.equality import equal_rows
 from flowrun.operators.keyed.row_store import RowStore
-from flowrun.operators.updating.conflicts_factory import CHANGES_COUNTERS, COPIES, WATERMARK
+from flowrun.operators.updating.factories import CHANGES_COUNTERS, COPIES, WATERMARK
 from flowrun.state.key_groups import hashable_columns
 
 _SPARE = 64 * 1024

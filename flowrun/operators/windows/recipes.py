@@ -22,7 +22,7 @@ Which recipe, for `WindowAggregate(window, trigger, evictor)`:
 | window | trigger | evictor | recipe |
 |---|---|---|---|
 | tumbling, sliding, cumulative | none | none | `slices.factories.SliceWindowFactory` |
-| session | none | none | `sessions.factory.SessionWindowFactory` |
+| session | none | none | `sessions.factories.SessionWindowFactory` |
 | count | none | none | `counts.factories.CountWindowFactory` |
 | count | any | any | none: a count window has its own trigger; report it as unsupported |
 | global | none, or one that `global_fast_path` accepts | none | `counts.factories.GlobalWindowFactory(rule=…)` |

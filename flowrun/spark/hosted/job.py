@@ -10,15 +10,9 @@ from flowrun.core.constraints import SinkConstraints
 from flowrun.core.record import record
 from flowrun.graph.job_graph import ChainedOperator, IntermediateDataSet, JobVertex, OutputEdge, ResultType
 from flowrun.graph.partitioner import ForwardPartitioner, KeyGroupPartitioner
-from flowrun.operators.calc import CalcFactory
-from flowrun.operators.joins.lookup import LookupJoinFactory
-from flowrun.operators.python_function import PythonFunctionFactory
-from flowrun.operators.rows.assign_time import AssignTimeFactory
-from flowrun.operators.rows.expand import ExpandFactory
-from flowrun.operators.rows.table_function import TableFunctionFactory
-from flowrun.operators.rows.unnest import UnnestFactory
-from flowrun.operators.sink import SinkOperatorFactory
-from flowrun.operators.split import SplitFactory
+from flowrun.operators.factories import CalcFactory, PythonFunctionFactory, SinkOperatorFactory, SplitFactory
+from flowrun.operators.joins.factories import LookupJoinFactory
+from flowrun.operators.rows.factories import AssignTimeFactory, ExpandFactory, TableFunctionFactory, UnnestFactory
 from flowrun.spark.hosted.flows import Exchange, Flow
 from flowrun.spark.hosted.passing import PassFactory
 

@@ -13,7 +13,7 @@ from flowrun.core.clock import ManualClock
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import OptionError
-from flowrun.operators.sink import SinkOperatorFactory
+from flowrun.operators.factories import SinkOperatorFactory
 from flowrun.testing import OperatorHarness
 
 from .tables import sink

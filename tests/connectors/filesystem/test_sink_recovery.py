@@ -16,7 +16,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import ConnectorError
-from flowrun.operators.sink import SinkOperatorFactory
+from flowrun.operators.factories import SinkOperatorFactory
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import OperatorHarness
 from flowrun.testing.connector_conformance import writer_context

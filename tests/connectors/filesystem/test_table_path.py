@@ -13,7 +13,7 @@ from flowrun.connectors.filesystem.table_path import TablePath, list_files
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import ConnectorError, OptionError
-from flowrun.operators.sink import SinkOperatorFactory
+from flowrun.operators.factories import SinkOperatorFactory
 from flowrun.testing import OperatorHarness
 from tests.connectors.filesystem.tables import read, sink, source
 

@@ -17,7 +17,7 @@ from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import DataError
-from flowrun.operators.sink import SinkOperatorFactory
+from flowrun.operators.factories import SinkOperatorFactory
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import OperatorHarness
 

@@ -20,7 +20,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.operators.joins import interval, interval_index, interval_queue, interval_side
-from flowrun.operators.joins.interval import IntervalJoinFactory, OuterSides
+from flowrun.operators.joins.factories import IntervalJoinFactory, OuterSides
 from flowrun.operators.keyed import row_store
 from flowrun.operators.state_meanings import state_meanings
 from flowrun.testing.harness import OperatorHarness

@@ -19,7 +19,7 @@ from flowrun.core.options import parse_options
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import ConnectorError, OptionError
-from flowrun.operators.joins.lookup import LookupJoinFactory
+from flowrun.operators.joins.factories import LookupJoinFactory
 from flowrun.operators.joins.lookup_options import LOOKUP_JOIN_OPTIONS, CacheMode, LookupSettings, lookup_settings
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples

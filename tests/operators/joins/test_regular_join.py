@@ -21,7 +21,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.semantics import JoinKind
 from flowrun.core.types import BIGINT, STRING
 from flowrun.operators.joins import regular_pairs
-from flowrun.operators.joins.regular import RegularJoinFactory
+from flowrun.operators.joins.factories import RegularJoinFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored, taken

@@ -11,7 +11,7 @@ import pytest
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import JoinKind
-from flowrun.operators.joins.regular import RegularJoinFactory
+from flowrun.operators.joins.factories import RegularJoinFactory
 from flowrun.operators.state_meanings import state_meanings
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.joins.test_regular_join import (

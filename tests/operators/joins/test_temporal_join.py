@@ -20,7 +20,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.operators.joins import interval_queue, temporal
-from flowrun.operators.joins.temporal import TemporalJoinFactory
+from flowrun.operators.joins.factories import TemporalJoinFactory
 from flowrun.operators.keyed import key_rows, row_store
 from flowrun.operators.state_meanings import state_meanings
 from flowrun.testing.harness import OperatorHarness

@@ -21,7 +21,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import JoinKind, TimeDomain
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.errors import InternalError
-from flowrun.operators.joins.window import WindowJoinFactory
+from flowrun.operators.joins.factories import WindowJoinFactory
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED
 from flowrun.testing.harness import OperatorHarness

@@ -20,7 +20,7 @@ from flowrun.functions.registry import scalar
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.matching import lower_match
-from flowrun.operators.matching.operator import MatchFactory
+from flowrun.operators.matching.factories import MatchFactory
 from flowrun.plan.expressions import AggregateCall, And, Call, ColumnRef, Expression, Literal
 from flowrun.plan.matching import (
     AfterMatch,

@@ -13,7 +13,7 @@ import pytest
 from flowrun.api.operator import OutputTag
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING, timestamp
-from flowrun.operators.process.factory import ProcessFunctionFactory
+from flowrun.operators.process.factories import ProcessFunctionFactory
 from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.testing import OperatorHarness
 

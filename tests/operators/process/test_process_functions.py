@@ -11,7 +11,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import DataError
-from flowrun.operators.process.factory import ProcessFunctionFactory
+from flowrun.operators.process.factories import ProcessFunctionFactory
 from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.testing import OperatorHarness
 from flowrun.testing.output import SideBatch

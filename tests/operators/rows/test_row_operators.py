@@ -15,12 +15,15 @@ from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, Row
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, INT, STRING, DataType, array, map_of, row, timestamp, timestamp_ltz
 from flowrun.errors import DataError
-from flowrun.operators.rows.assign_time import AssignTimeFactory
-from flowrun.operators.rows.expand import ExpandFactory
-from flowrun.operators.rows.table_function import TableFunctionFactory
-from flowrun.operators.rows.unnest import Collection, UnnestFactory
-from flowrun.operators.rows.watermark_column import WatermarkColumnFactory
-from flowrun.operators.rows.window_function import WindowFunctionFactory
+from flowrun.operators.rows.factories import (
+    AssignTimeFactory,
+    Collection,
+    ExpandFactory,
+    TableFunctionFactory,
+    UnnestFactory,
+    WatermarkColumnFactory,
+    WindowFunctionFactory,
+)
 from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
 from flowrun.plan.compiled import Projection
 from flowrun.testing.harness import OperatorHarness

@@ -20,7 +20,7 @@ from flowrun.core.types import BIGINT, DOUBLE, STRING, array
 from flowrun.errors import DataError
 from flowrun.operators.keyed import key_rows, row_store
 from flowrun.operators.updating import waiting_changes
-from flowrun.operators.updating.conflicts_factory import ConflictResolutionFactory
+from flowrun.operators.updating.factories import ConflictResolutionFactory
 from flowrun.operators.updating.waiting_changes import net_changes
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples

@@ -19,8 +19,8 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, DataType, decimal
 from flowrun.errors import DataError
+from flowrun.operators.updating.factories import GroupAggregateFactory, LocalGroupAggregateFactory
 from flowrun.operators.updating.group_aggregate import UNKNOWN_ROWS_DROPPED
-from flowrun.operators.updating.group_factories import GroupAggregateFactory, LocalGroupAggregateFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored, taken

@@ -15,7 +15,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import DataError
 from flowrun.operators.keyed import key_rows, row_store
-from flowrun.operators.updating.normalize_factory import ChangelogNormalizeFactory
+from flowrun.operators.updating.factories import ChangelogNormalizeFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.ranking.oracles import Row, columns

@@ -16,7 +16,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN, STRING, DataType, row
 from flowrun.errors import DataError, StateError
 from flowrun.operators.aggregation.user_aggregates import UserFolding, user_kernel
-from flowrun.operators.updating.group_factories import GroupAggregateFactory
+from flowrun.operators.updating.factories import GroupAggregateFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples
 from tests.operators.stored import stored, taken

@@ -23,7 +23,7 @@ from flowrun.operators.windows.counts.factories import CountWindowFactory, Globa
 from flowrun.operators.windows.general.evictors import CountEvictor
 from flowrun.operators.windows.general.factories import GeneralWindowFactory, GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.recipes import TriggerRule
-from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored, taken, whole

@@ -39,7 +39,7 @@ from flowrun.operators.windows.aggregating_window import AggregatingWindowOperat
 from flowrun.operators.windows.partials.partial_tables import PARTIALS, PartialTables
 from flowrun.operators.windows.progress import Progress
 from flowrun.operators.windows.results import result_batches
-from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.sessions.intervals import Intervals, end_of, merge_intervals
 from flowrun.operators.windows.sessions.store import SESSION, SessionStore, SessionView
 from flowrun.state.key_groups import key_groups_or_zero

@@ -27,7 +27,7 @@ from flowrun.operators.windows.general.factories import (
 )
 from flowrun.operators.windows.general.trigger_contract import Window
 from flowrun.operators.windows.recipes import TriggerRule
-from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import SliceWindowFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.examples import examples

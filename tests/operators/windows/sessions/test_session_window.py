@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.core.elements import MAX_TIMESTAMP
-from flowrun.operators.windows.sessions.factory import SessionWindowFactory
+from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from tests.examples import examples
 from tests.operators.windows.flink_oracle import SessionOracle
 from tests.operators.windows.streams import (

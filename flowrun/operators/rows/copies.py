@@ -1,6 +1,7 @@
-"""Every row once for each aligned window that it belongs to, with the window's bounds: TUMBLE, HOP and CUMULATE over a table.
+"""Every row several times: once for each of several projections, or for each aligned window that it belongs to.
 
-Sessions need the rows to come: they are collected by a session window and unnested again (see `flowrun.lowering.window_functions`).
+The first is what GROUPING SETS, CUBE and ROLLUP aggregate, the second TUMBLE, HOP and CUMULATE over a table. Sessions need the rows
+to come: they are collected by a session window and unnested again (see `flowrun.lowering.window_functions`).
 """
 
 from __future__ import annotations
@@ -8,36 +9,40 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorSpec
-from flowrun.core.elements import RecordBatch
+from flowrun.api.functions import ColumnsKernel
+from flowrun.core.elements import RecordBatch, concat_batches
 from flowrun.core.local_time import UTC_ZONE, WallClock
-from flowrun.core.record import record
-from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.data_errors import required_times
+from flowrun.operators.data_errors import evaluate, required_times
 from flowrun.operators.rows.children import pieces, with_columns_of
-from flowrun.operators.timed.assigners import AlignedSlices, Times, assign_aligned
+from flowrun.operators.rows.factories import ExpandFactory, WindowFunctionFactory
+from flowrun.operators.timed.assigners import Times, assign_aligned
+
+_TOGETHER = 64 * 1024
+
+
+class ExpandOperator(AbstractOperator):
+    """Sends every row once for each projection."""
+
+    def __init__(self, factory: ExpandFactory) -> None:
+        self._factory = factory
+        self._kernels: tuple[ColumnsKernel, ...] = ()
+
+    def open(self) -> None:
+        """Compile the expressions."""
+        self._kernels = tuple(p.compile() for p in self._factory.projections)
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Send each projection of the rows; few rows in one batch, as what follows works by batches."""
+        place = f"projection of '{self._factory.name}'"
+        made = [batch.with_columns(evaluate(k, batch.columns, place)) for k in self._kernels]
+        if batch.num_rows * len(made) <= _TOGETHER:
+            made = [concat_batches(made)]
+        for expanded in made:
+            self.output.emit(expanded)
+
 
 _MILLISECONDS = pa.timestamp("ms")
-
-
-@record
-class WindowFunctionFactory(OperatorSpec):
-    """Operators that put window_start, window_end and window_time (window_end − 1 ms) behind the columns of rows.
-
-    Rows keep their event times and kinds; none is late here, as windows decide that where they close.
-
-    Attributes:
-        time: position of the column by whose value windows are assigned; None: by the clock when the rows come.
-        output_schema: the input's columns, then the three.
-        time_zone: whose clocks the windows go by; window_time is then the last instant of the window.
-    """
-
-    assigner: AlignedSlices
-    time: int | None
-    output_schema: Schema
-    name: str = "window"
-    time_zone: str = UTC_ZONE
 
 
 class WindowFunctionOperator(AbstractOperator):

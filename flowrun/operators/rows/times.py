@@ -1,7 +1,8 @@
-"""The watermark of the operator as a column behind its rows, which never goes back, also not from one run to the next.
+"""A column's values as the rows' event times, and the watermark as a column.
 
-A run that goes on from a snapshot may have rows in flight with watermarks of the run before, and new subtasks begin without one. What
-they send must not seem to have come before those rows, so each begins with the highest watermark of all subtasks of the run before.
+The watermark as a column never goes back, also not from one run to the next. A run that goes on from a snapshot may have rows in flight
+with watermarks of the run before, and new subtasks begin without one. What they send must not seem to have come before those rows, so
+each begins with the highest watermark of all subtasks of the run before.
 """
 
 from __future__ import annotations
@@ -9,28 +10,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorSpec
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch
-from flowrun.core.record import record
-from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.data_errors import required_times
+from flowrun.operators.rows.factories import AssignTimeFactory, WatermarkColumnFactory
 
 _REACHED = "reached"
 """Name of the operator state, and of its column: the watermark of a subtask, ms."""
-
-
-@record
-class WatermarkColumnFactory(OperatorSpec):
-    """Operators that put a BIGINT column behind the others: the watermark that was there when the row came, ms.
-
-    It must be that of the operator that sends the rows, so it joins any chain.
-
-    Attributes:
-        schema: of the rows that are sent.
-    """
-
-    schema: Schema
 
 
 class WatermarkColumnOperator(AbstractOperator):
@@ -60,3 +47,15 @@ class WatermarkColumnOperator(AbstractOperator):
         marks = pa.array(np.full(batch.num_rows, self._reached, np.int64))
         columns = pa.RecordBatch.from_arrays([*batch.columns.columns, marks], schema=self._schema)
         self.output.emit(RecordBatch(columns, batch.timestamps, batch.row_kinds))
+
+
+class AssignTimeOperator(AbstractOperator):
+    """Gives rows the event times of a column."""
+
+    def __init__(self, factory: AssignTimeFactory) -> None:
+        self._factory = factory
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        """Send the rows with their new event times."""
+        times = required_times(batch.columns, self._factory.column, self._factory.name)
+        self.output.emit(RecordBatch(batch.columns, times, batch.row_kinds))
