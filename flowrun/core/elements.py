@@ -136,18 +136,22 @@ class RecordBatch:
 
         Watermarks keep their places among rows whose order stays; else they come behind all rows.
         """
+        return self.children(self.columns.take(indices), indices)
+
+    def children(self, columns: pa.RecordBatch, parents: pa.Array) -> RecordBatch:
+        """Other rows, each of which comes of the row at the position in `parents`: event times, kinds and watermarks as of `take`."""
         watermarks = self.watermarks
         if watermarks is not None:
-            positions = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            positions = parents.to_numpy(zero_copy_only=False).astype(np.int64)
             ordered = bool((positions[1:] >= positions[:-1]).all())
             places = (
                 np.searchsorted(positions, watermarks.rows) if ordered else np.full(len(watermarks), len(positions))
             )
             watermarks = PassingWatermarks(places, watermarks.timestamps)
         return RecordBatch(
-            self.columns.take(indices),
-            None if self.timestamps is None else self.timestamps.take(indices),
-            None if self.row_kinds is None else self.row_kinds.take(indices),
+            columns,
+            None if self.timestamps is None else self.timestamps.take(parents),
+            None if self.row_kinds is None else self.row_kinds.take(parents),
             watermarks,
         )
 
@@ -163,6 +167,15 @@ class RecordBatch:
             None if self.row_kinds is None else self.row_kinds.filter(mask),
             watermarks,
         )
+
+    def only_watermarks(self, schema: pa.Schema) -> RecordBatch:
+        """No rows, of these columns, and the watermarks of this batch."""
+        watermarks = self.watermarks
+        assert watermarks is not None
+        none = PassingWatermarks(np.zeros(len(watermarks), np.int64), watermarks.timestamps)
+        times = None if self.timestamps is None else self.timestamps.slice(0, 0)
+        kinds = None if self.row_kinds is None else self.row_kinds.slice(0, 0)
+        return RecordBatch(pa.RecordBatch.from_pylist([], schema), times, kinds, none)
 
     def pieces(self) -> Iterator[RecordBatch | Watermark]:
         """The rows between watermarks, and these, in order."""

@@ -35,13 +35,21 @@ class CalcOperator(AbstractOperator):
         self._mask = None if factory.condition is None else factory.condition.compile()
         self._project = None if factory.projection is None else factory.projection.compile()
 
+    @property
+    def passes_watermarks(self) -> bool:
+        """They stay between the rows that they are between, unless rows may be left out."""
+        assert self._failures is not None
+        return self._failures.passes_watermarks
+
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Filter, project, send; nothing is sent when no row is left."""
         assert self._failures is not None
         if self._factory.required:
             batch = self._with_values(batch, self._failures)
-            if batch.num_rows == 0:
-                return
+        if batch.num_rows == 0:
+            if batch.watermarks is not None:
+                self.output.emit(self._nothing(batch))
+            return
         for passed in self._passed(batch, self._failures):
             self._compute(passed, self._failures)
 
@@ -83,7 +91,7 @@ class CalcOperator(AbstractOperator):
             mask = evaluate(self._mask, batch.columns, f"filter of '{self._factory.name}'")
             count = mask.true_count
             if count == 0:
-                return None
+                return None if batch.watermarks is None else self._nothing(batch)
             if count < batch.num_rows:
                 kept = batch.filter(mask)
             else:
@@ -91,6 +99,10 @@ class CalcOperator(AbstractOperator):
         if self._project is not None:
             kept = kept.with_columns(self._projected(kept.columns, mask))
         return kept
+
+    def _nothing(self, batch: RecordBatch) -> RecordBatch:
+        projection = self._factory.projection
+        return batch.only_watermarks(batch.columns.schema if projection is None else projection.schema.arrow)
 
     def _projected(self, columns: pa.RecordBatch, mask: pa.BooleanArray | None) -> pa.RecordBatch:
         assert self._project is not None

@@ -69,9 +69,18 @@ class PythonFunctionOperator(AbstractOperator):
                         f"{self._place}: close() raised {describe(error)}{where(error, __file__)}"
                     ) from error
 
+    @property
+    def passes_watermarks(self) -> bool:
+        """They stay between the rows that they are between, unless rows may be left out."""
+        assert self._failures is not None
+        return self._failures.passes_watermarks
+
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Call the function and send what it returns."""
         assert self._failures is not None
+        if batch.num_rows == 0:
+            self.output.emit(batch.only_watermarks(self._factory.output_schema.arrow))
+            return
         for _, processed in self._failures.survivors(batch, RowFault.FUNCTION, self._processed):
             self.output.emit(processed)
 
@@ -132,11 +141,11 @@ class _FlatBatchFunction(PythonFunctionOperator):
             returned, parents = returned
         columns = self._columns(returned, "a pa.RecordBatch or (pa.RecordBatch, parents)")
         if parents is not None:
-            return _children(batch, columns, self._parents(parents, columns.num_rows, batch.num_rows))
+            return batch.children(columns, self._parents(parents, columns.num_rows, batch.num_rows))
         if columns.num_rows == batch.num_rows:
             return batch.with_columns(columns)
         if batch.timestamps is None and batch.row_kinds is None:
-            return RecordBatch(columns)
+            return RecordBatch(columns)  # no event time, so no watermarks between the rows
         raise DataError(
             f"{self._place} got {batch.num_rows} rows with event time and returned {columns.num_rows} rows "
             "without saying which rows they came from",
@@ -215,7 +224,7 @@ class _FlatRowFunction(_RowFunction):
         except DataError as error:
             error.row = None if error.row is None else parents[error.row]
             raise
-        return _children(batch, columns, pa.array(parents, pa.int64()))
+        return batch.children(columns, pa.array(parents, pa.int64()))
 
     def _drawn(self, returned: Iterable[Any], batch: RecordBatch, row: int) -> list[Any]:
         """A generator runs here, so it may raise here."""
@@ -225,14 +234,6 @@ class _FlatRowFunction(_RowFunction):
             raise
         except Exception as error:
             raise self._row_error(error, batch, row) from error
-
-
-def _children(batch: RecordBatch, columns: pa.RecordBatch, parents: pa.Array) -> RecordBatch:
-    return RecordBatch(
-        columns,
-        None if batch.timestamps is None else batch.timestamps.take(parents),
-        None if batch.row_kinds is None else batch.row_kinds.take(parents),
-    )
 
 
 def _kind(value: object) -> str:

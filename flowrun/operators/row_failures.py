@@ -51,6 +51,11 @@ class RowFailures:
         """Whether rows that fail are left out."""
         return self._errors.mode is not OnError.FAIL
 
+    @property
+    def passes_watermarks(self) -> bool:
+        """Whether watermarks between the rows may be left to the batch: rows that are left out would take some with them."""
+        return not self.isolates
+
     def survivors(
         self, batch: RecordBatch, fault: RowFault, compute: Callable[[RecordBatch], T]
     ) -> Iterator[tuple[RecordBatch, T]]:

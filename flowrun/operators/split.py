@@ -31,6 +31,12 @@ class SplitOperator(AbstractOperator):
             for tag, predicate in self._factory.branches
         )
 
+    @property
+    def passes_watermarks(self) -> bool:
+        """They stay between the rows that they are between, unless rows may be left out."""
+        assert self._failures is not None
+        return self._failures.passes_watermarks
+
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Send the rows to their branches, in the declared order, then the rest to the main output."""
         assert self._failures is not None
@@ -45,12 +51,12 @@ class SplitOperator(AbstractOperator):
         rest: pa.BooleanArray | None = None
         for tag, mask in masks:
             count = mask.true_count
-            if count == 0:
+            if count == 0 and batch.watermarks is None:
                 continue
             self.output.emit_side(tag, batch if count == batch.num_rows else batch.filter(mask))
             known = mask.fill_null(False) if mask.null_count else mask
             rest = pc.invert(known) if rest is None else pc.and_not(rest, known)
         if rest is None:
             self.output.emit(batch)
-        elif rest.true_count:
+        elif rest.true_count or batch.watermarks is not None:
             self.output.emit(batch.filter(rest))

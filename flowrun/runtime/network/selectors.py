@@ -66,7 +66,8 @@ class RoundRobinSelector:
             self._next = (channel + 1) % self._channels
         if batch.watermarks is None:
             return ((channel, batch),)
-        return [(c, batch if c == channel else _only_watermarks(batch)) for c in range(self._channels)]
+        others = batch.only_watermarks(batch.columns.schema)
+        return [(c, batch if c == channel else others) for c in range(self._channels)]
 
 
 class BroadcastSelector:
@@ -221,9 +222,3 @@ def _split_with_watermarks(
         between = PassingWatermarks(np.searchsorted(positions, watermarks.rows), watermarks.timestamps)
         parts.append((channel, plain.take(pa.array(positions)).with_watermarks(between)))
     return parts
-
-
-def _only_watermarks(batch: RecordBatch) -> RecordBatch:
-    assert batch.watermarks is not None
-    nowhere = np.zeros(len(batch.watermarks), np.int64)
-    return batch.slice(0, 0).with_watermarks(PassingWatermarks(nowhere, batch.watermarks.timestamps))

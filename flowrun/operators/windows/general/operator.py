@@ -140,7 +140,8 @@ class WindowOperator(AbstractOperator):
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Add rows to their windows and emit what fires, also between rows where a watermark does that."""
-        step_ms = self._trigger.watermark_step_ms
+        # whether a row continues a session depends on whether that has ended, at any time
+        step_ms = 1 if isinstance(self._assigner, SessionAssigner) else self._trigger.watermark_step_ms
         for piece in pieces_at_multiples(batch, step_ms, self.context, self.current_watermark):
             if isinstance(piece, RecordBatch):
                 self._process_rows(piece)
