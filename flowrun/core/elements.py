@@ -60,8 +60,8 @@ class PassingWatermarks:
     def passing_multiples(self, step_ms: int, since: int, times: Integers) -> PassingWatermarks | None:
         """Those that matter to who waits for multiples of `step_ms`.
 
-        These are those that pass one, and, as what is due already is done with the next watermark, the first one behind each row for whose
-        time the next multiple has passed.
+        These are those that pass one; the last one before each row that is late, and the last of all, as rows behind the batch may be; and,
+        as what is due already is done with the next watermark, the first one behind each row for whose time the next multiple has passed.
 
         Args:
             step_ms: of event time.
@@ -76,6 +76,9 @@ class PassingWatermarks:
         )  # of each row: the first one behind it
         behind = following[(times // step_ms + 1) * step_ms <= reached[following]]
         matters[behind[behind < len(matters)]] = True
+        before = following[times <= reached[following]] - 1
+        matters[before[before >= 0]] = True
+        matters[-1] = True
         return PassingWatermarks.of(self.rows[matters], self.timestamps[matters])
 
 

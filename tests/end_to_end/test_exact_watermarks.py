@@ -98,18 +98,19 @@ def pipeline(steps: dict[str, Any], last: str, punctuated: bool, delay: int) -> 
     if punctuated:
         mark = {"column": "ts", "type": "punctuated", "expression": "mark"}
     columns = {"k": "STRING", "wait": "BIGINT", "mark": "TIMESTAMP(3)", "ts": "TIMESTAMP(3)"}
-    source = {
+    source: dict[str, Any] = {
         "connector": "filesystem",
         "path": "${FOLDER}/rows.json",
         "format": "json",
         "schema": columns,
         "watermark": mark,
     }
+    source["parallelism"] = 1  # with several subtasks it is chance which of their watermarks is ahead
     return {
         "name": "exact",
         "settings": {"functions": ["tests"]},
         "sources": {"rows": source},
-        "steps": {"kept": {"from": "rows", "filter": f"k <> '{DROPPED}'"}, **steps},
+        "steps": {"kept": {"from": "rows", "filter": f"k <> '{DROPPED}'", "parallelism": 1}, **steps},
         "sinks": {"out": {"from": last, "connector": "memory", "table": "out"}},
     }
 
@@ -184,6 +185,6 @@ def test_timers_behind_what_timers_and_windows_send(tmp_path: Path, seed: int, p
         document = pipeline(used, last, punctuated, delay)
         wanted, *others = (
             run(tmp_path, rows, document, parallelism=1, batch_rows=batch_rows) for batch_rows in BATCHES
-        )  # with several subtasks in between it is chance which of two channels is faster
+        )
         for batch_rows, found in zip(BATCHES[1:], others, strict=True):
             assert found == wanted, f"{last}: batches of {batch_rows}"

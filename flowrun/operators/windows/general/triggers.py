@@ -28,7 +28,7 @@ from flowrun.operators.windows.general.trigger_contract import (
 class EventTimeTrigger(Trigger):
     """Fires when the watermark reaches the end of the window; then with every late row."""
 
-    watermark_step_ms: int = field(default=0, init=False)
+    watermark_step_ms = 0
 
     def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
         """Fire if the window's time is over, else wait for it."""
@@ -62,7 +62,7 @@ class EventTimeTrigger(Trigger):
 class ProcessingTimeTrigger(Trigger):
     """Fires when processing time reaches the end of the window."""
 
-    watermark_step_ms: int = field(default=0, init=False)
+    watermark_step_ms = 0
 
     def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
         """Wait for the end."""
@@ -100,7 +100,7 @@ class CountTrigger(Trigger):
     """Fires after every `count` rows."""
 
     count: int
-    watermark_step_ms: int = field(default=0, init=False)
+    watermark_step_ms = 0
 
     def __post_init__(self) -> None:
         _require_positive("count", self.count)
@@ -271,7 +271,7 @@ class ContinuousProcessingTimeTrigger(Trigger):
     """Fires at every interval of processing time in which there were new rows."""
 
     every_ms: int
-    watermark_step_ms: int = field(default=0, init=False)
+    watermark_step_ms = 0
 
     def __post_init__(self) -> None:
         _require_positive("interval", self.every_ms)
@@ -322,7 +322,7 @@ class DeltaTrigger(Trigger):
     column: int = field()  # no default, though the base class has one
     threshold: float = field()
     can_merge: bool = field(default=False, init=False)
-    watermark_step_ms: int = field(default=0, init=False)
+    watermark_step_ms = 0
 
     def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
         """Compare with the number at the last firing."""
