@@ -21,7 +21,7 @@ from flowrun.core.record import record
 from flowrun.operators.event_times import EventTimes
 from flowrun.operators.split_watermarks import PerSplitWatermarks, SplitEventTime
 from flowrun.operators.watermark_rule import passing, progress
-from flowrun.operators.watermark_strategy import WatermarkStrategy
+from flowrun.operators.watermark_strategy import EMIT_INTERVAL_MS, WatermarkStrategy
 
 
 @record
@@ -76,6 +76,9 @@ class EventTimeOutput:
         self._held_idle = False
         self._touched_ms = 0
         self._exact = context.exact_watermarks
+        self._follows_clock = strategy is not None and strategy.follows_clock
+        self._clock_every_ms = EMIT_INTERVAL_MS if strategy is None else strategy.emit_interval_ms
+        self._clock_timer: TimerHandle | None = None
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -92,6 +95,8 @@ class EventTimeOutput:
         for split_id, reached in self._restored_splits.items():
             self._splits.restore(split_id, reached, self._touched_ms)
         self._arm()
+        if self._follows_clock:
+            self._await_clock()
 
     def resume(self) -> None:
         """Send the restored watermark, so that nobody downstream waits for what event time had reached already."""
@@ -108,7 +113,7 @@ class EventTimeOutput:
         splits = self._splits
         now = self._processing_time.now_ms()
         splits.touch(split_id, now)
-        times = self._times.read(read, splits.watermark(split_id))
+        times = self._times.read(read, splits.combined if self._follows_clock else splits.watermark(split_id))
         self._show_status()
         batch = RecordBatch(rows.columns, times.timestamps, rows.row_kinds)
         if times.marks is None or times.timestamps is None:
@@ -179,10 +184,10 @@ class EventTimeOutput:
 
     def close(self) -> None:
         """Stop watching for idleness."""
-        for timer in (self._timer, self._quiet_timer):
+        for timer in (self._timer, self._quiet_timer, self._clock_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._quiet_timer = None
+        self._timer = self._quiet_timer = self._clock_timer = None
 
     @property
     def combined(self) -> int | None:
@@ -233,6 +238,18 @@ class EventTimeOutput:
             self._quiet_timer = self._processing_time.register(
                 self._processing_time.now_ms() + self._quiet_after_ms, self._check_quiet
             )
+
+    def _await_clock(self) -> None:
+        due = self._processing_time.now_ms() + self._clock_every_ms
+        self._clock_timer = self._processing_time.register(due, self._follow_clock)
+
+    def _follow_clock(self, now_ms: int) -> None:
+        """Ingestion time goes on, whether rows come or not: none that comes later can have an earlier one."""
+        self.resume()
+        if self._splits.advance_all(self._processing_time.now_ms() - self._times.lag):
+            self._output.emit_watermark(Watermark(self._splits.combined))
+        if self._splits.combined != MAX_TIMESTAMP:
+            self._await_clock()
 
     def _check_quiet(self, now_ms: int) -> None:
         """Send the exact watermark of splits that have sent nothing for a while."""

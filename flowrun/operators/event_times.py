@@ -45,7 +45,7 @@ class EventTimes:
     ) -> None:
         self._upserts = upserts
         self._strategy = strategy if strategy is not None else WatermarkStrategy.none()
-        self._clock = context.clock
+        self._processing_time = context.processing_time
         self._place = place
         self._time: ArrayKernel | None = None if self._strategy.time is None else self._strategy.time.compile()
         watermark = self._strategy.watermark
@@ -55,15 +55,15 @@ class EventTimes:
         self.lag = self._strategy.lag_ms
 
     def read(self, batch: RecordBatch, watermark: int) -> BatchTimes:
-        """The times of a batch with at least one row; `watermark` is what its split allowed before.
+        """The times of a batch with at least one row; `watermark` is what its split allowed before (ingestion time: the subtask).
 
         Raises:
             DataError: an event time is NULL or missing, or out of a strictly kept order; names the row.
         """
         kind = self._strategy.kind
         if kind is WatermarkGeneration.INGESTION:
-            # The clock may step back; ingestion time may not.
-            now = max(self._clock.now_ms(), lagging(watermark, -self.lag))
+            # Processing time may begin anew before what was reached; ingestion time may not.
+            now = max(self._processing_time.now_ms(), lagging(watermark, -self.lag))
             return self._marked_by_time(np.full(batch.num_rows, now, np.int64))
         timestamps = self._timestamps(batch, watermark)
         if not self._strategy.generates:

@@ -89,6 +89,15 @@ class PerSplitWatermarks:
         split = self._splits[split_id]
         split.watermark = max(split.watermark, watermark)
 
+    def advance_all(self, watermark: int) -> bool:
+        """Raise what all splits allow together, whatever they have sent; whether that advanced."""
+        for split in self._splits.values():
+            split.watermark = max(split.watermark, watermark)
+        if watermark <= self.combined:
+            return False
+        self.combined = watermark
+        return True
+
     def mark_idle(self, split_id: str, now_ms: int) -> None:
         """Do not wait for this split until its next row, even if it has sent nothing yet."""
         self.touch(split_id, now_ms)

@@ -70,6 +70,11 @@ class WatermarkStrategy:
         return self.kind not in (WatermarkGeneration.SOURCE, WatermarkGeneration.NONE)
 
     @property
+    def follows_clock(self) -> bool:
+        """Whether event time goes on by itself, as processing time does."""
+        return self.kind is WatermarkGeneration.INGESTION
+
+    @property
     def lag_ms(self) -> int:
         """How far the watermark that is sent between rows stays behind what the rows themselves allow."""
         if not self.generates:
@@ -123,7 +128,7 @@ class WatermarkStrategy:
 
     @classmethod
     def ingestion(cls) -> WatermarkStrategy:
-        """Event time is the processing time at which a row was read."""
+        """Event time is the processing time at which a row was read, and goes on without rows every `emit_interval_ms`."""
         return cls(WatermarkGeneration.INGESTION, column="ingestion time")
 
     @classmethod

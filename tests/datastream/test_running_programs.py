@@ -11,9 +11,12 @@ import pyarrow.compute as pc
 import pytest
 from test_datastream import CLICKS, TOTAL, by_length, double, is_big
 
+from flowrun.api.connector import TableDefinition
 from flowrun.api.operator import OutputTag
 from flowrun.api.process_function import KeyedProcessFunction, value_state
 from flowrun.connectors import memory
+from flowrun.connectors.datagen import CONNECTOR as DATAGEN
+from flowrun.core.options import parse_options
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.datastream import ColumnValue, DataStream, StreamExecutionEnvironment
@@ -149,6 +152,29 @@ def test_process_functions_are_checked_when_the_program_is_built() -> None:
         stream.process(Ranks())
     with pytest.raises(PipelineError, match="given together with arguments"):
         stream.key_by("user").process(Ranks(), arguments={"every": 2})
+
+
+class Waits(KeyedProcessFunction):
+    """How long a timer for 100 ms after each row waited, ms."""
+
+    def process_element(self, row: Any, context: Any) -> None:
+        context.register_event_time_timer(context.timestamp + 100)
+
+    def on_timer(self, timestamp: int, context: Any) -> Any:
+        yield {"n": context.processing_time - timestamp}
+
+
+def test_timers_of_ingestion_time_are_due_before_another_row_comes() -> None:
+    options, _ = parse_options(DATAGEN.source_options, {"number-of-rows": 2, "rows-per-second": 1}, "datagen")
+    assert DATAGEN.create_source is not None
+    source = DATAGEN.create_source(TableDefinition("seconds", NUMBERS, options))
+    env = StreamExecutionEnvironment("waits")
+    waits = env.from_source(source, watermarks=WatermarkStrategy.ingestion()).key_by("n").process(Waits, NUMBERS)
+    waits.sink_to(memory.MemorySink("waits", NUMBERS))
+    env.execute(run_embedded)
+    waited = [n for (n,) in taken("waits").elements()]
+    assert len(waited) == 2
+    assert any(0 <= n < 800 for n in waited), "the second row comes 900 ms after the first timer is due"
 
 
 def test_union_and_split_and_side_outputs() -> None:

@@ -128,12 +128,32 @@ def test_punctuated_rows_say_themselves():
 
 def test_ingestion_time_follows_the_clock_and_never_goes_back():
     harness = harness_of(WatermarkStrategy.ingestion())
-    harness.advance_processing_time(5_000)
+    harness.advance_processing_time(150)
     push(harness, 1, 2)
     harness.advance_processing_time(10)
     push(harness, 3)
-    assert harness.timestamps() == [5_000, 5_000, 5_010]
-    assert harness.watermarks() == [4_999, 5_009]
+    assert harness.timestamps() == [150, 150, 160]
+    assert harness.watermarks() == [149, 159]
+
+
+def test_ingestion_time_goes_on_without_rows():
+    harness = harness_of(WatermarkStrategy.ingestion())
+    harness.advance_processing_time(150)
+    push(harness, 1)
+    harness.advance_processing_time(250)
+    harness.advance_processing_time(100)
+    assert harness.watermarks() == [149, 199, 399]
+    push(harness, 2)
+    assert harness.timestamps() == [150, 500]
+    assert harness.watermarks() == [149, 199, 399, 499]
+    restored = OperatorHarness.restore(
+        TimestampsAndWatermarksFactory(WatermarkStrategy.ingestion()), [harness.snapshot()], schema=SCHEMA
+    )
+    push(restored, 3)
+    assert restored.timestamps() == [500], "a clock that begins anew does not turn it back"
+    restored.end_input()
+    restored.advance_processing_time(10_000)
+    assert restored.watermarks()[-1] == MAX_TIMESTAMP
 
 
 def test_none_gives_times_but_no_watermarks():
