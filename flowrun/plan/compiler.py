@@ -21,6 +21,7 @@ from flowrun.functions.casts.casts import cast_datum
 from flowrun.functions.contract import Datum
 from flowrun.functions.registry import scalar
 from flowrun.plan.costs import is_costly_call
+from flowrun.plan.evaluated_rows import Evaluate, EvaluatedRows, Indices, to_array
 from flowrun.plan.expressions import (
     And,
     Call,
@@ -38,7 +39,6 @@ from flowrun.plan.expressions import (
 from flowrun.plan.failures import located
 from flowrun.plan.fallibility import is_deterministic, may_fail
 from flowrun.plan.folding import fold_constants
-from flowrun.plan.frame import Evaluate, Frame, Indices, to_array
 
 _FEW = 2
 """Costly operands see selected rows if those are at most one in so many."""
@@ -64,10 +64,10 @@ def compile_columns(expressions: Sequence[Expression]) -> Callable[[pa.RecordBat
     evaluators = [(compiler.compile(e), e.type.arrow, e) for e in folded]
 
     def kernel(batch: pa.RecordBatch) -> list[pa.Array]:
-        frame = Frame.of(batch)
+        evaluated = EvaluatedRows.of(batch)
         columns = []
         for evaluate, arrow, expression in evaluators:
-            column = to_array(evaluate(frame), frame.rows)
+            column = to_array(evaluate(evaluated), evaluated.rows)
             if column.type != arrow:
                 raise InternalError(f"{expression} gave {column.type}, expected {arrow} for {expression.type}")
             columns.append(column)
@@ -100,7 +100,7 @@ class _Compiler:
     def _node(self, expression: Expression) -> Evaluate:
         match expression:
             case ColumnRef(index=index):
-                return lambda frame: frame.column(index)
+                return lambda evaluated: evaluated.column(index)
             case Literal():
                 return _constant(expression)
             case Call():
@@ -119,7 +119,7 @@ class _Compiler:
                 return self._membership(expression)
             case FieldAccess(operand=operand, name=name):
                 inner, position = self.compile(operand), operand.type.names.index(name)
-                return lambda frame: _field(inner(frame), position, expression.type.arrow)
+                return lambda evaluated: _field(inner(evaluated), position, expression.type.arrow)
         raise InternalError(f"no kernel for {type(expression).__name__}")
 
     def _call(self, expression: Call) -> Evaluate:
@@ -131,15 +131,15 @@ class _Compiler:
         run = located(lambda values, rows: kernel(values, rows, result), expression)
         if len(arguments) == 2:  # most operators
             first, second = arguments
-            return lambda frame: run([first(frame), second(frame)], frame)
-        return lambda frame: run([a(frame) for a in arguments], frame)
+            return lambda evaluated: run([first(evaluated), second(evaluated)], evaluated)
+        return lambda evaluated: run([a(evaluated) for a in arguments], evaluated)
 
     def _python(self, expression: PythonCall) -> Evaluate:
         from flowrun.plan.python_calls import python_kernel  # users' functions are rare
 
         kernel = python_kernel(expression)
         arguments = [self.compile(a) for a in expression.arguments]
-        return lambda frame: kernel([to_array(a(frame), frame.rows) for a in arguments], frame)
+        return lambda evaluated: kernel([to_array(a(evaluated), evaluated.rows) for a in arguments], evaluated)
 
     def _cast(self, expression: Cast) -> Evaluate:
         operand, source, target, safe = (
@@ -149,7 +149,7 @@ class _Compiler:
             expression.safe,
         )
         run = located(lambda values, _: cast_datum(values[0], source, target, safe=safe), expression)
-        return lambda frame: run([operand(frame)], frame)
+        return lambda evaluated: run([operand(evaluated)], evaluated)
 
     def _connective(self, operands: Sequence[Expression], combine: Callable[..., Datum], *, until: bool) -> Evaluate:
         """AND (`until` FALSE) or OR (`until` TRUE): an operand that may fail sees only the rows that are still undecided, and so does a
@@ -159,19 +159,19 @@ class _Compiler:
         rest = [(self.compile(o), may_fail(o), self._is_costly(o)) for o in operands[1:]]
         undecided = pa.scalar(not until)
 
-        def evaluate(frame: Frame) -> Datum:
-            answer = first(frame)
+        def evaluate(evaluated: EvaluatedRows) -> Datum:
+            answer = first(evaluated)
             for operand, fallible, costly in rest:
                 if not fallible and not costly:
-                    answer = combine(answer, operand(frame))
+                    answer = combine(answer, operand(evaluated))
                     continue
-                open_rows = _rows_equal(pc.fill_null(answer, undecided), not until, frame.rows)
-                if open_rows is None or (not fallible and len(open_rows) * _FEW > frame.rows):
-                    answer = combine(answer, operand(frame))
+                open_rows = _rows_equal(pc.fill_null(answer, undecided), not until, evaluated.rows)
+                if open_rows is None or (not fallible and len(open_rows) * _FEW > evaluated.rows):
+                    answer = combine(answer, operand(evaluated))
                 elif len(open_rows):
-                    column = to_array(answer, frame.rows)
-                    part = operand(frame.select(open_rows))
-                    chosen = pa.array(_mask(open_rows, frame.rows))
+                    column = to_array(answer, evaluated.rows)
+                    part = operand(evaluated.select(open_rows))
+                    chosen = pa.array(_mask(open_rows, evaluated.rows))
                     merged = to_array(combine(column.take(pa.array(open_rows)), part), len(open_rows))
                     answer = pc.replace_with_mask(column, chosen, merged)
             return answer
@@ -191,10 +191,10 @@ class _Compiler:
         if any(may_fail(e) for e in (*guarded, expression.otherwise)):
             return _guarded_case(conditions, results, otherwise)
 
-        def evaluate(frame: Frame) -> Datum:
-            answer = otherwise(frame)
+        def evaluate(evaluated: EvaluatedRows) -> Datum:
+            answer = otherwise(evaluated)
             for condition, result in zip(reversed(conditions), reversed(results), strict=True):
-                answer = pc.if_else(pc.fill_null(condition(frame), False), result(frame), answer)
+                answer = pc.if_else(pc.fill_null(condition(evaluated), False), result(evaluated), answer)
             return answer
 
         return evaluate
@@ -205,8 +205,8 @@ class _Compiler:
         has_null, negated = any(v is None for v in expression.values), expression.negated
         null = pa.scalar(None, pa.bool_())
 
-        def evaluate(frame: Frame) -> Datum:
-            value = operand(frame)
+        def evaluate(evaluated: EvaluatedRows) -> Datum:
+            value = operand(evaluated)
             found = pc.is_in(value, known)
             if has_null:
                 found = pc.if_else(found, True, null)
@@ -223,7 +223,7 @@ def _constant(literal: Literal) -> Evaluate:
 
 
 def _sharing(slot: int, evaluate: Evaluate) -> Evaluate:
-    return lambda frame: frame.shared(slot, evaluate)
+    return lambda evaluated: evaluated.shared(slot, evaluate)
 
 
 def _field(value: Datum, position: int, arrow: pa.DataType) -> Datum:
@@ -250,9 +250,9 @@ def _rows_equal(flags: Datum, wanted: bool, rows: int) -> Indices | None:
 def _guarded_case(conditions: Sequence[Evaluate], results: Sequence[Evaluate], otherwise: Evaluate) -> Evaluate:
     """CASE that narrows the rows branch by branch, then puts the pieces back in order."""
 
-    def evaluate(frame: Frame) -> Datum:
+    def evaluate(evaluated: EvaluatedRows) -> Datum:
         pieces: list[tuple[Indices, pa.Array]] = []
-        rows, rest = np.arange(frame.rows), frame
+        rows, rest = np.arange(evaluated.rows), evaluated
         for condition, result in zip(conditions, results, strict=True):
             if not rest.rows:
                 break
@@ -270,7 +270,7 @@ def _guarded_case(conditions: Sequence[Evaluate], results: Sequence[Evaluate], o
             return otherwise(rest)
         if rest.rows:
             pieces.append((rows, to_array(otherwise(rest), rest.rows)))
-        return _assembled(pieces, frame.rows)
+        return _assembled(pieces, evaluated.rows)
 
     return evaluate
 

@@ -8,15 +8,15 @@ import pyarrow as pa
 
 from flowrun.errors import DataError, InternalError
 from flowrun.functions.contract import Datum
+from flowrun.plan.evaluated_rows import EvaluatedRows
 from flowrun.plan.expressions import Expression
-from flowrun.plan.frame import Frame
 
 Apply = Callable[[Sequence[Datum], int], Datum]
 _DATA_FAULTS = (DataError, pa.ArrowInvalid, ValueError, ArithmeticError)
 _SHOWN = 200
 
 
-def located(apply: Apply, expression: Expression) -> Callable[[Sequence[Datum], Frame], Datum]:
+def located(apply: Apply, expression: Expression) -> Callable[[Sequence[Datum], EvaluatedRows], Datum]:
     """`apply` such that its failures are `DataError`s with the expression and the row in the batch.
 
     Args:
@@ -24,11 +24,11 @@ def located(apply: Apply, expression: Expression) -> Callable[[Sequence[Datum], 
         expression: what is being evaluated, for the message.
     """
 
-    def run(values: Sequence[Datum], frame: Frame) -> Datum:
+    def run(values: Sequence[Datum], evaluated: EvaluatedRows) -> Datum:
         try:
-            return apply(values, frame.rows)
+            return apply(values, evaluated.rows)
         except _DATA_FAULTS as error:
-            raise _explained(error, apply, values, frame, expression) from error
+            raise _explained(error, apply, values, evaluated, expression) from error
         except pa.ArrowNotImplementedError as error:
             raise InternalError(f"{expression}: {error}") from error
 
@@ -36,16 +36,16 @@ def located(apply: Apply, expression: Expression) -> Callable[[Sequence[Datum], 
 
 
 def _explained(
-    error: Exception, apply: Apply, values: Sequence[Datum], frame: Frame, expression: Expression
+    error: Exception, apply: Apply, values: Sequence[Datum], evaluated: EvaluatedRows, expression: Expression
 ) -> DataError:
     row = error.row if isinstance(error, DataError) else None
-    if row is None and frame.rows:
-        row, error = _first_failure(error, apply, values, frame.rows)
+    if row is None and evaluated.rows:
+        row, error = _first_failure(error, apply, values, evaluated.rows)
     cause = error.message if isinstance(error, DataError) else str(error)
     text = str(expression)
     shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
     hint = error.hint if isinstance(error, DataError) else None
-    return DataError(f"{cause}, in {shown}", row=None if row is None else frame.origin(row), hint=hint)
+    return DataError(f"{cause}, in {shown}", row=None if row is None else evaluated.origin(row), hint=hint)
 
 
 def _first_failure(error: Exception, apply: Apply, values: Sequence[Datum], rows: int) -> tuple[int | None, Exception]:

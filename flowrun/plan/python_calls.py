@@ -12,10 +12,10 @@ from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError
 from flowrun.operators.function_loading import describe, where
 from flowrun.operators.user_functions import load_callable
+from flowrun.plan.evaluated_rows import EvaluatedRows
 from flowrun.plan.expressions import PythonCall
-from flowrun.plan.frame import Frame
 
-PythonKernel: TypeAlias = Callable[[Sequence[pa.Array], Frame], pa.Array]
+PythonKernel: TypeAlias = Callable[[Sequence[pa.Array], EvaluatedRows], pa.Array]
 
 
 def python_kernel(expression: PythonCall) -> PythonKernel:
@@ -48,19 +48,19 @@ def _row_by_row(function: Callable[..., Any], expression: PythonCall) -> PythonK
     result, name = expression.type.arrow, expression.name
     types = [a.type for a in expression.arguments]
 
-    def kernel(arguments: Sequence[pa.Array], frame: Frame) -> pa.Array:
+    def kernel(arguments: Sequence[pa.Array], evaluated: EvaluatedRows) -> pa.Array:
         columns = [python_values(a, t) for a, t in zip(arguments, types, strict=True)]
-        rows = zip(*columns, strict=True) if columns else (() for _ in range(frame.rows))
+        rows = zip(*columns, strict=True) if columns else (() for _ in range(evaluated.rows))
         values: list[Any] = []
         try:
             for row in rows:
                 values.append(function(*row))  # noqa: PERF401 - the row that failed is the next one
         except Exception as error:
-            raise _failed(name, error, frame.origin(len(values))) from error
+            raise _failed(name, error, evaluated.origin(len(values))) from error
         try:
             return pa.array(values, result)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise _unfit(expression, values, frame) from error
+            raise _unfit(expression, values, evaluated) from error
 
     return kernel
 
@@ -68,7 +68,7 @@ def _row_by_row(function: Callable[..., Any], expression: PythonCall) -> PythonK
 def _vectorised(function: Callable[..., Any], expression: PythonCall) -> PythonKernel:
     result, name = expression.type.arrow, expression.name
 
-    def kernel(arguments: Sequence[pa.Array], frame: Frame) -> pa.Array:
+    def kernel(arguments: Sequence[pa.Array], evaluated: EvaluatedRows) -> pa.Array:
         try:
             value = function(*arguments)
         except Exception as error:
@@ -76,7 +76,7 @@ def _vectorised(function: Callable[..., Any], expression: PythonCall) -> PythonK
         if isinstance(value, pa.ChunkedArray):
             value = value.combine_chunks()
         if isinstance(value, pa.Scalar):
-            value = pa.repeat(value, frame.rows)
+            value = pa.repeat(value, evaluated.rows)
         elif not isinstance(value, pa.Array):
             try:
                 value = pa.array(value, result)
@@ -85,8 +85,10 @@ def _vectorised(function: Callable[..., Any], expression: PythonCall) -> PythonK
                 raise DataError(
                     f"function {name} gave a {what}, expected an Arrow array of {expression.type}"
                 ) from error
-        if len(value) != frame.rows:
-            raise DataError(f"function {name} gave {len(value)} values for {frame.rows} rows", hint="give one a row")
+        if len(value) != evaluated.rows:
+            raise DataError(
+                f"function {name} gave {len(value)} values for {evaluated.rows} rows", hint="give one a row"
+            )
         try:
             return value if value.type == result else pc.cast(value, result)
         except pa.ArrowException as error:
@@ -99,7 +101,7 @@ def _failed(name: str, error: Exception, row: int | None) -> DataError:
     return DataError(f"function {name} failed: {describe(error)}{where(error, __file__)}", row=row)
 
 
-def _unfit(expression: PythonCall, values: Sequence[Any], frame: Frame) -> DataError:
+def _unfit(expression: PythonCall, values: Sequence[Any], evaluated: EvaluatedRows) -> DataError:
     """What says which value is none of the declared type."""
     for row, value in enumerate(values):
         try:
@@ -108,7 +110,7 @@ def _unfit(expression: PythonCall, values: Sequence[Any], frame: Frame) -> DataE
             shown = repr(value)
             shown = shown if len(shown) <= 80 else shown[:79] + "…"
             return DataError(
-                f"function {expression.name} gave {shown}, expected {expression.type}", row=frame.origin(row),
+                f"function {expression.name} gave {shown}, expected {expression.type}", row=evaluated.origin(row),
                 hint="declare what it gives: @flowrun.udf(result=…)",
             )  # fmt: skip
     return DataError(f"function {expression.name} gave values of several kinds, expected {expression.type}")

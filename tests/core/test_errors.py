@@ -10,7 +10,7 @@ import pytest
 
 from flowrun import errors
 from flowrun.errors import Diagnostic, FlowrunError, Location
-from flowrun.frontend.sql.places import SeveralErrors
+from flowrun.frontend.sql.spans import SeveralErrors
 
 PLACE = Location("p.yaml", 3, 7, 2)
 EXAMPLES = [

@@ -12,9 +12,9 @@ from flowrun.errors import ExpressionError, InternalError, Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import Catalog, CatalogTable, CatalogView, UserFunction
-from flowrun.frontend.sql.places import SeveralErrors, Span
 from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
 from flowrun.frontend.sql.queries.statement_context import HintNodes, QueryContext
+from flowrun.frontend.sql.spans import SeveralErrors, Span
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.yaml.hints import part_hints
 from flowrun.frontend.yaml.wording import in_step

@@ -13,7 +13,7 @@ from flowrun.core.type_parser import TypeTextError, parse_type
 from flowrun.core.types import BOOLEAN, DataType, TypeRoot
 from flowrun.errors import DataError, ExpressionError
 from flowrun.frontend.sql.expressions.scope import Scope, UnknownNameError
-from flowrun.frontend.sql.places import error_at, span_of
+from flowrun.frontend.sql.spans import error_at, span_of
 from flowrun.functions.casts.casts import cast_datum, is_relabelling
 from flowrun.functions.coercion import castable, common_type
 from flowrun.functions.contract import Argument, ScalarFunction

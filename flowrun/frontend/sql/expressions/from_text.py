@@ -13,7 +13,7 @@ from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.expressions.binder import ExpressionBinder
 from flowrun.frontend.sql.expressions.scope import Scope
 from flowrun.frontend.sql.grammar.expressions import parse_text
-from flowrun.frontend.sql.places import FlinkSyntaxError
+from flowrun.frontend.sql.spans import FlinkSyntaxError
 from flowrun.plan.expressions import Expression
 
 

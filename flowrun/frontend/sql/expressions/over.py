@@ -17,7 +17,7 @@ from flowrun.frontend.sql.expressions.derived_aggregates import is_derived_aggre
 from flowrun.frontend.sql.expressions.pending import PendingOrder, PendingOver
 from flowrun.frontend.sql.expressions.query_aggregates import QueryAggregates
 from flowrun.frontend.sql.grammar.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause
-from flowrun.frontend.sql.places import error_at, span_of
+from flowrun.frontend.sql.spans import error_at, span_of
 from flowrun.functions.coercion import common_type
 from flowrun.functions.registry import aggregate, aggregate_names
 from flowrun.plan.expressions import AggregateCall, Expression, Literal

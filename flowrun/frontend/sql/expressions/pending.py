@@ -11,7 +11,7 @@ from enum import Enum
 from flowrun.core.record import record
 from flowrun.core.semantics import NullOrder
 from flowrun.core.types import BIGINT, BOOLEAN, DataType
-from flowrun.frontend.sql.places import Span
+from flowrun.frontend.sql.spans import Span
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.relational import Frame
 

@@ -26,7 +26,7 @@ from flowrun.frontend.sql.expressions.query_aggregates import QueryAggregates
 from flowrun.frontend.sql.expressions.relations import QueryScope
 from flowrun.frontend.sql.expressions.user_functions import UserFunctions
 from flowrun.frontend.sql.grammar.syntax import OverClause, QuerySyntax
-from flowrun.frontend.sql.places import Span, span_of
+from flowrun.frontend.sql.spans import Span, span_of
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import aggregate, scalar
 from flowrun.plan.expressions import And, Expression, Literal, Or

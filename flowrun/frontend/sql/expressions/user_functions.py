@@ -11,7 +11,7 @@ from sqlglot import exp
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.frontend.sql.catalog import Catalog, FunctionKind, UserFunction
 from flowrun.frontend.sql.expressions.binder import ExpressionBinder
-from flowrun.frontend.sql.places import Span, error_at, span_of
+from flowrun.frontend.sql.spans import Span, error_at, span_of
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import AggregateCall, Expression, PythonCall, UserAggregateReference
 

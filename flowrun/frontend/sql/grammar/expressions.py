@@ -16,7 +16,7 @@ from sqlglot.parser import binary_range_parser
 from flowrun.frontend.sql.grammar.call_syntax import CALL_SYNTAX, CallReader, call
 from flowrun.frontend.sql.grammar.qualified_calls import names_before_call, skip_qualifiers
 from flowrun.frontend.sql.grammar.tokens import WORD, Token, TokenType, checked_tokens, is_mark
-from flowrun.frontend.sql.places import FlinkSyntaxError, span_of
+from flowrun.frontend.sql.spans import FlinkSyntaxError, span_of
 
 _UNIT_INSIDE = re.compile(r"\s*([+-]?[\d.]+)\s*(year|month|week|day|hour|minute|second)s?\s*", re.IGNORECASE)
 """An interval as PostgreSQL writes it: a number and a unit, both in quotes."""

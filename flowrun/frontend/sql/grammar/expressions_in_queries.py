@@ -10,7 +10,7 @@ from flowrun.core.semantics import FrameUnit
 from flowrun.frontend.sql.grammar.expressions import ExpressionGrammar
 from flowrun.frontend.sql.grammar.syntax import FrameBound, FrameClause, Name, OrderItem, OverClause, QuerySyntax
 from flowrun.frontend.sql.grammar.tokens import Token, TokenType, is_mark, is_word
-from flowrun.frontend.sql.places import FlinkSyntaxError, span_of
+from flowrun.frontend.sql.spans import FlinkSyntaxError, span_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from flowrun.core.record import record
 from flowrun.frontend.sql.grammar.queries import QueryParser
 from flowrun.frontend.sql.grammar.syntax import Name, OrderItem
 from flowrun.frontend.sql.grammar.tokens import TokenType, checked_tokens
-from flowrun.frontend.sql.places import Span
+from flowrun.frontend.sql.spans import Span
 from flowrun.plan.matching import AfterMatch, PatternVariable
 
 _QUANTIFIERS = {"+": (1, None), "*": (0, None), "?": (0, 1)}

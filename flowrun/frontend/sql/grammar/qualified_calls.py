@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
 from flowrun.frontend.sql.grammar.token_reader import TokenReader
 from flowrun.frontend.sql.grammar.tokens import TokenType, is_mark
-from flowrun.frontend.sql.places import FlinkSyntaxError
+from flowrun.frontend.sql.spans import FlinkSyntaxError
 
 _NAMES = (TokenType.VAR, TokenType.IDENTIFIER)
 

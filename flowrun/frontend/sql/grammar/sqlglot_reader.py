@@ -16,7 +16,7 @@ from sqlglot.parser import SENTINEL_NONE, Parser
 
 from flowrun.frontend.sql.grammar.token_reader import TokenReader
 from flowrun.frontend.sql.grammar.tokens import Token, TokenType
-from flowrun.frontend.sql.places import FlinkSyntaxError, Span
+from flowrun.frontend.sql.spans import FlinkSyntaxError, Span
 
 Parsed = TypeVar("Parsed")
 

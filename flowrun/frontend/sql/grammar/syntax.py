@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from flowrun.core.record import record
 from flowrun.core.semantics import FrameUnit, JoinKind
-from flowrun.frontend.sql.places import Span
+from flowrun.frontend.sql.spans import Span
 
 
 @record

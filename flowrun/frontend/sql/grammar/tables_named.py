@@ -10,7 +10,7 @@ from sqlglot import exp
 from flowrun.core.record import record
 from flowrun.frontend.sql.grammar.queries import parse_query
 from flowrun.frontend.sql.grammar.syntax import NamedTable, WithQuery
-from flowrun.frontend.sql.places import FlinkSyntaxError, Span
+from flowrun.frontend.sql.spans import FlinkSyntaxError, Span
 
 
 @record

@@ -14,7 +14,7 @@ from typing import NoReturn
 from flowrun.errors import did_you_mean, near_matches
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.grammar.tokens import Token, TokenType, is_mark, is_name, is_quoted, is_word, token_span
-from flowrun.frontend.sql.places import FlinkSyntaxError, Span
+from flowrun.frontend.sql.spans import FlinkSyntaxError, Span
 
 
 class TokenReader(ABC):

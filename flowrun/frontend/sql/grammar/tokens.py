@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
-from flowrun.frontend.sql.places import FlinkSyntaxError, Span
+from flowrun.frontend.sql.spans import FlinkSyntaxError, Span
 
 __all__ = [
     "BLOCK_COMMENT",

@@ -17,7 +17,6 @@ from flowrun.frontend.sql.grammar.syntax import (
     ValuesRows,
     WithQuery,
 )
-from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.queries.binding_context import BindingContext, Environment
 from flowrun.frontend.sql.queries.bound_queries import Bound, Planned, SelectParts
 from flowrun.frontend.sql.queries.grouping import GroupingPlanner
@@ -25,6 +24,7 @@ from flowrun.frontend.sql.queries.order_and_limit import ordered, output_order
 from flowrun.frontend.sql.queries.select import SelectBinder, SelectPlanner
 from flowrun.frontend.sql.queries.set_operations import combined, values
 from flowrun.frontend.sql.queries.statement_context import QueryContext
+from flowrun.frontend.sql.spans import error_at
 
 
 class QueryBinder:

@@ -25,10 +25,10 @@ from flowrun.frontend.sql.expressions.relations import OuterScope, QueryScope
 from flowrun.frontend.sql.expressions.trees import has
 from flowrun.frontend.sql.expressions.user_functions import UserFunctions
 from flowrun.frontend.sql.grammar.syntax import Ordered, OrderItem, QuerySyntax, Select
-from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.queries.bound_queries import Bound, FailedError, SelectParts
 from flowrun.frontend.sql.queries.nodes import NodeMaker
 from flowrun.frontend.sql.queries.statement_context import QueryContext
+from flowrun.frontend.sql.spans import Span
 from flowrun.plan.expressions import Call, Expression, columns_used
 from flowrun.plan.nodes import PlanNode
 

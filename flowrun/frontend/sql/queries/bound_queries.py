@@ -10,7 +10,7 @@ from flowrun.frontend.sql.expressions.pending import OuterColumn, PendingAggrega
 from flowrun.frontend.sql.expressions.relations import Named, Relation
 from flowrun.frontend.sql.expressions.trees import has
 from flowrun.frontend.sql.grammar.syntax import Select
-from flowrun.frontend.sql.places import Span
+from flowrun.frontend.sql.spans import Span
 from flowrun.plan.expressions import Expression
 from flowrun.plan.nodes import PlanNode
 from flowrun.plan.windows import WindowSpec

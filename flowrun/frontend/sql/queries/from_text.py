@@ -12,10 +12,10 @@ from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import Catalog
 from flowrun.frontend.sql.grammar.queries import parse_query
 from flowrun.frontend.sql.grammar.syntax import Ordered, QuerySyntax, Select, ValuesRows, WithQuery
-from flowrun.frontend.sql.places import FlinkSyntaxError, SeveralErrors, Span, span_of
 from flowrun.frontend.sql.queries.binder import QueryBinder
 from flowrun.frontend.sql.queries.bound_queries import FailedError
 from flowrun.frontend.sql.queries.statement_context import QueryContext
+from flowrun.frontend.sql.spans import FlinkSyntaxError, SeveralErrors, Span, span_of
 from flowrun.plan.nodes import PlanNode
 
 

@@ -17,12 +17,12 @@ from flowrun.frontend.sql.expressions.relations import QueryScope, unique_fields
 from flowrun.frontend.sql.expressions.scope import UnknownNameError
 from flowrun.frontend.sql.expressions.trees import find, rewrite
 from flowrun.frontend.sql.grammar.syntax import GroupingElement, SetKind
-from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.queries.binding_context import BindingContext
 from flowrun.frontend.sql.queries.bound_queries import Groups, GroupWindow, SelectParts
 from flowrun.frontend.sql.queries.nodes import identity, with_lifetimes
 from flowrun.frontend.sql.queries.subqueries.planner import SubqueryPlanner
 from flowrun.frontend.sql.queries.tables.windows import group_window_spec
+from flowrun.frontend.sql.spans import error_at, span_of
 from flowrun.functions.registry import scalar
 from flowrun.plan.expressions import Call, Case, ColumnRef, Expression, Literal
 from flowrun.plan.nodes import PlanNode

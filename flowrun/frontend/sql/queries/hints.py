@@ -12,8 +12,8 @@ from flowrun.frontend.sql.expressions.relations import Relation
 from flowrun.frontend.sql.grammar.syntax import HintText
 from flowrun.frontend.sql.grammar.token_reader import TextReader
 from flowrun.frontend.sql.grammar.tokens import TokenType, scan
-from flowrun.frontend.sql.places import FlinkSyntaxError, Span, error_at
 from flowrun.frontend.sql.queries.binding_context import BindingContext
+from flowrun.frontend.sql.spans import FlinkSyntaxError, Span, error_at
 
 Lifetimes: TypeAlias = Mapping[str, int]
 """By the name that a table has in FROM: how long what is kept of its rows lives, ms; 0: for ever."""

@@ -13,8 +13,8 @@ from flowrun.core.types import INT, TypeRoot
 from flowrun.errors import Location
 from flowrun.frontend.sql.expressions.relations import Named, unique_fields, unique_names
 from flowrun.frontend.sql.expressions.trees import may_be_null
-from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.queries.statement_context import QueryContext
+from flowrun.frontend.sql.spans import Span, error_at
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import (
     AggregateCall,

@@ -13,11 +13,11 @@ from flowrun.frontend.sql.expressions.over import null_order
 from flowrun.frontend.sql.expressions.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.expressions.relations import QueryScope, Relation, Source
 from flowrun.frontend.sql.grammar.syntax import Ordered, OrderItem
-from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.queries.binding_context import Environment
 from flowrun.frontend.sql.queries.bound_queries import Bound, Planned
 from flowrun.frontend.sql.queries.nodes import NodeMaker
 from flowrun.frontend.sql.queries.select import sort_expression
+from flowrun.frontend.sql.spans import error_at, span_of
 from flowrun.plan.expressions import ColumnRef, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import Calc, PlanNode

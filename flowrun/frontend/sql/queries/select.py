@@ -17,7 +17,6 @@ from flowrun.frontend.sql.expressions.query_expressions import Clause, QueryExpr
 from flowrun.frontend.sql.expressions.relations import Named, OuterScope, QueryScope, Relation, fields_of, unique_names
 from flowrun.frontend.sql.expressions.trees import find, has, rewrite
 from flowrun.frontend.sql.grammar.syntax import OrderItem, OverClause, Select, SelectItem
-from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.frontend.sql.queries.binding_context import BindingContext, Environment
 from flowrun.frontend.sql.queries.bound_queries import FailedError, Planned, SelectParts, SortItem
 from flowrun.frontend.sql.queries.grouping import GroupingBinder, GroupingPlanner
@@ -27,6 +26,7 @@ from flowrun.frontend.sql.queries.subqueries.planner import SubqueryPlanner
 from flowrun.frontend.sql.queries.tables.from_clause import FromBinder
 from flowrun.frontend.sql.queries.tables.from_context import FromContext
 from flowrun.frontend.sql.queries.tables.joins import absorbed
+from flowrun.frontend.sql.spans import Span, error_at, span_of
 from flowrun.plan.disjunctions import factored_conjuncts
 from flowrun.plan.expressions import Call, ColumnRef, Expression, FieldAccess
 from flowrun.plan.nodes import PlanNode

@@ -12,9 +12,9 @@ from flowrun.frontend.sql.expressions.query_expressions import Clause, QueryExpr
 from flowrun.frontend.sql.expressions.relations import Named, OuterScope, QueryScope, Relation, unique_names
 from flowrun.frontend.sql.expressions.trees import compare, may_be_null
 from flowrun.frontend.sql.grammar.syntax import SetOperation, SetOperator, ValuesRows
-from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.frontend.sql.queries.binding_context import BindingContext, Environment
 from flowrun.frontend.sql.queries.nodes import NodeMaker, identity
+from flowrun.frontend.sql.spans import Span, error_at, span_of
 from flowrun.functions.coercion import common_type
 from flowrun.plan.expressions import AggregateCall, Call, Case, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants

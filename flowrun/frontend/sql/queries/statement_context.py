@@ -8,7 +8,7 @@ from flowrun.core.record import record
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import CatalogTable
-from flowrun.frontend.sql.places import Span
+from flowrun.frontend.sql.spans import Span
 from flowrun.plan.nodes import NodeHints, Scan
 
 

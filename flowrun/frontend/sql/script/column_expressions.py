@@ -12,8 +12,8 @@ from flowrun.frontend.sql.expressions.binder import ExpressionBinder
 from flowrun.frontend.sql.expressions.scope import Scope
 from flowrun.frontend.sql.expressions.user_functions import UserFunctions
 from flowrun.frontend.sql.grammar.expressions import parse_text
-from flowrun.frontend.sql.places import FlinkSyntaxError
 from flowrun.frontend.sql.script.statement_reader import Slice
+from flowrun.frontend.sql.spans import FlinkSyntaxError
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import Expression
 from flowrun.plan.folding import fold_constants

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.grammar.tokens import TokenType, is_word, scan, token_span
-from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.statement_reader import StatementReader
+from flowrun.frontend.sql.spans import error_at
 
 _MOST_BUCKETS = 1024
 _AFTER_TYPE = ("NOT", "NULL", "PRIMARY", "UNIQUE", "COMMENT", "METADATA", "CONSTRAINT", "DEFAULT", "GENERATED")

@@ -18,8 +18,8 @@ from flowrun.api.user_functions import (
 from flowrun.core.types import DataType, TypeRoot, row
 from flowrun.errors import ExpressionError, PipelineError
 from flowrun.frontend.sql.catalog import FunctionKind, Parameter, ProcessSignature, UserFunction
-from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.script.statements import CreateFunction
+from flowrun.frontend.sql.spans import Span, error_at
 from flowrun.operators.function_loading import load_attribute
 from flowrun.operators.function_scope import FunctionScope
 from flowrun.operators.user_functions import can_retract, load_aggregate

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.script.statements import ConflictAction, ConflictSyntax
+from flowrun.frontend.sql.spans import error_at
 from flowrun.plan.conflicts import OnConflict, ResolveConflicts, last_row_of_each_key
 from flowrun.plan.nodes import NodeHints, PlanNode
 

@@ -10,13 +10,13 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.grammar.syntax import Name
-from flowrun.frontend.sql.places import SeveralErrors, Span, error_at
 from flowrun.frontend.sql.queries.from_text import BoundQuery
 from flowrun.frontend.sql.script.insert_conflicts import without_conflicts
 from flowrun.frontend.sql.script.statement_reader import Slice
 from flowrun.frontend.sql.script.statements import Insert
 from flowrun.frontend.sql.script.tables import DeclaredTable
 from flowrun.frontend.sql.script.text import ScriptText
+from flowrun.frontend.sql.spans import SeveralErrors, Span, error_at
 from flowrun.functions.coercion import castable, implicitly_castable
 from flowrun.plan.expressions import Cast, ColumnRef, Expression, Literal
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Sink, TableReference

@@ -18,7 +18,6 @@ from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE, Catalog, CatalogTable, CatalogView
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.grammar.tokens import is_mark, is_name, is_quoted, scan
-from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
 from flowrun.frontend.sql.queries.order_and_limit import with_optional_order
 from flowrun.frontend.sql.queries.statement_context import QueryContext
@@ -33,6 +32,7 @@ from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_s
 from flowrun.frontend.sql.script.statement_reader import Slice
 from flowrun.frontend.sql.script.tables import DeclaredTable, ScriptTables
 from flowrun.frontend.sql.script.text import ScriptText, fill_script, report
+from flowrun.frontend.sql.spans import error_at
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Calc, NodeHints, Plan, Settings, Sink, with_constraints

@@ -9,10 +9,10 @@ from flowrun.errors import ExpressionError, did_you_mean, near_matches
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.grammar.tokens import Token, TokenType, is_mark, is_name, is_quoted, is_word, token_span
-from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.ddl_parser import create_table
 from flowrun.frontend.sql.script.statement_reader import StatementReader, split_script
+from flowrun.frontend.sql.spans import Span, error_at
 
 _QUERY_WORDS = ("SELECT", "WITH", "VALUES", "TABLE")
 _EXPLAIN_DETAILS = ("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")

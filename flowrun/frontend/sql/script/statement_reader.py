@@ -12,7 +12,7 @@ from flowrun.core.record import record
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.grammar.token_reader import TextReader
 from flowrun.frontend.sql.grammar.tokens import Token, TokenType, is_quoted, scan, token_span
-from flowrun.frontend.sql.places import FlinkSyntaxError, Span
+from flowrun.frontend.sql.spans import FlinkSyntaxError, Span
 
 _BRACKETS = {"(": 1, "[": 1, ")": -1, "]": -1}
 _TYPE_BRACKETS = {**_BRACKETS, "<": 1, ">": -1}

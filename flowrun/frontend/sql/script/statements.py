@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from flowrun.core.record import record
 from flowrun.frontend.sql.grammar.syntax import Name
-from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.script.statement_reader import Slice
+from flowrun.frontend.sql.spans import Span
 
 
 @record

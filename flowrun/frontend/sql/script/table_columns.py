@@ -14,9 +14,9 @@ from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.grammar.tokens import is_mark, is_word, scan
-from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.script.statement_reader import Slice
 from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, CreateTable, WatermarkSyntax
+from flowrun.frontend.sql.spans import Span, error_at
 from flowrun.functions.coercion import castable
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowrun.errors import ExpressionError
-from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.script.statements import (
     ColumnKind,
     ColumnSyntax,
@@ -15,6 +14,7 @@ from flowrun.frontend.sql.script.statements import (
     LikeSyntax,
     OptionSyntax,
 )
+from flowrun.frontend.sql.spans import error_at
 
 _FEATURES = {ColumnKind.COMPUTED: LikeFeature.GENERATED, ColumnKind.METADATA: LikeFeature.METADATA}
 

@@ -10,9 +10,9 @@ from flowrun.core.row_errors import OnError
 from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ExpressionError, OptionError
-from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.script.statements import OptionSyntax
 from flowrun.frontend.sql.script.text import ScriptText
+from flowrun.frontend.sql.spans import Span, error_at
 
 CONNECTOR = "connector"
 FORMAT = "format"

@@ -14,7 +14,6 @@ from flowrun.errors import ExpressionError, Location, OptionError, did_you_mean,
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.catalog import Catalog, CatalogTable
 from flowrun.frontend.sql.grammar.syntax import Name
-from flowrun.frontend.sql.places import SeveralErrors, Span, error_at
 from flowrun.frontend.sql.script.ddl_parser import hinted_options
 from flowrun.frontend.sql.script.statement_reader import Slice
 from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, CreateTable, OptionSyntax
@@ -22,6 +21,7 @@ from flowrun.frontend.sql.script.table_columns import BindExpression, ColumnRead
 from flowrun.frontend.sql.script.table_likeness import merged_with
 from flowrun.frontend.sql.script.table_options import EMIT_STRATEGY, TableOptions, read_options
 from flowrun.frontend.sql.script.text import ScriptText
+from flowrun.frontend.sql.spans import SeveralErrors, Span, error_at
 from flowrun.plan.nodes import NodeHints, Scan, TableReference, WatermarkKind
 from flowrun.plan.tables import (
     TableRole,

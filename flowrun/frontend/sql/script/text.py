@@ -15,7 +15,7 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import REFERENCE, References
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.grammar.tokens import BLOCK_COMMENT, LINE_COMMENT, QUOTED_NAME, TEXT
-from flowrun.frontend.sql.places import SeveralErrors
+from flowrun.frontend.sql.spans import SeveralErrors
 
 _STRETCH = re.compile(
     rf"(?P<comment>{LINE_COMMENT}|{BLOCK_COMMENT}|/\*(?!\+).*)|(?P<quoted>{TEXT}|{QUOTED_NAME}|['`].*)"

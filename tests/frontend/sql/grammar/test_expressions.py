@@ -4,7 +4,7 @@ import pytest
 from sqlglot import exp
 
 from flowrun.frontend.sql.grammar.expressions import parse_text
-from flowrun.frontend.sql.places import FlinkSyntaxError
+from flowrun.frontend.sql.spans import FlinkSyntaxError
 
 
 def shape(text: str) -> str:

@@ -23,7 +23,7 @@ from flowrun.frontend.sql.grammar.syntax import (
     ValuesRows,
     WithQuery,
 )
-from flowrun.frontend.sql.places import FlinkSyntaxError
+from flowrun.frontend.sql.spans import FlinkSyntaxError
 
 
 def select(text: str) -> Select:

@@ -13,7 +13,7 @@ from sqlglot.tokens import TokenType
 import flowrun
 from flowrun.frontend.sql.grammar.sqlglot_reader import SqlglotReader
 from flowrun.frontend.sql.grammar.tokens import checked_tokens
-from flowrun.frontend.sql.places import FlinkSyntaxError
+from flowrun.frontend.sql.spans import FlinkSyntaxError
 
 PRIVATE = {name for name in dir(Parser()) if name.startswith("_") and not name.startswith("__")}
 SQL = Path(flowrun.__file__).parent / "frontend" / "sql"

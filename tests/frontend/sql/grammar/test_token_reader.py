@@ -6,7 +6,7 @@ import pytest
 
 from flowrun.frontend.sql.grammar.token_reader import TextReader
 from flowrun.frontend.sql.grammar.tokens import scan
-from flowrun.frontend.sql.places import FlinkSyntaxError
+from flowrun.frontend.sql.spans import FlinkSyntaxError
 
 
 def reader_of(text: str) -> TextReader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowrun.frontend.sql.grammar.tokens import TokenType, checked_tokens, scan, token_span
-from flowrun.frontend.sql.places import FlinkSyntaxError
+from flowrun.frontend.sql.spans import FlinkSyntaxError
 
 
 def texts(text: str) -> list[str]:

@@ -15,9 +15,9 @@ from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import Catalog, CatalogTable, CatalogView
-from flowrun.frontend.sql.places import SeveralErrors
 from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
 from flowrun.frontend.sql.queries.statement_context import QueryContext
+from flowrun.frontend.sql.spans import SeveralErrors
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import NodeHints, PlanNode, Scan, TableReference, WatermarkKind, WatermarkSpec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowrun.frontend.sql.places import SeveralErrors
+from flowrun.frontend.sql.spans import SeveralErrors
 from tests.frontend.sql.queries.binding import bind, problems
 
 CASES = [

@@ -15,11 +15,11 @@ from flowrun.core.types import BOOLEAN
 from flowrun.frontend.sql.expressions.pending import OuterColumn, PendingSubquery
 from flowrun.frontend.sql.expressions.relations import Named
 from flowrun.frontend.sql.expressions.trees import compare, rewrite
-from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.queries.binding_context import BindingContext, SubqueryPlan
 from flowrun.frontend.sql.queries.bound_queries import Bound, Groups, SelectParts
 from flowrun.frontend.sql.queries.nodes import NodeMaker
 from flowrun.frontend.sql.queries.subqueries.dependent_joins import DependentJoin, domain_of
+from flowrun.frontend.sql.spans import Span
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, columns_used
 from flowrun.plan.nodes import PlanNode

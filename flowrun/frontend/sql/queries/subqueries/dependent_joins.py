@@ -18,8 +18,8 @@ from flowrun.core.types import BIGINT
 from flowrun.frontend.sql.expressions.pending import OuterColumn
 from flowrun.frontend.sql.expressions.relations import Named, unique_fields
 from flowrun.frontend.sql.expressions.trees import compare, has, rewrite, shifted, test
-from flowrun.frontend.sql.places import Span, error_at
 from flowrun.frontend.sql.queries.nodes import NodeMaker, identity, joined_schema
+from flowrun.frontend.sql.spans import Span, error_at
 from flowrun.plan import relational as rel
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, Case, ColumnRef, Expression, Literal

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from flowrun.core.semantics import JoinKind
 from flowrun.frontend.sql.expressions.relations import Named
 from flowrun.frontend.sql.expressions.trees import rewrite
-from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.queries.nodes import NodeMaker, identity, joined_schema
 from flowrun.frontend.sql.queries.subqueries.dependent_joins import same_values
 from flowrun.frontend.sql.queries.subqueries.planner import SubqueryPlanner
+from flowrun.frontend.sql.spans import Span
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, columns_used
 from flowrun.plan.nodes import PlanNode, Union

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from flowrun.core.semantics import JoinKind
 from flowrun.frontend.sql.expressions.pending import PendingSubquery, SubqueryKind
 from flowrun.frontend.sql.expressions.trees import compare, has, may_be_null, test
-from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.queries.binding_context import BindingContext, SubqueryPlan
 from flowrun.frontend.sql.queries.subqueries.decorrelation import (
     Decorrelation,
@@ -21,6 +20,7 @@ from flowrun.frontend.sql.queries.subqueries.decorrelation import (
     subquery_rows,
 )
 from flowrun.frontend.sql.queries.subqueries.values import SubqueryValues
+from flowrun.frontend.sql.spans import Span
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import PlanNode

@@ -12,11 +12,11 @@ from flowrun.core.semantics import JoinKind
 from flowrun.core.types import BIGINT, BOOLEAN, INT
 from flowrun.frontend.sql.expressions.pending import PendingAggregate, PendingSubquery, SubqueryKind
 from flowrun.frontend.sql.expressions.trees import compare, find, map_children, may_be_null, shifted, test
-from flowrun.frontend.sql.places import Span
 from flowrun.frontend.sql.queries.binding_context import BindingContext
 from flowrun.frontend.sql.queries.nodes import identity
 from flowrun.frontend.sql.queries.subqueries.decorrelation import SubqueryRows, joined, marker, subquery_rows
 from flowrun.frontend.sql.queries.subqueries.dependent_joins import domain_of, is_empty_count, same_values
+from flowrun.frontend.sql.spans import Span
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import AggregateCall, And, Call, Case, Cast, ColumnRef, Expression, Literal, Or
 from flowrun.plan.nodes import PlanNode

@@ -10,7 +10,7 @@ from flowrun.core.record import record
 from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.expressions.query_expressions import QueryExpressionBinder
 from flowrun.frontend.sql.grammar.syntax import Descriptor, FunctionArgument, FunctionTable, Name, TableArgument
-from flowrun.frontend.sql.places import Span, error_at, span_of
+from flowrun.frontend.sql.spans import Span, error_at, span_of
 from flowrun.plan.expressions import ColumnRef
 
 

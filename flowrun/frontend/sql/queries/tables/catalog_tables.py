@@ -8,9 +8,9 @@ from dataclasses import replace
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.catalog import CatalogTable, CatalogView
 from flowrun.frontend.sql.grammar.syntax import NamedTable
-from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.queries.binding_context import BindingContext
 from flowrun.frontend.sql.queries.bound_queries import Bound
+from flowrun.frontend.sql.spans import error_at
 from flowrun.plan.nodes import PlanNode
 
 _OPTIONS = re.compile(r"OPTIONS\s*\((.*)\)", re.IGNORECASE | re.DOTALL)

@@ -11,10 +11,10 @@ from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.expressions.query_expressions import QueryExpressionBinder
 from flowrun.frontend.sql.expressions.relations import Relation, Source, unique_names
 from flowrun.frontend.sql.grammar.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument, TableSyntax
-from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.queries.nodes import identity
 from flowrun.frontend.sql.queries.tables.arguments import TableArguments, assigned, descriptor_column, partition_columns
 from flowrun.frontend.sql.queries.tables.from_context import FromContext
+from flowrun.frontend.sql.spans import error_at, span_of
 from flowrun.plan.changelog_nodes import ChangelogNormalize, Codes, FromChangelog, ToChangelog
 from flowrun.plan.expressions import Call, ColumnRef, Literal
 from flowrun.plan.folding import fold_constants

@@ -9,7 +9,6 @@ from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.catalog import CatalogView, FunctionKind
 from flowrun.frontend.sql.expressions.relations import Relation, Source, unique_names
 from flowrun.frontend.sql.grammar import syntax
-from flowrun.frontend.sql.places import FlinkSyntaxError, error_at
 from flowrun.frontend.sql.queries.bound_queries import Bound, FailedError
 from flowrun.frontend.sql.queries.set_operations import values
 from flowrun.frontend.sql.queries.tables.catalog_tables import read_table
@@ -20,6 +19,7 @@ from flowrun.frontend.sql.queries.tables.lateral import LateralTables
 from flowrun.frontend.sql.queries.tables.match_recognize import bind_match
 from flowrun.frontend.sql.queries.tables.process_functions import process_relation
 from flowrun.frontend.sql.queries.tables.windows import is_window_function, windowed
+from flowrun.frontend.sql.spans import FlinkSyntaxError, error_at
 from flowrun.plan.expressions import ColumnRef
 
 

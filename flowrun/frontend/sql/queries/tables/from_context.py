@@ -9,11 +9,11 @@ from flowrun.core.record import record
 from flowrun.frontend.sql.expressions.query_expressions import Clause, QueryExpressionBinder
 from flowrun.frontend.sql.expressions.relations import OuterScope, QueryScope, Relation, Source
 from flowrun.frontend.sql.grammar.syntax import Name
-from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.queries.binding_context import BindingContext, Environment
 from flowrun.frontend.sql.queries.bound_queries import Bound
 from flowrun.frontend.sql.queries.hints import Lifetimes
 from flowrun.frontend.sql.queries.nodes import NodeMaker
+from flowrun.frontend.sql.spans import error_at
 from flowrun.plan.expressions import ColumnRef
 
 

@@ -13,13 +13,13 @@ from flowrun.frontend.sql.expressions.query_expressions import Clause, conjuncts
 from flowrun.frontend.sql.expressions.relations import Named, Relation, Source
 from flowrun.frontend.sql.expressions.trees import compare, has, shifted, test
 from flowrun.frontend.sql.grammar.syntax import JoinTable, Name, NamedTable, TableSyntax
-from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.queries.bound_queries import FailedError
 from flowrun.frontend.sql.queries.hints import joined_lifetimes
 from flowrun.frontend.sql.queries.nodes import joined_schema, with_lifetimes
 from flowrun.frontend.sql.queries.subqueries.outer_joins import OuterJoinWithSubqueries
 from flowrun.frontend.sql.queries.subqueries.planner import SubqueryPlanner
 from flowrun.frontend.sql.queries.tables.from_context import FromContext
+from flowrun.frontend.sql.spans import error_at, span_of
 from flowrun.functions.coercion import common_type
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Case, Cast, Expression, columns_used

@@ -20,11 +20,11 @@ from flowrun.frontend.sql.grammar.syntax import (
     UnnestTable,
     without_alias,
 )
-from flowrun.frontend.sql.places import error_at, span_of
 from flowrun.frontend.sql.queries.binding_context import SubqueryPlan
 from flowrun.frontend.sql.queries.subqueries.planner import SubqueryPlanner
 from flowrun.frontend.sql.queries.tables.from_context import FromContext
 from flowrun.frontend.sql.queries.tables.joins import JoinBinder, is_true, side_by_side
+from flowrun.frontend.sql.spans import error_at, span_of
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Case, Literal
 from flowrun.plan.relational import TableFunctionCall, Unnest

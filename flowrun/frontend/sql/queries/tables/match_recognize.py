@@ -16,7 +16,7 @@ from flowrun.frontend.sql.expressions.binder import ExpressionBinder, dotted_par
 from flowrun.frontend.sql.expressions.scope import Scope, UnknownNameError, access_fields
 from flowrun.frontend.sql.grammar.match_recognize import MatchSyntax, NamedExpression, parse_match
 from flowrun.frontend.sql.grammar.syntax import OrderItem
-from flowrun.frontend.sql.places import Span, error_at, span_of
+from flowrun.frontend.sql.spans import Span, error_at, span_of
 from flowrun.functions.registry import aggregate
 from flowrun.plan.expressions import ColumnRef, Expression, Literal, transform, walk
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternAggregate, PatternColumn, PatternVariable

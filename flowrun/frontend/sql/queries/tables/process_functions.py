@@ -16,9 +16,9 @@ from flowrun.frontend.sql.catalog import Parameter, ProcessSignature, UserFuncti
 from flowrun.frontend.sql.expressions.query_expressions import QueryExpressionBinder
 from flowrun.frontend.sql.expressions.relations import Relation, Source, unique_fields
 from flowrun.frontend.sql.grammar.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument, TableSyntax
-from flowrun.frontend.sql.places import error_at
 from flowrun.frontend.sql.queries.tables.arguments import TableArguments, assigned, descriptor_column, partition_columns
 from flowrun.frontend.sql.queries.tables.from_context import FromContext
+from flowrun.frontend.sql.spans import error_at
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.operators.process.loading import FunctionRecipe, load_process_function
 from flowrun.plan.expressions import Cast, Expression, Literal

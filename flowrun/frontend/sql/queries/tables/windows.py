@@ -12,9 +12,9 @@ from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.expressions.query_expressions import QueryExpressionBinder
 from flowrun.frontend.sql.expressions.relations import Relation
 from flowrun.frontend.sql.grammar.syntax import Descriptor, FunctionArgument, FunctionTable, TableArgument
-from flowrun.frontend.sql.places import Span, error_at, span_of
 from flowrun.frontend.sql.queries.nodes import NodeMaker
 from flowrun.frontend.sql.queries.tables.arguments import partition_columns
+from flowrun.frontend.sql.spans import Span, error_at, span_of
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import PlanNode

@@ -10,10 +10,10 @@ import pyarrow as pa
 from flowrun.functions.contract import Datum
 
 Indices = np.ndarray[tuple[int], np.dtype[np.int64]]
-Evaluate = Callable[["Frame"], Datum]
+Evaluate = Callable[["EvaluatedRows"], Datum]
 
 
-class Frame:
+class EvaluatedRows:
     """Some rows of a batch while expressions are evaluated over them; used by one thread, thrown away after the batch.
 
     Attributes:
@@ -23,7 +23,11 @@ class Frame:
     __slots__ = ("_batch", "_columns", "_indices", "_parent", "_shared", "rows")
 
     def __init__(
-        self, batch: pa.RecordBatch | None, rows: int, parent: Frame | None = None, indices: Indices | None = None
+        self,
+        batch: pa.RecordBatch | None,
+        rows: int,
+        parent: EvaluatedRows | None = None,
+        indices: Indices | None = None,
     ):
         self.rows = rows
         self._batch = batch
@@ -33,13 +37,13 @@ class Frame:
         self._shared: dict[int, Datum] = {}
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch) -> Frame:
+    def of(cls, batch: pa.RecordBatch) -> EvaluatedRows:
         """All rows of a batch."""
         return cls(batch, batch.num_rows)
 
-    def select(self, indices: Indices) -> Frame:
+    def select(self, indices: Indices) -> EvaluatedRows:
         """The rows at these positions (ascending)."""
-        return Frame(None, len(indices), self, indices)
+        return EvaluatedRows(None, len(indices), self, indices)
 
     def column(self, index: int) -> pa.Array:
         """A column of the batch, for the rows here."""
