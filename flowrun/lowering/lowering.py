@@ -22,31 +22,16 @@ from flowrun.lowering.row_tests import row_tests
 from flowrun.lowering.sinks import lower_sink
 from flowrun.lowering.watermarks import watermark_strategy
 from flowrun.operators.factories import CalcFactory, PythonFunctionFactory, SourceOperatorFactory, SplitFactory
+from flowrun.plan import nodes
 from flowrun.plan.changelog import ChangelogMode, changelog_modes
 from flowrun.plan.compiled import Predicate, Projection, predicate_of
 from flowrun.plan.expressions import ColumnRef
-from flowrun.plan.nodes import (
-    Calc,
-    NodeHints,
-    Plan,
-    PlanNode,
-    Process,
-    PythonMap,
-    Scan,
-    Settings,
-    SideOutput,
-    Sink,
-    Split,
-    Union,
-    WindowAggregate,
-    walk_plan,
-)
 from flowrun.plan.row_errors import decoding_of, row_errors_of
 from flowrun.plan.tables import create_source
 from flowrun.plan.window_inputs import prepare_window_inputs
 
 
-def lower(plan: Plan, given: Mapping[int, Source] | None = None) -> tuple[Transformation, ...]:
+def lower(plan: nodes.Plan, given: Mapping[int, Source] | None = None) -> tuple[Transformation, ...]:
     """The transformations of the plan's sinks, in the plan's order; everything else is reached from them.
 
     A node that two others read becomes one transformation. Sources and sinks are created here, without I/O.
@@ -61,11 +46,11 @@ def lower(plan: Plan, given: Mapping[int, Source] | None = None) -> tuple[Transf
     """
     prepared = prepare_window_inputs(plan)
     made = given or {}
-    sources = {id(n): made.get(id(n)) or _source(n) for n in walk_plan(prepared) if isinstance(n, Scan)}
+    sources = {id(n): made.get(id(n)) or _source(n) for n in nodes.walk_plan(prepared) if isinstance(n, nodes.Scan)}
     unbounded = any(s.boundedness is Boundedness.UNBOUNDED for s in sources.values())
     modes = changelog_modes(prepared, sources)
     lowering = _Lowering(plan.settings, sources, unbounded, modes)
-    for node in walk_plan(prepared):
+    for node in nodes.walk_plan(prepared):
         lowering.add(node)
     return tuple(lowering.of(sink) for sink in prepared.sinks)
 
@@ -74,7 +59,7 @@ class _Lowering:
     """The memo of transformations by node identity, and one method a kind of node."""
 
     def __init__(
-        self, settings: Settings, sources: dict[int, Source], unbounded: bool, modes: dict[int, ChangelogMode]
+        self, settings: nodes.Settings, sources: dict[int, Source], unbounded: bool, modes: dict[int, ChangelogMode]
     ) -> None:
         self._settings = settings
         self._sources = sources
@@ -82,37 +67,37 @@ class _Lowering:
         self._modes = modes
         self._done: dict[int, Transformation] = {}
 
-    def of(self, node: PlanNode) -> Transformation:
+    def of(self, node: nodes.PlanNode) -> Transformation:
         """The transformation of a node that has been added."""
         return self._done[id(node)]
 
-    def add(self, node: PlanNode) -> None:
+    def add(self, node: nodes.PlanNode) -> None:
         """Lower a node whose inputs have been added."""
         changing = any(self._modes[id(i)] is not ChangelogMode.APPEND for i in node.inputs)
         match node:
-            case Scan():
+            case nodes.Scan():
                 lowered: Transformation = self._scan(node)
-            case Calc():
+            case nodes.Calc():
                 lowered = self._calc(node)
-            case Union():
+            case nodes.Union():
                 members = tuple(self.of(m) for m in node.members)
                 lowered = UnionTransformation(name=_name(node), schema=node.schema, members=members)
-            case Split():
+            case nodes.Split():
                 lowered = self._split(node)
-            case SideOutput():
+            case nodes.SideOutput():
                 lowered = self._side_output(node)
-            case PythonMap():
+            case nodes.PythonMap():
                 lowered = self._python(node)
-            case Process():
+            case nodes.Process():
                 # Imported here: what keeps state for users is much code, and few pipelines need it.
                 from flowrun.lowering.process import lower_process
 
                 lowered = lower_process(node, self.of(node.input), row_errors_of(node, self._settings))
-            case WindowAggregate():
+            case nodes.WindowAggregate():
                 from flowrun.lowering.windows import lower_window
 
                 lowered = lower_window(node, self.of(node.input), self._settings)
-            case Sink():
+            case nodes.Sink():
                 lowered = self._sink(node)
             case _:
                 # Imported here: relational operators are much code, and a pipeline needs few of them.
@@ -125,7 +110,7 @@ class _Lowering:
             keep_changes_in_order(lowered, self._settings.parallelism)
         self._done[id(node)] = lowered
 
-    def _scan(self, node: Scan) -> Transformation:
+    def _scan(self, node: nodes.Scan) -> Transformation:
         source = self._sources[id(node)]
         factory = SourceOperatorFactory(
             source=source,
@@ -141,7 +126,7 @@ class _Lowering:
         )
         return with_hints(transformation, node.hints)
 
-    def _calc(self, node: Calc) -> Transformation:
+    def _calc(self, node: nodes.Calc) -> Transformation:
         required = node.required
         factory = CalcFactory(
             predicate_of(node.condition),
@@ -156,17 +141,17 @@ class _Lowering:
         )
         return self._one_input(node, factory_of=factory)
 
-    def _split(self, node: Split) -> Transformation:
+    def _split(self, node: nodes.Split) -> Transformation:
         branches = tuple((OutputTag(name, node.schema), Predicate(condition)) for name, condition in node.branches)
         return self._one_input(
             node, factory_of=SplitFactory(branches, _name(node), row_errors_of(node, self._settings))
         )
 
-    def _side_output(self, node: SideOutput) -> Transformation:
+    def _side_output(self, node: nodes.SideOutput) -> Transformation:
         tag = OutputTag(node.tag, node.schema)
         return SideOutputTransformation(name=_name(node), schema=node.schema, input=self.of(node.input), tag=tag)
 
-    def _python(self, node: PythonMap) -> Transformation:
+    def _python(self, node: nodes.PythonMap) -> Transformation:
         factory = PythonFunctionFactory(
             reference=node.function,
             input_schema=node.input.schema,
@@ -180,19 +165,21 @@ class _Lowering:
         return self._one_input(node, factory_of=factory)
 
     def _one_input(
-        self, node: Calc | Split | PythonMap, factory_of: CalcFactory | SplitFactory | PythonFunctionFactory
+        self,
+        node: nodes.Calc | nodes.Split | nodes.PythonMap,
+        factory_of: CalcFactory | SplitFactory | PythonFunctionFactory,
     ) -> Transformation:
         transformation = OneInputTransformation(
             name=_name(node), schema=node.schema, factory=factory_of, input=self.of(node.input)
         )
         return with_hints(transformation, node.hints)
 
-    def _sink(self, node: Sink) -> Transformation:
+    def _sink(self, node: nodes.Sink) -> Transformation:
         source = self.of(node.input)
         return with_hints(lower_sink(node, source, self._modes[id(node)], self._settings, self._unbounded), node.hints)
 
 
-def with_hints(transformation: PhysicalTransformation, hints: NodeHints) -> PhysicalTransformation:
+def with_hints(transformation: PhysicalTransformation, hints: nodes.NodeHints) -> PhysicalTransformation:
     """The transformation with uid, parallelism, slot sharing group and chaining as the user said."""
     transformation.uid = hints.stable_id
     transformation.parallelism = hints.parallelism
@@ -201,13 +188,13 @@ def with_hints(transformation: PhysicalTransformation, hints: NodeHints) -> Phys
     return transformation
 
 
-def _name(node: PlanNode) -> str:
+def _name(node: nodes.PlanNode) -> str:
     return node.hints.name or type(node).__name__
 
 
-def _projection(node: Scan | Calc, names: tuple[str, ...]) -> ColumnsFunction | None:
+def _projection(node: nodes.Scan | nodes.Calc, names: tuple[str, ...]) -> ColumnsFunction | None:
     """The node's projection; None if columns and names stay as they are, and what may be NULL (of upserts more than in their table)."""
-    same_nulls = not isinstance(node, Scan) or node.physical.arrow.equals(node.schema.arrow)
+    same_nulls = not isinstance(node, nodes.Scan) or node.physical.arrow.equals(node.schema.arrow)
     unchanged = (
         same_nulls
         and names == node.schema.names
@@ -216,7 +203,7 @@ def _projection(node: Scan | Calc, names: tuple[str, ...]) -> ColumnsFunction | 
     return None if unchanged else Projection(node.projections, node.schema)
 
 
-def _source(node: Scan) -> Source:
+def _source(node: nodes.Scan) -> Source:
     try:
         return create_source(node.table, node.physical, node.declared, node.filters)
     except OptionError as error:

@@ -9,43 +9,30 @@ from typing import TypeAlias
 from flowrun.errors import InternalError
 from flowrun.graph.transformation import Transformation
 from flowrun.lowering.inputs import Inputs
+from flowrun.plan import relational as rel
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import PlanNode, Settings
-from flowrun.plan.relational import (
-    AssignTime,
-    Deduplicate,
-    Expand,
-    GroupAggregate,
-    OverAggregate,
-    Rank,
-    TableFunctionCall,
-    TemporalSort,
-    Unnest,
-    Values,
-    WindowRank,
-    WindowTableFunction,
-)
 
 Lower: TypeAlias = Callable[[PlanNode, Inputs, Settings], Transformation]
 """(node, what its inputs became, settings) → its transformation."""
 
 # Module and function by name: each kind of operator is imported when a plan has it.
 _LOWERINGS: dict[type[PlanNode], str] = {
-    Values: "rows:lower_values",
-    AssignTime: "rows:lower_assign_time",
-    Expand: "rows:lower_expand",
-    Unnest: "rows:lower_unnest",
-    TableFunctionCall: "rows:lower_table_function",
-    WindowTableFunction: "window_functions:lower_window_function",
-    GroupAggregate: "aggregates:lower_group_aggregate",
-    OverAggregate: "over:lower_over",
-    Rank: "ranking:lower_rank",
-    Deduplicate: "ranking:lower_deduplicate",
-    WindowRank: "ranking:lower_window_rank",
-    TemporalSort: "ranking:lower_temporal_sort",
+    rel.Values: "rows:lower_values",
+    rel.AssignTime: "rows:lower_assign_time",
+    rel.Expand: "rows:lower_expand",
+    rel.Unnest: "rows:lower_unnest",
+    rel.TableFunctionCall: "rows:lower_table_function",
+    rel.WindowTableFunction: "window_functions:lower_window_function",
+    rel.GroupAggregate: "aggregates:lower_group_aggregate",
+    rel.OverAggregate: "over:lower_over",
+    rel.Rank: "ranking:lower_rank",
+    rel.Deduplicate: "ranking:lower_deduplicate",
+    rel.WindowRank: "ranking:lower_window_rank",
+    rel.TemporalSort: "ranking:lower_temporal_sort",
     Join: "joins:lower_join",
     WindowJoin: "joins:lower_window_join",
     IntervalJoin: "time_joins:lower_interval_join",

@@ -20,22 +20,9 @@ from flowrun.errors import InternalError
 from flowrun.functions.casts.casts import cast_datum
 from flowrun.functions.contract import Datum
 from flowrun.functions.registry import scalar
+from flowrun.plan import expressions as trees
 from flowrun.plan.costs import is_costly_call
 from flowrun.plan.evaluated_rows import Evaluate, EvaluatedRows, Indices, to_array
-from flowrun.plan.expressions import (
-    And,
-    Call,
-    Case,
-    Cast,
-    ColumnRef,
-    Expression,
-    FieldAccess,
-    InList,
-    Literal,
-    Or,
-    PythonCall,
-    walk,
-)
 from flowrun.plan.failures import located
 from flowrun.plan.fallibility import is_deterministic, may_fail
 from flowrun.plan.folding import fold_constants
@@ -44,7 +31,7 @@ _FEW = 2
 """Costly operands see selected rows if those are at most one in so many."""
 
 
-def compile_value(expression: Expression) -> Callable[[pa.RecordBatch], pa.Array]:
+def compile_value(expression: trees.Expression) -> Callable[[pa.RecordBatch], pa.Array]:
     """A kernel: batch in → one array of the expression's Arrow type out.
 
     The kernel is pure but for non-deterministic functions and may be called from any thread. It raises `DataError` naming the row.
@@ -57,7 +44,7 @@ def compile_value(expression: Expression) -> Callable[[pa.RecordBatch], pa.Array
     return kernel
 
 
-def compile_columns(expressions: Sequence[Expression]) -> Callable[[pa.RecordBatch], list[pa.Array]]:
+def compile_columns(expressions: Sequence[trees.Expression]) -> Callable[[pa.RecordBatch], list[pa.Array]]:
     """A kernel that gives one array an expression; the expressions share common sub-expressions."""
     folded = [fold_constants(e) for e in expressions]
     compiler = _Compiler(folded)
@@ -79,15 +66,15 @@ def compile_columns(expressions: Sequence[Expression]) -> Callable[[pa.RecordBat
 class _Compiler:
     """Makes closures, and gives slots to sub-expressions that occur more than once."""
 
-    def __init__(self, roots: Sequence[Expression]) -> None:
-        counts: Counter[Expression] = Counter(
-            e for root in roots for e in walk(root) if e.children and not isinstance(e, FieldAccess)
+    def __init__(self, roots: Sequence[trees.Expression]) -> None:
+        counts: Counter[trees.Expression] = Counter(
+            e for root in roots for e in trees.walk(root) if e.children and not isinstance(e, trees.FieldAccess)
         )
         repeated = [e for e, n in counts.items() if n > 1 and is_deterministic(e)]
         self._slots = {e: slot for slot, e in enumerate(repeated)}
-        self._compiled: dict[Expression, Evaluate] = {}
+        self._compiled: dict[trees.Expression, Evaluate] = {}
 
-    def compile(self, expression: Expression) -> Evaluate:
+    def compile(self, expression: trees.Expression) -> Evaluate:
         """The evaluator of a tree."""
         slot = self._slots.get(expression) if expression.children else None
         if slot is None:
@@ -97,32 +84,32 @@ class _Compiler:
             found = self._compiled[expression] = _sharing(slot, self._node(expression))
         return found
 
-    def _node(self, expression: Expression) -> Evaluate:
+    def _node(self, expression: trees.Expression) -> Evaluate:
         match expression:
-            case ColumnRef(index=index):
+            case trees.ColumnRef(index=index):
                 return lambda evaluated: evaluated.column(index)
-            case Literal():
+            case trees.Literal():
                 return _constant(expression)
-            case Call():
+            case trees.Call():
                 return self._call(expression)
-            case PythonCall():
+            case trees.PythonCall():
                 return self._python(expression)
-            case Cast():
+            case trees.Cast():
                 return self._cast(expression)
-            case And(operands=operands):
+            case trees.And(operands=operands):
                 return self._connective(operands, pc.and_kleene, until=False)
-            case Or(operands=operands):
+            case trees.Or(operands=operands):
                 return self._connective(operands, pc.or_kleene, until=True)
-            case Case():
+            case trees.Case():
                 return self._case(expression)
-            case InList():
+            case trees.InList():
                 return self._membership(expression)
-            case FieldAccess(operand=operand, name=name):
+            case trees.FieldAccess(operand=operand, name=name):
                 inner, position = self.compile(operand), operand.type.names.index(name)
                 return lambda evaluated: _field(inner(evaluated), position, expression.type.arrow)
         raise InternalError(f"no kernel for {type(expression).__name__}")
 
-    def _call(self, expression: Call) -> Evaluate:
+    def _call(self, expression: trees.Call) -> Evaluate:
         function = scalar(expression.function)
         if function is None:
             raise InternalError(f"function {expression.function} is not registered")
@@ -134,14 +121,14 @@ class _Compiler:
             return lambda evaluated: run([first(evaluated), second(evaluated)], evaluated)
         return lambda evaluated: run([a(evaluated) for a in arguments], evaluated)
 
-    def _python(self, expression: PythonCall) -> Evaluate:
+    def _python(self, expression: trees.PythonCall) -> Evaluate:
         from flowrun.plan.python_calls import python_kernel  # users' functions are rare
 
         kernel = python_kernel(expression)
         arguments = [self.compile(a) for a in expression.arguments]
         return lambda evaluated: kernel([to_array(a(evaluated), evaluated.rows) for a in arguments], evaluated)
 
-    def _cast(self, expression: Cast) -> Evaluate:
+    def _cast(self, expression: trees.Cast) -> Evaluate:
         operand, source, target, safe = (
             self.compile(expression.operand),
             expression.operand.type,
@@ -151,7 +138,9 @@ class _Compiler:
         run = located(lambda values, _: cast_datum(values[0], source, target, safe=safe), expression)
         return lambda evaluated: run([operand(evaluated)], evaluated)
 
-    def _connective(self, operands: Sequence[Expression], combine: Callable[..., Datum], *, until: bool) -> Evaluate:
+    def _connective(
+        self, operands: Sequence[trees.Expression], combine: Callable[..., Datum], *, until: bool
+    ) -> Evaluate:
         """AND (`until` FALSE) or OR (`until` TRUE): an operand that may fail sees only the rows that are still undecided, and so does a
         costly one if they are few.
         """
@@ -178,12 +167,12 @@ class _Compiler:
 
         return evaluate
 
-    def _is_costly(self, operand: Expression) -> bool:
+    def _is_costly(self, operand: trees.Expression) -> bool:
         """Whether to select rows for it: not if its costly part is computed for all rows anyhow, for another expression."""
-        costly = [e for e in walk(operand) if is_costly_call(e)]
+        costly = [e for e in trees.walk(operand) if is_costly_call(e)]
         return bool(costly) and not any(e in self._slots for e in costly)
 
-    def _case(self, expression: Case) -> Evaluate:
+    def _case(self, expression: trees.Case) -> Evaluate:
         conditions = [self.compile(c) for c, _ in expression.branches]
         results = [self.compile(r) for _, r in expression.branches]
         otherwise = self.compile(expression.otherwise)
@@ -199,7 +188,7 @@ class _Compiler:
 
         return evaluate
 
-    def _membership(self, expression: InList) -> Evaluate:
+    def _membership(self, expression: trees.InList) -> Evaluate:
         operand = self.compile(expression.operand)
         known = pa.array([v for v in expression.values if v is not None], expression.operand.type.arrow)
         has_null, negated = any(v is None for v in expression.values), expression.negated
@@ -217,7 +206,7 @@ class _Compiler:
         return evaluate
 
 
-def _constant(literal: Literal) -> Evaluate:
+def _constant(literal: trees.Literal) -> Evaluate:
     value = pa.scalar(literal.value, literal.type.arrow)
     return lambda _: value
 

@@ -13,25 +13,9 @@ from flowrun.api.changelog import ChangelogMode
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.units import format_duration
+from flowrun.plan import nodes
 from flowrun.plan.explain_relational import relational_details
 from flowrun.plan.expressions import ColumnRef, Expression
-from flowrun.plan.nodes import (
-    Calc,
-    Plan,
-    PlanNode,
-    Process,
-    PythonMap,
-    Scan,
-    SideOutput,
-    Sink,
-    Split,
-    TableReference,
-    Union,
-    WatermarkKind,
-    WatermarkSpec,
-    WindowAggregate,
-    walk_plan,
-)
 from flowrun.plan.relational import WindowTableFunction
 from flowrun.plan.windows import (
     CountWindow,
@@ -46,7 +30,7 @@ from flowrun.plan.windows import (
 _MASK = "***"
 
 
-def explain_plan(plan: Plan, form: str = "text", modes: Mapping[int, ChangelogMode] | None = None) -> str:
+def explain_plan(plan: nodes.Plan, form: str = "text", modes: Mapping[int, ChangelogMode] | None = None) -> str:
     """The plan as `text`, `json` or `mermaid`.
 
     Args:
@@ -68,13 +52,13 @@ def explain_plan(plan: Plan, form: str = "text", modes: Mapping[int, ChangelogMo
             raise ValueError(f"a plan can be shown as text, json or mermaid, not {form}")
 
 
-def plan_text(plan: Plan, modes: Mapping[int, ChangelogMode] | None = None) -> str:
+def plan_text(plan: nodes.Plan, modes: Mapping[int, ChangelogMode] | None = None) -> str:
     """Each sink with what it reads indented below it; a node that occurs again is shown by its number only."""
     numbers = _numbers(plan)
     shown: set[int] = set()
     lines: list[str] = []
     # node, what stands before its title, what stands before everything below it
-    stack: list[tuple[PlanNode, str, str]] = [(sink, "", "") for sink in reversed(plan.sinks)]
+    stack: list[tuple[nodes.PlanNode, str, str]] = [(sink, "", "") for sink in reversed(plan.sinks)]
     while stack:
         node, first, rest = stack.pop()
         number = numbers[id(node)]
@@ -93,7 +77,7 @@ def plan_text(plan: Plan, modes: Mapping[int, ChangelogMode] | None = None) -> s
     return "\n".join(lines)
 
 
-def plan_json(plan: Plan, modes: Mapping[int, ChangelogMode] | None = None) -> dict[str, Any]:
+def plan_json(plan: nodes.Plan, modes: Mapping[int, ChangelogMode] | None = None) -> dict[str, Any]:
     """The plan as JSON values: nodes in execution order, each with its number, inputs, columns and details."""
     numbers = _numbers(plan)
     return {
@@ -110,16 +94,16 @@ def plan_json(plan: Plan, modes: Mapping[int, ChangelogMode] | None = None) -> d
                 "event_time": node.event_time,
                 **_described(node, modes),
             }
-            for node in walk_plan(plan)
+            for node in nodes.walk_plan(plan)
         ],
     }
 
 
-def plan_mermaid(plan: Plan, modes: Mapping[int, ChangelogMode] | None = None) -> str:
+def plan_mermaid(plan: nodes.Plan, modes: Mapping[int, ChangelogMode] | None = None) -> str:
     """The plan as a mermaid flow chart, sources at the left."""
     numbers = _numbers(plan)
     lines = ["flowchart LR"]
-    for node in walk_plan(plan):
+    for node in nodes.walk_plan(plan):
         details = [f"{k}: {_flat(v)}" for k, v in _described(node, modes).items()]
         label = "<br/>".join(_escaped(t) for t in (_title(node), *details))
         lines.append(f'  n{numbers[id(node)]}["{label}"]')
@@ -127,16 +111,16 @@ def plan_mermaid(plan: Plan, modes: Mapping[int, ChangelogMode] | None = None) -
     return "\n".join(lines)
 
 
-def _numbers(plan: Plan) -> dict[int, int]:
+def _numbers(plan: nodes.Plan) -> dict[int, int]:
     """A number for each node by identity, inputs before readers."""
-    return {id(node): number for number, node in enumerate(walk_plan(plan), start=1)}
+    return {id(node): number for number, node in enumerate(nodes.walk_plan(plan), start=1)}
 
 
-def _kind(node: PlanNode) -> str:
+def _kind(node: nodes.PlanNode) -> str:
     return type(node).__name__
 
 
-def _title(node: PlanNode) -> str:
+def _title(node: nodes.PlanNode) -> str:
     name = f" {node.hints.name}" if node.hints.name else ""
     marks = [f"uid={node.hints.uid}"] if node.hints.uid else []
     marks += [f"parallelism={node.hints.parallelism}"] if node.hints.parallelism else []
@@ -148,37 +132,37 @@ def _title(node: PlanNode) -> str:
     return f"{_kind(node)}{name}" + (f" [{', '.join(marks)}]" if marks else "")
 
 
-def _described(node: PlanNode, modes: Mapping[int, ChangelogMode] | None) -> dict[str, Any]:
+def _described(node: nodes.PlanNode, modes: Mapping[int, ChangelogMode] | None) -> dict[str, Any]:
     """What a node does, and which changes it makes (a sink: gets) if it does not only insert."""
     mode = ChangelogMode.APPEND if modes is None else modes[id(node)]
     return _details(node) | ({} if mode is ChangelogMode.APPEND else {"changes": mode.kinds})
 
 
-def _details(node: PlanNode) -> dict[str, Any]:
+def _details(node: nodes.PlanNode) -> dict[str, Any]:
     """What a node does, as JSON values in a fixed order; what it leaves at its default is left out."""
     match node:
-        case Scan():
+        case nodes.Scan():
             return _scan_details(node)
-        case Calc():
+        case nodes.Calc():
             details = {"where": str(node.condition)} if node.condition is not None else {}
             return {**details, "select": _projections(node)}
-        case Union():
+        case nodes.Union():
             return {}
-        case Split():
+        case nodes.Split():
             return {"branches": {name: str(condition) for name, condition in node.branches}}
-        case SideOutput():
+        case nodes.SideOutput():
             return {"tag": node.tag}
-        case PythonMap():
+        case nodes.PythonMap():
             return {
                 "function": node.function,
                 "calls": "rows" if node.row else "batches",
                 "columns_out": str(node.schema),
             }
-        case Process():
+        case nodes.Process():
             return _process_details(node)
-        case WindowAggregate():
+        case nodes.WindowAggregate():
             return _window_details(node)
-        case Sink():
+        case nodes.Sink():
             keys = node.table.written_metadata
             written = {"writes": [n for n in node.schema.names if n not in keys]}
             return {
@@ -191,7 +175,7 @@ def _details(node: PlanNode) -> dict[str, Any]:
             return relational_details(node, window)
 
 
-def _scan_details(node: Scan) -> dict[str, Any]:
+def _scan_details(node: nodes.Scan) -> dict[str, Any]:
     details: dict[str, Any] = {**_table(node.table), "reads": [str(f) for f in node.physical]}
     if not all(isinstance(p, ColumnRef) for p in node.projections) or node.schema.names != node.physical.names:
         details["select"] = [_named(p, n) for p, n in zip(node.projections, node.schema.names, strict=True)]
@@ -203,7 +187,7 @@ def _scan_details(node: Scan) -> dict[str, Any]:
     return details
 
 
-def _table(table: TableReference) -> dict[str, Any]:
+def _table(table: nodes.TableReference) -> dict[str, Any]:
     options = {k: _MASK if k in table.secret_options else str(v) for k, v in sorted(table.options.items())}
     details: dict[str, Any] = {"connector": table.connector}
     if table.format is not None:
@@ -215,25 +199,25 @@ def _table(table: TableReference) -> dict[str, Any]:
     return details
 
 
-def _watermark(mark: WatermarkSpec) -> str:
+def _watermark(mark: nodes.WatermarkSpec) -> str:
     time = mark.column or str(mark.time)
     match mark.kind:
-        case WatermarkKind.BOUNDED:
+        case nodes.WatermarkKind.BOUNDED:
             text = f"{time} - {format_duration(mark.delay_ms)}"
-        case WatermarkKind.MONOTONOUS:
+        case nodes.WatermarkKind.MONOTONOUS:
             text = f"{time}, monotonous, on disorder {mark.on_disorder.value}"
-        case WatermarkKind.PUNCTUATED:
+        case nodes.WatermarkKind.PUNCTUATED:
             text = f"{time}, punctuated by {mark.punctuation}"
-        case WatermarkKind.SOURCE:
+        case nodes.WatermarkKind.SOURCE:
             text = f"{time}, by watermarks of the source"
-        case WatermarkKind.NONE:
+        case nodes.WatermarkKind.NONE:
             text = f"{time}, at the end of input only"
     if mark.emit is WatermarkEmit.EVENT:
         text += ", sent with each row"
     return text + (f", idle after {format_duration(mark.idle_timeout_ms)}" if mark.idle_timeout_ms is not None else "")
 
 
-def _projections(node: Calc) -> list[str]:
+def _projections(node: nodes.Calc) -> list[str]:
     return [_named(p, n) for p, n in zip(node.projections, node.schema.names, strict=True)]
 
 
@@ -241,7 +225,7 @@ def _named(expression: Expression, name: str) -> str:
     return name if str(expression) == name else f"{expression} AS {name}"
 
 
-def _process_details(node: Process) -> dict[str, Any]:
+def _process_details(node: nodes.Process) -> dict[str, Any]:
     details: dict[str, Any] = {"function": node.function}
     if node.arguments:
         details["with"] = {name: str(value) for name, value in node.arguments.items()}
@@ -256,7 +240,7 @@ def _process_details(node: Process) -> dict[str, Any]:
     return details
 
 
-def _window_details(node: WindowAggregate) -> dict[str, Any]:
+def _window_details(node: nodes.WindowAggregate) -> dict[str, Any]:
     details: dict[str, Any] = {
         "keys": [node.input.schema.names[k] for k in node.keys],
         "window": f"{window_text(node.window)} of {node.domain.value} time",

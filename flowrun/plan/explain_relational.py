@@ -10,6 +10,7 @@ from flowrun.core.elements import RowKind
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import FrameUnit, NullOrder, SortKey
 from flowrun.core.units import format_duration
+from flowrun.plan import relational as rel
 from flowrun.plan.changelog_nodes import FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import node_description
@@ -17,20 +18,6 @@ from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.matching import AfterMatch, MatchRecognize, PatternVariable
 from flowrun.plan.nodes import PlanNode
-from flowrun.plan.relational import (
-    AssignTime,
-    Deduplicate,
-    Expand,
-    Frame,
-    OverAggregate,
-    OverCall,
-    Rank,
-    TableFunctionCall,
-    Unnest,
-    Values,
-    WindowRank,
-    WindowTableFunction,
-)
 
 Details = dict[str, Any]  # Any: JSON values
 _MOST_VALUES = 10
@@ -42,9 +29,9 @@ def relational_details(node: PlanNode, window: str | None = None) -> Details:
     match node:
         case Join() | WindowJoin() | IntervalJoin() | TemporalJoin() | LookupJoin():
             return _join(node)
-        case Rank() | WindowRank() | Deduplicate():
+        case rel.Rank() | rel.WindowRank() | rel.Deduplicate():
             return _ranking(node)
-        case OverAggregate():
+        case rel.OverAggregate():
             over: Details = {
                 "keys": _names(node.input.schema, node.keys),
                 "order": order_text(node.input.schema, node.order),
@@ -54,7 +41,7 @@ def relational_details(node: PlanNode, window: str | None = None) -> Details:
             return {**over, "sends": "each row once, when the input has ended"} if node.at_end else over
         case MatchRecognize():
             return _match(node)
-        case WindowTableFunction():
+        case rel.WindowTableFunction():
             details: Details = {"window": f"{window} of {node.domain.value} time"}
             details["time"] = node.input.schema.names[node.time]
             return {**details, **({"keys": _names(node.input.schema, node.keys)} if node.keys else {})}
@@ -64,13 +51,13 @@ def relational_details(node: PlanNode, window: str | None = None) -> Details:
 
 def _rows(node: PlanNode) -> Details:
     match node:
-        case Values():
+        case rel.Values():
             shown = [f"({', '.join(map(str, row))})" for row in node.rows[:_MOST_VALUES]]
             more = len(node.rows) - len(shown)
             return {"rows": [*shown, *([f"and {more} more"] if more else [])]}
-        case AssignTime():
+        case rel.AssignTime():
             return {"time": node.input.schema.names[node.column]}
-        case Expand():
+        case rel.Expand():
             return {"sets": [f"({', '.join(map(str, p))})" for p in node.projections]}
         case ToChangelog():
             return {"operation": node.schema.names[-1], "codes": _codes(node), **_together(node)}
@@ -79,10 +66,10 @@ def _rows(node: PlanNode) -> Details:
             return {**operation, **({"others": "skip"} if node.skip else {}), **_together(node)}
         case ResolveConflicts():
             return {"keys": _names(node.schema, node.keys), "on conflict": f"DO {node.action.value}"}
-        case Unnest():
+        case rel.Unnest():
             marks = [m for m, on in (("outer", node.outer), ("ordinality", node.ordinality)) if on]
             return {"collection": node.input.schema.names[node.collection], **({"with": marks} if marks else {})}
-        case TableFunctionCall():
+        case rel.TableFunctionCall():
             call = f"{node.function}({', '.join(map(str, node.arguments))})"
             return {"function": call, **({"with": ["outer"]} if node.outer else {})}
         case _:
@@ -110,7 +97,7 @@ def _entries(value: object, schemas: Sequence[Schema]) -> Any:
             return order_text(schemas[0], [value])
         case AggregateCall():
             return f"{value} AS {value.name}"
-        case OverCall(call=call):
+        case rel.OverCall(call=call):
             return f"{call} AS {call.name}"
         case _:
             return str(value)
@@ -166,17 +153,17 @@ def _moved(time: str, ms: int) -> str:
     return time if not ms else f"{time} {'+' if ms > 0 else '-'} {format_duration(abs(ms))}"
 
 
-def _ranking(node: Rank | WindowRank | Deduplicate) -> Details:
+def _ranking(node: rel.Rank | rel.WindowRank | rel.Deduplicate) -> Details:
     schema = node.input.schema
     match node:
-        case Deduplicate():
+        case rel.Deduplicate():
             return {
                 "keys": _names(schema, node.keys),
                 "keep": f"{node.keep.value} by {schema.names[node.time]} of {node.domain.value} time",
             }
         case _:
             details: Details = {"partition": _names(schema, node.partition)}
-            if isinstance(node, WindowRank):
+            if isinstance(node, rel.WindowRank):
                 details["window"] = _names(schema, node.window)
             details["order"] = order_text(schema, node.order)
             details["rank"] = f"{node.first} <= {node.function.value} <= {node.last}"
@@ -219,7 +206,7 @@ def order_text(schema: Schema, order: Sequence[SortKey]) -> list[str]:
     return texts
 
 
-def frame_text(frame: Frame) -> str:
+def frame_text(frame: rel.Frame) -> str:
     """A frame as SQL says it.
 
     >>> frame_text(Frame(FrameUnit.RANGE, 30_000))
@@ -229,7 +216,7 @@ def frame_text(frame: Frame) -> str:
     return f"{frame.unit.name} BETWEEN {start} AND {_bound_text(frame, frame.following, 'FOLLOWING', 'PRECEDING')}"
 
 
-def _bound_text(frame: Frame, amount: int | Decimal | None, side: str, other: str) -> str:
+def _bound_text(frame: rel.Frame, amount: int | Decimal | None, side: str, other: str) -> str:
     if amount is None:
         return f"UNBOUNDED {side}"
     if amount == 0 and (frame.unit is FrameUnit.ROWS or side == "FOLLOWING"):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from flowrun.core.clock import ManualClock
 from flowrun.core.record import record
 from flowrun.functions.times.current_time import use_clock
+from flowrun.plan import relational as rel
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
@@ -29,20 +30,6 @@ from flowrun.plan.nodes import (
     WindowAggregate,
     walk_plan,
 )
-from flowrun.plan.relational import (
-    AssignTime,
-    Deduplicate,
-    Expand,
-    GroupAggregate,
-    OverAggregate,
-    Rank,
-    TableFunctionCall,
-    TemporalSort,
-    Unnest,
-    Values,
-    WindowRank,
-    WindowTableFunction,
-)
 from flowrun.spark.context import Context
 from flowrun.spark.frame import NotNative, SparkFrame
 from flowrun.spark.translated import Inputs, Translated, leaves_rows_out
@@ -57,21 +44,21 @@ Native: TypeAlias = Callable[[PlanNode, Inputs, Context], SparkFrame | Translate
 # Module and function by name, below `flowrun.spark`: each family is imported when a plan has it.
 NATIVE: Mapping[type[PlanNode], str] = {
     Scan: "input.scan:read_scan",
-    Values: "native.rows:translate_values",
+    rel.Values: "native.rows:translate_values",
     Calc: "native.rows:translate_calc",
     Union: "native.rows:translate_union",
     Split: "native.rows:translate_split",
-    AssignTime: "native.rows:translate_assign_time",
-    Expand: "native.rows:translate_expand",
-    Unnest: "native.rows:translate_unnest",
-    WindowTableFunction: "native.windows:translate_window_function",
+    rel.AssignTime: "native.rows:translate_assign_time",
+    rel.Expand: "native.rows:translate_expand",
+    rel.Unnest: "native.rows:translate_unnest",
+    rel.WindowTableFunction: "native.windows:translate_window_function",
     WindowAggregate: "native.windows:translate_window_aggregate",
-    GroupAggregate: "native.groups:translate_group_aggregate",
-    OverAggregate: "native.over:translate_over",
-    Rank: "native.ranking:translate_rank",
-    Deduplicate: "native.ranking:translate_deduplicate",
-    WindowRank: "native.ranking:translate_window_rank",
-    TemporalSort: "native.ranking:translate_temporal_sort",
+    rel.GroupAggregate: "native.groups:translate_group_aggregate",
+    rel.OverAggregate: "native.over:translate_over",
+    rel.Rank: "native.ranking:translate_rank",
+    rel.Deduplicate: "native.ranking:translate_deduplicate",
+    rel.WindowRank: "native.ranking:translate_window_rank",
+    rel.TemporalSort: "native.ranking:translate_temporal_sort",
     Join: "native.joins:translate_join",
     WindowJoin: "native.joins:translate_window_join",
     IntervalJoin: "native.joins:translate_interval_join",
@@ -84,7 +71,7 @@ NATIVE: Mapping[type[PlanNode], str] = {
 HOSTED: Mapping[type[PlanNode], str] = {
     PythonMap: "a Python function",
     Process: "a Python process function",
-    TableFunctionCall: "a Python table function",
+    rel.TableFunctionCall: "a Python table function",
     MatchRecognize: "Spark has no row patterns",
     ResolveConflicts: "rows are compared as the stream does",
 }

@@ -19,29 +19,7 @@ from dataclasses import replace
 from flowrun.core.elements import Alignment, CheckpointKind, CheckpointOptions
 from flowrun.core.recovery import CheckpointSettings
 from flowrun.graph.execution_graph import ExecutionVertexId
-from flowrun.runtime.checkpoint.events import (
-    AbortCheckpoint,
-    AnswerRequest,
-    CheckpointCommand,
-    CheckpointEvent,
-    CheckpointsStatus,
-    CheckpointStarted,
-    CheckpointStored,
-    CompleteCheckpoint,
-    DiscardSnapshot,
-    FailJob,
-    JobIsInterrupted,
-    JobIsRunning,
-    SnapshotRequested,
-    StartCheckpoint,
-    StartFailed,
-    StoreCheckpoint,
-    StoreFailed,
-    SubtaskAcknowledged,
-    SubtaskDeclined,
-    SubtaskFinished,
-    TimePassed,
-)
+from flowrun.runtime.checkpoint import events
 from flowrun.runtime.checkpoint.pacing import Pacing
 from flowrun.runtime.checkpoint.pending import CheckpointHistory, CompletedCheckpoint, PendingCheckpoint, Phase
 
@@ -82,17 +60,17 @@ class CheckpointCoordinator:
         self._finished: set[ExecutionVertexId] = set()
         self._attempts: Mapping[ExecutionVertexId, str] = {}
         self._pending: dict[int, PendingCheckpoint] = {}
-        self._queue: deque[SnapshotRequested] = deque()
+        self._queue: deque[events.SnapshotRequested] = deque()
         self._stop_id: str | None = None
         """Request that stops the job: queued or under way."""
         self._stopped = False
         self._failures = 0
         """Periodic checkpoints that failed since the last completed one."""
-        self._commands: list[CheckpointCommand] = []
+        self._commands: list[events.CheckpointCommand] = []
 
     # What the job master reads.
 
-    def status(self) -> CheckpointsStatus:
+    def status(self) -> events.CheckpointsStatus:
         """Checkpoints at this moment."""
         return self._history.status(len(self._pending))
 
@@ -131,7 +109,7 @@ class CheckpointCoordinator:
 
     # Events.
 
-    def handle(self, event: CheckpointEvent, now_ms: int) -> list[CheckpointCommand]:
+    def handle(self, event: events.CheckpointEvent, now_ms: int) -> list[events.CheckpointCommand]:
         """What to do about an event."""
         self._now_ms = now_ms
         self._pacing.advance(now_ms)
@@ -142,30 +120,33 @@ class CheckpointCoordinator:
         self._wish()
         return self._commands
 
-    def _dispatch(self, event: CheckpointEvent) -> None:
+    def _dispatch(self, event: events.CheckpointEvent) -> None:
         match event:
-            case JobIsRunning():
+            case events.JobIsRunning():
                 self._run(event)
-            case JobIsInterrupted(reason=reason):
+            case events.JobIsInterrupted(reason=reason):
                 self._interrupt(reason)
-            case TimePassed():
+            case events.TimePassed():
                 self._pacing.woken()
-            case SnapshotRequested():
+            case events.SnapshotRequested():
                 self._request(event)
-            case SubtaskAcknowledged():
+            case events.SubtaskAcknowledged():
                 self._acknowledge(event)
-            case SubtaskDeclined():
+            case events.SubtaskDeclined():
                 self._decline(event)
-            case SubtaskFinished(vertex=vertex):
+            case events.SubtaskFinished(vertex=vertex):
                 self._finish(vertex)
-            case CheckpointStarted(checkpoint_id=number):
+            case events.CheckpointStarted(checkpoint_id=number):
                 self._started(number)
-            case StartFailed(checkpoint_id=number, reason=reason) | StoreFailed(checkpoint_id=number, reason=reason):
+            case (
+                events.StartFailed(checkpoint_id=number, reason=reason)
+                | events.StoreFailed(checkpoint_id=number, reason=reason)
+            ):
                 self._fail(number, reason)
-            case CheckpointStored(checkpoint_id=number, path=path):
+            case events.CheckpointStored(checkpoint_id=number, path=path):
                 self._complete(number, path)
 
-    def _run(self, event: JobIsRunning) -> None:
+    def _run(self, event: events.JobIsRunning) -> None:
         self._attempts = dict(event.attempts)
         if self._not_running is not None:
             self._not_running = None
@@ -183,11 +164,11 @@ class CheckpointCoordinator:
         for pending in list(self._pending.values()):
             self._abort(pending, reason, failed=False)
         for request in self._queue:
-            self._commands.append(AnswerRequest(request.request_id, None, reason))
+            self._commands.append(events.AnswerRequest(request.request_id, None, reason))
         self._queue.clear()
         self._stop_id, self._stopped = None, False
 
-    def _request(self, event: SnapshotRequested) -> None:
+    def _request(self, event: events.SnapshotRequested) -> None:
         refusal = None
         if self._not_running is not None:
             refusal = f"the job is not running: {self._not_running}"
@@ -196,13 +177,13 @@ class CheckpointCoordinator:
         elif self._stop_id is not None:
             refusal = "the job is being stopped already"
         if refusal is not None:
-            self._commands.append(AnswerRequest(event.request_id, None, refusal))
+            self._commands.append(events.AnswerRequest(event.request_id, None, refusal))
             return
         if event.options.stop:
             self._stop_id = event.request_id
         self._queue.append(event)
 
-    def _acknowledge(self, event: SubtaskAcknowledged) -> None:
+    def _acknowledge(self, event: events.SubtaskAcknowledged) -> None:
         number, vertex, attempt = event.checkpoint_id, event.vertex, event.attempt_id
         pending = self._pending.get(number)
         if pending is None:
@@ -213,12 +194,12 @@ class CheckpointCoordinator:
         else:
             stray = pending.attempts.get(vertex) != attempt  # else a duplicate: its files are those that were accepted
         if stray:
-            self._commands.append(DiscardSnapshot(number, event.snapshot))
+            self._commands.append(events.DiscardSnapshot(number, event.snapshot))
             if pending is not None and vertex in pending.finished and not self._is_foreign(vertex, attempt):
                 # It ended after its barrier, so what is being stored would lose the rows between the two.
                 self._abort(pending, f"{self._name_of(vertex)} acknowledged only after it had finished", failed=True)
 
-    def _decline(self, event: SubtaskDeclined) -> None:
+    def _decline(self, event: events.SubtaskDeclined) -> None:
         pending = self._pending.get(event.checkpoint_id)
         if pending is None or self._is_foreign(event.vertex, event.attempt_id) or pending.phase is Phase.STORING:
             return
@@ -253,7 +234,7 @@ class CheckpointCoordinator:
         if pending.is_ready:
             pending.phase = Phase.STORING
             self._commands.append(
-                StoreCheckpoint(pending.checkpoint_id, dict(pending.snapshots), frozenset(pending.finished))
+                events.StoreCheckpoint(pending.checkpoint_id, dict(pending.snapshots), frozenset(pending.finished))
             )
 
     def _complete(self, number: int, path: str) -> None:
@@ -263,7 +244,7 @@ class CheckpointCoordinator:
         del self._pending[number]
         self._history.complete(pending, path, self._pacing.elapsed_ms)
         self._pacing.begin_pause()
-        self._commands.append(CompleteCheckpoint(number, pending.options, self._history.retained))
+        self._commands.append(events.CompleteCheckpoint(number, pending.options, self._history.retained))
         self._answer(pending, path, None)
         if not pending.is_savepoint:
             self._failures = 0
@@ -286,7 +267,7 @@ class CheckpointCoordinator:
         periodic = pending.request_id is None
         self._history.abort(pending, reason if failed else None)
         self._pacing.begin_pause()
-        self._commands.append(AbortCheckpoint(pending.checkpoint_id, reason, tuple(pending.snapshots.values())))
+        self._commands.append(events.AbortCheckpoint(pending.checkpoint_id, reason, tuple(pending.snapshots.values())))
         self._answer(pending, None, reason)
         if pending.options.stop:
             self._stop_id = None
@@ -299,12 +280,12 @@ class CheckpointCoordinator:
             return
         failures = "a checkpoint failed" if self._failures == 1 else f"{self._failures} checkpoints in a row failed"
         reason = f"{failures} ({self._tolerable} tolerated), the last one because: {reason}"
-        self._commands.append(FailJob(reason))
+        self._commands.append(events.FailJob(reason))
         self._interrupt(reason)
 
     def _answer(self, pending: PendingCheckpoint, path: str | None, failure: str | None) -> None:
         if pending.request_id is not None:
-            self._commands.append(AnswerRequest(pending.request_id, path, failure))
+            self._commands.append(events.AnswerRequest(pending.request_id, path, failure))
 
     def _expire(self) -> None:
         for pending in list(self._pending.values()):
@@ -358,7 +339,7 @@ class CheckpointCoordinator:
         )
         self._pending[number] = pending
         self._commands.append(
-            StartCheckpoint(number, self._now_ms, pending.options, directory, frozenset(self._finished))
+            events.StartCheckpoint(number, self._now_ms, pending.options, directory, frozenset(self._finished))
         )
 
     def _wish(self) -> None:

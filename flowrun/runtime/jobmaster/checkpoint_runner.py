@@ -18,26 +18,9 @@ from flowrun.api.source import JsonValue
 from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointBarrier, CheckpointKind
 from flowrun.errors import FlowrunError, StateError
+from flowrun.runtime.checkpoint import events
 from flowrun.runtime.checkpoint.assembly import StartedCheckpoint, assemble, logged_commits, pending_commits
 from flowrun.runtime.checkpoint.coordinator import CheckpointCoordinator
-from flowrun.runtime.checkpoint.events import (
-    AbortCheckpoint,
-    AnswerRequest,
-    CheckpointCommand,
-    CheckpointEvent,
-    CheckpointsStatus,
-    CheckpointStarted,
-    CheckpointStored,
-    CompleteCheckpoint,
-    DiscardSnapshot,
-    FailJob,
-    StartCheckpoint,
-    StartFailed,
-    StoreCheckpoint,
-    StoreFailed,
-    TimePassed,
-    WakeAt,
-)
 from flowrun.runtime.jobmaster.commits import CommitCoordinator
 from flowrun.runtime.jobmaster.hooks import MasterHooks
 from flowrun.runtime.jobmaster.io_thread import IoThread
@@ -130,7 +113,7 @@ class CheckpointRunner:
         self._timers = timers
         self._post = post
         self._io = IoThread(f"flowrun-checkpoints-{state.job_graph.name}", post)
-        self._pending: deque[CheckpointEvent] = deque()
+        self._pending: deque[events.CheckpointEvent] = deque()
         self._handling = False
         self._identity = state.identity
         self._started: dict[int, StartedCheckpoint] = {}
@@ -149,7 +132,7 @@ class CheckpointRunner:
         """The last failure of storage, with its hint, for the message that reports it."""
         self.restore_point = state.restored
         """What a restart goes back to; None: the beginning."""
-        self.status: CheckpointsStatus = coordinator.status()
+        self.status: events.CheckpointsStatus = coordinator.status()
         """Of the last moment that something happened; may be read by any thread."""
 
     @property
@@ -157,7 +140,7 @@ class CheckpointRunner:
         """The number of the next checkpoint or savepoint."""
         return self._coordinator.next_id
 
-    def handle(self, event: CheckpointEvent) -> None:
+    def handle(self, event: events.CheckpointEvent) -> None:
         """Give an event to the coordinator and carry out its commands."""
         self._pending.append(event)
         if self._handling:
@@ -186,23 +169,23 @@ class CheckpointRunner:
                 _clean_up_failed(f"checkpoint {number}", error)
         self._state.storage.close()
 
-    def _carry_out(self, command: CheckpointCommand) -> None:
+    def _carry_out(self, command: events.CheckpointCommand) -> None:
         match command:
-            case WakeAt(time_ms=time_ms):
+            case events.WakeAt(time_ms=time_ms):
                 self._wake_at(time_ms)
-            case StartCheckpoint():
+            case events.StartCheckpoint():
                 self._begin(command)
-            case StoreCheckpoint():
+            case events.StoreCheckpoint():
                 self._store(command)
-            case CompleteCheckpoint():
+            case events.CompleteCheckpoint():
                 self._complete(command)
-            case AbortCheckpoint():
+            case events.AbortCheckpoint():
                 self._abort(command)
-            case DiscardSnapshot(checkpoint_id=number, snapshot=snapshot):
+            case events.DiscardSnapshot(checkpoint_id=number, snapshot=snapshot):
                 self._discard_late(number, snapshot)
-            case AnswerRequest(request_id=request_id, path=path, failure=failure):
+            case events.AnswerRequest(request_id=request_id, path=path, failure=failure):
                 self._listener.snapshot_answered(request_id, path, failure, self._hint_of(failure))
-            case FailJob(reason=reason):
+            case events.FailJob(reason=reason):
                 self._listener.broke(StateError(reason, hint=self._hint_of(reason)))
 
     def _wake_at(self, time_ms: int) -> None:
@@ -211,14 +194,14 @@ class CheckpointRunner:
         def wake() -> None:
             if self._wake_ms == time_ms:
                 self._wake_ms = None
-                self.handle(TimePassed())
+                self.handle(events.TimePassed())
 
         # A duration: a clock that is set back must not hold checkpoints up.
         self._timers.after(max(time_ms - self._clock.now_ms(), 0), lambda: self._post(wake))
 
     # The phases of a checkpoint.
 
-    def _begin(self, command: StartCheckpoint) -> None:
+    def _begin(self, command: events.StartCheckpoint) -> None:
         number, options = command.checkpoint_id, command.options
         directory = command.directory or self._state.directory
         self._beginning.add(number)
@@ -236,11 +219,11 @@ class CheckpointRunner:
 
         def failed(error: Exception) -> None:
             self._beginning.discard(number)
-            self.handle(StartFailed(number, self._reason(error)))
+            self.handle(events.StartFailed(number, self._reason(error)))
 
         self._io.submit(make, made, failed)
 
-    def _start(self, command: StartCheckpoint, target: str) -> None:
+    def _start(self, command: events.StartCheckpoint, target: str) -> None:
         """Hooks, enumerators and barriers, all in one mail: a split is in an enumerator's state or in that of a reader."""
         number = command.checkpoint_id
         options = replace(command.options, target=target)
@@ -249,16 +232,18 @@ class CheckpointRunner:
             hooks = self._hooks.trigger(number)
             enumerators = self._sources.snapshot()
         except SourceError as error:
-            self.handle(StartFailed(number, f"the splits of '{error.source}' have no snapshot: {error.__cause__}"))
+            self.handle(
+                events.StartFailed(number, f"the splits of '{error.source}' have no snapshot: {error.__cause__}")
+            )
             return
         except FlowrunError as error:
-            self.handle(StartFailed(number, self._reason(error)))
+            self.handle(events.StartFailed(number, self._reason(error)))
             return
         self._started[number] = StartedCheckpoint(command.trigger_ms, options, enumerators, hooks)
         self._tasks.trigger_checkpoint(CheckpointBarrier(number, command.trigger_ms, options))
-        self.handle(CheckpointStarted(number))
+        self.handle(events.CheckpointStarted(number))
 
-    def _store(self, command: StoreCheckpoint) -> None:
+    def _store(self, command: events.StoreCheckpoint) -> None:
         number = command.checkpoint_id
         started = self._started[number]
         state = self._state
@@ -275,10 +260,10 @@ class CheckpointRunner:
         def stored(path: str) -> None:
             if number in self._started:
                 self._storing[number] = (metadata, path)
-            self.handle(CheckpointStored(number, path))
+            self.handle(events.CheckpointStored(number, path))
 
         def failed(error: Exception) -> None:
-            self.handle(StoreFailed(number, self._reason(error)))
+            self.handle(events.StoreFailed(number, self._reason(error)))
 
         def finish() -> str:
             path = state.storage.finish(started.options.target, metadata)
@@ -292,7 +277,7 @@ class CheckpointRunner:
 
         self._io.submit(finish, stored, failed)
 
-    def _complete(self, command: CompleteCheckpoint) -> None:
+    def _complete(self, command: events.CompleteCheckpoint) -> None:
         number = command.checkpoint_id
         started = self._started.pop(number)
         metadata, path = self._storing.pop(number)
@@ -336,7 +321,7 @@ class CheckpointRunner:
         )  # before what is retained: who leaves the one without having been given up is in the other
         self._state.storage.retain(sorted({*retained, *started, *self._coordinator.retained}))
 
-    def _abort(self, command: AbortCheckpoint) -> None:
+    def _abort(self, command: events.AbortCheckpoint) -> None:
         number = command.checkpoint_id
         _log.info("checkpoint %d will not be completed: %s", number, command.reason)
         self._beginning.discard(number)

@@ -19,6 +19,7 @@ from flowrun.runtime.checkpoint.events import CheckpointsStatus, JobIsInterrupte
 from flowrun.runtime.checkpoint.events import SubtaskAcknowledged as Acknowledged
 from flowrun.runtime.checkpoint.events import SubtaskDeclined as Declined
 from flowrun.runtime.job_status import JobResult, JobStatus
+from flowrun.runtime.jobmaster import scheduler_events as events
 from flowrun.runtime.jobmaster.checkpoint_outcomes import CheckpointOutcomes
 from flowrun.runtime.jobmaster.checkpoint_runner import CheckpointRunner
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
@@ -29,26 +30,6 @@ from flowrun.runtime.jobmaster.job_tasks import JobTasks
 from flowrun.runtime.jobmaster.memory_failures import is_out_of_memory
 from flowrun.runtime.jobmaster.recovery import Recovery
 from flowrun.runtime.jobmaster.scheduler_driver import SchedulerDriver
-from flowrun.runtime.jobmaster.scheduler_events import (
-    AnnounceRunning,
-    CancelJob,
-    CancelTask,
-    CancelTimedOut,
-    Command,
-    CommitResults,
-    DeployTask,
-    EndJob,
-    InterruptJob,
-    RestartAt,
-    RestartDue,
-    RestoreState,
-    StartJob,
-    StateRestored,
-    StopAwaited,
-    StopJob,
-    StopSource,
-    WatchCancellation,
-)
 from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.jobmaster.sources import JobSources, SourceError
@@ -160,11 +141,11 @@ class JobMaster:
 
     def cancel(self) -> None:
         """Take the job down without results."""
-        self._mailbox.put(lambda: self._driver.handle(CancelJob()), Priority.URGENT)
+        self._mailbox.put(lambda: self._driver.handle(events.CancelJob()), Priority.URGENT)
 
     def stop(self, *, drain: bool) -> None:
         """Have the sources end; everything that they emitted is processed and committed. With `drain` event time ends, too."""
-        self._mailbox.put(lambda: self._driver.handle(StopJob(drain)), Priority.URGENT)
+        self._mailbox.put(lambda: self._driver.handle(events.StopJob(drain)), Priority.URGENT)
 
     def fail(self, error: Exception) -> None:
         """Something around the job is wrong: end it, or restart it, as after any failure."""
@@ -174,7 +155,7 @@ class JobMaster:
         """Ask for a savepoint or a checkpoint; see `LocalJob.take_snapshot`."""
         ticket = self._requests.ask(directory, savepoint=savepoint, stop=stop, drain=drain)
         if stop:
-            self._mailbox.put(lambda: self._driver.handle(StopAwaited()), Priority.URGENT)
+            self._mailbox.put(lambda: self._driver.handle(events.StopAwaited()), Priority.URGENT)
         return ticket
 
     @property
@@ -264,41 +245,41 @@ class JobMaster:
         except Exception as error:
             self._driver.fail(error)
             return
-        self._driver.handle(StartJob())
+        self._driver.handle(events.StartJob())
 
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, command: events.Command) -> None:
         executor = self._tasks.executor
         match command:
-            case DeployTask():
+            case events.DeployTask():
                 self._deploy(command)
-            case AnnounceRunning():
+            case events.AnnounceRunning():
                 self._announce()
-            case CancelTask(attempt_id=attempt):
+            case events.CancelTask(attempt_id=attempt):
                 executor.cancel(attempt)
-            case StopSource(attempt_id=attempt, drain=drain):
+            case events.StopSource(attempt_id=attempt, drain=drain):
                 executor.stop(attempt, drain)
-            case WatchCancellation(attempts=attempts):
+            case events.WatchCancellation(attempts=attempts):
                 timeout_ms = self.job_graph.settings.cancellation_timeout_ms
                 if timeout_ms:
                     self._timers.after(timeout_ms, lambda: self._put(lambda: self._cancel_timed_out(attempts)))
-            case InterruptJob(reason=reason):
+            case events.InterruptJob(reason=reason):
                 self._interrupt(reason)
-            case RestartAt(time_ms=time_ms, round=number):
+            case events.RestartAt(time_ms=time_ms, round=number):
                 _log.info("job '%s': restart %d follows", self.job_graph.name, self._scheduler.restarts)
                 delay_ms = max(time_ms - self._clock.now_ms(), 0)
-                self._timers.after(delay_ms, lambda: self._put(lambda: self._driver.handle(RestartDue(number))))
-            case RestoreState():
+                self._timers.after(delay_ms, lambda: self._put(lambda: self._driver.handle(events.RestartDue(number))))
+            case events.RestoreState():
                 # What is being stored or discarded comes first: it decides what there is to go back to.
                 self._checkpoints.after_io(lambda: self._restore(command))
-            case CommitResults():
+            case events.CommitResults():
                 self._final_commit.begin()
-            case EndJob(state=state):
+            case events.EndJob(state=state):
                 self._end(state)
 
     def _put(self, mail: Mail) -> None:
         self._mailbox.put(mail)
 
-    def _deploy(self, command: DeployTask) -> None:
+    def _deploy(self, command: events.DeployTask) -> None:
         if self._out_of_memory or not self._scheduler.begin_deployment(command.vertex, self._clock.now_ms()):
             return
         try:
@@ -328,7 +309,7 @@ class JobMaster:
         self._requests.pause()
         self._checkpoints.handle(JobIsInterrupted(reason))
 
-    def _restore(self, command: RestoreState) -> None:
+    def _restore(self, command: events.RestoreState) -> None:
         point = self._checkpoints.restore_point
         where = "the beginning" if point is None else f"checkpoint {point.metadata.checkpoint_id}"
         _log.info("job '%s': %d subtasks go back to %s", self.job_graph.name, len(command.vertices), where)
@@ -337,7 +318,7 @@ class JobMaster:
         except Exception as error:
             self._driver.fail(error)
             return
-        self._driver.handle(StateRestored(command.round, finished))
+        self._driver.handle(events.StateRestored(command.round, finished))
 
     def _acknowledge(self, message: CheckpointAcknowledgement) -> None:
         number, vertex, attempt = message.checkpoint_id, message.vertex, message.attempt_id
@@ -362,7 +343,7 @@ class JobMaster:
 
     def _cancel_timed_out(self, attempts: tuple[str, ...]) -> None:
         alive = [e.attempt_id for e in self._scheduler.alive if e.attempt_id in attempts]
-        self._driver.handle(CancelTimedOut(self._describe_stuck(alive), attempts))
+        self._driver.handle(events.CancelTimedOut(self._describe_stuck(alive), attempts))
 
     def _end(self, state: JobState) -> None:
         """Clean up after the last subtask and publish the result."""

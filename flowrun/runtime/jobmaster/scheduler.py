@@ -22,37 +22,12 @@ from enum import Enum
 from flowrun.errors import ClusterError, InternalError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.error_text import describe_error
+from flowrun.runtime.jobmaster import scheduler_events as events
 from flowrun.runtime.jobmaster.execution import Execution, Executions
 from flowrun.runtime.jobmaster.memory_failures import REFUSAL, is_out_of_memory
 from flowrun.runtime.jobmaster.regions import PipelinedRegion, regions, restart_together
 from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures
 from flowrun.runtime.jobmaster.restart import NoRestart, RestartStrategy, is_retryable
-from flowrun.runtime.jobmaster.scheduler_events import (
-    AnnounceRunning,
-    CancelJob,
-    CancelTask,
-    CancelTimedOut,
-    CheckpointCompleted,
-    Command,
-    CommitResults,
-    DeployTask,
-    EndJob,
-    Event,
-    InterruptJob,
-    JobBroke,
-    LocatedFailure,
-    RestartAt,
-    RestartDue,
-    RestoreState,
-    ResultsCommitted,
-    StartJob,
-    StateRestored,
-    StopAwaited,
-    StopJob,
-    StopSnapshotCompleted,
-    StopSource,
-    WatchCancellation,
-)
 from flowrun.runtime.jobmaster.slots import share_slots
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.messages import TaskFailure, TaskUpdate
@@ -100,9 +75,9 @@ class Scheduler:
         self._repeated = RepeatedFailures()
         self.executions = Executions(graph, job_id, now_ms)
         self.state = JobState.CREATED
-        self.failures: list[LocatedFailure] = []
+        self.failures: list[events.LocatedFailure] = []
         """Of now, not of what a restart has put right: root cause first, then what failed while subtasks were taken down."""
-        self.past_failures: deque[LocatedFailure] = deque(maxlen=PAST_FAILURES)
+        self.past_failures: deque[events.LocatedFailure] = deque(maxlen=PAST_FAILURES)
         """Root causes of the last restarts, oldest first; without tracebacks, whose frames would keep dead tasks in memory."""
         self.restart_note: str | None = None
         """Why the last failure was not followed by a restart, for the final error; None if there is nothing to say."""
@@ -110,7 +85,7 @@ class Scheduler:
         """How many restarts the strategy has granted."""
         self.last_failure: str | None = None
         """What the last of them is due to."""
-        self._stop: StopJob | None = None
+        self._stop: events.StopJob | None = None
         self._stopped = False
         self._announced = False
         self._phase = _Phase.NONE
@@ -119,7 +94,7 @@ class Scheduler:
         self._affected: set[ExecutionVertexId] = set()
         self._regions: tuple[PipelinedRegion, ...] | None = None
 
-    def handle(self, event: Event, now_ms: int) -> list[Command]:
+    def handle(self, event: events.Event, now_ms: int) -> list[events.Command]:
         """What to do about an event.
 
         Raises:
@@ -128,33 +103,33 @@ class Scheduler:
         if self.state.is_terminal:
             return []
         match event:
-            case StartJob():
+            case events.StartJob():
                 return self._start(now_ms)
             case TaskUpdate():
                 return self._update(event, now_ms)
-            case StopJob():
+            case events.StopJob():
                 return self._stop_sources(event, now_ms)
-            case StopAwaited():
+            case events.StopAwaited():
                 return self._hurry(now_ms)
-            case StopSnapshotCompleted():
+            case events.StopSnapshotCompleted():
                 self._stopped = self._stopped or self.state is JobState.RUNNING
                 return []
-            case CheckpointCompleted():
+            case events.CheckpointCompleted():
                 self._repeated.checkpoint_completed()
                 return []
-            case CancelJob():
+            case events.CancelJob():
                 if self.state not in (JobState.CREATED, JobState.RUNNING, JobState.RESTARTING):
                     return []
                 return self._take_down(JobState.CANCELLING, "the job was cancelled", now_ms)
-            case JobBroke(error=error, operator=operator):
-                return self._fail(LocatedFailure(TaskFailure(error, operator), None), now_ms)
-            case RestartDue():
+            case events.JobBroke(error=error, operator=operator):
+                return self._fail(events.LocatedFailure(TaskFailure(error, operator), None), now_ms)
+            case events.RestartDue():
                 return self._restore(event)
-            case StateRestored():
+            case events.StateRestored():
                 return self._redeploy(event, now_ms)
-            case ResultsCommitted():
+            case events.ResultsCommitted():
                 return self._end(JobState.FINISHED) if self._is_committing else []
-            case CancelTimedOut():
+            case events.CancelTimedOut():
                 return self._give_up(event, now_ms)
 
     def begin_deployment(self, vertex: ExecutionVertexId, now_ms: int) -> bool:
@@ -172,25 +147,25 @@ class Scheduler:
 
     # Start and normal life.
 
-    def _start(self, now_ms: int) -> list[Command]:
+    def _start(self, now_ms: int) -> list[events.Command]:
         needed = len(share_slots(self._graph))
         if self._slots is not None and needed > self._slots:
             error = ClusterError(
                 f"job '{self._graph.job_graph.name}' needs {needed} slots, there are {self._slots}",
                 hint=f"lower the parallelism, or give the cluster {needed} slots",
             )
-            return self._fail(LocatedFailure(TaskFailure(error), None), now_ms)
+            return self._fail(events.LocatedFailure(TaskFailure(error), None), now_ms)
         self.state = JobState.RUNNING
         return self._schedule(list(self.executions), now_ms) or [*self._announce(), *self._settle(now_ms)]
 
-    def _schedule(self, executions: Iterable[Execution], now_ms: int) -> list[Command]:
-        commands: list[Command] = []
+    def _schedule(self, executions: Iterable[Execution], now_ms: int) -> list[events.Command]:
+        commands: list[events.Command] = []
         for execution in executions:
             execution.transition(ExecutionState.SCHEDULED, now_ms)
-            commands.append(DeployTask(execution.vertex, execution.attempt_id))
+            commands.append(events.DeployTask(execution.vertex, execution.attempt_id))
         return commands
 
-    def _update(self, update: TaskUpdate, now_ms: int) -> list[Command]:
+    def _update(self, update: TaskUpdate, now_ms: int) -> list[events.Command]:
         execution = self.executions.by_attempt(update.attempt_id)
         if execution is None:
             return []
@@ -206,37 +181,37 @@ class Scheduler:
             target = ExecutionState.CANCELED  # it came to its end before the cancel reached it
         execution.transition(target, now_ms, update.failure.error if update.failure else None)
         if update.failure is not None:
-            return self._fail(LocatedFailure(update.failure, update.vertex), now_ms)
-        commands: list[Command] = []
+            return self._fail(events.LocatedFailure(update.failure, update.vertex), now_ms)
+        commands: list[events.Command] = []
         if target is ExecutionState.RUNNING and self._stop is not None:
             commands = self._stop_commands([execution], self._stop.drain)
         return [*commands, *self._announce(), *self._settle(now_ms)]
 
-    def _announce(self) -> list[Command]:
+    def _announce(self) -> list[events.Command]:
         """Say once a start that everything runs; a restart is over then."""
         starting = self.state is JobState.RUNNING or self._phase is _Phase.STARTING
         if self._announced or not starting or not all(e.state in _UP for e in self.executions):
             return []
         self._announced = True
         self.state, self._phase = JobState.RUNNING, _Phase.NONE
-        return [AnnounceRunning()]
+        return [events.AnnounceRunning()]
 
     @property
     def _is_committing(self) -> bool:
         return self.state is JobState.RUNNING and self.executions.all_finished
 
-    def _settle(self, now_ms: int) -> list[Command]:
+    def _settle(self, now_ms: int) -> list[events.Command]:
         """What follows once executions have ended: all of the job, or those that are restarted."""
         if self.state is JobState.RESTARTING:
             ended = all(self.executions.current(v).is_terminal for v in self._affected)
             if self._phase is not _Phase.CANCELLING or not ended:
                 return []
             self._phase = _Phase.WAITING
-            return [RestartAt(now_ms + self._delay_ms, self._round)]
+            return [events.RestartAt(now_ms + self._delay_ms, self._round)]
         if not self.executions.all_terminal:
             return []
         if self._is_committing:
-            return [CommitResults()]
+            return [events.CommitResults()]
         if self.state is JobState.FAILING:
             return self._end(JobState.FAILED)
         if self.state is JobState.CANCELLING:
@@ -245,27 +220,27 @@ class Scheduler:
             raise InternalError("every subtask ended, some did not finish, and nobody cancelled or failed")
         return []
 
-    def _hurry(self, now_ms: int) -> list[Command]:
+    def _hurry(self, now_ms: int) -> list[events.Command]:
         """Whoever stops the job does not wait until a restart is due."""
         self._delay_ms = 0
-        return [RestartAt(now_ms, self._round)] if self._phase is _Phase.WAITING else []
+        return [events.RestartAt(now_ms, self._round)] if self._phase is _Phase.WAITING else []
 
-    def _stop_sources(self, event: StopJob, now_ms: int) -> list[Command]:
+    def _stop_sources(self, event: events.StopJob, now_ms: int) -> list[events.Command]:
         if self.state not in (JobState.CREATED, JobState.RUNNING, JobState.RESTARTING) or self._stop is not None:
             return []
         self._stop = event
         return [*self._stop_commands(list(self.executions), event.drain), *self._hurry(now_ms)]
 
-    def _stop_commands(self, executions: Sequence[Execution], drain: bool) -> list[Command]:
+    def _stop_commands(self, executions: Sequence[Execution], drain: bool) -> list[events.Command]:
         return [
-            StopSource(e.attempt_id, drain)
+            events.StopSource(e.attempt_id, drain)
             for e in executions
             if e.state is ExecutionState.RUNNING and not self._graph.vertex(e.vertex).gates
         ]
 
     # Failures.
 
-    def _fail(self, located: LocatedFailure, now_ms: int) -> list[Command]:
+    def _fail(self, located: events.LocatedFailure, now_ms: int) -> list[events.Command]:
         same = next((i for i, f in enumerate(self.failures) if f.failure.error is located.failure.error), None)
         if same is not None:
             self.failures[same] = located  # told again at its end, now with what closing brought to light
@@ -277,7 +252,7 @@ class Scheduler:
             return self._recover(located, now_ms)
         return self._settle(now_ms)
 
-    def _recover(self, located: LocatedFailure, now_ms: int) -> list[Command]:
+    def _recover(self, located: events.LocatedFailure, now_ms: int) -> list[events.Command]:
         """Restart what the failure concerns, or take the job down."""
         if self._phase is _Phase.CANCELLING and located.vertex in self._affected:
             return self._settle(now_ms)  # a consequence of the failure that is being put right
@@ -305,7 +280,7 @@ class Scheduler:
         self.failures.insert(0, located)
         return self._take_down(JobState.FAILING, self._reason(located), now_ms)
 
-    def _refusal(self, located: LocatedFailure, *, restoring: bool) -> str | None:
+    def _refusal(self, located: events.LocatedFailure, *, restoring: bool) -> str | None:
         """Why no strategy is asked; None if it is."""
         if self._stopped:
             return "not restarted: the snapshot with which the job was stopped is complete, resume from it"
@@ -315,22 +290,22 @@ class Scheduler:
             return "not restarted: the same error would come again" if self._strategy.description else ""
         return None
 
-    def _reason(self, located: LocatedFailure) -> str:
+    def _reason(self, located: events.LocatedFailure) -> str:
         return f"the job failed: {describe_error(located.failure.error)}"
 
-    def _begin_round(self, located: LocatedFailure, now_ms: int) -> list[Command]:
+    def _begin_round(self, located: events.LocatedFailure, now_ms: int) -> list[events.Command]:
         """Cancel what is to be restarted; what an unfinished round had cancelled stays part of it."""
         self._affected |= self._concerned(located)
         self.state, self._phase = JobState.RESTARTING, _Phase.CANCELLING
         self._announced = False
         self._round += 1
         return [
-            InterruptJob(self._reason(located)),
+            events.InterruptJob(self._reason(located)),
             *self._cancel((self.executions.current(v) for v in self._order(self._affected)), now_ms),
             *self._settle(now_ms),
         ]
 
-    def _concerned(self, located: LocatedFailure) -> set[ExecutionVertexId]:
+    def _concerned(self, located: events.LocatedFailure) -> set[ExecutionVertexId]:
         if located.vertex is None:
             return {e.vertex for e in self.executions}
         if self._regions is None:
@@ -346,13 +321,13 @@ class Scheduler:
     def _order(self, vertices: set[ExecutionVertexId]) -> list[ExecutionVertexId]:
         return [e.vertex for e in self.executions if e.vertex in vertices]
 
-    def _restore(self, event: RestartDue) -> list[Command]:
+    def _restore(self, event: events.RestartDue) -> list[events.Command]:
         if self._phase is not _Phase.WAITING or event.round != self._round:
             return []
         self._phase = _Phase.RESTORING
-        return [RestoreState(self._round, tuple(self._order(self._affected)))]
+        return [events.RestoreState(self._round, tuple(self._order(self._affected)))]
 
-    def _redeploy(self, event: StateRestored, now_ms: int) -> list[Command]:
+    def _redeploy(self, event: events.StateRestored, now_ms: int) -> list[events.Command]:
         if self._phase is not _Phase.RESTORING or event.round != self._round:
             return []
         self._phase = _Phase.STARTING
@@ -362,7 +337,7 @@ class Scheduler:
         self._affected.clear()
         return self._schedule(attempts, now_ms) or [*self._announce(), *self._settle(now_ms)]
 
-    def _file(self, keep: LocatedFailure | None = None) -> None:
+    def _file(self, keep: events.LocatedFailure | None = None) -> None:
         """Count the failures of a round as past."""
         filed = [f for f in self.failures if f is not keep]
         self.past_failures.extend(filed[:1])
@@ -384,9 +359,9 @@ class Scheduler:
 
     # The end.
 
-    def _cancel(self, executions: Iterable[Execution], now_ms: int) -> list[Command]:
+    def _cancel(self, executions: Iterable[Execution], now_ms: int) -> list[events.Command]:
         """Have executions end, and watch that they do."""
-        commands: list[Command] = []
+        commands: list[events.Command] = []
         watched = []
         for execution in executions:
             if execution.is_terminal:
@@ -397,15 +372,15 @@ class Scheduler:
             watched.append(execution.attempt_id)
             if execution.state is not ExecutionState.CANCELING:
                 execution.transition(ExecutionState.CANCELING, now_ms)
-                commands.append(CancelTask(execution.attempt_id))
-        return [*commands, WatchCancellation(tuple(watched))] if watched else commands
+                commands.append(events.CancelTask(execution.attempt_id))
+        return [*commands, events.WatchCancellation(tuple(watched))] if watched else commands
 
-    def _take_down(self, state: JobState, reason: str, now_ms: int) -> list[Command]:
-        interrupted: list[Command] = [] if self.state is JobState.CREATED else [InterruptJob(reason)]
+    def _take_down(self, state: JobState, reason: str, now_ms: int) -> list[events.Command]:
+        interrupted: list[events.Command] = [] if self.state is JobState.CREATED else [events.InterruptJob(reason)]
         self.state, self._phase = state, _Phase.NONE
         return [*interrupted, *self._cancel(self.executions, now_ms), *self._settle(now_ms)]
 
-    def _give_up(self, event: CancelTimedOut, now_ms: int) -> list[Command]:
+    def _give_up(self, event: events.CancelTimedOut, now_ms: int) -> list[events.Command]:
         stuck = {a for a in event.attempts if (e := self.executions.by_attempt(a)) is not None and not e.is_terminal}
         alive = {e.attempt_id for e in self.alive}
         taken_down = self.state in (JobState.FAILING, JobState.CANCELLING)
@@ -414,14 +389,14 @@ class Scheduler:
         error = ClusterError(
             "subtasks did not end in the time allowed after they were cancelled: " + "; ".join(event.stuck)
         )
-        self.failures.append(LocatedFailure(TaskFailure(error), None))
+        self.failures.append(events.LocatedFailure(TaskFailure(error), None))
         if stuck == alive:
             return self._end(JobState.FAILED)
         return self._take_down(JobState.FAILING, f"the job failed: {error.message}", now_ms)
 
-    def _end(self, state: JobState) -> list[Command]:
+    def _end(self, state: JobState) -> list[events.Command]:
         self.state = state
-        return [EndJob(state)]
+        return [events.EndJob(state)]
 
 
 def _forget_frames(error: BaseException) -> None:

@@ -8,21 +8,7 @@ from __future__ import annotations
 
 from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointBarrier
-from flowrun.runtime.network.barriers import (
-    NO_ACTION,
-    Actions,
-    BarrierAction,
-    Block,
-    GiveUp,
-    RememberedAborts,
-    Resume,
-    StopRecording,
-    TakeSnapshot,
-    WakeAt,
-    as_unaligned,
-    overtakes,
-    overtaking_time_ms,
-)
+from flowrun.runtime.network import barriers
 
 
 class _Aligning:
@@ -66,9 +52,9 @@ class BarrierAligner:
         """Channels on which the barrier of `_last` is still awaited after its snapshot."""
         self._last = -1
         """The newest checkpoint that was acted upon or given up."""
-        self._aborted = RememberedAborts()
+        self._aborted = barriers.RememberedAborts()
 
-    def barrier(self, channel: int, barrier: CheckpointBarrier) -> Actions:
+    def barrier(self, channel: int, barrier: CheckpointBarrier) -> barriers.Actions:
         """A barrier arrived."""
         checkpoint_id = barrier.checkpoint_id
         if checkpoint_id == self._last and channel in self._recorded:
@@ -76,23 +62,23 @@ class BarrierAligner:
         current = self._aligning
         floor = self._last if current is None else current.checkpoint_id - 1
         if checkpoint_id <= floor or checkpoint_id in self._aborted:
-            return NO_ACTION
-        actions: list[BarrierAction] = []
+            return barriers.NO_ACTION
+        actions: list[barriers.BarrierAction] = []
         if current is None or checkpoint_id > current.checkpoint_id:
             actions += self._subsume(checkpoint_id)
             current = self._aligning = _Aligning(barrier, self._clock.monotonic_ns())
         current.seen.add(channel)
-        if overtakes(barrier.options):
+        if barriers.overtakes(barrier.options):
             current.barrier = barrier
         if current.seen >= self._open or (self._may_overtake and self._overtakes_now(current)):
             return [*actions, *self._act(current)]
-        due = overtaking_time_ms(current.barrier) if self._may_overtake else None
+        due = barriers.overtaking_time_ms(current.barrier) if self._may_overtake else None
         if due is not None and not self._blocked:
-            actions.append(WakeAt(checkpoint_id, due))
+            actions.append(barriers.WakeAt(checkpoint_id, due))
         self._blocked.add(channel)
-        return [*actions, Block(channel)]
+        return [*actions, barriers.Block(channel)]
 
-    def end_of_input(self, channel: int) -> Actions:
+    def end_of_input(self, channel: int) -> barriers.Actions:
         """A channel ended; the others may be complete now."""
         self._open.discard(channel)
         if channel in self._recorded:
@@ -100,48 +86,48 @@ class BarrierAligner:
         current = self._aligning
         if current is not None and self._open and current.seen >= self._open:
             return self._act(current)
-        return NO_ACTION
+        return barriers.NO_ACTION
 
-    def abort(self, checkpoint_id: int) -> Actions:
+    def abort(self, checkpoint_id: int) -> barriers.Actions:
         """Unblock what waits for it, stop recording for it, or remember it."""
         current = self._aligning
         if current is not None and current.checkpoint_id == checkpoint_id:
             self._over(checkpoint_id)
-            return [*self._resume_all(), GiveUp(checkpoint_id, None)]
+            return [*self._resume_all(), barriers.GiveUp(checkpoint_id, None)]
         if checkpoint_id == self._last and self._recorded:
             self._recorded.clear()
-            return [GiveUp(checkpoint_id, None)]
+            return [barriers.GiveUp(checkpoint_id, None)]
         if checkpoint_id > self._last:
             self._aborted.add(checkpoint_id)
-        return NO_ACTION
+        return barriers.NO_ACTION
 
-    def timed_out(self, checkpoint_id: int) -> Actions:
+    def timed_out(self, checkpoint_id: int) -> barriers.Actions:
         """Go on unaligned if the alignment still waits."""
         current = self._aligning
         if current is None or current.checkpoint_id != checkpoint_id:
-            return NO_ACTION
+            return barriers.NO_ACTION
         return self._act(current)
 
     def _overtakes_now(self, current: _Aligning) -> bool:
-        due = overtaking_time_ms(current.barrier)
-        return overtakes(current.barrier.options) or (due is not None and self._clock.now_ms() >= due)
+        due = barriers.overtaking_time_ms(current.barrier)
+        return barriers.overtakes(current.barrier.options) or (due is not None and self._clock.now_ms() >= due)
 
-    def _act(self, current: _Aligning) -> list[BarrierAction]:
+    def _act(self, current: _Aligning) -> list[barriers.BarrierAction]:
         """Take the snapshot: aligned if all barriers are here, else record the channels that are behind."""
         self._recorded = self._open - current.seen
-        barrier = as_unaligned(current.barrier) if self._recorded else current.barrier
+        barrier = barriers.as_unaligned(current.barrier) if self._recorded else current.barrier
         self._over(current.checkpoint_id)
-        return [*self._resume_all(), TakeSnapshot(barrier, frozenset(self._recorded), current.since_ns)]
+        return [*self._resume_all(), barriers.TakeSnapshot(barrier, frozenset(self._recorded), current.since_ns)]
 
-    def _subsume(self, checkpoint_id: int) -> list[BarrierAction]:
+    def _subsume(self, checkpoint_id: int) -> list[barriers.BarrierAction]:
         """Give up what a newer checkpoint makes pointless: its barrier can only overtake an older one that was given up upstream."""
         reason = f"subsumed by checkpoint {checkpoint_id}"
-        actions: list[BarrierAction] = []
+        actions: list[barriers.BarrierAction] = []
         if self._aligning is not None:
-            actions += [*self._resume_all(), GiveUp(self._aligning.checkpoint_id, reason)]
+            actions += [*self._resume_all(), barriers.GiveUp(self._aligning.checkpoint_id, reason)]
             self._over(self._aligning.checkpoint_id)
         if self._recorded:
-            actions.append(GiveUp(self._last, reason))
+            actions.append(barriers.GiveUp(self._last, reason))
             self._recorded.clear()
         return actions
 
@@ -150,11 +136,11 @@ class BarrierAligner:
         self._aligning = None
         self._aborted.forget_up_to(checkpoint_id)
 
-    def _resume_all(self) -> list[BarrierAction]:
-        resumed: list[BarrierAction] = [Resume(channel) for channel in sorted(self._blocked)]
+    def _resume_all(self) -> list[barriers.BarrierAction]:
+        resumed: list[barriers.BarrierAction] = [barriers.Resume(channel) for channel in sorted(self._blocked)]
         self._blocked.clear()
         return resumed
 
-    def _stop_recording(self, channel: int) -> list[BarrierAction]:
+    def _stop_recording(self, channel: int) -> list[barriers.BarrierAction]:
         self._recorded.discard(channel)
-        return [StopRecording(self._last, channel)]
+        return [barriers.StopRecording(self._last, channel)]
