@@ -209,7 +209,7 @@ def order_text(schema: Schema, order: Sequence[SortKey]) -> list[str]:
 def frame_text(frame: rel.Frame) -> str:
     """A frame as SQL says it.
 
-    >>> frame_text(Frame(FrameUnit.RANGE, 30_000))
+    >>> frame_text(rel.Frame(FrameUnit.RANGE, 30_000))
     'RANGE BETWEEN 30s PRECEDING AND CURRENT ROW'
     """
     start = _bound_text(frame, frame.preceding, "PRECEDING", "FOLLOWING")
