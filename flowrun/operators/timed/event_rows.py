@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from flowrun.api.metrics import Counter
 from flowrun.api.operator import OperatorContext, Output, OutputTag
-from flowrun.core.elements import RecordBatch, Watermark, timestamps_from_column
+from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.errors import DataError, InternalError
 from flowrun.operators.aggregation.keys import apply_null_keys
+from flowrun.operators.base import AbstractOperator
 from flowrun.operators.timed.assigners import Times
 from flowrun.operators.timed.firing_clock import FiringClock
 
@@ -108,21 +109,25 @@ class RowArrivals:
         return rows, self._intake.event_times(rows)
 
 
-def pieces_at_multiples(
-    batch: RecordBatch, step_ms: int, context: OperatorContext, watermark: int
-) -> Iterator[RecordBatch | Watermark]:
-    """The rows and watermarks of a batch, in order, for an operator that waits for multiples of event time: it need not see all watermarks.
+def process_at_multiples(
+    operator: AbstractOperator, batch: RecordBatch, step_ms: int, process_rows: Callable[[RecordBatch], None]
+) -> None:
+    """Have an operator that waits for multiples of event time process rows and watermarks of a batch, in order: it need not see all.
 
     Args:
-        batch: has watermarks between its rows.
+        operator: gets the watermarks.
+        batch: may have watermarks between its rows.
         step_ms: of event time; 1: every watermark matters.
-        context: of the operator.
-        watermark: the one before the batch, ms.
+        process_rows: gets the rows between them.
     """
     watermarks = batch.watermarks
-    if watermarks is not None and step_ms > 1 and not context.exact_behind and batch.timestamps is not None:
-        watermarks = watermarks.passing_multiples(step_ms, watermark, batch.timestamps_numpy())
-    return batch.with_watermarks(watermarks).pieces()
+    if watermarks is not None and step_ms > 1 and not operator.context.exact_behind and batch.timestamps is not None:
+        watermarks = watermarks.passing_multiples(step_ms, operator.current_watermark, batch.timestamps_numpy())
+    for piece in batch.with_watermarks(watermarks).pieces():
+        if isinstance(piece, RecordBatch):
+            process_rows(piece)
+        else:
+            operator.process_watermark(piece)
 
 
 class LateRows:

@@ -48,14 +48,11 @@ class BlockingSubpartition:
         Raises:
             ConnectorError: the disk does not take them.
         """
-        if batch.watermarks is not None:
-            for piece in batch.pieces():
-                if isinstance(piece, RecordBatch):
-                    self._spill(piece)
-                else:
-                    self.add_event(piece)
-        else:
-            self._spill(batch)
+        for piece in batch.pieces():
+            if isinstance(piece, RecordBatch):
+                self._spill(piece)
+            else:
+                self.add_event(piece)
 
     def _spill(self, batch: RecordBatch) -> None:
         layout = (batch.timestamps is not None, batch.row_kinds is not None)

@@ -1,7 +1,7 @@
 """Input gates: all channels of one input of a subtask, read fairly and coalesced.
 
 Batches that are ready are concatenated up to the wanted batch size, over channels too: a batch that the producer split for its
-consumers must not stay in crumbs downstream. Rows that have watermarks between them are given by channel, whose watermarks these are.
+consumers must not stay in small pieces downstream. Rows that have watermarks between them are given by channel, whose watermarks these are.
 Order holds a channel; events are never overtaken and never overtake (barriers that
 overtake did so before, in the queue of the channel: it is then read next).
 """

@@ -32,7 +32,7 @@ from flowrun.operators.timed.event_rows import (
     MAX_OUTPUT_ROWS,
     RowArrivals,
     RowIntake,
-    pieces_at_multiples,
+    process_at_multiples,
 )
 from flowrun.operators.timed.firing_clock import FiringClock
 from flowrun.operators.windows.counts.count_window import NOWHERE, CountWindowOperator
@@ -202,11 +202,7 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Merge rows into the partial results of their keys, and fire between rows where a watermark does that."""
-        for piece in pieces_at_multiples(batch, self._every, self.context, self.current_watermark):
-            if isinstance(piece, RecordBatch):
-                self._process_rows(piece)
-            else:
-                self.process_watermark(piece)
+        process_at_multiples(self, batch, self._every, self._process_rows)
 
     def _process_rows(self, batch: RecordBatch) -> None:
         """What this costs depends on the batch's keys only."""

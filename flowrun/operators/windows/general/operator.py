@@ -27,7 +27,7 @@ from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.timed.assigners import Assignment, Times, assign_aligned
-from flowrun.operators.timed.event_rows import LateRows, RowIntake, pieces_at_multiples
+from flowrun.operators.timed.event_rows import LateRows, RowIntake, process_at_multiples
 from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.timers import InternalTimerService, Timer
 from flowrun.operators.windows.general.assignment import assign_ever, cleanup_time, closed_before, merge_sessions
@@ -142,11 +142,7 @@ class WindowOperator(AbstractOperator):
         """Add rows to their windows and emit what fires, also between rows where a watermark does that."""
         # whether a row continues a session depends on whether that has ended, at any time
         step_ms = 1 if isinstance(self._assigner, SessionAssigner) else self._trigger.watermark_step_ms
-        for piece in pieces_at_multiples(batch, step_ms, self.context, self.current_watermark):
-            if isinstance(piece, RecordBatch):
-                self._process_rows(piece)
-            else:
-                self.process_watermark(piece)
+        process_at_multiples(self, batch, step_ms, self._process_rows)
 
     def _process_rows(self, batch: RecordBatch) -> None:
         batch = self._intake.grouped_rows(batch)
