@@ -1,17 +1,17 @@
 """Programmatic API: streams built in Python become the same transformations that YAML and SQL become."""
 
 from flowrun.core.row_errors import OnError
+from flowrun.datastream.connected import ConnectedStreams
 from flowrun.datastream.environment import StreamExecutionEnvironment
 from flowrun.datastream.functions import ColumnValue
 from flowrun.datastream.stream import (
-    ConnectedStreams,
     DataStream,
     DataStreamSink,
     IterativeStream,
     KeyedStream,
-    WindowedStream,
 )
 from flowrun.datastream.window_aggregation import SessionGap
+from flowrun.datastream.windowed import WindowedStream
 
 __all__ = [
     "ColumnValue",

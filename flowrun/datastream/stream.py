@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.functions import PredicateFunction
 from flowrun.api.operator import OperatorRecipe, OutputTag
 from flowrun.api.process_function import ProcessFunction
 from flowrun.api.sink import Sink
 from flowrun.core.schema import Schema
-from flowrun.core.semantics import NullKeys, TimeDomain
+from flowrun.datastream.connected import ConnectedIterativeStreams, ConnectedStreams
 from flowrun.datastream.functions import (
     BatchCallable,
     SelectColumns,
@@ -22,7 +20,8 @@ from flowrun.datastream.functions import (
     reference_to,
 )
 from flowrun.datastream.settings import OperatorSettings
-from flowrun.datastream.window_aggregation import SessionGap, WindowAggregation
+from flowrun.datastream.window_aggregation import SessionGap
+from flowrun.datastream.windowed import WindowedStream
 from flowrun.errors import PipelineError, did_you_mean
 from flowrun.graph.partitioner import (
     BroadcastPartitioner,
@@ -37,14 +36,12 @@ from flowrun.graph.partitioner import (
     ShufflePartitioner,
 )
 from flowrun.graph.transformation import (
-    CoFeedbackTransformation,
     FeedbackTransformation,
     OneInputTransformation,
     PartitionTransformation,
     SideOutputTransformation,
     SinkTransformation,
     Transformation,
-    TwoInputTransformation,
     UnionTransformation,
     WatermarkTransformation,
 )
@@ -88,6 +85,23 @@ class DataStream(OperatorSettings):
     def schema(self) -> Schema:
         """Columns of the rows."""
         return self.transformation.schema
+
+    def derived(self, transformation: Transformation, side_outputs: Sequence[OutputTag] = ()) -> DataStream:
+        """The stream of a transformation that reads this one."""
+        return DataStream(self.environment, transformation, side_outputs)
+
+    def check_environment(self, other: DataStream) -> None:
+        """Raises PipelineError if the other stream is of another job."""
+        if other.environment is not self.environment:
+            raise PipelineError.of(
+                f"'{self.transformation.name}' and '{other.transformation.name}' belong to different environments",
+                "build all streams of a job from one StreamExecutionEnvironment",
+            )
+
+    @property
+    def state_keys(self) -> tuple[int, ...] | None:
+        """Positions of the key columns; None: the stream has no key."""
+        return None
 
     # Row-wise operators
 
@@ -149,16 +163,12 @@ class DataStream(OperatorSettings):
         """
         schema = self.schema if schema is None else schema
         factory = process_factory(
-            function, arguments or {}, self.schema, schema, tuple(side_outputs), self._state_keys, name
+            function, arguments or {}, self.schema, schema, tuple(side_outputs), self.state_keys, name
         )
         transformation = OneInputTransformation(
-            name=name, schema=schema, factory=factory, input=self.transformation, state_keys=self._state_keys
+            name=name, schema=schema, factory=factory, input=self.transformation, state_keys=self.state_keys
         )
-        return DataStream(self.environment, transformation, side_outputs)
-
-    @property
-    def _state_keys(self) -> tuple[int, ...] | None:
-        return None
+        return self.derived(transformation, side_outputs)
 
     def assign_timestamps_and_watermarks(
         self, strategy: WatermarkStrategy, *, name: str = "timestamps and watermarks"
@@ -168,7 +178,7 @@ class DataStream(OperatorSettings):
         transformation = WatermarkTransformation(
             name=name, schema=self.schema, factory=factory, input=self.transformation
         )
-        return DataStream(self.environment, transformation)
+        return self.derived(transformation)
 
     # Several streams
 
@@ -176,15 +186,15 @@ class DataStream(OperatorSettings):
         """All rows of this and the other streams; all have the same columns."""
         members = (self, *others)
         for other in others:
-            self._check_environment(other)
+            self.check_environment(other)
         transformation = UnionTransformation(
             name=name, schema=self.schema, members=tuple(m.transformation for m in members)
         )
-        return DataStream(self.environment, transformation)
+        return self.derived(transformation)
 
     def connect(self, other: DataStream) -> ConnectedStreams:
         """This and another stream as the two inputs of one operator."""
-        self._check_environment(other)
+        self.check_environment(other)
         return ConnectedStreams(self, other)
 
     def split(
@@ -211,14 +221,7 @@ class DataStream(OperatorSettings):
                 did_you_mean(name, self._side_outputs) or "declare it where the operator is made",
             )
         transformation = SideOutputTransformation(name=name, schema=known.schema, input=self.transformation, tag=known)
-        return DataStream(self.environment, transformation)
-
-    def _check_environment(self, other: DataStream) -> None:
-        if other.environment is not self.environment:
-            raise PipelineError.of(
-                f"'{self.transformation.name}' and '{other.transformation.name}' belong to different environments",
-                "build all streams of a job from one StreamExecutionEnvironment",
-            )
+        return self.derived(transformation)
 
     # Partitioning
 
@@ -227,9 +230,9 @@ class DataStream(OperatorSettings):
         twice = next((c for c in columns if columns.count(c) > 1), None)
         if twice is not None:
             raise PipelineError.of(f"key_by: the column '{twice}' is named more than once", "name each column once")
-        return self._keyed(columns)
+        return self.keyed(columns)
 
-    def _keyed(self, columns: Sequence[str]) -> KeyedStream:
+    def keyed(self, columns: Sequence[str]) -> KeyedStream:
         keys = column_positions(self.schema, columns, "key_by")
         if not keys:
             raise PipelineError.of("key_by needs at least one column", "use window_all for windows over all rows")
@@ -267,7 +270,7 @@ class DataStream(OperatorSettings):
         transformation = PartitionTransformation(
             name=name, schema=self.schema, input=self.transformation, partitioner=partitioner
         )
-        return DataStream(self.environment, transformation)
+        return self.derived(transformation)
 
     # Windows, iterations, sinks
 
@@ -324,95 +327,12 @@ class KeyedStream(DataStream):
         self.unkeyed = stream
 
     @property
-    def _state_keys(self) -> tuple[int, ...] | None:
+    def state_keys(self) -> tuple[int, ...] | None:
         return self.keys
 
     def window(self, windows: AlignedSlices | SessionGap) -> WindowedStream:
         """Windows a key."""
         return WindowedStream(self.unkeyed, self.keys, windows)
-
-
-class WindowedStream:
-    """Rows by key and window, waiting for an aggregation. Settings return the same object."""
-
-    def __init__(self, stream: DataStream, keys: tuple[int, ...], windows: AlignedSlices | SessionGap) -> None:
-        self._stream = stream
-        self._aggregation = WindowAggregation(
-            stream.schema, keys, windows, pre_aggregates=stream.environment.local_aggregation
-        )
-
-    def allowed_lateness(self, lateness_ms: int) -> WindowedStream:
-        """Keep windows for so long (event time) after they fired; late rows fire them again."""
-        if lateness_ms < 0:
-            raise PipelineError.of(f"allowed_lateness must not be negative, got {lateness_ms} ms")
-        self._aggregation = replace(self._aggregation, allowed_lateness_ms=lateness_ms)
-        return self
-
-    def side_output_late_data(self, tag: str) -> WindowedStream:
-        """Send rows that are too late to a side output: `result.get_side_output(tag)`."""
-        self._aggregation = replace(self._aggregation, late_tag=OutputTag(tag, self._stream.schema))
-        return self
-
-    def in_processing_time(self) -> WindowedStream:
-        """Let the machine's clock assign rows to windows and close them."""
-        self._aggregation = replace(self._aggregation, domain=TimeDomain.PROCESSING)
-        return self
-
-    def null_keys(self, policy: NullKeys) -> WindowedStream:
-        """What happens to rows whose key is NULL; by default they form a group."""
-        self._aggregation = replace(self._aggregation, null_keys=policy)
-        return self
-
-    def aggregate(self, *aggregates: BoundAggregate, name: str = "window") -> DataStream:
-        """One row a key and window: keys, window_start, window_end, aggregates.
-
-        With aligned windows rows are aggregated before the shuffle too, where that cannot change the result.
-        """
-        transformation = self._aggregation.transformation(self._stream.transformation, aggregates, name)
-        late = self._aggregation.late_tag
-        return DataStream(self._stream.environment, transformation, () if late is None else (late,))
-
-
-class ConnectedStreams:
-    """Two streams on their way into one operator."""
-
-    def __init__(self, left: DataStream, right: DataStream) -> None:
-        self._left = left
-        self._right = right
-
-    def key_by(self, left: Sequence[str], right: Sequence[str]) -> ConnectedStreams:
-        """Both streams keyed: rows of equal key meet in one subtask. The key columns must have equal types.
-
-        A column may be named more than once: `key_by(["a", "a"], ["b", "c"])` lets rows meet where `a = b` and `a = c`.
-        """
-        keyed = ConnectedStreams(self._left._keyed(left), self._right._keyed(right))
-        types = [[s.schema.field(n).type for n in names] for s, names in ((self._left, left), (self._right, right))]
-        if types[0] != types[1]:
-            shown = " and ".join(f"({', '.join(map(str, side))})" for side in types)
-            raise PipelineError.of(
-                f"key_by of connected streams: the keys have the types {shown}", "cast one side's key"
-            )
-        return keyed
-
-    def process(
-        self,
-        factory: OperatorRecipe,
-        schema: Schema,
-        *,
-        name: str = "co-process",
-        side_outputs: Sequence[OutputTag] = (),
-    ) -> DataStream:
-        """Run an operator with two inputs."""
-        keys = (self._left._state_keys, self._right._state_keys)
-        transformation = TwoInputTransformation(
-            name=name,
-            schema=schema,
-            factory=factory,
-            left=self._left.transformation,
-            right=self._right.transformation,
-            state_keys=None if keys[0] is None or keys[1] is None else (keys[0], keys[1]),
-        )
-        return DataStream(self._left.environment, transformation, side_outputs)
 
 
 class IterativeStream(DataStream):
@@ -427,26 +347,10 @@ class IterativeStream(DataStream):
 
     def close_with(self, feedback: DataStream) -> DataStream:
         """Send the rows of `feedback` back to the head; returns `feedback`."""
-        self._check_environment(feedback)
+        self.check_environment(feedback)
         self._feedback.feedback_edges.append(feedback.transformation)
         return feedback
 
     def with_feedback(self, schema: Schema) -> ConnectedIterativeStreams:
         """An iteration whose fed-back rows have columns of their own and go to the second input of an operator."""
         return ConnectedIterativeStreams(self._input, schema, self._feedback.wait_ms)
-
-
-class ConnectedIterativeStreams(ConnectedStreams):
-    """A stream, and the rows that are fed back, as the two inputs of one operator."""
-
-    def __init__(self, stream: DataStream, schema: Schema, wait_ms: int) -> None:
-        self._feedback = CoFeedbackTransformation(
-            name="iteration", schema=schema, wait_ms=wait_ms, parallelism=stream.transformation.parallelism
-        )
-        super().__init__(stream, DataStream(stream.environment, self._feedback))
-
-    def close_with(self, feedback: DataStream) -> DataStream:
-        """Send the rows of `feedback` back to the second input; returns `feedback`."""
-        self._left._check_environment(feedback)
-        self._feedback.feedback_edges.append(feedback.transformation)
-        return feedback
