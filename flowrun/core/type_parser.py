@@ -11,50 +11,25 @@ import re
 from collections.abc import Callable
 from enum import Enum
 
+from flowrun.core import types
 from flowrun.core.foreign_names import type_hint
 from flowrun.core.record import record
-from flowrun.core.types import (
-    BIGINT,
-    BOOLEAN,
-    BYTES,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    INTERVAL_DAY_TIME,
-    INTERVAL_YEAR_MONTH,
-    MAX_TIME_PRECISION,
-    NULL,
-    SMALLINT,
-    STRING,
-    TINYINT,
-    DataType,
-    TypeRoot,
-    array,
-    decimal,
-    map_of,
-    row,
-    time,
-    timestamp,
-    timestamp_ltz,
-    with_required,
-)
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[^\W\d]\w*)|(?P<number>\d+)|`(?P<quoted>(?:[^`]|``)+)`|'(?P<text>[^']*)'|(?P<mark>[<>(),:]))"
 )
 _SIMPLE = {
-    "BOOLEAN": BOOLEAN,
-    "TINYINT": TINYINT,
-    "SMALLINT": SMALLINT,
-    "INT": INT,
-    "INTEGER": INT,
-    "BIGINT": BIGINT,
-    "FLOAT": FLOAT,
-    "STRING": STRING,
-    "BYTES": BYTES,
-    "DATE": DATE,
-    "NULL": NULL,
+    "BOOLEAN": types.BOOLEAN,
+    "TINYINT": types.TINYINT,
+    "SMALLINT": types.SMALLINT,
+    "INT": types.INT,
+    "INTEGER": types.INT,
+    "BIGINT": types.BIGINT,
+    "FLOAT": types.FLOAT,
+    "STRING": types.STRING,
+    "BYTES": types.BYTES,
+    "DATE": types.DATE,
+    "NULL": types.NULL,
 }
 _DAY_TIME_UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
 _YEAR_MONTH_UNITS = ("YEAR", "MONTH")
@@ -120,7 +95,7 @@ def _tokenize(text: str) -> list[_Token]:
     return [*tokens, _Token(_Kind.END, "", end)]
 
 
-def parse_type(text: str) -> DataType:
+def parse_type(text: str) -> types.DataType:
     """The type that `text` spells, in Flink's syntax; keywords in any case.
 
     Raises:
@@ -139,8 +114,8 @@ def parse_type(text: str) -> DataType:
     return result
 
 
-def _levels(type: DataType) -> int:
-    own = 2 if type.root is TypeRoot.MAP else 1 if type.children else 0
+def _levels(type: types.DataType) -> int:
+    own = 2 if type.root is types.TypeRoot.MAP else 1 if type.children else 0
     return own + max(map(_levels, type.children), default=0)
 
 
@@ -186,7 +161,7 @@ class _TypeParser:
         if self._token.kind is not _Kind.END:
             raise self._error(f"unexpected {self._token.shown}", self._token)
 
-    def type(self) -> DataType:
+    def type(self) -> types.DataType:
         token = self._advance()
         if token.kind is not _Kind.WORD:
             raise self._error(f"expected a type, got {token.shown}", token)
@@ -196,51 +171,53 @@ class _TypeParser:
             wrapped += 1
             if wrapped > MAX_NESTING:
                 raise TypeTextError(_TOO_DEEP, self._token.offset)
-            result = array(result) if self._advance().is_word("ARRAY") else map_of(result, INT)
+            result = types.array(result) if self._advance().is_word("ARRAY") else types.map_of(result, types.INT)
         self._required = self._accept_words("NOT", "NULL")
         if not self._required:
             self._accept_words("NULL")
         return result
 
-    def _root(self, token: _Token) -> DataType:
+    def _root(self, token: _Token) -> types.DataType:
         word = token.text.upper()
         match word:
             case "DECIMAL" | "NUMERIC" | "DEC":
                 return self._decimal(token)
             case "DOUBLE":
                 self._accept_words("PRECISION")
-                return DOUBLE
+                return types.DOUBLE
             case "CHAR" | "CHARACTER" if word == "CHARACTER" and self._accept_words("VARYING"):
-                return DataType(TypeRoot.VARCHAR, length=self._unbounded(TypeRoot.VARCHAR, self._length()))
+                return types.DataType(
+                    types.TypeRoot.VARCHAR, length=self._unbounded(types.TypeRoot.VARCHAR, self._length())
+                )
             case "VARCHAR" | "VARBINARY":  # without a length they have no limit, as in Flink's SQL
-                root = TypeRoot[word]
-                return DataType(root, length=self._unbounded(root, self._length()))
+                root = types.TypeRoot[word]
+                return types.DataType(root, length=self._unbounded(root, self._length()))
             case "CHAR" | "CHARACTER" | "BINARY":
-                root = TypeRoot.CHAR if word == "CHARACTER" else TypeRoot[word]
-                return DataType(root, length=self._length() or 1)
+                root = types.TypeRoot.CHAR if word == "CHARACTER" else types.TypeRoot[word]
+                return types.DataType(root, length=self._length() or 1)
             case "TIME":
                 precision = self._precision(0)
                 self._accept_words("WITHOUT", "TIME", "ZONE")
-                return time(precision)
+                return types.time(precision)
             case "TIMESTAMP":
                 precision = self._precision(6)
                 if self._accept_words("WITH", "LOCAL", "TIME", "ZONE"):
-                    return timestamp_ltz(precision)
+                    return types.timestamp_ltz(precision)
                 if self._token.is_word("WITH"):
                     raise self._error("TIMESTAMP WITH TIME ZONE is not supported", token, "use TIMESTAMP_LTZ")
                 self._accept_words("WITHOUT", "TIME", "ZONE")
-                return timestamp(precision)
+                return types.timestamp(precision)
             case "TIMESTAMP_LTZ":
-                return timestamp_ltz(self._precision(6))
+                return types.timestamp_ltz(self._precision(6))
             case "INTERVAL":
                 return self._interval()
             case "ARRAY":
                 element = self._one()
-                return with_required(array(element), (self._required,))
+                return types.with_required(types.array(element), (self._required,))
             case "MAP":
                 return self._map()
             case "MULTISET":
-                return map_of(self._enclosed(self.type, "MULTISET<type>"), INT)
+                return types.map_of(self._enclosed(self.type, "MULTISET<type>"), types.INT)
             case "ROW":
                 return self._row()
         if word in _SIMPLE:
@@ -253,14 +230,14 @@ class _TypeParser:
             raise self._error(f"expected a number, got {token.shown}", token)
         return int(token.text), token
 
-    def _decimal(self, start: _Token) -> DataType:
+    def _decimal(self, start: _Token) -> types.DataType:
         if not self._accept("("):
-            return decimal()
+            return types.decimal()
         precision, _ = self._number()
         scale = self._number()[0] if self._accept(",") else 0
         self._expect(")")
         try:
-            return decimal(precision, scale)
+            return types.decimal(precision, scale)
         except ValueError as error:
             raise self._error(str(error), start) from None
 
@@ -274,20 +251,20 @@ class _TypeParser:
         return length
 
     @staticmethod
-    def _unbounded(root: TypeRoot, length: int | None) -> int | None:
+    def _unbounded(root: types.TypeRoot, length: int | None) -> int | None:
         # Flink writes STRING and BYTES as VARCHAR(2147483647) and VARBINARY(2147483647)
-        return None if root in (TypeRoot.VARCHAR, TypeRoot.VARBINARY) and length == 2**31 - 1 else length
+        return None if root in (types.TypeRoot.VARCHAR, types.TypeRoot.VARBINARY) and length == 2**31 - 1 else length
 
     def _precision(self, default: int) -> int:
         if not self._accept("("):
             return default
         precision, token = self._number()
-        if precision > MAX_TIME_PRECISION:
-            raise self._error(f"at most {MAX_TIME_PRECISION} fractional digits of a second exist", token)
+        if precision > types.MAX_TIME_PRECISION:
+            raise self._error(f"at most {types.MAX_TIME_PRECISION} fractional digits of a second exist", token)
         self._expect(")")
         return precision
 
-    def _interval(self) -> DataType:
+    def _interval(self) -> types.DataType:
         units: list[str] = []
         while not units or self._accept_words("TO"):
             token = self._advance()
@@ -296,9 +273,9 @@ class _TypeParser:
                 raise self._error(f"expected a unit like DAY or MONTH, got {token.shown}", token)
             self._precision(0)
             units.append(unit)
-        return INTERVAL_YEAR_MONTH if units[0] in _YEAR_MONTH_UNITS else INTERVAL_DAY_TIME
+        return types.INTERVAL_YEAR_MONTH if units[0] in _YEAR_MONTH_UNITS else types.INTERVAL_DAY_TIME
 
-    def _enclosed(self, parse: Callable[[], DataType], forms: str) -> DataType:
+    def _enclosed(self, parse: Callable[[], types.DataType], forms: str) -> types.DataType:
         close = {"<": ">", "(": ")"}.get(self._token.text)
         if close is None:
             raise self._error(f"expected {forms}, got {self._token.shown}", self._token)
@@ -312,22 +289,22 @@ class _TypeParser:
         self._expect(close)
         return result
 
-    def _one(self) -> DataType:
+    def _one(self) -> types.DataType:
         return self._enclosed(self.type, "ARRAY<type>")
 
-    def _map(self) -> DataType:
-        def pair() -> DataType:
+    def _map(self) -> types.DataType:
+        def pair() -> types.DataType:
             key = self.type()
             key_required = self._required
             self._expect(",")
             value = self.type()
-            return with_required(map_of(key, value), (key_required, self._required))
+            return types.with_required(types.map_of(key, value), (key_required, self._required))
 
         return self._enclosed(pair, "MAP<key type, value type>")
 
-    def _row(self) -> DataType:
-        def fields() -> DataType:
-            found: list[tuple[str, DataType]] = []
+    def _row(self) -> types.DataType:
+        def fields() -> types.DataType:
+            found: list[tuple[str, types.DataType]] = []
             required: list[bool] = []
             while not found or self._accept(","):
                 name = self._advance()
@@ -340,6 +317,6 @@ class _TypeParser:
                 required.append(self._required)
                 if self._token.kind is _Kind.TEXT:  # a field comment
                     self._advance()
-            return with_required(row(*found), tuple(required))
+            return types.with_required(types.row(*found), tuple(required))
 
         return self._enclosed(fields, "ROW<name type, …>")

@@ -14,27 +14,10 @@ from dataclasses import replace
 from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, FAIL, OnError, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, PipelineError
+from flowrun.plan import nodes
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.fallibility import may_fail
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
-from flowrun.plan.nodes import (
-    Calc,
-    NodeHints,
-    Plan,
-    PlanNode,
-    Process,
-    PythonMap,
-    Required,
-    Scan,
-    Settings,
-    SideOutput,
-    Sink,
-    Split,
-    TableReference,
-    Union,
-    WindowAggregate,
-    walk_plan,
-)
 from flowrun.plan.relational import GroupAggregate, OverAggregate, TableFunctionCall
 from flowrun.plan.rewrites.traversal import with_inputs
 from flowrun.plan.row_requirements import arguments_of, required_of
@@ -46,71 +29,73 @@ _SINK = "dead letters"
 _DECODING_CONNECTORS = ("filesystem", "socket")
 
 
-def on_error_of(node: PlanNode, settings: Settings) -> OnError:
+def on_error_of(node: nodes.PlanNode, settings: nodes.Settings) -> OnError:
     """What becomes of the rows that a node cannot process."""
     return node.hints.on_error or settings.on_error
 
 
-def row_errors_of(node: PlanNode, settings: Settings) -> RowErrors:
+def row_errors_of(node: nodes.PlanNode, settings: nodes.Settings) -> RowErrors:
     """The same for its operator, with the place that dead letters name."""
     mode = on_error_of(node, settings)
     if mode is OnError.FAIL:
         return FAIL
-    if isinstance(node, Calc) and node.required is not None:
+    if isinstance(node, nodes.Calc) and node.required is not None:
         return RowErrors(mode, node.required.place)
     name = (node.hints.name or type(node).__name__).partition(".")[0]
-    return RowErrors(mode, f"source '{name}'" if isinstance(node, Scan) else f"step '{name}'")
+    return RowErrors(mode, f"source '{name}'" if isinstance(node, nodes.Scan) else f"step '{name}'")
 
 
-def decoding_of(node: Scan) -> RowErrors:
+def decoding_of(node: nodes.Scan) -> RowErrors:
     """What becomes of records that a source cannot decode."""
     mode = OnError(str(node.table.options.get(DECODING, OnError.FAIL.value)))
     return FAIL if mode is OnError.FAIL else RowErrors(mode, f"source '{node.hints.name or node.table.name}'")
 
 
-def is_letter_sink(sink: Sink) -> bool:
+def is_letter_sink(sink: nodes.Sink) -> bool:
     """Whether a sink is the one of dead letters in its folder."""
     return sink.table.name == _SINK and sink.schema == DEAD_LETTER_SCHEMA
 
 
-def rows_may_fail(node: PlanNode) -> bool:
+def rows_may_fail(node: nodes.PlanNode) -> bool:
     """Whether a node may meet rows that it cannot process, and can leave them out; scans aside."""
     match node:
-        case Calc():
+        case nodes.Calc():
             conditions = () if node.condition is None else (node.condition,)
             return node.required is not None or any(map(may_fail, (*node.projections, *conditions)))
-        case Split():
+        case nodes.Split():
             return any(may_fail(condition) for _, condition in node.branches)
         case Join() | WindowJoin() | IntervalJoin() | TemporalJoin() | LookupJoin():
             return node.condition is not None and may_fail(node.condition)
-        case PythonMap() | TableFunctionCall() | Process():
+        case nodes.PythonMap() | TableFunctionCall() | nodes.Process():
             return True
     return False
 
 
-def route_row_errors(plan: Plan) -> Plan:
+def route_row_errors(plan: nodes.Plan) -> nodes.Plan:
     """The plan with dead letters, and checks where rows with NULL are left out; as it is where every failure ends the job.
 
     Raises:
         PipelineError: there are to be dead letters, but no folder for them.
     """
     settings = plan.settings
-    done: dict[int, PlanNode] = {}
-    letters: dict[str, list[PlanNode]] = defaultdict(list)
-    sinks: dict[int, Sink] = {}
-    for node in walk_plan(plan):
+    done: dict[int, nodes.PlanNode] = {}
+    letters: dict[str, list[nodes.PlanNode]] = defaultdict(list)
+    sinks: dict[int, nodes.Sink] = {}
+    for node in nodes.walk_plan(plan):
         made = with_inputs(node, tuple(done[id(i)] for i in node.inputs))
-        if isinstance(made, Scan):
+        if isinstance(made, nodes.Scan):
             made = _decoding_as_rows(made, settings)
             for path in _letter_paths(made, settings):
                 letters[path].append(made)
-        if isinstance(made, WindowAggregate | GroupAggregate | OverAggregate) and _arguments_may_fail(made, settings):
+        if isinstance(made, nodes.WindowAggregate | GroupAggregate | OverAggregate) and _arguments_may_fail(
+            made, settings
+        ):
             made = with_argument_columns(made)
             computed = made.inputs[0]
             computed = replace(computed, hints=replace(computed.hints, on_error=on_error_of(made, settings)))
             made = with_inputs(made, (computed,))
             _collect(computed, settings, letters)
-        elif isinstance(made, SideOutput) and isinstance(made.input, WindowAggregate):
+        elif isinstance(made, nodes.SideOutput) and isinstance(made.input, nodes.WindowAggregate):
             made = original_columns(replace(made, schema=node.schema), made.input)
         required = None if on_error_of(made, settings) is OnError.FAIL else required_of(made, settings)
         if required is not None:
@@ -120,15 +105,15 @@ def route_row_errors(plan: Plan) -> Plan:
         if rows_may_fail(made):
             _collect(made, settings, letters)
         done[id(node)] = made
-        if isinstance(made, Sink):
+        if isinstance(made, nodes.Sink):
             sinks[id(node)] = made
     kept = tuple(sinks[id(s)] for s in plan.sinks)
     if not letters and all(a is b for a, b in zip(kept, plan.sinks, strict=True)):
         return plan
-    return replace(plan, sinks=(*kept, *(_letter_sink(path, nodes) for path, nodes in sorted(letters.items()))))
+    return replace(plan, sinks=(*kept, *(_letter_sink(path, failing) for path, failing in sorted(letters.items()))))
 
 
-def _arguments_may_fail(node: WindowAggregate | GroupAggregate | OverAggregate, settings: Settings) -> bool:
+def _arguments_may_fail(node: nodes.WindowAggregate | GroupAggregate | OverAggregate, settings: nodes.Settings) -> bool:
     """Whether rows may fail in the arguments of aggregates, and are to be left out then; for users' aggregates see `row_requirements`."""
     calls = node.calls if isinstance(node, OverAggregate) else node.aggregates
     if on_error_of(node, settings) is OnError.FAIL or any(c.reference is not None for c in calls):
@@ -136,12 +121,12 @@ def _arguments_may_fail(node: WindowAggregate | GroupAggregate | OverAggregate, 
     return any(map(may_fail, arguments_of(calls)))
 
 
-def _collect(node: PlanNode, settings: Settings, letters: Mapping[str, list[PlanNode]]) -> None:
+def _collect(node: nodes.PlanNode, settings: nodes.Settings, letters: Mapping[str, list[nodes.PlanNode]]) -> None:
     if on_error_of(node, settings) is OnError.DEAD_LETTER:
         letters[_folder(node, settings)].append(node)
 
 
-def _folder(node: PlanNode, settings: Settings) -> str:
+def _folder(node: nodes.PlanNode, settings: nodes.Settings) -> str:
     if settings.dead_letters is None:
         raise PipelineError(
             [
@@ -155,7 +140,7 @@ def _folder(node: PlanNode, settings: Settings) -> str:
     return settings.dead_letters
 
 
-def _decoding_as_rows(node: Scan, settings: Settings) -> Scan:
+def _decoding_as_rows(node: nodes.Scan, settings: nodes.Settings) -> nodes.Scan:
     """A source that says nothing about records that it cannot decode does with them as with other rows."""
     mode, options = on_error_of(node, settings), node.table.options
     if node.table.connector not in _DECODING_CONNECTORS or DECODING in options or mode is OnError.FAIL:
@@ -176,7 +161,7 @@ def _decoding_as_rows(node: Scan, settings: Settings) -> Scan:
     return replace(node, table=replace(node.table, options={**options, **more}))
 
 
-def _letter_paths(node: Scan, settings: Settings) -> set[str]:
+def _letter_paths(node: nodes.Scan, settings: nodes.Settings) -> set[str]:
     """Where dead letters of a source go: those of records, and those of rows."""
     paths = set()
     if decoding_of(node).mode is OnError.DEAD_LETTER and node.table.options.get(LETTERS_PATH):
@@ -196,20 +181,22 @@ def _letter_paths(node: Scan, settings: Settings) -> set[str]:
     return paths
 
 
-def _check(node: PlanNode, required: Required) -> Calc:
+def _check(node: nodes.PlanNode, required: nodes.Required) -> nodes.Calc:
     source = node.inputs[0]
     hints = replace(
         node.hints, name=f"{node.hints.name}.required", uid=None, place=None, state_ttl_ms=(),
         parallelism=source.hints.parallelism,
     )  # fmt: skip
     columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(source.schema))
-    return Calc(source.schema, hints, source, columns, None, required)
+    return nodes.Calc(source.schema, hints, source, columns, None, required)
 
 
-def _letter_sink(path: str, nodes: list[PlanNode]) -> Sink:
+def _letter_sink(path: str, failing: list[nodes.PlanNode]) -> nodes.Sink:
     schema: Schema = DEAD_LETTER_SCHEMA
-    sides: list[PlanNode] = [SideOutput(schema, NodeHints(name=_SINK), node, DEAD_LETTER_TAG) for node in nodes]
-    joined = sides[0] if len(sides) == 1 else Union(schema, NodeHints(name=_SINK), tuple(sides))
-    table = TableReference(_SINK, "filesystem", {"path": path, "sink.mode": "append"}, format="json")
-    hints = NodeHints(name=_SINK, parallelism=1, place=f"dead letters in {path}", on_error=OnError.FAIL)
-    return Sink(schema, hints, joined, table)
+    sides: list[nodes.PlanNode] = [
+        nodes.SideOutput(schema, nodes.NodeHints(name=_SINK), node, DEAD_LETTER_TAG) for node in failing
+    ]
+    joined = sides[0] if len(sides) == 1 else nodes.Union(schema, nodes.NodeHints(name=_SINK), tuple(sides))
+    table = nodes.TableReference(_SINK, "filesystem", {"path": path, "sink.mode": "append"}, format="json")
+    hints = nodes.NodeHints(name=_SINK, parallelism=1, place=f"dead letters in {path}", on_error=OnError.FAIL)
+    return nodes.Sink(schema, hints, joined, table)

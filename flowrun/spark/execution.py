@@ -184,14 +184,14 @@ def _kept_rows(translated: Sequence[SparkPlan]) -> Iterator[Callable[[int], None
 
 def _keep(translated: SparkPlan) -> list[tuple[int, DataFrame]]:
     """Have Spark keep rows that several read; gives (position of the last sink that reads them, rows)."""
-    kept = kept_nodes(translated.plan, lambda node: translated.nodes[id(node)].hosted is not None)
-    return [(last, translated.nodes[number].main.data.persist()) for number, last in kept.items()]
+    kept = kept_nodes(translated.plan, lambda node: translated.results[id(node)].hosted is not None)
+    return [(last, translated.results[number].main.data.persist()) for number, last in kept.items()]
 
 
 def _rows_of(sink: Sink, translated: Sequence[SparkPlan], readings: Sequence[Reading]) -> SparkFrame:
     """What a sink gets: final rows of all ranges, and how things stand at the end of the last one."""
     frames = [
-        within(plan.nodes[id(sink)].main, reading.written.get(id(sink), ALL_TIME))
+        within(plan.results[id(sink)].main, reading.written.get(id(sink), ALL_TIME))
         for plan, reading in zip(translated, readings, strict=True)
         if id(sink) in reading.written or reading is readings[-1]
     ]

@@ -59,7 +59,7 @@ def explained_steps(translated: SparkPlan) -> tuple[ExplainedStep, ...]:
     """Each node, inputs before those that read them."""
     return tuple(
         ExplainedStep(
-            shown["id"], shown["kind"], shown["name"], tuple(shown["inputs"]), translated.nodes[id(node)].hosted
+            shown["id"], shown["kind"], shown["name"], tuple(shown["inputs"]), translated.results[id(node)].hosted
         )
         for node, shown in zip(walk_plan(translated.plan), plan_json(translated.plan)["nodes"], strict=True)
     )

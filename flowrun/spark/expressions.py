@@ -8,19 +8,7 @@ from flowrun.core.types import DataType
 from flowrun.errors import InternalError
 from flowrun.functions.registry import scalar
 from flowrun.functions.spark_text import is_counted, quoted
-from flowrun.plan.expressions import (
-    And,
-    Call,
-    Case,
-    Cast,
-    ColumnRef,
-    Expression,
-    FieldAccess,
-    InList,
-    Literal,
-    Or,
-    PythonCall,
-)
+from flowrun.plan import expressions as trees
 from flowrun.spark.casts import cast_text
 from flowrun.spark.frame import NotNative
 from flowrun.spark.literals import literal_text
@@ -36,7 +24,7 @@ _LOOKS_INSIDE_NO_TIME = frozenset(
 """Functions that mean the same of the numbers that Spark holds for nanoseconds."""
 
 
-def spark_text(expression: Expression, columns: Sequence[str]) -> str:
+def spark_text(expression: trees.Expression, columns: Sequence[str]) -> str:
     """The expression as Spark SQL text of exactly the Spark type of its type.
 
     Args:
@@ -47,36 +35,36 @@ def spark_text(expression: Expression, columns: Sequence[str]) -> str:
         NotNative: a part of it has no form in Spark that gives the same.
     """
 
-    def text(node: Expression) -> str:
+    def text(node: trees.Expression) -> str:
         match node:
-            case ColumnRef(index=index):
+            case trees.ColumnRef(index=index):
                 return columns[index]
-            case Literal():
+            case trees.Literal():
                 return literal_text(node.value, node.type)
-            case Call():
+            case trees.Call():
                 return _call(node, [text(a) for a in node.arguments])
-            case And(operands=operands):
+            case trees.And(operands=operands):
                 return "(" + " AND ".join(map(text, operands)) + ")"
-            case Or(operands=operands):
+            case trees.Or(operands=operands):
                 return "(" + " OR ".join(map(text, operands)) + ")"
-            case Case(branches=branches, otherwise=otherwise):
+            case trees.Case(branches=branches, otherwise=otherwise):
                 whens = " ".join(f"WHEN {text(condition)} THEN {text(value)}" for condition, value in branches)
                 return f"CASE {whens} ELSE {text(otherwise)} END"
-            case Cast(operand=operand, safe=safe):
+            case trees.Cast(operand=operand, safe=safe):
                 return cast_text(text(operand), operand.type, node.type, safe)
-            case InList(operand=operand, values=values, negated=negated):
+            case trees.InList(operand=operand, values=values, negated=negated):
                 inner = ", ".join(literal_text(v, operand.type) for v in values)
                 return f"({text(operand)} {'NOT ' * negated}IN ({inner}))"
-            case FieldAccess(operand=operand, name=name):
+            case trees.FieldAccess(operand=operand, name=name):
                 return f"{text(operand)}.{quoted(name)}"
-            case PythonCall(name=name):
+            case trees.PythonCall(name=name):
                 raise NotNative(f"the Python function {name}")
         raise InternalError(f"no Spark SQL for {type(node).__name__}")
 
     return text(expression)
 
 
-def _call(call: Call, texts: list[str]) -> str:
+def _call(call: trees.Call, texts: list[str]) -> str:
     function = scalar(call.function)
     if function is None:
         raise InternalError(f"function {call.function} is not registered")

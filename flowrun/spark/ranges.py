@@ -16,25 +16,13 @@ from flowrun.core.local_time import UTC_ZONE, WallClock
 from flowrun.core.record import record
 from flowrun.core.semantics import FrameUnit, TimeDomain
 from flowrun.errors import InternalError, UnsupportedPlanError
+from flowrun.plan import nodes
 from flowrun.plan.changelog import node_mode
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import Rows, node_description
 from flowrun.plan.joins import IntervalJoin, Join, TemporalJoin, WindowJoin
 from flowrun.plan.matching import MatchRecognize
-from flowrun.plan.nodes import (
-    Calc,
-    Plan,
-    PlanNode,
-    Process,
-    PythonMap,
-    Scan,
-    SideOutput,
-    Split,
-    Union,
-    WindowAggregate,
-    walk_plan,
-)
 from flowrun.plan.relational import (
     AssignTime,
     Deduplicate,
@@ -60,9 +48,9 @@ from flowrun.plan.windows import (
 from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.time_spread import Spread, spread, window_function
 
-_SAME = (Calc, Union, Split, SideOutput, PythonMap, ToChangelog, FromChangelog)
+_SAME = (nodes.Calc, nodes.Union, nodes.Split, nodes.SideOutput, nodes.PythonMap, ToChangelog, FromChangelog)
 """Besides those that pass on each row: nodes whose rows have the event time of the row that they come from."""
-_WITHOUT_BOUND = (GroupAggregate, Join, Rank, Process, ChangelogNormalize, ResolveConflicts)
+_WITHOUT_BOUND = (GroupAggregate, Join, Rank, nodes.Process, ChangelogNormalize, ResolveConflicts)
 _ANY_RANGE = TimeRange(0, 1)
 
 
@@ -80,25 +68,25 @@ class Reading:
     bounds: Mapping[int, TimeRange]
     stops: Mapping[int, int]
     written: Mapping[int, TimeRange]
-    remembering: tuple[PlanNode, ...]
+    remembering: tuple[nodes.PlanNode, ...]
 
 
 READ_ALL = Reading({}, {}, {}, ())
 """Of a run that is no backfill."""
 
 
-def reading_for(plan: Plan, emitted: TimeRange) -> Reading:
+def reading_for(plan: nodes.Plan, emitted: TimeRange) -> Reading:
     """What the scans of a plan must give for the rows of a range of event times.
 
     Raises:
         UnsupportedPlanError: a scan gives upserts, of which not every one has an event time.
     """
-    nodes = list(walk_plan(plan))
+    walked = list(nodes.walk_plan(plan))
     traits = TraitIndex()
-    states = _states(nodes)
+    states = _states(walked)
     wanted: dict[int, TimeRange] = {}
     stops: dict[int, int] = {}
-    for node in reversed(nodes):  # readers before what they read
+    for node in reversed(walked):  # readers before what they read
         asked = wanted.get(id(node), TimeRange(None, emitted.stop) if id(node) in states else emitted)
         if asked.stop is not None and id(node) in states and any(id(i) not in states for i in node.inputs):
             stops[id(node)] = asked.stop
@@ -106,8 +94,8 @@ def reading_for(plan: Plan, emitted: TimeRange) -> Reading:
             known = wanted.get(id(read))
             wanted[id(read)] = period if known is None else _both(known, period)
     bounds: dict[int, TimeRange] = {}
-    for node in nodes:
-        if isinstance(node, Scan) and node.event_time:
+    for node in walked:
+        if isinstance(node, nodes.Scan) and node.event_time:
             period = wanted.get(id(node), ALL_TIME)
             if node_mode(node, ()) is ChangelogMode.UPSERT and period != ALL_TIME:
                 raise UnsupportedPlanError(
@@ -117,18 +105,18 @@ def reading_for(plan: Plan, emitted: TimeRange) -> Reading:
                 )
             bounds[id(node)] = TimeRange(None, period.stop) if id(node) in states else period
     written = {id(s): emitted for s in plan.sinks if id(s) not in states}
-    remembering = () if emitted.start is None else tuple(n for n in nodes if _remembers(n, states, traits))
+    remembering = () if emitted.start is None else tuple(n for n in walked if _remembers(n, states, traits))
     return Reading(bounds, stops, written, remembering)
 
 
-def tells_state(plan: Plan) -> frozenset[int]:
+def tells_state(plan: nodes.Plan) -> frozenset[int]:
     """`id` of each node whose rows tell how things stand (at the end of what is read): they are updated, or have no event time."""
-    return _states(list(walk_plan(plan)))
+    return _states(list(nodes.walk_plan(plan)))
 
 
-def _states(nodes: list[PlanNode]) -> frozenset[int]:
+def _states(walked: list[nodes.PlanNode]) -> frozenset[int]:
     found: set[int] = set()
-    for node in nodes:
+    for node in walked:
         # a temporal join gives rows of its left side; the other one only changes how they look
         passed = node.inputs[:1] if isinstance(node, TemporalJoin) else node.inputs
         if any(id(i) in found for i in passed) or not node.event_time or _ends_open(node):
@@ -136,21 +124,21 @@ def _states(nodes: list[PlanNode]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _ends_open(node: PlanNode) -> bool:
+def _ends_open(node: nodes.PlanNode) -> bool:
     """Whether later rows would change what the node has given."""
     match node:
-        case Scan():
+        case nodes.Scan():
             return node_mode(node, ()) is not ChangelogMode.APPEND
         case Deduplicate(keep=keep):
             return keep is Keep.LAST
-        case WindowAggregate(window=GlobalWindow(), trigger=None):
+        case nodes.WindowAggregate(window=GlobalWindow(), trigger=None):
             return True
         case _:
             return False
 
 
-def _remembers(node: PlanNode, states: frozenset[int], traits: TraitIndex) -> bool:
-    if isinstance(node, Scan):
+def _remembers(node: nodes.PlanNode, states: frozenset[int], traits: TraitIndex) -> bool:
+    if isinstance(node, nodes.Scan):
         return node.event_time and id(node) in states
     needed = zip(node.inputs, _needed(node, _ANY_RANGE, traits), strict=True)
     return any(period.start is None and read.event_time for read, period in needed)
@@ -164,15 +152,15 @@ def _both(one: TimeRange, other: TimeRange) -> TimeRange:
     )
 
 
-def _needed(node: PlanNode, wanted: TimeRange, traits: TraitIndex) -> tuple[TimeRange, ...]:
+def _needed(node: nodes.PlanNode, wanted: TimeRange, traits: TraitIndex) -> tuple[TimeRange, ...]:
     """What each input must give so that the node gives the rows wanted of it."""
     match node:
-        case Scan() | Values():
+        case nodes.Scan() | Values():
             return ()
-        case WindowTableFunction(window=SessionWindow()) | WindowAggregate(window=SessionWindow()):
+        case WindowTableFunction(window=SessionWindow()) | nodes.WindowAggregate(window=SessionWindow()):
             # a row just at the end of a session joins it: so one that ends at `to` must see whether there is one
             return (TimeRange(None, None if wanted.stop is None else wanted.stop + 1),)
-        case WindowAggregate():
+        case nodes.WindowAggregate():
             return (_rows_of_windows(node.window, wanted),)
         case WindowRank() | WindowJoin():
             return tuple(_window_needs(i, wanted, traits) for i in node.inputs)
@@ -250,7 +238,7 @@ def _next(after: int, step: int, offset: int) -> int:
     return after + step - (after - offset) % step
 
 
-def _window_needs(input: PlanNode, wanted: TimeRange, traits: TraitIndex) -> TimeRange:
+def _window_needs(input: nodes.PlanNode, wanted: TimeRange, traits: TraitIndex) -> TimeRange:
     """What closing a window reads of rows that carry it: results of windows are at its end already, others anywhere in it."""
     if traits[input].at_window_time:
         return wanted

@@ -11,25 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from flowrun.core.clock import ManualClock
 from flowrun.core.record import record
 from flowrun.functions.times.current_time import use_clock
+from flowrun.plan import nodes
 from flowrun.plan import relational as rel
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.matching import MatchRecognize
-from flowrun.plan.nodes import (
-    Calc,
-    Plan,
-    PlanNode,
-    Process,
-    PythonMap,
-    Scan,
-    SideOutput,
-    Sink,
-    Split,
-    Union,
-    WindowAggregate,
-    walk_plan,
-)
 from flowrun.spark.context import Context
 from flowrun.spark.frame import NotNative, SparkFrame
 from flowrun.spark.translated import Inputs, Translated, leaves_rows_out
@@ -38,21 +25,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-Native: TypeAlias = Callable[[PlanNode, Inputs, Context], SparkFrame | Translated]
+Native: TypeAlias = Callable[[nodes.PlanNode, Inputs, Context], SparkFrame | Translated]
 """(node, what it reads, context) → its rows. Raises `NotNative`: the node is hosted then."""
 
 # Module and function by name, below `flowrun.spark`: each family is imported when a plan has it.
-NATIVE: Mapping[type[PlanNode], str] = {
-    Scan: "input.scan:read_scan",
+NATIVE: Mapping[type[nodes.PlanNode], str] = {
+    nodes.Scan: "input.scan:read_scan",
     rel.Values: "native.rows:translate_values",
-    Calc: "native.rows:translate_calc",
-    Union: "native.rows:translate_union",
-    Split: "native.rows:translate_split",
+    nodes.Calc: "native.rows:translate_calc",
+    nodes.Union: "native.rows:translate_union",
+    nodes.Split: "native.rows:translate_split",
     rel.AssignTime: "native.rows:translate_assign_time",
     rel.Expand: "native.rows:translate_expand",
     rel.Unnest: "native.rows:translate_unnest",
     rel.WindowTableFunction: "native.windows:translate_window_function",
-    WindowAggregate: "native.windows:translate_window_aggregate",
+    nodes.WindowAggregate: "native.windows:translate_window_aggregate",
     rel.GroupAggregate: "native.groups:translate_group_aggregate",
     rel.OverAggregate: "native.over:translate_over",
     rel.Rank: "native.ranking:translate_rank",
@@ -68,9 +55,9 @@ NATIVE: Mapping[type[PlanNode], str] = {
     FromChangelog: "native.changelogs:translate_from_changelog",
     ChangelogNormalize: "native.normalize:translate_normalize",
 }
-HOSTED: Mapping[type[PlanNode], str] = {
-    PythonMap: "a Python function",
-    Process: "a Python process function",
+HOSTED: Mapping[type[nodes.PlanNode], str] = {
+    nodes.PythonMap: "a Python function",
+    nodes.Process: "a Python process function",
     rel.TableFunctionCall: "a Python table function",
     MatchRecognize: "Spark has no row patterns",
     ResolveConflicts: "rows are compared as the stream does",
@@ -84,23 +71,23 @@ class SparkPlan:
 
     Attributes:
         plan: that was translated.
-        nodes: what each node became, by `id`.
+        results: what each node became, by `id`.
         kept: rows that Spark keeps for it until they are released.
         optimistic: whether scans rely on Spark's readers to stop where they do not read exactly what flowrun's do.
     """
 
-    plan: Plan
-    nodes: Mapping[int, Translated]
+    plan: nodes.Plan
+    results: Mapping[int, Translated]
     kept: Sequence[DataFrame] = ()
     optimistic: bool = False
 
     @property
-    def outputs(self) -> tuple[tuple[Sink, SparkFrame], ...]:
+    def outputs(self) -> tuple[tuple[nodes.Sink, SparkFrame], ...]:
         """Each sink with the rows that it gets."""
-        return tuple((sink, self.nodes[id(sink)].main) for sink in self.plan.sinks)
+        return tuple((sink, self.results[id(sink)].main) for sink in self.plan.sinks)
 
 
-def translate(plan: Plan, context: Context) -> SparkPlan:
+def translate(plan: nodes.Plan, context: Context) -> SparkPlan:
     """The DataFrames of a plan; nothing is read or run beyond what Spark's analysis needs.
 
     Raises:
@@ -108,9 +95,9 @@ def translate(plan: Plan, context: Context) -> SparkPlan:
         ConnectorError: a file or folder that a scan reads is not there.
     """
     done: dict[int, Translated] = {}
-    readers = Counter(id(i) for node in walk_plan(plan) for i in node.inputs)
+    readers = Counter(id(i) for node in nodes.walk_plan(plan) for i in node.inputs)
     with use_clock(ManualClock(context.now_ms)):  # the time that CURRENT_TIMESTAMP and its kin are rendered with
-        for node in walk_plan(plan):
+        for node in nodes.walk_plan(plan):
             made = _translate_node(node, Inputs(node, done, context.stops.get(id(node))), context)
             if readers[id(node)] > 1:  # they read what Spark keeps, and do not make it again
                 made = replace(made, main=replace(made.main, made_by=None))
@@ -118,10 +105,10 @@ def translate(plan: Plan, context: Context) -> SparkPlan:
     return SparkPlan(plan, done, context.kept, bool(context.optimistic))
 
 
-def _translate_node(node: PlanNode, inputs: Inputs, context: Context) -> Translated:
-    if isinstance(node, Sink):
+def _translate_node(node: nodes.PlanNode, inputs: Inputs, context: Context) -> Translated:
+    if isinstance(node, nodes.Sink):
         return Translated(inputs.only)
-    if isinstance(node, SideOutput):
+    if isinstance(node, nodes.SideOutput):
         return _side_output(node, inputs, context)
     reason = HOSTED.get(type(node)) or leaves_rows_out(node, context)
     if reason is None:
@@ -142,7 +129,7 @@ def _translate_node(node: PlanNode, inputs: Inputs, context: Context) -> Transla
     return host_node(node, inputs.frames, context, reason)
 
 
-def _side_output(node: SideOutput, inputs: Inputs, context: Context) -> Translated:
+def _side_output(node: nodes.SideOutput, inputs: Inputs, context: Context) -> Translated:
     frame = inputs.of(node.input).sides.get(node.tag)
     if frame is None:
         from flowrun.spark.native.rows import no_rows

@@ -249,7 +249,7 @@ def test_functions_and_a_writer_run_in_one_call(spark: SparkSession) -> None:
 def test_what_several_read_is_made_once(spark: SparkSession) -> None:
     plan = yaml_plan(BRANCHES, {"events": EVENTS.rows})
     again = plan.sinks[0].input
-    nodes = translate(plan, Context(spark, plan.settings, NOW_MS)).nodes
+    nodes = translate(plan, Context(spark, plan.settings, NOW_MS)).results
     assert nodes[id(again.inputs[0])].main.pipe is not None
     assert nodes[id(again)].main.pipe is None
 

@@ -61,7 +61,7 @@ def test_upserts_come_to_what_the_stream_comes_to(spark: SparkSession, tmp_path:
     tables += TABLE.format(name="careless", path=bad, more=UPSERT + ", 'format.on-error'='skip', 'on-error'='skip'")
     plan = sql_plan([], tables + QUERIES)
     translated = translate(plan, Context(spark, plan.settings, NOW_MS, arrival_needs(plan)))
-    assert {n.hosted for n in translated.nodes.values()} == {None, "rows that cannot be read are left out"}
+    assert {n.hosted for n in translated.results.values()} == {None, "rows that cannot be read are left out"}
     for (_, frame), wanted in zip(translated.outputs, stream_results(plan, times=False), strict=True):
         assert wanted.rows
         assert collected(frame, times=False) == wanted.rows

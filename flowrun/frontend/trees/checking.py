@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import Location, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.trees import spec as specs
 from flowrun.frontend.trees.nodes import (
     ScalarStyle,
     YamlEntry,
@@ -16,26 +17,6 @@ from flowrun.frontend.trees.nodes import (
     YamlScalar,
     YamlSequence,
     describe,
-)
-from flowrun.frontend.trees.spec import (
-    AnyValue,
-    BooleanValue,
-    ChoiceValue,
-    DurationValue,
-    IntegerValue,
-    KeySpec,
-    ListValue,
-    MapValue,
-    Named,
-    NumberValue,
-    RecordSpec,
-    RecordValue,
-    ScalarValue,
-    Section,
-    TextValue,
-    ValueSpec,
-    VariantValue,
-    records,
 )
 
 _INTEGER = re.compile(r"[+-]?\d(_?\d)*")
@@ -46,20 +27,20 @@ class _Invalid(Exception):
     """The value is wrong; that has been reported."""
 
 
-def check_document(node: YamlNode, spec: RecordValue, diagnostics: Diagnostics) -> Section | None:
+def check_document(node: YamlNode, spec: specs.RecordValue, diagnostics: Diagnostics) -> specs.Section | None:
     """The document as a section; None if it is not even a mapping. Every problem goes to `diagnostics`."""
     try:
         checked = _Checker(spec, diagnostics).record(node, spec)
     except _Invalid:
         return None
-    return checked if isinstance(checked, Section) else None
+    return checked if isinstance(checked, specs.Section) else None
 
 
 class _Checker:
-    def __init__(self, document: RecordValue, diagnostics: Diagnostics) -> None:
+    def __init__(self, document: specs.RecordValue, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self._homes: dict[str, list[str]] = {}
-        for record in records(document):
+        for record in specs.records(document):
             for key in record.keys:
                 self._homes.setdefault(key.name, []).append(record.title)
 
@@ -69,7 +50,7 @@ class _Checker:
 
     # -- collections ------------------------------------------------------------------------------------------------
 
-    def value(self, node: YamlNode, spec: ValueSpec, name: str) -> object:
+    def value(self, node: YamlNode, spec: specs.ValueSpec, name: str) -> object:
         """The typed value of `node`. Raises _Invalid after reporting."""
         if isinstance(node, YamlScalar) and node.unresolved:
             raise _Invalid
@@ -78,27 +59,27 @@ class _Checker:
                 f"a secret cannot be used in '{name}'", node.location, "secrets are for connector options only"
             )
         match spec:
-            case RecordValue():
+            case specs.RecordValue():
                 return self.record(node, spec)
-            case VariantValue():
+            case specs.VariantValue():
                 return self.variant(node, spec, name)
-            case ListValue():
+            case specs.ListValue():
                 return self.listed(node, spec, name)
-            case MapValue():
+            case specs.MapValue():
                 return self.mapped(node, spec, name)
-            case AnyValue():
+            case specs.AnyValue():
                 return self.any_value(node, name)
             case _:
                 return self.scalar(node, spec, name)
 
-    def record(self, node: YamlNode, spec: RecordValue) -> Section | YamlScalar:
+    def record(self, node: YamlNode, spec: specs.RecordValue) -> specs.Section | YamlScalar:
         """A section, or the short form's scalar."""
         title = spec.record.title
         if spec.short is not None and isinstance(node, YamlScalar):
             return self.scalar(node, spec.short, title)  # type: ignore[return-value]  # short forms are texts
         return self._section(self._mapping(node, title), spec.record, "")
 
-    def variant(self, node: YamlNode, spec: VariantValue, name: str) -> Section:
+    def variant(self, node: YamlNode, spec: specs.VariantValue, name: str) -> specs.Section:
         """A section of the variant that the tag chooses."""
         mapping = self._mapping(node, name)
         entry = mapping.entry(spec.tag)
@@ -107,7 +88,7 @@ class _Checker:
             raise self._fail(f"{name} needs the key '{spec.tag}'", node.location, "one of " + ", ".join(variants))
         chosen = spec.default or ""
         if entry is not None:
-            chosen = str(self.value(entry.value, ChoiceValue(tuple(variants)), spec.tag))
+            chosen = str(self.value(entry.value, specs.ChoiceValue(tuple(variants)), spec.tag))
         return self._section(mapping, variants[chosen], chosen, skip=spec.tag)
 
     def _mapping(self, node: YamlNode, name: str) -> YamlMapping:
@@ -115,7 +96,7 @@ class _Checker:
             return node
         raise self._fail(f"{name} expects a mapping, got {describe(node)}", node.location)
 
-    def _section(self, node: YamlMapping, spec: RecordSpec, variant: str, skip: str = "") -> Section:
+    def _section(self, node: YamlMapping, spec: specs.RecordSpec, variant: str, skip: str = "") -> specs.Section:
         values: dict[str, object] = {}
         given: set[str] = set()
         extra: list[YamlEntry] = []
@@ -139,16 +120,18 @@ class _Checker:
         for key in spec.keys:
             if key.required and key.name not in given:
                 self._missing_key(node, spec, key, extra)
-        return Section(node, spec, node.location, values, frozenset(given), tuple(extra), variant)
+        return specs.Section(node, spec, node.location, values, frozenset(given), tuple(extra), variant)
 
-    def _missing_key(self, node: YamlMapping, spec: RecordSpec, key: KeySpec, extra: list[YamlEntry]) -> None:
+    def _missing_key(
+        self, node: YamlMapping, spec: specs.RecordSpec, key: specs.KeySpec, extra: list[YamlEntry]
+    ) -> None:
         """A required key is absent; among free keys it may only be misspelt."""
         misspelt = next((e for e in extra if near_matches(e.name, [key.name])), None)
         at = node.location if misspelt is None else misspelt.key.location
         hint = key.doc if misspelt is None else f"did you mean '{key.name}'?"
         self._diagnostics.error(f"{spec.title} needs the key '{key.name}'", at, hint=hint)
 
-    def _unknown_key(self, entry: YamlEntry, spec: RecordSpec, tag: str) -> None:
+    def _unknown_key(self, entry: YamlEntry, spec: specs.RecordSpec, tag: str) -> None:
         known = [k.name for k in spec.keys] + ([tag] if tag else [])
         at = entry.key.location
         if entry.name in spec.reserved:
@@ -161,7 +144,7 @@ class _Checker:
             hint = did_you_mean(entry.name, known) or f"{spec.title} takes no keys"
         self._diagnostics.error(f"{spec.title} has no key '{entry.name}'", at, hint=hint)
 
-    def listed(self, node: YamlNode, spec: ListValue, name: str) -> tuple[object, ...]:
+    def listed(self, node: YamlNode, spec: specs.ListValue, name: str) -> tuple[object, ...]:
         """A tuple of typed items."""
         if isinstance(node, YamlSequence):
             items = node.items
@@ -182,20 +165,20 @@ class _Checker:
             raise _Invalid
         return tuple(values)
 
-    def mapped(self, node: YamlNode, spec: MapValue, name: str) -> dict[str, Named]:
+    def mapped(self, node: YamlNode, spec: specs.MapValue, name: str) -> dict[str, specs.Named]:
         """Typed values by the user's names; wrong ones are left out."""
         mapping = self._mapping(node, f"'{name}'")
         if len(mapping.entries) < spec.minimum:
             raise self._fail(f"'{name}' is empty", node.location, hint=f"name at least {spec.minimum}")
-        values: dict[str, Named] = {}
+        values: dict[str, specs.Named] = {}
         invalid = False
         for entry in mapping.entries:
             try:
                 self.scalar(entry.key, spec.key, name)
-                values[entry.name] = Named(entry.key, self.value(entry.value, spec.value, entry.name))
+                values[entry.name] = specs.Named(entry.key, self.value(entry.value, spec.value, entry.name))
             except _Invalid:
                 invalid = True
-                values.setdefault(entry.name, Named(entry.key, None))
+                values.setdefault(entry.name, specs.Named(entry.key, None))
         if invalid and not spec.partial:
             raise _Invalid
         return values
@@ -204,9 +187,9 @@ class _Checker:
         """A Python value: None, a boolean, a number, a text, a list or a dict. Quoted scalars are texts."""
         match node:
             case YamlMapping():
-                return {e.name: self.value(e.value, AnyValue(), f"{name}.{e.name}") for e in node.entries}
+                return {e.name: self.value(e.value, specs.AnyValue(), f"{name}.{e.name}") for e in node.entries}
             case YamlSequence():
-                return [self.value(item, AnyValue(), name) for item in node.items]
+                return [self.value(item, specs.AnyValue(), name) for item in node.items]
             case YamlScalar() if node.is_null:
                 return None
             case YamlScalar() if node.style is ScalarStyle.PLAIN and node.text in ("true", "false"):
@@ -221,9 +204,9 @@ class _Checker:
 
     # -- scalars ----------------------------------------------------------------------------------------------------
 
-    def scalar(self, node: YamlNode, spec: ScalarValue, name: str) -> object:
+    def scalar(self, node: YamlNode, spec: specs.ScalarValue, name: str) -> object:
         """The typed value of a scalar."""
-        if not isinstance(node, YamlScalar) or (node.is_null and not isinstance(spec, ChoiceValue)):
+        if not isinstance(node, YamlScalar) or (node.is_null and not isinstance(spec, specs.ChoiceValue)):
             # `{a: DECIMAL(10,2)}` is two entries in YAML: `a: DECIMAL(10` and `2)`
             torn = any(mark in name for mark in ")>]")
             hint = 'inside { } quote values that contain commas: "DECIMAL(10,2)"' if torn else None
@@ -231,27 +214,27 @@ class _Checker:
                 hint = f'YAML reads a bare {node.text} as nothing: write "{node.text}", or another name'
             raise self._fail(f"'{name}' expects {expectation(spec)}, got {describe(node)}", node.location, hint)
         match spec:
-            case TextValue():
+            case specs.TextValue():
                 return self._text(node, spec, name)
-            case IntegerValue():
+            case specs.IntegerValue():
                 return self._integer(node, spec, name)
-            case NumberValue():
+            case specs.NumberValue():
                 return self._number(node, spec, name)
-            case BooleanValue():
+            case specs.BooleanValue():
                 return self._boolean(node, name)
-            case DurationValue():
+            case specs.DurationValue():
                 return self._duration(node, spec, name)
-            case ChoiceValue():
+            case specs.ChoiceValue():
                 return self._choice(node, spec, name)
 
-    def _text(self, node: YamlScalar, spec: TextValue, name: str) -> YamlScalar:
+    def _text(self, node: YamlScalar, spec: specs.TextValue, name: str) -> YamlScalar:
         if not node.text.strip():
             raise self._fail(f"'{name}' expects {spec.what}, got an empty text", node.location)
         if spec.pattern is not None and re.fullmatch(spec.pattern, node.text) is None:
             raise self._fail(f"'{node.text}' is not {spec.what}", node.location, spec.pattern_doc or None)
         return node
 
-    def _integer(self, node: YamlScalar, spec: IntegerValue, name: str) -> int:
+    def _integer(self, node: YamlScalar, spec: specs.IntegerValue, name: str) -> int:
         text = node.text.strip()
         if _INTEGER.fullmatch(text) is None:
             raise self._fail(f"'{name}' expects {expectation(spec)}, got {describe(node)}", node.location)
@@ -264,7 +247,7 @@ class _Checker:
             raise self._fail(f"'{name}' must be at most {spec.maximum}, got {value}", node.location)
         return value
 
-    def _number(self, node: YamlScalar, spec: NumberValue, name: str) -> float:
+    def _number(self, node: YamlScalar, spec: specs.NumberValue, name: str) -> float:
         if _NUMBER.fullmatch(node.text.strip()) is None:
             raise self._fail(f"'{name}' expects {expectation(spec)}, got {describe(node)}", node.location)
         value = float(node.text)
@@ -279,7 +262,7 @@ class _Checker:
             raise self._fail(f"'{name}' expects true or false, got {describe(node)}", node.location, hint)
         return folded == "true"
 
-    def _duration(self, node: YamlScalar, spec: DurationValue, name: str) -> int:
+    def _duration(self, node: YamlScalar, spec: specs.DurationValue, name: str) -> int:
         try:
             value = parse_duration_ms(node.text)
         except ValueError as error:
@@ -290,7 +273,7 @@ class _Checker:
             raise self._fail(f"'{name}' is longer than any time, got {describe(node)}", node.location)
         return value
 
-    def _choice(self, node: YamlScalar, spec: ChoiceValue, name: str) -> str:
+    def _choice(self, node: YamlScalar, spec: specs.ChoiceValue, name: str) -> str:
         folded = node.text.strip().lower()
         if folded not in spec.choices:
             raise self._fail(
@@ -301,25 +284,25 @@ class _Checker:
         return folded
 
 
-def expectation(spec: ScalarValue) -> str:
+def expectation(spec: specs.ScalarValue) -> str:
     """What a scalar must be, in words.
 
-    >>> expectation(IntegerValue(1))
+    >>> expectation(specs.IntegerValue(1))
     'a whole number of at least 1'
     """
     match spec:
-        case TextValue():
+        case specs.TextValue():
             return spec.what
-        case IntegerValue():
+        case specs.IntegerValue():
             lower = f" of at least {spec.minimum}" if spec.minimum is not None else ""
             return f"a whole number{lower}"
-        case NumberValue():
+        case specs.NumberValue():
             return "a number greater than 0" if spec.positive else "a number"
-        case BooleanValue():
+        case specs.BooleanValue():
             return "true or false"
-        case DurationValue():
+        case specs.DurationValue():
             return "a duration such as 10s"
-        case ChoiceValue():
+        case specs.ChoiceValue():
             return "one of " + ", ".join(spec.choices)
 
 

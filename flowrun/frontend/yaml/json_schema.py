@@ -12,24 +12,7 @@ from flowrun.api.connector import Connector, FormatOptions
 from flowrun.connectors.formats.registry import format_names, format_options
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.options import Option, OptionType
-from flowrun.frontend.trees.spec import (
-    AnyValue,
-    BooleanValue,
-    ChoiceValue,
-    DurationValue,
-    IntegerValue,
-    KeySpec,
-    ListValue,
-    MapValue,
-    NumberValue,
-    RecordSpec,
-    RecordValue,
-    ScalarValue,
-    TextValue,
-    ValueSpec,
-    VariantValue,
-    records,
-)
+from flowrun.frontend.trees import spec as specs
 from flowrun.frontend.yaml.document import DOCUMENT, PIPELINE
 from flowrun.frontend.yaml.document_tables import SINK, SOURCE
 from flowrun.plan.tables import TableRole, declared_options
@@ -49,7 +32,7 @@ _OPTION_TYPES: dict[OptionType, Json] = {
 def document_schema(connectors: Iterable[Connector], formats: Iterable[FormatOptions]) -> Json:
     """The schema of a pipeline that may use these connectors and formats."""
     known, options = tuple(connectors), tuple(formats)
-    definitions = {record.name: _record(record) for record in records(DOCUMENT) if record is not PIPELINE}
+    definitions = {record.name: _record(record) for record in specs.records(DOCUMENT) if record is not PIPELINE}
     definitions["reference"] = {"type": "string", "pattern": _REFERENCE, "description": "a ${VARIABLE}"}
     for record in (SOURCE, SINK):
         usable = [c for c in known if (c.create_source if record is SOURCE else c.create_sink) is not None]
@@ -66,14 +49,14 @@ def json_schema() -> Json:
     return document_schema(connectors, [format_options(name) for name in format_names()])
 
 
-def _record(record: RecordSpec) -> Json:
+def _record(record: specs.RecordSpec) -> Json:
     schema = _object(record.keys, record.doc, closed=not record.open_doc)
     if record.free_prefix is not None:
         schema["patternProperties"] = {f"^{record.free_prefix}": {}}
     return schema
 
 
-def _object(keys: Iterable[KeySpec], doc: str, closed: bool) -> Json:
+def _object(keys: Iterable[specs.KeySpec], doc: str, closed: bool) -> Json:
     keys = tuple(keys)
     schema: Json = {"type": "object", "description": doc, "properties": {k.name: _key(k) for k in keys}}
     if required := [k.name for k in keys if k.required]:
@@ -83,33 +66,33 @@ def _object(keys: Iterable[KeySpec], doc: str, closed: bool) -> Json:
     return schema
 
 
-def _key(key: KeySpec) -> Json:
+def _key(key: specs.KeySpec) -> Json:
     doc = key.doc if key.default is None else f"{key.doc} Default: {key.default}."
     return {**_value(key.value), "description": doc}
 
 
-def _value(spec: ValueSpec) -> Json:
+def _value(spec: specs.ValueSpec) -> Json:
     match spec:
-        case RecordValue():
+        case specs.RecordValue():
             full: Json = {"$ref": f"#/$defs/{spec.record.name}"}
             return full if spec.short is None else {"anyOf": [_value(spec.short), full]}
-        case VariantValue():
+        case specs.VariantValue():
             return {"oneOf": [_variant(spec, tag, record) for tag, record in spec.variants]}
-        case ListValue():
+        case specs.ListValue():
             several = {"type": "array", "items": _scalar(spec.item), "minItems": spec.minimum}
             return {"anyOf": [several, _scalar(spec.item)]} if spec.single else several
-        case MapValue():
+        case specs.MapValue():
             schema: Json = {"type": "object", "additionalProperties": _value(spec.value), "minProperties": spec.minimum}
             if spec.key.pattern:
                 schema["propertyNames"] = {"pattern": f"^{spec.key.pattern}$"}
             return schema
-        case AnyValue():
+        case specs.AnyValue():
             return {}
         case _:
             return _scalar(spec)
 
 
-def _variant(spec: VariantValue, tag: str, record: RecordSpec) -> Json:
+def _variant(spec: specs.VariantValue, tag: str, record: specs.RecordSpec) -> Json:
     schema = _object(record.keys, record.doc, closed=True)
     schema["properties"] = {spec.tag: {"const": tag, "description": spec.tag_doc}, **schema["properties"]}
     if tag != spec.default:
@@ -117,22 +100,22 @@ def _variant(spec: VariantValue, tag: str, record: RecordSpec) -> Json:
     return schema
 
 
-def _scalar(spec: ScalarValue) -> Json:
+def _scalar(spec: specs.ScalarValue) -> Json:
     match spec:
-        case TextValue():
+        case specs.TextValue():
             if spec.pattern is None:
                 return {"type": ["string", "number", "boolean"]}
             return _or_reference({"type": "string", "pattern": f"^{spec.pattern}$"})
-        case IntegerValue():
+        case specs.IntegerValue():
             bounds = {"minimum": spec.minimum, "maximum": spec.maximum}
             return _or_reference({"type": "integer", **{k: v for k, v in bounds.items() if v is not None}})
-        case NumberValue():
+        case specs.NumberValue():
             return _or_reference({"type": "number", **({"exclusiveMinimum": 0} if spec.positive else {})})
-        case BooleanValue():
+        case specs.BooleanValue():
             return _or_reference({"type": "boolean"})
-        case DurationValue():
+        case specs.DurationValue():
             return _or_reference({"type": "string", "pattern": _DURATION}, *([{"const": 0}] if spec.zero else []))
-        case ChoiceValue():
+        case specs.ChoiceValue():
             return _or_reference({"enum": list(spec.choices)})
 
 
@@ -140,7 +123,7 @@ def _or_reference(*schemas: Json) -> Json:
     return {"anyOf": [*schemas, {"$ref": "#/$defs/reference"}]}
 
 
-def _connector_rule(record: RecordSpec, connector: Connector, formats: Iterable[FormatOptions]) -> Json:
+def _connector_rule(record: specs.RecordSpec, connector: Connector, formats: Iterable[FormatOptions]) -> Json:
     """If this connector is named, then only its options (and those of its formats) may stand beside the record's own keys."""
     roles = (TableRole.SOURCE, TableRole.LOOKUP) if record is SOURCE else (TableRole.SINK,)
     options = [o for role in roles if _has_role(connector, role) for o in declared_options(connector, None, role)]

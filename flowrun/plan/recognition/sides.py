@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from flowrun.plan.expressions import (
-    And,
-    Call,
-    Cast,
-    ColumnRef,
-    Expression,
-    InList,
-    Literal,
-    Or,
-    columns_used,
-    remap_columns,
-)
+from flowrun.plan import expressions as trees
 
 _COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">=", "LIKE", "IS NOT NULL", "IS TRUE", "IS FALSE"))
 _STRICT = frozenset(("+", "-", "*", "NEGATE", "||", "UPPER", "LOWER", "ABS"))
@@ -30,53 +19,53 @@ class Side(Enum):
     BOTH = 3
 
 
-def side_of(expression: Expression, left_width: int) -> Side:
+def side_of(expression: trees.Expression, left_width: int) -> Side:
     """The inputs whose columns occur: the first `left_width` are the left one's.
 
     >>> from flowrun.core.types import BOOLEAN
-    >>> side_of(ColumnRef(BOOLEAN, 2, "b"), 2)
+    >>> side_of(trees.ColumnRef(BOOLEAN, 2, "b"), 2)
     <Side.RIGHT: 2>
     """
-    used = columns_used(expression)
+    used = trees.columns_used(expression)
     left = any(i < left_width for i in used)
     right = any(i >= left_width for i in used)
     return Side(left + 2 * right)
 
 
-def over_right(expression: Expression, left_width: int) -> Expression:
+def over_right(expression: trees.Expression, left_width: int) -> trees.Expression:
     """An expression of the right side over the right input's own columns."""
-    return remap_columns(expression, {i: i - left_width for i in columns_used(expression)})
+    return trees.remap_columns(expression, {i: i - left_width for i in trees.columns_used(expression)})
 
 
-def is_true(condition: Expression) -> bool:
+def is_true(condition: trees.Expression) -> bool:
     """Whether it is the constant TRUE."""
-    return isinstance(condition, Literal) and condition.value is True
+    return isinstance(condition, trees.Literal) and condition.value is True
 
 
-def rejects_missing(condition: Expression, left_width: int, side: Side) -> bool:
+def rejects_missing(condition: trees.Expression, left_width: int, side: Side) -> bool:
     """Whether the condition is never true of a row whose columns of `side` are all NULL, as far as that is easily seen."""
     match condition:
-        case Call(function=name, arguments=arguments) if name in _COMPARISONS:
+        case trees.Call(function=name, arguments=arguments) if name in _COMPARISONS:
             return any(_null_if_missing(a, left_width, side) for a in arguments)
-        case InList(operand=operand):
+        case trees.InList(operand=operand):
             return _null_if_missing(operand, left_width, side)
-        case ColumnRef():
+        case trees.ColumnRef():
             return _null_if_missing(condition, left_width, side)
-        case Or(operands=operands):
+        case trees.Or(operands=operands):
             return all(rejects_missing(o, left_width, side) for o in operands)
-        case And(operands=operands):
+        case trees.And(operands=operands):
             return any(rejects_missing(o, left_width, side) for o in operands)
         case _:
             return False
 
 
-def _null_if_missing(expression: Expression, left_width: int, side: Side) -> bool:
+def _null_if_missing(expression: trees.Expression, left_width: int, side: Side) -> bool:
     match expression:
-        case ColumnRef():
+        case trees.ColumnRef():
             return side_of(expression, left_width) is side
-        case Cast(operand=operand):
+        case trees.Cast(operand=operand):
             return _null_if_missing(operand, left_width, side)
-        case Call(function=name, arguments=arguments) if name in _STRICT:
+        case trees.Call(function=name, arguments=arguments) if name in _STRICT:
             return any(_null_if_missing(a, left_width, side) for a in arguments)
         case _:
             return False

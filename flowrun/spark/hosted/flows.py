@@ -12,22 +12,8 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted
 from flowrun.spark.frame import KIND as CHANGE
+from flowrun.spark.hosted import wire
 from flowrun.spark.hosted.task import Stage, stage_function
-from flowrun.spark.hosted.wire import (
-    EDGE,
-    INPUT,
-    KIND,
-    ORDER,
-    ROW,
-    SEQUENCE,
-    TARGET,
-    TIME,
-    field_names,
-    plain_type,
-    row_column,
-    row_type,
-    stage_type,
-)
 from flowrun.spark.piping import Pipe
 
 if TYPE_CHECKING:
@@ -76,25 +62,27 @@ class Exchange:
 
 def flow_of(frame: SparkFrame) -> Flow:
     """The rows of a native node."""
-    columns = ", ".join(f"'{n}', {c}" for n, c in zip(field_names(frame.schema), frame.columns, strict=True))
+    columns = ", ".join(f"'{n}', {c}" for n, c in zip(wire.field_names(frame.schema), frame.columns, strict=True))
     time = quoted(EVENT_TIME) if frame.event_time else "CAST(NULL AS BIGINT)"
     arrival = frame.arrival_array if frame.arrival else "CAST(NULL AS BIGINT)"
     kind = quoted(CHANGE) if CHANGE in frame.data.columns else "CAST(NULL AS TINYINT)"
     data = frame.data.selectExpr(
-        f"CAST(NULL AS INT) AS {TARGET}",
-        f"{time} AS {ORDER}",
-        f"{arrival} AS {SEQUENCE}",
-        f"{time} AS {TIME}",
-        f"{kind} AS {KIND}",
-        f"named_struct({columns}) AS {ROW}",
+        f"CAST(NULL AS INT) AS {wire.TARGET}",
+        f"{time} AS {wire.ORDER}",
+        f"{arrival} AS {wire.SEQUENCE}",
+        f"{time} AS {wire.TIME}",
+        f"{kind} AS {wire.KIND}",
+        f"named_struct({columns}) AS {wire.ROW}",
     )
     return Flow(data, frame.schema, frame.arrival, frame.event_time, frame.arrival)
 
 
 def destination_flow(stage: DataFrame, destination: int, schema: Schema, *, only: bool) -> Flow:
     """What a stage sends to one of its destinations; `only`: it has no other."""
-    rows = stage if only else stage.where(f"{EDGE} = {destination}")
-    data = rows.selectExpr(TARGET, ORDER, SEQUENCE, TIME, KIND, f"{row_column(destination)} AS {ROW}")
+    rows = stage if only else stage.where(f"{wire.EDGE} = {destination}")
+    data = rows.selectExpr(
+        wire.TARGET, wire.ORDER, wire.SEQUENCE, wire.TIME, wire.KIND, f"{wire.row_column(destination)} AS {wire.ROW}"
+    )
     return Flow(data, schema, numbered=True, timed=True)
 
 
@@ -113,17 +101,19 @@ def stage_input(flows: Sequence[tuple[int, Flow]], exchange: Exchange | None, so
     parts = [_as_input(number, flow, schemas, exchange, arrived=arrived) for number, flow in flows]
     data = reduce(lambda left, right: left.unionByName(right), parts)
     if exchange is not None:
-        data = data.repartition(1) if exchange.partitions == 1 else data.repartitionById(exchange.partitions, TARGET)
+        data = (
+            data.repartition(1) if exchange.partitions == 1 else data.repartitionById(exchange.partitions, wire.TARGET)
+        )
     if sorting is not Sorting.NONE:
         keys: list[Column] = []
         if sorting is Sorting.TIME and any(flow.timed for _, flow in flows):
-            keys.append(f.col(ORDER).asc_nulls_first())
+            keys.append(f.col(wire.ORDER).asc_nulls_first())
         if any(flow.numbered for _, flow in flows):
-            keys += [f.col(SEQUENCE), f.col(INPUT)]
+            keys += [f.col(wire.SEQUENCE), f.col(wire.INPUT)]
         if keys:
             data = data.sortWithinPartitions(*keys)
-    rows = [row_column(i) for i in range(len(schemas))]
-    return data.select(INPUT, ORDER, TIME, KIND, *rows)
+    rows = [wire.row_column(i) for i in range(len(schemas))]
+    return data.select(wire.INPUT, wire.ORDER, wire.TIME, wire.KIND, *rows)
 
 
 def input_schemas(flows: Sequence[tuple[int, Flow]]) -> tuple[Schema, ...]:
@@ -135,45 +125,52 @@ def input_schemas(flows: Sequence[tuple[int, Flow]]) -> tuple[Schema, ...]:
 def run_on(data: DataFrame, stage: Stage) -> DataFrame:
     """What a stage gives for its input."""
     destinations = [destination.schema for destination in stage.destinations]
-    return data.mapInArrow(stage_function(stage), stage_type(destinations))
+    return data.mapInArrow(stage_function(stage), wire.stage_type(destinations))
 
 
 def run_plainly(frame: SparkFrame, stage: Stage) -> SparkFrame:
     """What a plain stage (see `Stage.plain`) gives for rows, which stay in their partitions, and in Python if they are there."""
     pipe, function, timed = frame.pipe, stage_function(stage), stage.timed
     if pipe is None:
-        columns = [f"{c} AS {n}" for n, c in zip(field_names(frame.schema), frame.columns, strict=True)]
-        times = [f"{quoted(EVENT_TIME)} AS {TIME}"] if frame.event_time else []
+        columns = [f"{c} AS {n}" for n, c in zip(wire.field_names(frame.schema), frame.columns, strict=True)]
+        times = [f"{quoted(EVENT_TIME)} AS {wire.TIME}"] if frame.event_time else []
         source = frame.data.selectExpr(*columns, *times)
     else:
         source, function = pipe.source, pipe.then(function, len(frame.schema) + frame.event_time)
     schema = stage.destinations[0].schema
-    named = [f"{c} AS {quoted(n)}" for c, n in zip(field_names(schema), schema.names, strict=True)]
-    hidden = [f"{TIME} AS {quoted(EVENT_TIME)}"] if timed else []
-    rows = source.mapInArrow(function, plain_type(schema, timed=timed)).selectExpr(*named, *hidden)
+    named = [f"{c} AS {quoted(n)}" for c, n in zip(wire.field_names(schema), schema.names, strict=True)]
+    hidden = [f"{wire.TIME} AS {quoted(EVENT_TIME)}"] if timed else []
+    rows = source.mapInArrow(function, wire.plain_type(schema, timed=timed)).selectExpr(*named, *hidden)
     return SparkFrame(rows, schema, timed, made_by=Pipe(source, function, rows))
 
 
 def frame_of(flow: Flow, *, event_time: bool, arrival: bool) -> SparkFrame:
     """Rows that are final as a frame; with `arrival` in the order in which they were sent."""
-    named = [f"{ROW}.{c} AS {quoted(n)}" for c, n in zip(field_names(flow.schema), flow.schema.names, strict=True)]
-    hidden = [f"{TIME} AS {quoted(EVENT_TIME)}"] if event_time else []
+    named = [
+        f"{wire.ROW}.{c} AS {quoted(n)}" for c, n in zip(wire.field_names(flow.schema), flow.schema.names, strict=True)
+    ]
+    hidden = [f"{wire.TIME} AS {quoted(EVENT_TIME)}"] if event_time else []
     if arrival:
-        hidden.append(f"{SEQUENCE} AS {quoted(ARRIVAL)}")
+        hidden.append(f"{wire.SEQUENCE} AS {quoted(ARRIVAL)}")
     return SparkFrame(flow.data.selectExpr(*named, *hidden), flow.schema, event_time, arrival)
 
 
 def changes_of_flow(flow: Flow, *, event_time: bool) -> SparkFrame:
     """Rows as the changes that they are (`CHANGE`), in the order in which they were sent."""
-    named = [f"{ROW}.{c} AS {quoted(n)}" for c, n in zip(field_names(flow.schema), flow.schema.names, strict=True)]
-    hidden = [f"{TIME} AS {quoted(EVENT_TIME)}"] if event_time else []
-    hidden += [f"{SEQUENCE} AS {quoted(ARRIVAL)}", f"coalesce({KIND}, CAST(0 AS TINYINT)) AS {quoted(CHANGE)}"]
+    named = [
+        f"{wire.ROW}.{c} AS {quoted(n)}" for c, n in zip(wire.field_names(flow.schema), flow.schema.names, strict=True)
+    ]
+    hidden = [f"{wire.TIME} AS {quoted(EVENT_TIME)}"] if event_time else []
+    hidden += [
+        f"{wire.SEQUENCE} AS {quoted(ARRIVAL)}",
+        f"coalesce({wire.KIND}, CAST(0 AS TINYINT)) AS {quoted(CHANGE)}",
+    ]
     return SparkFrame(flow.data.selectExpr(*named, *hidden), flow.schema, event_time, arrival=True)
 
 
 def in_order_of_arrival(flow: Flow, partitions: int) -> Flow:
     """The same rows in partitions that follow one another, and sorted in each: what numbers them keeps their order."""
-    data = flow.data.repartitionByRange(partitions, SEQUENCE).sortWithinPartitions(SEQUENCE)
+    data = flow.data.repartitionByRange(partitions, wire.SEQUENCE).sortWithinPartitions(wire.SEQUENCE)
     return replace(flow, data=data)
 
 
@@ -181,8 +178,10 @@ def renumbered_by_time(flow: Flow, partitions: int) -> Flow:
     """The same rows, numbered in the order of their event times, then in that in which they were sent."""
     from pyspark.sql import functions as f
 
-    ranged = flow.data.repartitionByRange(partitions, TIME, SEQUENCE).sortWithinPartitions(TIME, SEQUENCE)
-    return replace(flow, data=ranged.withColumn(SEQUENCE, f.monotonically_increasing_id()))
+    ranged = flow.data.repartitionByRange(partitions, wire.TIME, wire.SEQUENCE).sortWithinPartitions(
+        wire.TIME, wire.SEQUENCE
+    )
+    return replace(flow, data=ranged.withColumn(wire.SEQUENCE, f.monotonically_increasing_id()))
 
 
 def _as_input(
@@ -190,23 +189,23 @@ def _as_input(
 ) -> DataFrame:
     from pyspark.sql import functions as f
 
-    target, sequence = f.col(TARGET), f.col(SEQUENCE)
+    target, sequence = f.col(wire.TARGET), f.col(wire.SEQUENCE)
     if arrived and not flow.arrived:
         sequence = f.array(sequence) if flow.numbered else f.lit(None).cast("array<bigint>")
     if exchange is not None and exchange.keys is not None and exchange.partitions > 1:
-        names = field_names(flow.schema)
-        hashed = f.hash(*(f.col(f"{ROW}.{names[k]}") for k in exchange.keys[number]))
+        names = wire.field_names(flow.schema)
+        hashed = f.hash(*(f.col(f"{wire.ROW}.{names[k]}") for k in exchange.keys[number]))
         target = f.pmod(hashed, f.lit(exchange.partitions))
     rows = [
-        (f.col(ROW) if i == number else f.lit(None).cast(row_type(schema))).alias(row_column(i))
+        (f.col(wire.ROW) if i == number else f.lit(None).cast(wire.row_type(schema))).alias(wire.row_column(i))
         for i, schema in enumerate(schemas)
     ]
     return flow.data.select(
-        f.lit(number).alias(INPUT),
-        target.cast("int").alias(TARGET),
-        ORDER,
-        sequence.alias(SEQUENCE),
-        TIME,
-        KIND,
+        f.lit(number).alias(wire.INPUT),
+        target.cast("int").alias(wire.TARGET),
+        wire.ORDER,
+        sequence.alias(wire.SEQUENCE),
+        wire.TIME,
+        wire.KIND,
         *rows,
     )

@@ -15,39 +15,15 @@ from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.lowering import lower
 from flowrun.lowering.settings import graph_settings
+from flowrun.plan import nodes
 from flowrun.plan.changelog import changelog_modes
-from flowrun.plan.nodes import (
-    NodeHints,
-    Plan,
-    PlanNode,
-    Process,
-    Scan,
-    SideOutput,
-    Sink,
-    Split,
-    TableReference,
-    WindowAggregate,
-)
 from flowrun.plan.rewrites.traversal import with_inputs
 from flowrun.plan.row_errors import on_error_of, rows_may_fail
 from flowrun.spark.arrival import goes_by_count
 from flowrun.spark.context import Context
 from flowrun.spark.frame import SparkFrame
+from flowrun.spark.hosted import flows
 from flowrun.spark.hosted.destinations import Destination, Form
-from flowrun.spark.hosted.flows import (
-    Flow,
-    Sorting,
-    changes_of_flow,
-    destination_flow,
-    flow_of,
-    frame_of,
-    in_order_of_arrival,
-    input_schemas,
-    renumbered_by_time,
-    run_on,
-    run_plainly,
-    stage_input,
-)
 from flowrun.spark.hosted.job import OpenVertex, edges_by_result, exchange_by_hash, input_flows, open_vertex
 from flowrun.spark.hosted.node_inputs import NodeInputSource, node_input_scan
 from flowrun.spark.hosted.sources import SourceRun, find_splits, read_splits
@@ -62,7 +38,7 @@ if TYPE_CHECKING:
 _MAIN = "main"
 
 
-def host_node(node: PlanNode, frames: tuple[SparkFrame, ...], context: Context, reason: str) -> Translated:
+def host_node(node: nodes.PlanNode, frames: tuple[SparkFrame, ...], context: Context, reason: str) -> Translated:
     """Run the streaming operators of a node over its inputs.
 
     Rows come to the operators in the order of event time, in big batches, each followed by the watermark that its last row allows;
@@ -81,7 +57,7 @@ def host_node(node: PlanNode, frames: tuple[SparkFrame, ...], context: Context, 
     return _HostedNode(node, frames, context).run(reason)
 
 
-def host_changes(node: Scan, context: Context) -> SparkFrame:
+def host_changes(node: nodes.Scan, context: Context) -> SparkFrame:
     """The changes of a source that is read by the stream's operators, in the order in which they come: a frame with `ARRIVAL` and `KIND`.
 
     Raises as `host_node`.
@@ -90,7 +66,9 @@ def host_changes(node: Scan, context: Context) -> SparkFrame:
 
 
 class _HostedNode:
-    def __init__(self, node: PlanNode, frames: tuple[SparkFrame, ...], context: Context, *, folds: bool = True) -> None:
+    def __init__(
+        self, node: nodes.PlanNode, frames: tuple[SparkFrame, ...], context: Context, *, folds: bool = True
+    ) -> None:
         self._folds_changes = folds
         self._node = node
         self._frames = frames
@@ -108,41 +86,41 @@ class _HostedNode:
 
     def changes(self) -> SparkFrame:
         """What the node sends, as it is."""
-        frame = changes_of_flow(self._taken()[_MAIN], event_time=self._node.event_time)
+        frame = flows.changes_of_flow(self._taken()[_MAIN], event_time=self._node.event_time)
         return within(frame, self._context.range_of(self._node))
 
-    def _taken(self) -> dict[str, Flow]:
+    def _taken(self) -> dict[str, flows.Flow]:
         """Run it: what its sinks get, by their names."""
-        flows: dict[str, Flow] = {}
-        taken: dict[str, Flow] = {}
+        by_data_set: dict[str, flows.Flow] = {}
+        taken: dict[str, flows.Flow] = {}
         for vertex in self._graph.vertices:
             opened = open_vertex(vertex, checked=False)
             source = vertex.operators[0].source
             if isinstance(source, NodeInputSource):
                 given = self._given(source)
                 if opened.is_passing and not opened.sinks:
-                    flows.update({r.data_set_id: given for r in vertex.results})
+                    by_data_set.update({r.data_set_id: given for r in vertex.results})
                     continue
                 stage = self._run(opened, [(0, given)])
             elif source is not None:
                 stage = self._run(opened, [(0, self._read(vertex, source))])
             else:
-                stage = self._run(opened, input_flows(vertex, flows))
-            self._collect(opened, stage, flows, taken)
+                stage = self._run(opened, input_flows(vertex, by_data_set))
+            self._collect(opened, stage, by_data_set, taken)
         return taken
 
     def _lowered(self) -> tuple[JobGraph, bool, dict[str, Schema]]:
         """(the job graph, whether the node's rows change, columns of its side outputs by tag)."""
         node = self._node
         settings = replace(self._context.settings, parallelism=self._partitions, checkpoint=None, restart=None)
-        modes = changelog_modes(Plan("hosted", (_sink(_MAIN, node),)))
+        modes = changelog_modes(nodes.Plan("hosted", (_sink(_MAIN, node),)))
         scans = tuple(node_input_scan(n, i) for i, n in enumerate(node.inputs))
         sources = {
             id(scan): NodeInputSource(i, scan.schema, modes[id(n)])
             for i, (scan, n) in enumerate(zip(scans, node.inputs, strict=True))
         }
         inner = with_inputs(node, scans)
-        if isinstance(inner, Scan):
+        if isinstance(inner, nodes.Scan):
             inner = replace(inner, table=as_it_is(inner.table))
         inner = replace(inner, hints=replace(inner.hints, uid=None, place=None, slot_sharing_group=None))
         sides = dict(_side_schemas(node))
@@ -150,43 +128,47 @@ class _HostedNode:
             sides[DEAD_LETTER_TAG] = DEAD_LETTER_SCHEMA
         sinks = [_sink(_MAIN, inner)]
         for tag, schema in sides.items():
-            sinks.append(_sink(f"side {tag}", SideOutput(schema, NodeHints(), inner, tag)))
-        plan = Plan(self._node.hints.name or "hosted", tuple(sinks), settings)
+            sinks.append(_sink(f"side {tag}", nodes.SideOutput(schema, nodes.NodeHints(), inner, tag)))
+        plan = nodes.Plan(self._node.hints.name or "hosted", tuple(sinks), settings)
         lowered = lower(plan, sources)
         graph = build_job_graph(build_stream_graph(plan.name, lowered, graph_settings(settings)))
         return graph, modes[id(node)] is not ChangelogMode.APPEND, sides
 
-    def _given(self, source: NodeInputSource) -> Flow:
-        return flow_of(self._frames[source.number])
+    def _given(self, source: NodeInputSource) -> flows.Flow:
+        return flows.flow_of(self._frames[source.number])
 
-    def _read(self, vertex: JobVertex, source: Source) -> Flow:
+    def _read(self, vertex: JobVertex, source: Source) -> flows.Flow:
         """The rows of a source that the node itself is."""
         found = find_splits(source, 1, ManualClock(self._context.now_ms))
         run = SourceRun(
             vertex, self._graph.settings, self._context.now_ms, splits=found.splits, tally=self._context.node_tally()
         )
         self._source_run = run
-        return destination_flow(read_splits(self._context.session, run), 0, vertex.operators[0].schema, only=False)
+        return flows.destination_flow(
+            read_splits(self._context.session, run), 0, vertex.operators[0].schema, only=False
+        )
 
-    def _run(self, opened: OpenVertex, inputs: list[tuple[int, Flow]]) -> DataFrame:
+    def _run(self, opened: OpenVertex, inputs: list[tuple[int, flows.Flow]]) -> DataFrame:
         exchange = exchange_by_hash(opened.vertex, self._partitions)
         if exchange is None:  # what comes out is numbered partition by partition
-            inputs = [(n, in_order_of_arrival(f, self._partitions) if f.arrived else f) for n, f in inputs]
+            inputs = [(n, flows.in_order_of_arrival(f, self._partitions) if f.arrived else f) for n, f in inputs]
         sorting = self._sorting(opened)
-        data = stage_input(inputs, exchange, sorting)
-        return run_on(data, self._stage(opened, input_schemas(inputs), ordered=sorting is Sorting.TIME))
+        data = flows.stage_input(inputs, exchange, sorting)
+        return flows.run_on(
+            data, self._stage(opened, flows.input_schemas(inputs), ordered=sorting is flows.Sorting.TIME)
+        )
 
-    def _sorting(self, opened: OpenVertex) -> Sorting:
+    def _sorting(self, opened: OpenVertex) -> flows.Sorting:
         """By event time where something happens between two rows because time passes. Else, where the node wants to know the arrival
         of rows, that is their order, and event time stands still until they end.
         """
         if opened.goes_row_by_row:
-            return Sorting.NONE
-        if isinstance(self._node, Process) or (
-            isinstance(self._node, WindowAggregate) and not goes_by_count(self._node)
+            return flows.Sorting.NONE
+        if isinstance(self._node, nodes.Process) or (
+            isinstance(self._node, nodes.WindowAggregate) and not goes_by_count(self._node)
         ):
-            return Sorting.TIME
-        return Sorting.SENT if any(f.arrival for f in self._frames) else Sorting.TIME
+            return flows.Sorting.TIME
+        return flows.Sorting.SENT if any(f.arrival for f in self._frames) else flows.Sorting.TIME
 
     def _stage(self, opened: OpenVertex, inputs: tuple[Schema, ...], *, ordered: bool) -> Stage:
         return Stage(
@@ -217,12 +199,14 @@ class _HostedNode:
             return None
         frame = self._frames[source.number]
         stage = self._stage(opened, (frame.schema,), ordered=False)
-        return run_plainly(frame, replace(stage, plain=True, timed=self._node.event_time))
+        return flows.run_plainly(frame, replace(stage, plain=True, timed=self._node.event_time))
 
     def _folds(self, opened: OpenVertex, result: int) -> bool:
         return self._changing and self._folds_changes and any(s.result == result for s in opened.sinks)
 
-    def _collect(self, opened: OpenVertex, stage: DataFrame, flows: dict[str, Flow], taken: dict[str, Flow]) -> None:
+    def _collect(
+        self, opened: OpenVertex, stage: DataFrame, by_data_set: dict[str, flows.Flow], taken: dict[str, flows.Flow]
+    ) -> None:
         vertex: JobVertex = opened.vertex
         edges = edges_by_result(vertex)
         if len(edges) > 1:
@@ -230,20 +214,20 @@ class _HostedNode:
             self._context.kept.append(stage)
         sinks = {s.result: s.operator.name.removeprefix("Sink: ") for s in opened.sinks}
         for edge in edges:
-            flow = destination_flow(stage, edge.result, edge.schema, only=len(edges) == 1)
+            flow = flows.destination_flow(stage, edge.result, edge.schema, only=len(edges) == 1)
             if edge.result in sinks:
                 taken[sinks[edge.result]] = flow
             else:
-                flows[vertex.results[edge.result].data_set_id] = flow
+                by_data_set[vertex.results[edge.result].data_set_id] = flow
 
     @property
     def _wants_arrival(self) -> bool:
         return self._context.needs_arrival(self._node)
 
-    def _translated(self, taken: dict[str, Flow], reason: str) -> Translated:
+    def _translated(self, taken: dict[str, flows.Flow], reason: str) -> Translated:
         sides = {tag: self._frame(taken[f"side {tag}"], tag) for tag in self._sides}
         main = self._frame(taken[_MAIN])
-        if isinstance(self._node, Scan) and self._source_run is not None:
+        if isinstance(self._node, nodes.Scan) and self._source_run is not None:
             sides[DEAD_LETTER_TAG] = self._letters(self._source_run)
             main = within(main, self._context.range_of(self._node))
         return Translated(main, sides, reason)
@@ -251,25 +235,27 @@ class _HostedNode:
     def _letters(self, run: SourceRun) -> SparkFrame:
         """The dead letters of a source, which is read once more for them."""
         letters = read_splits(self._context.session, replace(run, letters=True))
-        return frame_of(destination_flow(letters, 0, DEAD_LETTER_SCHEMA, only=False), event_time=False, arrival=False)
+        return flows.frame_of(
+            flows.destination_flow(letters, 0, DEAD_LETTER_SCHEMA, only=False), event_time=False, arrival=False
+        )
 
-    def _frame(self, flow: Flow, tag: str | None = None) -> SparkFrame:
+    def _frame(self, flow: flows.Flow, tag: str | None = None) -> SparkFrame:
         if tag == DEAD_LETTER_TAG:
-            return frame_of(flow, event_time=False, arrival=False)
+            return flows.frame_of(flow, event_time=False, arrival=False)
         timed = self._node.event_time
         if self._wants_arrival and timed and any(f.event_time for f in self._frames):
-            flow = renumbered_by_time(flow, self._partitions)
-        return frame_of(flow, event_time=timed, arrival=self._wants_arrival)
+            flow = flows.renumbered_by_time(flow, self._partitions)
+        return flows.frame_of(flow, event_time=timed, arrival=self._wants_arrival)
 
 
-def _sink(name: str, node: PlanNode) -> Sink:
-    return Sink(node.schema, NodeHints(name=name), node, TableReference(name, "blackhole", {}))
+def _sink(name: str, node: nodes.PlanNode) -> nodes.Sink:
+    return nodes.Sink(node.schema, nodes.NodeHints(name=name), node, nodes.TableReference(name, "blackhole", {}))
 
 
-def _side_schemas(node: PlanNode) -> dict[str, Schema]:
+def _side_schemas(node: nodes.PlanNode) -> dict[str, Schema]:
     """Columns of the side outputs that have rows in a batch, in which nothing is late."""
-    if isinstance(node, Process):
+    if isinstance(node, nodes.Process):
         return dict(node.side_outputs)
-    if isinstance(node, Split):
+    if isinstance(node, nodes.Split):
         return {tag: node.schema for tag, _ in node.branches}
     return {}

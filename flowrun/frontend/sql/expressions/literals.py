@@ -9,25 +9,7 @@ from datetime import UTC
 
 import pyarrow as pa
 
-from flowrun.core.types import (
-    BIGINT,
-    DATE,
-    DOUBLE,
-    INT,
-    INTERVAL_DAY_TIME,
-    INTERVAL_YEAR_MONTH,
-    MAX_DECIMAL_PRECISION,
-    STRING,
-    DataType,
-    TypeRoot,
-    char,
-    time,
-    timestamp,
-    timestamp_ltz,
-)
-from flowrun.core.types import (
-    decimal as decimal_type,
-)
+from flowrun.core import types
 from flowrun.errors import DataError
 from flowrun.functions.casts.casts import cast_array
 from flowrun.plan.expressions import Literal
@@ -57,27 +39,27 @@ def number(text: str, *, negative: bool = False) -> Literal:
         approximate = float(sign + text)
         if math.isinf(approximate):
             raise ValueError(f"{text} is too large for DOUBLE")
-        return Literal(DOUBLE, approximate)
+        return Literal(types.DOUBLE, approximate)
     if "." in text and not text.endswith("."):
         whole, _, fraction = text.partition(".")
         digits = len(whole) + len(fraction)
-        if digits > MAX_DECIMAL_PRECISION:
-            raise ValueError(f"{text} has {digits} digits, at most {MAX_DECIMAL_PRECISION} are possible")
-        return Literal(decimal_type(digits, len(fraction)), decimal.Decimal(sign + text))
+        if digits > types.MAX_DECIMAL_PRECISION:
+            raise ValueError(f"{text} has {digits} digits, at most {types.MAX_DECIMAL_PRECISION} are possible")
+        return Literal(types.decimal(digits, len(fraction)), decimal.Decimal(sign + text))
     digits = len(text.rstrip(".").lstrip("0"))
-    if digits > MAX_DECIMAL_PRECISION:
-        raise ValueError(f"{text} has {digits} digits, at most {MAX_DECIMAL_PRECISION} are possible")
+    if digits > types.MAX_DECIMAL_PRECISION:
+        raise ValueError(f"{text} has {digits} digits, at most {types.MAX_DECIMAL_PRECISION} are possible")
     value = int(sign + text.rstrip("."))
     if -(2**31) <= value < 2**31:
-        return Literal(INT, value)
+        return Literal(types.INT, value)
     if -(2**63) <= value < 2**63:
-        return Literal(BIGINT, value)
-    return Literal(decimal_type(digits, 0), decimal.Decimal(value))
+        return Literal(types.BIGINT, value)
+    return Literal(types.decimal(digits, 0), decimal.Decimal(value))
 
 
 def text(value: str) -> Literal:
     """A text: CHAR of its length."""
-    return Literal(DataType(TypeRoot.CHAR, length=0) if not value else char(len(value)), value)
+    return Literal(types.DataType(types.TypeRoot.CHAR, length=0) if not value else types.char(len(value)), value)
 
 
 def temporal(keyword: str, value: str) -> Literal:
@@ -90,17 +72,20 @@ def temporal(keyword: str, value: str) -> Literal:
     'TIMESTAMP(1)'
     """
     digits = min(len(value.strip().rstrip("Z").rpartition(".")[2]), 9) if "." in value else 0
-    type = {"DATE": DATE, "TIME": time(digits), "TIMESTAMP": timestamp(digits), "TIMESTAMP_LTZ": timestamp_ltz(digits)}[
-        keyword
-    ]
+    type = {
+        "DATE": types.DATE,
+        "TIME": types.time(digits),
+        "TIMESTAMP": types.timestamp(digits),
+        "TIMESTAMP_LTZ": types.timestamp_ltz(digits),
+    }[keyword]
     try:
-        parsed = cast_array(pa.array([value]), STRING, type)
+        parsed = cast_array(pa.array([value]), types.STRING, type)
     except DataError:
         forms = {"DATE": "2024-03-01", "TIME": "10:00:00"}
         shape = forms.get(keyword, "2024-03-01 10:00:00.123")
         raise ValueError(f"'{value}' is no {keyword}; write it like {keyword} '{shape}'") from None
     result = literal_value(parsed[0], type)
-    if type.root is TypeRoot.TIMESTAMP_LTZ and not isinstance(result, int):
+    if type.root is types.TypeRoot.TIMESTAMP_LTZ and not isinstance(result, int):
         result = result.astimezone(UTC)
     return Literal(type, result)
 
@@ -117,14 +102,14 @@ def interval(value: str, unit: str) -> Literal:
     first, _, last = unit.partition(" TO ")
     first, last = first.removesuffix("S"), last.removesuffix("S")
     if first in ("YEAR", "MONTH", "QUARTER"):
-        return Literal(INTERVAL_YEAR_MONTH, _bounded(_months(value, first, last), 31, value, unit))
+        return Literal(types.INTERVAL_YEAR_MONTH, _bounded(_months(value, first, last), 31, value, unit))
     if first == "WEEK" and not last:
-        return Literal(INTERVAL_DAY_TIME, _bounded(7 * _milliseconds(value, "DAY", ""), 63, value, unit))
+        return Literal(types.INTERVAL_DAY_TIME, _bounded(7 * _milliseconds(value, "DAY", ""), 63, value, unit))
     if first not in _UNITS or (last and last not in _UNITS[_UNITS.index(first) + 1 :]):
         raise ValueError(
             f"'{unit}' is no interval unit; known: YEAR, MONTH, DAY, HOUR, MINUTE, SECOND and ranges like DAY TO SECOND"
         )
-    return Literal(INTERVAL_DAY_TIME, _bounded(_milliseconds(value, first, last), 63, value, unit))
+    return Literal(types.INTERVAL_DAY_TIME, _bounded(_milliseconds(value, first, last), 63, value, unit))
 
 
 def _bounded(length: int, bits: int, value: str, unit: str) -> int:
