@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from flowrun.api.process_function import ProcessFunction
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, FlowrunError, PipelineError, did_you_mean
-from flowrun.operators.function_loading import describe, load_function, where
+from flowrun.operators.function_loading import describe, where
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.factories import ProcessFunctionFactory
-from flowrun.operators.process.loading import FunctionRecipe, load_process_function
+from flowrun.operators.process.loading import load_process_function
 
 BatchCallable = Callable[[pa.RecordBatch], Any]
 
@@ -42,25 +43,18 @@ def column_positions(schema: Schema, names: Iterable[str], place: str) -> tuple[
     return tuple(positions)
 
 
-def reference_to(function: BatchCallable | str, place: str) -> str:
-    """`module:name` of a function, from which a task, maybe in another process, loads it again.
+def recipe_of(function: Callable[..., Any] | str, place: str) -> FunctionRecipe:
+    """How tasks get a function: one that is named `module:name`, or as `FunctionRecipe.of_code` says.
 
     Raises:
-        PipelineError: the function cannot be found under its name: a lambda, a nested function, a bound method.
+        PipelineError: the function cannot be sent to tasks; `place` begins the message.
     """
     if isinstance(function, str):
-        return function
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
-    if module and name:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part, None)
-        if found is function:
-            return f"{module}:{name}"
-    raise PipelineError.of(
-        f"{place}: tasks cannot load {name or function!r} by its name",
-        "define the function at the top level of a module, or give it as 'module:function'",
-    )
+        return FunctionRecipe(function)
+    try:
+        return FunctionRecipe.of_code(function)
+    except PipelineError as error:
+        raise PipelineError([replace(d, message=f"{place}: {d.message}") for d in error.diagnostics]) from error
 
 
 @record
@@ -90,14 +84,14 @@ class SelectColumns:
 
 @record
 class PythonPredicate:
-    """A Python function from a batch to a boolean array (Arrow or NumPy, one value a row), by reference."""
+    """A Python function from a batch to a boolean array (Arrow or NumPy, one value a row)."""
 
-    reference: str
+    function: FunctionRecipe
 
     def compile(self) -> MaskKernel:
         """Loads the function; its result is checked on every batch."""
-        function = load_function(self.reference)
-        reference = self.reference
+        function = self.function.load_function()
+        reference = self.function.reference
 
         def mask_of(batch: pa.RecordBatch) -> pa.BooleanArray:
             try:
@@ -139,7 +133,7 @@ def process_factory(
     if isinstance(function, str):
         recipe = FunctionRecipe(function, dict(arguments))
     elif isinstance(function, type):
-        recipe = FunctionRecipe(reference_to(function, name), dict(arguments))
+        recipe = replace(FunctionRecipe.of_code(function), arguments=dict(arguments))
     elif isinstance(function, ProcessFunction):
         if arguments:
             raise PipelineError.of(
@@ -156,4 +150,4 @@ def predicate_of(condition: PredicateFunction | BatchCallable | str, place: str)
     """A predicate as it is, or a Python function as a predicate."""
     if not isinstance(condition, str) and hasattr(condition, "compile"):
         return condition
-    return PythonPredicate(reference_to(condition, place))
+    return PythonPredicate(recipe_of(condition, place))

@@ -17,7 +17,7 @@ from flowrun.datastream.functions import (
     column_positions,
     predicate_of,
     process_factory,
-    reference_to,
+    recipe_of,
 )
 from flowrun.datastream.settings import OperatorSettings
 from flowrun.datastream.window_aggregation import SessionGap
@@ -125,9 +125,10 @@ class DataStream(OperatorSettings):
         return self._python(function, schema, name, flat=True, row=True)
 
     def _python(self, function: BatchCallable | str, schema: Schema, name: str, *, flat: bool, row: bool) -> DataStream:
-        reference = reference_to(function, name)
         return self.process(
-            PythonFunctionFactory(reference, self.schema, schema, flat=flat, row=row, name=name), schema, name=name
+            PythonFunctionFactory(recipe_of(function, name), self.schema, schema, flat=flat, row=row, name=name),
+            schema,
+            name=name,
         )
 
     def filter(self, condition: PredicateFunction | BatchCallable | str, *, name: str = "filter") -> DataStream:

@@ -22,6 +22,7 @@ from flowrun.lowering.row_tests import row_tests
 from flowrun.lowering.sinks import lower_sink
 from flowrun.lowering.watermarks import watermark_strategy
 from flowrun.operators.factories import CalcFactory, PythonFunctionFactory, SourceOperatorFactory, SplitFactory
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.plan import nodes
 from flowrun.plan.changelog import ChangelogMode, changelog_modes
 from flowrun.plan.compiled import Predicate, Projection, predicate_of
@@ -153,13 +154,12 @@ class _Lowering:
 
     def _python(self, node: nodes.PythonMap) -> Transformation:
         factory = PythonFunctionFactory(
-            reference=node.function,
+            function=FunctionRecipe(node.function, search_path=node.search_path),
             input_schema=node.input.schema,
             output_schema=node.schema,
             flat=node.flat,
             row=node.row,
             name=_name(node),
-            search_path=node.search_path,
             errors=row_errors_of(node, self._settings),
         )
         return self._one_input(node, factory_of=factory)

@@ -6,8 +6,8 @@ from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.row_errors import RowErrors
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.factories import ProcessFunctionFactory
-from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.plan.nodes import Process
 
 

@@ -18,6 +18,7 @@ from flowrun.core.constraints import SinkConstraints
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors, RowFault
 from flowrun.core.schema import Schema
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.kept_rows import AGE, KEPT_ROWS, kept_rows_of
 from flowrun.operators.row_tests import RowTest
 from flowrun.operators.watermark_strategy import WatermarkGeneration, WatermarkStrategy
@@ -104,21 +105,20 @@ class SplitFactory(OperatorSpec):
 
 @record
 class PythonFunctionFactory(OperatorSpec):
-    """Operators that call the user's function `reference` (`module:name`); see the module's table for its forms.
+    """Operators that call a user's function; see the table of `flowrun.operators.python_function` for its forms.
 
     Attributes:
+        function: how each subtask gets its own.
         flat: the function may change the number of rows.
         row: the function works on dicts; slow, about a microsecond a row and column.
-        search_path: folders to import from before Python's own path, e.g. the pipeline's.
     """
 
-    reference: str
+    function: FunctionRecipe
     input_schema: Schema
     output_schema: Schema
     flat: bool = False
     row: bool = False
     name: str = "python"
-    search_path: tuple[str, ...] = ()
     errors: RowErrors = FAIL
     """What becomes of rows of which the function raises, or gives what it must not. To find them it is called again on parts of a batch."""
 

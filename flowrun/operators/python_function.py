@@ -30,7 +30,7 @@ from flowrun.operators.base import AbstractOperator
 from flowrun.operators.conformance import check_names, conform, rows_to_columns
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.factories import PythonFunctionFactory
-from flowrun.operators.function_loading import describe, load_function, where
+from flowrun.operators.function_loading import describe, where
 from flowrun.operators.row_failures import RowFailures
 
 
@@ -39,7 +39,7 @@ class PythonFunctionOperator(AbstractOperator):
 
     def __init__(self, factory: PythonFunctionFactory) -> None:
         self._factory = factory
-        self._place = f"function '{factory.reference}' of '{factory.name}'"
+        self._place = f"function '{factory.function.reference}' of '{factory.name}'"
         self._function: Callable[[Any], Any] | None = None
         self._opened = False
         self._failures: RowFailures | None = None
@@ -47,7 +47,7 @@ class PythonFunctionOperator(AbstractOperator):
     def open(self) -> None:
         """Import the function and open it."""
         self._failures = RowFailures(self._factory.errors, self.context, self.output)
-        self._function = load_function(self._factory.reference, self._factory.search_path)
+        self._function = self._factory.function.load_function()
         self._opened = True
         opener = getattr(self._function, "open", None)
         if callable(opener):

@@ -25,9 +25,9 @@ from flowrun.graph.transformation import (
 )
 from flowrun.lowering import lower
 from flowrun.operators.factories import CalcFactory, PythonFunctionFactory, SourceOperatorFactory, SplitFactory
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.implementations import create_operator
 from flowrun.operators.process.factories import ProcessFunctionFactory
-from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.operators.watermark_strategy import WatermarkGeneration
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory
 from flowrun.operators.windows.general.factories import GeneralWindowFactory
@@ -255,7 +255,11 @@ def test_splits_unions_and_python_functions() -> None:
     assert isinstance(factory(lowered, SplitFactory), SplitFactory)
     python = factory(lowered, PythonFunctionFactory)
     assert isinstance(python, PythonFunctionFactory)
-    assert (python.reference, python.flat, python.search_path, python.input_schema) == ("m:f", True, ("/x",), ORDERS)
+    assert (python.function, python.flat, python.input_schema) == (
+        FunctionRecipe("m:f", search_path=("/x",)),
+        True,
+        ORDERS,
+    )
     (virtual,) = (t for t in all_of(lowered) if isinstance(t, UnionTransformation))
     assert isinstance(virtual.members[1], SideOutputTransformation)
 

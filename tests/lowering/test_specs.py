@@ -24,6 +24,7 @@ from flowrun.operators.factories import (
     SplitFactory,
     TimestampsAndWatermarksFactory,
 )
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.implementations import IMPLEMENTATIONS
 from flowrun.operators.rows.factories import TableFunctionFactory
 from flowrun.operators.timed.assigners import TumblingSlices
@@ -63,7 +64,7 @@ SUM = (bound("total", "SUM", 1),)
 OTHERS = (
     IterationHeadFactory("loop", 1000),
     IterationTailFactory("loop"),
-    PythonFunctionFactory("functions:double", ROWS, ROWS),
+    PythonFunctionFactory(FunctionRecipe("functions:double"), ROWS, ROWS),
     TableFunctionFactory("functions:words", Greater("amount", 1), ROWS, ROWS),
     SplitFactory(((OutputTag("big", ROWS), Greater("amount", 100)),)),
     TimestampsAndWatermarksFactory(WatermarkStrategy.bounded(5000, Column("amount"))),

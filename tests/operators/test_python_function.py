@@ -11,6 +11,7 @@ from flowrun.core.types import BIGINT, DOUBLE, INT, STRING
 from flowrun.errors import DataError, PipelineError
 from flowrun.operators.factories import PythonFunctionFactory
 from flowrun.operators.function_loading import load_function
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.testing import OperatorHarness
 
 IN = Schema.of(id=BIGINT, name=STRING)
@@ -38,7 +39,8 @@ def module(tmp_path):
 def harness(module):
     def make(text, function="f", *, output=OUT, flat=False, row=False):
         name, path = module(text)
-        factory = PythonFunctionFactory(f"{name}:{function}", IN, output, flat, row, "clean", path)
+        recipe = FunctionRecipe(f"{name}:{function}", search_path=path)
+        factory = PythonFunctionFactory(recipe, IN, output, flat, row, "clean")
         return OperatorHarness(pickle.loads(pickle.dumps(factory)), schema=IN)
 
     return make

@@ -13,8 +13,9 @@ from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Named, Section
 from flowrun.frontend.yaml.columns import read_schema
 from flowrun.operators.function_loading import load_function
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.function_scope import FunctionScope
-from flowrun.operators.process.loading import FunctionRecipe, load_process_function
+from flowrun.operators.process.loading import load_process_function
 from flowrun.plan.nodes import NodeHints, PlanNode, Process, PythonMap
 
 

@@ -11,7 +11,8 @@ from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
-from flowrun.operators.process.loading import TIMERS, FunctionRecipe, load_process_function
+from flowrun.operators.function_recipe import FunctionRecipe
+from flowrun.operators.process.loading import TIMERS, load_process_function
 from flowrun.operators.process.timer_table import timer_table
 from flowrun.state.backend.tables import state_table
 

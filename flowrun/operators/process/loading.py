@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 from flowrun.api.keyed_state import StateDeclaration, declared_states
 from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction
 from flowrun.core.record import record
 from flowrun.errors import FlowrunError, PipelineError, did_you_mean, near_matches
-from flowrun.operators.function_loading import describe, load_attribute, where
+from flowrun.operators.function_loading import describe, where
+from flowrun.operators.function_recipe import FunctionRecipe
 
 TIMERS = "timers"
 PROGRESS = "progress"
@@ -25,40 +24,6 @@ _CALLS = {
     "open": ("context",),
     "close": (),
 }
-
-
-@record
-class FunctionRecipe:
-    """How each subtask gets a function of its own.
-
-    Attributes:
-        reference: `module:Class`; how messages name the function.
-        arguments: of the class, by name.
-        search_path: folders to import from before Python's own path.
-        pickled: instead of all that: the function itself.
-    """
-
-    reference: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    search_path: tuple[str, ...] = ()
-    pickled: bytes | None = None
-
-    @classmethod
-    def of(cls, function: ProcessFunction) -> FunctionRecipe:
-        """The recipe that copies a function.
-
-        Raises:
-            PipelineError: it cannot be pickled.
-        """
-        kind = type(function)
-        reference = f"{kind.__module__}:{kind.__qualname__}"
-        try:
-            return cls(reference, pickled=pickle.dumps(function))
-        except Exception as error:
-            raise PipelineError.of(
-                f"'{reference}' cannot be sent to tasks: {describe(error)}",
-                "define the class at the top level of a module, and acquire resources in open()",
-            ) from error
 
 
 @record
@@ -88,7 +53,8 @@ def load_process_function(recipe: FunctionRecipe, *, keyed: bool) -> LoadedFunct
         PipelineError: it cannot be found or made, or does not keep to the rules; the diagnostic has no location.
     """
     reference = recipe.reference
-    function = pickle.loads(recipe.pickled) if recipe.pickled is not None else _instance(recipe)
+    found = recipe.load()
+    function = found if isinstance(found, ProcessFunction) else _instance(found, recipe)
     kind = type(function)
     if keyed and not isinstance(function, KeyedProcessFunction):
         hint = f"let {kind.__name__} extend KeyedProcessFunction, or remove the keys"
@@ -111,8 +77,7 @@ def load_process_function(recipe: FunctionRecipe, *, keyed: bool) -> LoadedFunct
     return LoadedFunction(function, batches, hasattr(kind, timers), states)
 
 
-def _instance(recipe: FunctionRecipe) -> ProcessFunction:
-    kind = load_attribute(recipe.reference, recipe.search_path)
+def _instance(kind: Any, recipe: FunctionRecipe) -> ProcessFunction:
     if not inspect.isclass(kind) or not issubclass(kind, ProcessFunction):
         what = f"the class {kind.__name__}" if inspect.isclass(kind) else f"an object of type {type(kind).__name__}"
         raise PipelineError.of(

@@ -15,8 +15,8 @@ from flowrun.core.clock import ManualClock
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, STRING, array
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.factories import ProcessFunctionFactory
-from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.testing import OperatorHarness
 from tests.examples import examples
 from tests.operators.process.machines import COLUMNS, COMMANDS, SHOWN, Model

@@ -13,8 +13,8 @@ import pytest
 from flowrun.api.operator import OutputTag
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING, timestamp
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.factories import ProcessFunctionFactory
-from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.testing import OperatorHarness
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide.md"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import threading
 
 import pytest
 
 from flowrun.errors import PipelineError
-from flowrun.operators.process.loading import FunctionRecipe, load_process_function
+from flowrun.operators.function_recipe import FunctionRecipe
+from flowrun.operators.process.loading import load_process_function
 from tests.operators.process.functions import Chatty, Counter
 
 MODULE = "tests.operators.process.functions"
@@ -61,8 +63,27 @@ def test_an_object_is_copied_for_each_subtask() -> None:
 
 
 def test_an_object_that_cannot_be_sent() -> None:
-    class Local(Counter):
-        pass
+    class Locked(Counter):
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
 
     with pytest.raises(PipelineError, match="cannot be sent to tasks"):
-        FunctionRecipe.of(Local())
+        FunctionRecipe.of(Locked())
+
+
+def test_what_is_defined_in_a_function_goes_by_value() -> None:
+    limit = 3
+
+    class Local(Counter):
+        limit_of_all = limit
+
+    def above(row: dict[str, int]) -> bool:
+        return row["n"] > limit
+
+    for recipe in (FunctionRecipe.of(Local()), FunctionRecipe.of_code(Local)):
+        loaded = load_process_function(pickle.loads(pickle.dumps(recipe)), keyed=True)
+        assert vars(type(loaded.function))["limit_of_all"] == 3
+    sent = pickle.loads(pickle.dumps(FunctionRecipe.of_code(above))).load_function()
+    limit = 10
+    assert sent is not above
+    assert [sent({"n": n}) for n in (3, 4)] == [False, True]

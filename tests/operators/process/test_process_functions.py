@@ -11,8 +11,8 @@ from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import DataError
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.factories import ProcessFunctionFactory
-from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.testing import OperatorHarness
 from flowrun.testing.output import SideBatch
 from tests.operators.process.functions import Lifecycle

@@ -14,8 +14,8 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import StateError
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.factories import ProcessFunctionFactory
-from flowrun.operators.process.loading import FunctionRecipe
 from flowrun.testing import OperatorHarness
 from tests.operators.process.test_process_functions import ROWS, factory_of, run
 

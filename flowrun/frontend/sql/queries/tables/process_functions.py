@@ -20,7 +20,8 @@ from flowrun.frontend.sql.queries.tables.arguments import TableArguments, assign
 from flowrun.frontend.sql.queries.tables.from_context import FromContext
 from flowrun.frontend.sql.spans import error_at
 from flowrun.functions.coercion import implicitly_castable
-from flowrun.operators.process.loading import FunctionRecipe, load_process_function
+from flowrun.operators.function_recipe import FunctionRecipe
+from flowrun.operators.process.loading import load_process_function
 from flowrun.plan.expressions import Cast, Expression, Literal
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import NodeHints, Process, TableFunction

@@ -1,0 +1,103 @@
+"""How tasks get the Python functions of users: by name from a module, or by value."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from flowrun.core.record import record
+from flowrun.errors import PipelineError
+from flowrun.operators.function_loading import describe, load_attribute, load_function
+
+
+@record
+class FunctionRecipe:
+    """How each subtask gets a function of its own.
+
+    Attributes:
+        reference: `module:name` of a function or class; how messages name the function.
+        arguments: of the class, by name.
+        search_path: folders to import from before Python's own path.
+        pickled: instead of all that: the function itself.
+    """
+
+    reference: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    search_path: tuple[str, ...] = ()
+    pickled: bytes | None = None
+
+    @classmethod
+    def of(cls, function: object) -> FunctionRecipe:
+        """The recipe that copies an object, e.g. a process function: each subtask gets a copy of it as it is now.
+
+        Raises:
+            PipelineError: it cannot be pickled.
+        """
+        kind = type(function)
+        return cls(f"{kind.__module__}:{kind.__qualname__}", pickled=_pickled(function, kind.__qualname__))
+
+    @classmethod
+    def of_code(cls, function: Any) -> FunctionRecipe:
+        """The recipe of a function or class: by its name in a module that can be imported, else by value.
+
+        Functions and classes of the program itself (`__main__`), lambdas, and what is defined in another function go by value: each
+        subtask has a copy of them, and of the variables that they use as they are now. A function by name shares its module's variables
+        with all others in the process.
+
+        Raises:
+            PipelineError: it cannot be pickled.
+
+        >>> FunctionRecipe.of_code(len), FunctionRecipe.of_code(lambda row: row["n"] + 1).load_function()({"n": 1})
+        (FunctionRecipe(reference='builtins:len', arguments={}, search_path=(), pickled=None), 2)
+        """
+        module = getattr(function, "__module__", None) or "__main__"
+        name = getattr(function, "__qualname__", None)
+        if name is None:
+            return cls.of(function)
+        if module != "__main__" and _is_found(function, module, name):
+            return cls(f"{module}:{name}")
+        return cls(f"{module}:{name}", pickled=_pickled(function, name))
+
+    def load(self) -> Any:
+        """What the recipe names, or a copy of what was pickled.
+
+        Raises:
+            PipelineError: it cannot be found, or what it needs cannot be imported here.
+        """
+        if self.pickled is None:
+            return load_attribute(self.reference, self.search_path)
+        try:
+            return pickle.loads(self.pickled)
+        except Exception as error:
+            raise PipelineError.of(
+                f"'{self.reference}' was sent to a task, which cannot load it: {describe(error)}",
+                "install the modules that it uses wherever tasks run",
+            ) from error
+
+    def load_function(self) -> Any:
+        """Something that can be called with one argument; raises PipelineError as `function_loading.load_function`."""
+        if self.pickled is None:
+            return load_function(self.reference, self.search_path)
+        return self.load()
+
+
+def _is_found(function: object, module: str, name: str) -> bool:
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is function
+
+
+def _pickled(value: object, name: str) -> bytes:
+    import cloudpickle  # here, as only programs in Python need it
+
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:
+        raise PipelineError.of(
+            f"'{name}' cannot be sent to tasks: {describe(error)}",
+            "let it use nothing that cannot be pickled, such as open files, locks and connections: acquire these in open()",
+        ) from error
