@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import field
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -37,15 +38,18 @@ class FoundFile:
 class TablePath:
     """A path as the user wrote it: local (absolute or relative to the working directory) or a URI that pyarrow knows.
 
-    Picklable: a relative path means the same file in a process with another working directory.
+    Picklable: a relative path means the same file in a process with another working directory, and is still equal.
+
+    Attributes:
+        text: the path.
+        folder: where it is relative to, if it comes from another process; empty: the working directory.
     """
 
     text: str
+    folder: str = field(default="", compare=False, repr=False)
 
-    def __reduce__(self) -> tuple[type[TablePath], tuple[str]]:
-        relative = self.is_local and not self.text.startswith(("/", "file://"))
-        slash = "/" if self.text.endswith("/") else ""
-        return TablePath, (self.local_path + slash if relative else self.text,)
+    def __reduce__(self) -> tuple[type[TablePath], tuple[str, str]]:
+        return TablePath, (self.text, self.folder or os.getcwd() if self.is_local else "")
 
     @property
     def is_local(self) -> bool:
@@ -66,7 +70,7 @@ class TablePath:
     @property
     def local_path(self) -> str:
         """The absolute local path; meaningful if `is_local`."""
-        return os.path.abspath(os.path.expanduser(self.text.removeprefix("file://")))
+        return os.path.abspath(os.path.join(self.folder, os.path.expanduser(self.text.removeprefix("file://"))))
 
     def open(self) -> tuple[pafs.FileSystem, str]:
         """The file system and the path on it (of the folder before a glob's first wildcard).
@@ -78,7 +82,7 @@ class TablePath:
         if self.is_glob:
             text = text[: _first_wildcard(text)].rpartition("/")[0] or ("/" if text.startswith("/") else ".")
         if self.is_local:
-            return pafs.LocalFileSystem(), TablePath(text).local_path
+            return pafs.LocalFileSystem(), TablePath(text, self.folder).local_path
         try:
             filesystem, path = pafs.FileSystem.from_uri(text + parameters)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

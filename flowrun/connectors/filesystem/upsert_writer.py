@@ -18,7 +18,7 @@ from flowrun.api.sink import Committable, WriterContext
 from flowrun.connectors.filesystem.output import FileOutput
 from flowrun.connectors.filesystem.output_files import OutputFolder
 from flowrun.connectors.filesystem.partitions import split_by_partition
-from flowrun.connectors.filesystem.table_path import TablePath, list_files
+from flowrun.connectors.filesystem.table_path import list_files
 from flowrun.connectors.filesystem.writer import check_not_null, temporary_ending
 from flowrun.connectors.newest_rows import NewestRows
 from flowrun.core.arrays import Int32s
@@ -75,7 +75,7 @@ class UpsertWriter:
 
     def _find_files(self) -> None:
         base = self._folder.base.rstrip("/")
-        for file in list_files(TablePath(self._output.location.text), None, may_be_missing=True):
+        for file in list_files(self._output.location, None, may_be_missing=True):
             folder, _, name = file.path.rpartition("/")
             stem = name.partition(".")[0]
             if not stem.startswith(self._table + "-"):

@@ -22,18 +22,26 @@ from tests.connectors.filesystem.tables import read, sink, source
     ("text", "elsewhere"),
     [
         ("in/orders", "{here}/in/orders"),
-        ("in/", "{here}/in/"),
+        ("in/", "{here}/in"),
         ("in/*.json", "{here}/in/*.json"),
         ("/data", "/data"),
-        ("file:///data", "file:///data"),
+        ("file:///data", "/data"),
         ("s3://bucket/key", "s3://bucket/key"),
     ],
 )
 def test_a_relative_path_means_the_same_in_another_process(
     text: str, elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    path = TablePath(text)
+    sent = pickle.loads(pickle.dumps(path))
     monkeypatch.chdir(tmp_path)
-    assert pickle.loads(pickle.dumps(TablePath(text))).text == elsewhere.format(here=tmp_path)
+    sent = pickle.loads(pickle.dumps(sent))
+    assert (sent, hash(sent), repr(sent)) == (path, hash(path), repr(path)), "it is what the user wrote"
+    if path.is_local:
+        assert sent.local_path == elsewhere.format(here=tmp_path / "here")
+        assert not sent.is_glob or sent.glob_pattern().fullmatch(sent.local_path.replace("*", "x"))
 
 
 def write(path: Path, text: str = '{"id": 1, "day": "d"}\n') -> None:
