@@ -47,3 +47,18 @@ def test_array_agg_keeps_nulls_but_not_the_rows_that_its_filter_rejects(tmp_path
         "a": ([None, 1, None, 2, 2], [None, 2], [None, 1, 2], 2),
         "b": ([None], None, [None], 0),
     }
+
+
+@pytest.mark.parametrize(
+    ("window", "found"), [("{type: count, size: 2}", 2), ("{type: global, trigger: {count: 5}}", 1)]
+)
+def test_windows_without_bounds_keys_and_aggregates_are_counted(tmp_path: Path, window: str, found: int) -> None:
+    (tmp_path / "data.json").write_text('{"x": 1}\n' * 5)
+    text = """
+    name: ones
+    sources: {rows: {connector: filesystem, path: "${DATA}", format: json, schema: {x: BIGINT}}}
+    steps: {ones: {from: rows, window: WINDOW, aggregate: [1 AS one]}}
+    sinks: {out: {from: ones, connector: filesystem, path: "${OUT}", format: json}}
+    """.replace("WINDOW", window)
+    run_text(tmp_path, text, {"DATA": tmp_path / "data.json", "OUT": tmp_path / "out"})
+    assert json_rows(tmp_path / "out") == [{"one": 1}] * found

@@ -12,7 +12,7 @@ from dataclasses import replace
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
-from flowrun.core.types import timestamp, timestamp_ltz
+from flowrun.core.types import BIGINT, timestamp, timestamp_ltz
 from flowrun.frontend.sql.catalog import CatalogView
 from flowrun.frontend.yaml.entries import Entries
 from flowrun.frontend.yaml.step_queries import WINDOWED
@@ -79,8 +79,12 @@ def over_windows(
     if group is None:
         return None
     is_direct = entries.node is group or (isinstance(entries.node, Calc) and entries.node.input is group)
-    window = make(tuple(k for k in group.keys if k < rows.width), _named_calls(group, entries if is_direct else None))
-    results = _results(group, window, rows)
+    keys = tuple(k for k in group.keys if k < rows.width)
+    calls = _named_calls(group, entries if is_direct else None)
+    if not keys and not rows.bounds and not calls:
+        calls = (AggregateCall("COUNT", (), BIGINT, "__count_0"),)  # there are no rows without columns
+    window = make(keys, calls)
+    results = _results(group, window, rows)[: len(group.schema)]
     if is_direct:
         columns = [substitute(c, results) for c in entries.columns]
         if not _ends_with_time(entries, group, rows):
