@@ -11,10 +11,11 @@ from itertools import product
 from typing import TypeAlias
 
 from flowrun.core.semantics import JoinKind, RankFunction
+from flowrun.core.types import DataType, TypeRoot
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import Rows, node_description
-from flowrun.plan.expressions import ColumnRef, Expression
+from flowrun.plan.expressions import Cast, ColumnRef, Expression
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Calc, PlanNode, Scan, WindowAggregate
 from flowrun.plan.relational import Deduplicate, GroupAggregate, Rank, WindowRank
@@ -23,16 +24,21 @@ Keys: TypeAlias = frozenset[frozenset[int]]
 """Positions of the columns of each key."""
 
 _NONE: Keys = frozenset()
+_DIGITS = {TypeRoot.TINYINT: 3, TypeRoot.SMALLINT: 5, TypeRoot.INTEGER: 10, TypeRoot.BIGINT: 19}
+"""Digits of the largest values."""
+_DOUBLE_DIGITS = 15
 _LIMIT = 16
 """No more keys than so many are kept: joins multiply them."""
 
 
-def unique_keys(node: PlanNode, *, declared: bool = True) -> Keys:
+def unique_keys(node: PlanNode, *, declared: bool = True, widened: bool = False) -> Keys:
     """The unique keys of a node's rows, none of which contains another; empty if none is known.
 
     Args:
         node: whose rows are meant.
         declared: the primary keys of tables count, which nobody enforces; else only what operators see to.
+        widened: columns cast to a type that holds all their values count as themselves. Not by default: what operators a plan has
+            follows from unique keys in other places, and with that whose state there is.
     """
     known: dict[int, Keys] = {}
     stack = [node]
@@ -46,19 +52,19 @@ def unique_keys(node: PlanNode, *, declared: bool = True) -> Keys:
         if isinstance(top, Scan | LookupJoin) and not declared:
             known[id(top)] = _NONE
         else:
-            known[id(top)] = node_unique_keys(top, [known[id(i)] for i in top.inputs])
+            known[id(top)] = node_unique_keys(top, [known[id(i)] for i in top.inputs], widened=widened)
     return known[id(node)]
 
 
-def node_unique_keys(node: PlanNode, inputs: Sequence[Keys]) -> Keys:
-    """The unique keys of a node from those of its inputs."""
+def node_unique_keys(node: PlanNode, inputs: Sequence[Keys], *, widened: bool = False) -> Keys:
+    """The unique keys of a node from those of its inputs; `widened` as of `unique_keys`."""
     match node:
         case Scan():
             names = node.table.primary_key
             known = names and all(n in node.schema for n in names)
             return _keys([frozenset(node.schema.index(n) for n in names)]) if known else _NONE
         case Calc():
-            return _projected(node.projections, inputs[0])
+            return _projected(node.projections, inputs[0], widened)
         case GroupAggregate():
             return _keys([frozenset(range(len(node.keys)))])
         case WindowAggregate():
@@ -91,17 +97,50 @@ def _keys(found: Iterable[frozenset[int]]) -> Keys:
     return frozenset(kept[:_LIMIT])
 
 
-def _projected(projections: Sequence[Expression], keys: Keys) -> Keys:
+def _projected(projections: Sequence[Expression], keys: Keys, widened: bool) -> Keys:
     """Keys all of whose columns are passed on, under each position that they have."""
     places: dict[int, list[int]] = {}
     for position, projection in enumerate(projections):
-        if isinstance(projection, ColumnRef):
-            places.setdefault(projection.index, []).append(position)
+        value = projection
+        while widened and isinstance(value, Cast) and _holds_all(value.type, value.operand.type):
+            value = value.operand
+        if isinstance(value, ColumnRef):
+            places.setdefault(value.index, []).append(position)
     moved = []
     for key in keys:
         if all(c in places for c in key):
             moved += [frozenset(choice) for choice in product(*(places[c] for c in sorted(key)))]
     return _keys(moved)
+
+
+def _holds_all(wide: DataType, given: DataType) -> bool:
+    """Whether a cast gives different values of `wide` for different values of `given`, and fails for none.
+
+    >>> from flowrun.core.types import BIGINT, DOUBLE, INT, STRING
+    >>> _holds_all(BIGINT, INT), _holds_all(INT, BIGINT), _holds_all(STRING, BIGINT), _holds_all(STRING, DOUBLE)
+    (True, False, True, False)
+    """
+    if wide == given:
+        return True
+    digits = _DIGITS.get(given.root)
+    match wide.root:
+        case TypeRoot.VARCHAR if given.is_character:
+            return wide.length is None or (given.length is not None and given.length <= wide.length)
+        case TypeRoot.VARCHAR:
+            return wide.length is None and (digits is not None or given.root is TypeRoot.DATE)
+        case TypeRoot.VARBINARY if given.root is TypeRoot.VARBINARY:
+            return wide.length is None or (given.length is not None and given.length <= wide.length)
+        case TypeRoot.DECIMAL:
+            whole = (wide.precision or 0) - (wide.scale or 0)
+            if given.root is TypeRoot.DECIMAL:
+                scale = given.scale or 0
+                return scale <= (wide.scale or 0) and (given.precision or 0) - scale <= whole
+            return digits is not None and digits <= whole
+        case TypeRoot.DOUBLE:
+            return given.root is TypeRoot.FLOAT or (digits is not None and digits <= _DOUBLE_DIGITS)
+        case TypeRoot.TIME | TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+            return given.root is wide.root and (given.precision or 0) <= (wide.precision or 0)
+    return digits is not None and digits <= _DIGITS.get(wide.root, 0)
 
 
 def _ranked(node: Rank | WindowRank, input: Keys) -> Keys:

@@ -60,6 +60,26 @@ def test_keys_that_tables_declare_prove_nothing_where_only_operators_count() -> 
     assert enforced("SELECT currency, MAX(rate) FROM rates GROUP BY currency") == 1
 
 
+@pytest.mark.parametrize(
+    ("type", "to", "same"),
+    [
+        ("INT", "BIGINT", True), ("BIGINT", "INT", False), ("BIGINT", "STRING", True), ("BIGINT", "VARCHAR(30)", False),
+        ("INT", "DOUBLE", True), ("BIGINT", "DOUBLE", False), ("INT", "DECIMAL(12, 2)", True), ("INT", "DECIMAL(11, 2)", False),
+        ("INT", "FLOAT", False), ("FLOAT", "DOUBLE", True), ("DOUBLE", "FLOAT", False), ("DOUBLE", "STRING", False),
+        ("DECIMAL(5, 2)", "DECIMAL(7, 4)", True), ("DECIMAL(5, 2)", "DECIMAL(7, 1)", False), ("DECIMAL(5, 2)", "STRING", False),
+        ("VARCHAR(3)", "STRING", True), ("STRING", "VARCHAR(3)", False), ("VARCHAR(3)", "VARCHAR(4)", True), ("CHAR(3)", "STRING", True),
+        ("TIMESTAMP(3)", "TIMESTAMP(6)", True), ("TIMESTAMP(6)", "TIMESTAMP(3)", False), ("TIMESTAMP(3)", "DATE", False),
+        ("TIMESTAMP(3)", "TIMESTAMP_LTZ(3)", False), ("DATE", "STRING", True), ("BOOLEAN", "INT", False), ("TINYINT", "SMALLINT", True),
+    ],
+)  # fmt: skip
+def test_a_cast_to_a_type_that_holds_all_values_keeps_rows_apart(type: str, to: str, same: bool) -> None:
+    query = f"SELECT CAST(k AS {to}) AS k, n FROM (SELECT CAST(url AS {type}) AS k, COUNT(*) AS n FROM clicks GROUP BY CAST(url AS {type}))"
+    node = planned(query).sinks[0].input
+    assert unique_keys(node, declared=False) == frozenset(), "plans that have state stay as they are"
+    found = unique_keys(node, declared=False, widened=True)
+    assert found == ({frozenset({0})} if same else frozenset())
+
+
 def test_conflicts_are_resolved_by_key() -> None:
     rows = planned("SELECT id, user_id FROM orders").sinks[0].input
     node = ResolveConflicts(rows.schema, NodeHints(), rows, (1,), OnConflict.ERROR, "out")

@@ -27,7 +27,7 @@ def recognise_conflicts(node: ResolveConflicts, context: Context) -> PlanNode:
         group = chosen.input
         assert isinstance(group, GroupAggregate)
         return replace(chosen, input=recognise_window_aggregate(group, context) or group)
-    if any(key <= set(node.keys) for key in unique_keys(node.input, declared=False)):
+    if any(key <= set(node.keys) for key in unique_keys(node.input, declared=False, widened=True)):
         return node.input
     endless = None if context.batch else context.endless_without_watermark(node.input)
     if endless is not None:
