@@ -199,14 +199,16 @@ class OperatorChain:
     def finish(self) -> None:
         """All inputs ended: finish from head to tail; each operator learns that its input ended once the one before is finished."""
         self.is_finishing = True
-        for position, link in enumerate(self._links):
-            with _Noting(self, position):
-                if position > 0:
-                    self.phase = "end_input"
-                    link.operator.end_input()
-                self.phase = "finish"
-                link.operator.finish()
-        self.is_finishing = False
+        try:
+            for position, link in enumerate(self._links):
+                with _Noting(self, position):
+                    if position > 0:
+                        self.phase = "end_input"
+                        link.operator.end_input()
+                    self.phase = "finish"
+                    link.operator.finish()
+        finally:
+            self.is_finishing = False
 
     def prepare_snapshot(self, checkpoint_id: int) -> None:
         """Have every operator flush what must not be in the snapshot, head to tail; before the barrier goes downstream.

@@ -229,6 +229,26 @@ def test_what_a_sink_hands_over_while_draining_waits_for_the_end() -> None:
         assert bench.told.index(reports[1]) < acknowledged, "the coordinator must know before it stores the checkpoint"
 
 
+def test_what_a_sink_hands_over_after_it_failed_to_finish_is_not_of_the_end() -> None:
+    class Failing(Noting):
+        def connect(self, submit: Callable[[list[Committable]], None]) -> None:
+            self._submit = submit
+
+        def finish(self) -> None:
+            raise ValueError("cannot finish")
+
+        def close(self) -> None:
+            self._submit([Committable("left", {})])
+
+    calls: Calls = []
+    source = vertex("source", lambda: Polled(calls))
+    sink = vertex("sink", lambda: Failing(calls), sink=object()).read(source)
+    with TaskBench(job(source, sink, settings=SETTINGS)) as bench:
+        bench.trigger(CheckpointBarrier(1, 0, DRAIN))
+        until(lambda: ExecutionState.FAILED in bench.states("sink"))
+        assert [r.at_end for r in bench.of(CommittablesReport)] == [False]
+
+
 def test_a_source_that_is_stopped_takes_no_other_snapshot() -> None:
     calls: Calls = []
     with TaskBench(graph(calls)) as bench:
