@@ -252,3 +252,28 @@ def test_unknown_zones_and_functions_without_meaning_are_told(tmp_path: Path) ->
     query = "INSERT INTO r SELECT k, ts, ts, UNIX_TIMESTAMP(k), 1, ts FROM a;"
     with pytest.raises(PipelineError, match="UNIX_TIMESTAMP of a text reads it as UTC"):
         compile_pipeline(script(tmp_path, "Europe/Berlin", [], query), {}, {})
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_computed_columns_of_lookup_tables_go_by_the_zone_of_the_session(zone: str, tmp_path: Path) -> None:
+    rows = events(zone, 3)
+    table = "(id BIGINT, k STRING, ms BIGINT, {columns}) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{folder}/in.csv');"
+    texts = [
+        f"SET 'table.local-time-zone' = '{zone}';",
+        "CREATE TABLE a " + table.format(columns="p AS PROCTIME()", folder=tmp_path),
+        "CREATE TABLE b "
+        + table.format(
+            columns="t AS CAST(TO_TIMESTAMP_LTZ(ms, 3) AS STRING), h AS HOUR(TO_TIMESTAMP_LTZ(ms, 3))", folder=tmp_path
+        ),
+        "CREATE TABLE r (id BIGINT, t STRING, h BIGINT, t2 STRING, h2 BIGINT) "
+        f"WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = '{tmp_path}/out');",
+        "INSERT INTO r SELECT a.id, b.t, b.h, CAST(TO_TIMESTAMP_LTZ(b.ms, 3) AS STRING), HOUR(TO_TIMESTAMP_LTZ(b.ms, 3)) "
+        "FROM a JOIN b FOR SYSTEM_TIME AS OF a.p ON a.id = b.id AND b.t <> '';",
+    ]
+    script(tmp_path, zone, rows, "")
+    (tmp_path / "script.sql").write_text("\n".join(texts))
+    run_file(tmp_path / "script.sql")
+    found = json_rows(tmp_path / "out")
+    assert len(found) == len(rows)
+    for row in found:
+        assert (row["t"], row["h"]) == (row["t2"], row["h2"])
