@@ -34,7 +34,8 @@ class StreamExecutionEnvironment:
         name: of the job.
         parallelism: of operators that do not set their own.
         max_parallelism: number of key groups of operators that do not set their own; None: derived from the parallelism.
-        mode: streaming, or batch (bounded sources only).
+        mode: STREAMING; BATCH (bounded sources only): stage by stage, with sorted inputs; or AUTOMATIC: BATCH if all sources end and no
+            checkpoints are asked for.
         chaining: False gives each operator a task of its own.
         local_aggregation: whether windows aggregate before the shuffle too, where that cannot change the result.
         job: settings of the runtime.

@@ -111,7 +111,10 @@ class JobVertex:
 
 @record
 class JobSettings:
-    """What the runtime needs to know of the pipeline's settings. Durations in ms; a cancellation time-out of 0 lasts for ever."""
+    """What the runtime needs to know of the pipeline's settings. Durations in ms; a cancellation time-out of 0 lasts for ever.
+
+    `batch_mode`: stages run one after the other, there is no watermark but the last, and no checkpoint.
+    """
 
     buffer_timeout_ms: int = 100
     object_reuse: bool = True
@@ -120,6 +123,7 @@ class JobSettings:
     cancellation_timeout_ms: int = DEFAULT_CANCELLATION_TIMEOUT_MS
     memory_watch: bool = True
     unbounded: bool = False
+    batch_mode: bool = False
     checkpoint: CheckpointSettings | None = None
     restart: RestartSettings | None = None
 
@@ -138,3 +142,12 @@ class JobGraph:
             if vertex.vertex_id == vertex_id:
                 return vertex
         raise KeyError(vertex_id)
+
+    def stages(self) -> dict[str, int]:
+        """The stage in which each vertex runs, from 1: behind a blocking result the next one begins."""
+        kinds = {r.data_set_id: r.type for v in self.vertices for r in v.results}
+        found: dict[str, int] = {}
+        for vertex in self.vertices:
+            after = [found[e.source] + (kinds[e.data_set_id] is ResultType.BLOCKING) for e in vertex.inputs]
+            found[vertex.vertex_id] = max(after, default=1)
+        return found

@@ -18,10 +18,15 @@ from flowrun.graph.transformation import ResourceSpec
 
 
 class ExecutionMode(Enum):
-    """How a job runs: all tasks at once over endless input, or stage by stage over bounded input."""
+    """How a job runs: all tasks at once, or (BATCH) stage by stage over bounded input.
+
+    AUTOMATIC is BATCH where all sources end, there is no iteration and no checkpoints are asked for, else STREAMING; a stream graph
+    says which of the two it became.
+    """
 
     STREAMING = "streaming"
     BATCH = "batch"
+    AUTOMATIC = "automatic"
 
 
 class ExchangeMode(Enum):
@@ -122,7 +127,8 @@ class GraphSettings:
         parallelism: of operators that do not set their own.
         max_parallelism: of operators that do not set their own; None: derived from the parallelism.
         chaining: False gives every operator a task of its own.
-        job: handed on to the runtime; `unbounded` is found from the sources.
+        mode: AUTOMATIC is decided when the stream graph is built.
+        job: handed on to the runtime; `unbounded` is found from the sources, `batch_mode` from `mode`.
     """
 
     parallelism: int = 1

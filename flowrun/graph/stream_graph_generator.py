@@ -19,7 +19,12 @@ from flowrun.graph.stream_graph import (
     StreamGraph,
     StreamNode,
 )
-from flowrun.graph.transformation import Transformation
+from flowrun.graph.transformation import (
+    CoFeedbackTransformation,
+    FeedbackTransformation,
+    SourceTransformation,
+    Transformation,
+)
 from flowrun.graph.translators import Upstream, Upstreams, translator_of
 from flowrun.state.key_groups import MAX_MAX_PARALLELISM, default_max_parallelism
 
@@ -36,14 +41,40 @@ def build_stream_graph(
 
     Raises:
         PipelineError: the operators do not fit together: forward across unequal parallelism, a union of different columns, an
-            iteration that is not closed, a circle without an iteration, a parallelism out of range, nothing to run.
+            iteration that is not closed, a circle without an iteration, a parallelism out of range, nothing to run; or batch mode
+            with checkpoints.
         UnsupportedPlanError: batch mode with an unbounded source or an iteration.
     """
     if not sinks:
         raise PipelineError.of(f"job '{name}' has no sink: there is nothing to run", hint="add a sink")
-    generator = _StreamGraphGenerator(settings or GraphSettings())
+    resolved = resolve_mode(sinks, settings or GraphSettings())
+    if resolved.mode is ExecutionMode.BATCH and resolved.job.checkpoint is not None:
+        raise PipelineError.of(
+            f"job '{name}' runs in batch mode, which takes no checkpoints, but its settings ask for some",
+            hint="leave the checkpoints out, or run it in streaming mode",
+        )
+    generator = _StreamGraphGenerator(resolved)
     generator.translate_all(sinks)
     return generator.finish(name)
+
+
+def resolve_mode(sinks: Sequence[Transformation], settings: GraphSettings) -> GraphSettings:
+    """The settings with AUTOMATIC decided: BATCH if all sources end, nothing is fed back and no checkpoints are asked for."""
+    if settings.mode is not ExecutionMode.AUTOMATIC:
+        return settings
+    seen: set[Transformation] = set()
+    waiting, fits = list(sinks), settings.job.checkpoint is None
+    while waiting and fits:
+        current = waiting.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        waiting += current.inputs
+        if isinstance(current, SourceTransformation):
+            fits = current.source.boundedness is Boundedness.BOUNDED
+        elif isinstance(current, FeedbackTransformation | CoFeedbackTransformation):
+            fits = False
+    return replace(settings, mode=ExecutionMode.BATCH if fits else ExecutionMode.STREAMING)
 
 
 def resolve_partitioner(partitioner: Partitioner | None, upstream: StreamNode, downstream: StreamNode) -> Partitioner:
@@ -92,11 +123,15 @@ class _StreamGraphGenerator:
         order = {node.id: position for position, node in enumerate(self._nodes)}
         edges = sorted(self._edges, key=lambda e: (order[e.target], e.input_index))  # stable: a union keeps its order
         unbounded = any(n.source is not None and n.source.boundedness is Boundedness.UNBOUNDED for n in self._nodes)
-        settings = replace(self._settings, job=replace(self._settings.job, unbounded=unbounded))
+        batch_mode = self._settings.mode is ExecutionMode.BATCH
+        job = replace(self._settings.job, unbounded=unbounded, batch_mode=batch_mode)
+        settings = replace(self._settings, job=job)
         return StreamGraph(name, self._nodes_with_exact_watermarks(), tuple(edges), settings)
 
     def _nodes_with_exact_watermarks(self) -> tuple[StreamNode, ...]:
-        """The nodes, told whether they or one behind them take watermarks in their exact order."""
+        """The nodes, told whether they or one behind them take watermarks in their exact order; in batch mode there is but one."""
+        if self._settings.mode is ExecutionMode.BATCH:
+            return tuple(self._nodes)
         inputs: dict[int, list[int]] = {}
         for edge in self._edges:
             inputs.setdefault(edge.target, []).append(edge.source)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId, InputGate
 from flowrun.graph.explain import (
@@ -61,20 +62,23 @@ def render_execution_graph(graph: ExecutionGraph, output: Format = Format.TEXT) 
 
 
 def draw_execution_graph(graph: ExecutionGraph) -> Drawing:
-    """The subtasks of a job: which subpartitions each reads, its slot and its failover region."""
+    """The subtasks of a job: which subpartitions each reads, its slot and its failover region; in batch mode its stage too."""
     numbers = {vertex.id: number for number, vertex in enumerate(graph.all_vertices(), start=1)}
     slots = share_slots(graph)
     slot_names = {vertex: f"{slot.group}/{slot.index + 1}" for vertex, slot in slot_of(slots).items()}
     found = regions(graph)
     region_numbers = {vertex: number for number, region in enumerate(found, start=1) for vertex in region.vertices}
-    facts = (
+    facts: tuple[str, ...] = (
         counted(len(graph.job_vertices), "vertex", "vertices"),
         counted(len(numbers), "subtask"),
         counted(sum(len(p.consumers) for v in graph.all_vertices() for p in v.partitions), "channel"),
         counted(len(found), "region"),
         counted(len(slots), "slot"),
     )
-    places: _Places = {v: (slot_names[v], region_numbers[v]) for v in numbers}
+    stages = graph.job_graph.stages() if graph.job_graph.settings.batch_mode else {}
+    if stages:
+        facts = (*facts, counted(max(stages.values()), "stage"))
+    places: _Places = {v: _Place(slot_names[v], region_numbers[v], stages.get(v.vertex_id)) for v in numbers}
     boxes = [
         _box(vertex, numbers, places, f"{number}: {job_vertex.job_vertex.name}")
         for number, job_vertex in enumerate(graph.job_vertices, start=1)
@@ -93,8 +97,16 @@ def draw_execution_graph(graph: ExecutionGraph) -> Drawing:
     return Drawing(f"ExecutionGraph '{name}'", facts, tuple(boxes), document, boxes_as_mermaid(arrows))
 
 
-_Places = dict[ExecutionVertexId, tuple[str, int]]
-"""Subtask → its slot's name and its region's number."""
+@record
+class _Place:
+    """Where and when a subtask runs: its slot's name, its region's number, and in batch mode its stage."""
+
+    slot: str
+    region: int
+    stage: int | None
+
+
+_Places = dict[ExecutionVertexId, _Place]
 
 
 def _box(vertex: ExecutionVertex, numbers: dict[ExecutionVertexId, int], places: _Places, group: str) -> Box:
@@ -109,8 +121,12 @@ def _box(vertex: ExecutionVertex, numbers: dict[ExecutionVertexId, int], places:
         label = partitioner_label(partition.partitioner, partition.output.schema)
         readers = ", ".join(f"[{numbers[c.vertex]}]" for c in partition.consumers)
         details.append(f"result{side} {label} {partition.type.value} -> {readers}")
-    slot, region = places[vertex.id]
-    facts = (f"slot {slot}", f"region {region}")
+    place = places[vertex.id]
+    facts = (
+        f"slot {place.slot}",
+        f"region {place.region}",
+        *(() if place.stage is None else (f"stage {place.stage}",)),
+    )
     return Box(numbers[vertex.id], vertex.name, facts=facts, details=tuple(details), group=group)
 
 
@@ -121,14 +137,15 @@ def _arrows(vertex: ExecutionVertex, numbers: dict[ExecutionVertexId, int]) -> I
 
 
 def _json(vertex: ExecutionVertex, numbers: dict[ExecutionVertexId, int], places: _Places) -> dict[str, Any]:
-    slot, region = places[vertex.id]
+    place = places[vertex.id]
     return {
         "id": numbers[vertex.id],
         "vertex_id": vertex.id.vertex_id,
         "name": vertex.name,
         "subtask": vertex.subtask,
-        "slot": slot,
-        "region": region,
+        "slot": place.slot,
+        "region": place.region,
+        **({} if place.stage is None else {"stage": place.stage}),
         "gates": [_gate_json(gate, numbers) for gate in vertex.gates],
         "partitions": [
             {

@@ -19,7 +19,7 @@ from flowrun.api.source import Split
 from flowrun.core.clock import Clock, ForwardClock
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.errors import InternalError
-from flowrun.graph.execution_graph import ExecutionVertexId
+from flowrun.graph.execution_graph import ExecutionVertexId, PartitionId
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.jobmaster.create_job_master import create_job_master
 from flowrun.runtime.jobmaster.hooks import MasterHook
@@ -98,6 +98,10 @@ class LocalTaskExecutor:
         with self._lock:
             self._tasks[deployment.attempt_id] = task
         task.thread.start()
+
+    def release_partitions(self, partitions: Sequence[PartitionId]) -> None:
+        """Delete blocking partitions."""
+        self._network.release_partitions(partitions)
 
     def cancel(self, attempt_id: str) -> None:
         """Wake a subtask out of every wait and have it end."""

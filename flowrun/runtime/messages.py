@@ -15,7 +15,7 @@ from flowrun.api.source import Split
 from flowrun.api.state import OperatorState
 from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch
 from flowrun.core.record import record
-from flowrun.graph.execution_graph import ExecutionVertex, ExecutionVertexId
+from flowrun.graph.execution_graph import ExecutionVertex, ExecutionVertexId, PartitionId
 from flowrun.graph.job_graph import JobSettings
 from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.state.checkpoints import KeyedTableState, SubtaskSnapshot
@@ -178,6 +178,10 @@ class TaskExecutorGateway(Protocol):
 
     def deploy(self, deployment: TaskDeployment) -> None:
         """Create a subtask and start its thread."""
+        ...
+
+    def release_partitions(self, partitions: Sequence[PartitionId]) -> None:
+        """Delete blocking partitions: nobody reads them any more."""
         ...
 
     def cancel(self, attempt_id: str) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import graph_fakes as f
 import pytest
 
 from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.core.recovery import CheckpointSettings
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import InternalError, PipelineError, UnsupportedPlanError
@@ -244,6 +247,33 @@ class TestBatchMode:
         loop.feedback_edges.append(f.one("body", loop))
         with pytest.raises(UnsupportedPlanError, match="iteration 'loop' cannot run in batch mode"):
             build_stream_graph("b", [f.sink("out", loop.feedback_edges[0])], self.batch)
+
+    def test_the_runtime_is_told_and_there_is_no_exact_time(self) -> None:
+        graph = build_stream_graph("b", [f.sink("out", f.one("agg", f.keyed(f.source())))], self.batch)
+        assert graph.settings.job.batch_mode
+        assert not any(n.exact_watermarks for n in graph.nodes)
+
+    def test_checkpoints_are_refused(self) -> None:
+        settings = replace(self.batch, job=JobSettings(checkpoint=CheckpointSettings(1000)))
+        with pytest.raises(PipelineError, match="job 'b' runs in batch mode, which takes no checkpoints"):
+            build_stream_graph("b", [f.sink("out", f.source())], settings)
+
+    def test_automatic_is_batch_where_everything_ends(self) -> None:
+        automatic = GraphSettings(mode=ExecutionMode.AUTOMATIC)
+        loop = FeedbackTransformation(name="loop", schema=f.ROWS, input=f.source())
+        loop.feedback_edges.append(f.one("body", loop))
+        both = f.two("join", f.source(), f.source("ticks", unbounded=True))
+        for read, wanted in (
+            (f.two("join", f.source(), f.source("b")), ExecutionMode.BATCH),
+            (both, ExecutionMode.STREAMING),
+            (loop.feedback_edges[0], ExecutionMode.STREAMING),
+        ):
+            graph = build_stream_graph("a", [f.sink("out", read)], automatic)
+            assert graph.settings.mode is wanted
+            assert graph.settings.job.batch_mode is (wanted is ExecutionMode.BATCH)
+        kept = replace(automatic, job=JobSettings(checkpoint=CheckpointSettings(1000)))
+        graph = build_stream_graph("a", [f.sink("out", f.source())], kept)
+        assert graph.settings.mode is ExecutionMode.STREAMING, "checkpoints are asked for"
 
 
 class TestIterations:

@@ -32,6 +32,7 @@ def draw_job_graph(graph: JobGraph) -> Drawing:
         counted(operators, "operator"),
         counted(data_sets, "data set"),
         counted(sum(v.parallelism for v in graph.vertices), "subtask"),
+        *((counted(max(vertices.stages.values(), default=0), "stage"),) if graph.settings.batch_mode else ()),
     )
     boxes = tuple(_box(vertex, vertices) for vertex in graph.vertices)
     document = {
@@ -51,10 +52,11 @@ def draw_job_graph(graph: JobGraph) -> Drawing:
 
 
 class _Vertices:
-    """Numbers of vertices, and the producing end of each data set."""
+    """Numbers of vertices, their stages in batch mode, and the producing end of each data set."""
 
     def __init__(self, graph: JobGraph) -> None:
         self.number = {v.vertex_id: n for n, v in enumerate(graph.vertices, start=1)}
+        self.stages = graph.stages() if graph.settings.batch_mode else {}
         self.output: dict[str, tuple[JobVertex, OutputEdge, IntermediateDataSet]] = {}
         for vertex in graph.vertices:
             for edge in vertex.output_edges:
@@ -69,6 +71,8 @@ class _Vertices:
 
 def _box(vertex: JobVertex, vertices: _Vertices) -> Box:
     facts = [parallelism_fact(vertex.parallelism, vertex.max_parallelism), f"slot group {vertex.slot_sharing_group}"]
+    if vertices.stages:
+        facts.insert(0, f"stage {vertices.stages[vertex.vertex_id]}")
     if vertex.co_location_key is not None:
         facts.append(f"co-located {vertex.co_location_key}")
     facts += resource_facts(vertex.min_resources, vertex.preferred_resources)
@@ -156,6 +160,8 @@ def _json(vertex: JobVertex, vertices: _Vertices) -> dict[str, Any]:
     }
     if vertex.co_location_key is not None:
         shown["co_location_key"] = vertex.co_location_key
+    if vertices.stages:
+        shown["stage"] = vertices.stages[vertex.vertex_id]
     return shown
 
 

@@ -72,7 +72,7 @@ def create_job_master(
     def submit(request: SnapshotRequested) -> None:
         checkpoints.handle(request)  # which needs the requests itself, to answer them
 
-    requests = SnapshotRequests(mailbox, clock, state.takes_checkpoints, submit)
+    requests = SnapshotRequests(mailbox, clock, state.takes_checkpoints, submit, batch_mode=settings.batch_mode)
     outcomes = CheckpointOutcomes(driver, requests)
     final_commit = FinalCommit(
         requests,

@@ -254,6 +254,8 @@ class JobMaster:
                 self._deploy(command)
             case events.AnnounceRunning():
                 self._announce()
+            case events.ReleasePartitions(partitions=partitions):
+                executor.release_partitions(partitions)
             case events.CancelTask(attempt_id=attempt):
                 executor.cancel(attempt)
             case events.StopSource(attempt_id=attempt, drain=drain):

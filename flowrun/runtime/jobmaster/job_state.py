@@ -12,6 +12,7 @@ from flowrun.api.source import JsonValue
 from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointKind
 from flowrun.core.record import record
+from flowrun.errors import StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.checkpoint.assembly import JobIdentity, pending_commits
@@ -106,8 +107,9 @@ def open_job_state(job_graph: JobGraph, options: JobStateOptions | None, clock: 
         clock: for times in files.
 
     Raises:
-        StateError: there is nothing to restore from, or it is damaged or does not fit; another process owns the folder of
-            checkpoints, or it cannot be used; what was committed after what it restores from would be written twice.
+        StateError: there is nothing to restore from, or it is damaged or does not fit; the job runs in batch mode, which restores from
+            nothing; another process owns the folder of checkpoints, or it cannot be used; what was committed after what it restores
+            from would be written twice.
         SetupError: a sink does not begin afresh, as there is output of an earlier run.
     """
     settings = job_graph.settings.checkpoint
@@ -115,6 +117,11 @@ def open_job_state(job_graph: JobGraph, options: JobStateOptions | None, clock: 
         configured = None if settings is None else settings.directory
         options = JobStateOptions(configured or DEFAULT_STATE_DIRECTORY)
     found: SnapshotPath | None = None
+    if options.restore_from is not None and job_graph.settings.batch_mode:
+        raise StateError(
+            f"job '{job_graph.name}' runs in batch mode, which begins at the beginning: it cannot restore from {options.restore_from}",
+            hint="run it in streaming mode",
+        )
     if options.restore_from is not None:
         job_graph, found = _find(options.restore_from, job_graph, options.allow_non_restored_state)
     is_record_gone = found is not None and _is_record_gone(found, options, job_graph.name)

@@ -1,7 +1,8 @@
 """The scheduler: a pure state machine over the executions of a job. An event goes in, commands come out; nothing else happens.
 
-Scheduling is eager: all subtasks at once, in topological order, so that the partitions of a producer exist before anyone reads
-them and nothing that is written can be lost.
+Scheduling is eager within a stage: all its subtasks at once, in topological order, so that the partitions of a producer exist before
+anyone reads them and nothing that is written can be lost. A job in streaming mode is one stage; in batch mode each one starts when the
+blocking partitions that it reads are complete (`stages.py`).
 
 A failure asks the restart strategy. If it allows one, the pipelined regions that the failure concerns are cancelled, and once their
 subtasks have ended:
@@ -25,10 +26,11 @@ from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster import scheduler_events as events
 from flowrun.runtime.jobmaster.execution import Execution, Executions
 from flowrun.runtime.jobmaster.memory_failures import REFUSAL, is_out_of_memory
-from flowrun.runtime.jobmaster.regions import PipelinedRegion, regions, restart_together
+from flowrun.runtime.jobmaster.regions import restart_together
 from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures
 from flowrun.runtime.jobmaster.restart import NoRestart, RestartStrategy, is_retryable
 from flowrun.runtime.jobmaster.slots import share_slots
+from flowrun.runtime.jobmaster.stages import Stages
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.messages import TaskFailure, TaskUpdate
 
@@ -92,7 +94,7 @@ class Scheduler:
         self._round = 0
         self._delay_ms = 0
         self._affected: set[ExecutionVertexId] = set()
-        self._regions: tuple[PipelinedRegion, ...] | None = None
+        self._stages = Stages(graph)
 
     def handle(self, event: events.Event, now_ms: int) -> list[events.Command]:
         """What to do about an event.
@@ -156,11 +158,13 @@ class Scheduler:
             )
             return self._fail(events.LocatedFailure(TaskFailure(error), None), now_ms)
         self.state = JobState.RUNNING
-        return self._schedule(list(self.executions), now_ms) or [*self._announce(), *self._settle(now_ms)]
+        return self._schedule(now_ms) or [*self._announce(), *self._settle(now_ms)]
 
-    def _schedule(self, executions: Iterable[Execution], now_ms: int) -> list[events.Command]:
+    def _schedule(self, now_ms: int) -> list[events.Command]:
+        """Start all subtasks that wait for no input any more."""
         commands: list[events.Command] = []
-        for execution in executions:
+        for vertex in self._stages.startable(lambda v: self.executions.current(v).state is ExecutionState.CREATED):
+            execution = self.executions.current(vertex)
             execution.transition(ExecutionState.SCHEDULED, now_ms)
             commands.append(events.DeployTask(execution.vertex, execution.attempt_id))
         return commands
@@ -185,12 +189,24 @@ class Scheduler:
         commands: list[events.Command] = []
         if target is ExecutionState.RUNNING and self._stop is not None:
             commands = self._stop_commands([execution], self._stop.drain)
+        if target is ExecutionState.FINISHED and self._stages.are_several:
+            commands += self._end_of_stage(execution.vertex, now_ms)
         return [*commands, *self._announce(), *self._settle(now_ms)]
 
+    def _end_of_stage(self, vertex: ExecutionVertexId, now_ms: int) -> list[events.Command]:
+        """A subtask finished: perhaps that lets others start, or makes what it has read superfluous."""
+        self._stages.finished(vertex)
+        released = self._stages.release(vertex, lambda v: self.executions.current(v).state is ExecutionState.FINISHED)
+        commands: list[events.Command] = [events.ReleasePartitions(released)] if released else []
+        if self.state is JobState.RUNNING or self._phase is _Phase.STARTING:
+            commands += self._schedule(now_ms)
+        return commands
+
     def _announce(self) -> list[events.Command]:
-        """Say once a start that everything runs; a restart is over then."""
+        """Say once a start that everything runs that can; a restart is over then."""
         starting = self.state is JobState.RUNNING or self._phase is _Phase.STARTING
-        if self._announced or not starting or not all(e.state in _UP for e in self.executions):
+        up = (*_UP, ExecutionState.CREATED) if self._stages.are_several else _UP
+        if self._announced or not starting or not all(e.state in up for e in self.executions):
             return []
         self._announced = True
         self.state, self._phase = JobState.RUNNING, _Phase.NONE
@@ -295,6 +311,7 @@ class Scheduler:
 
     def _begin_round(self, located: events.LocatedFailure, now_ms: int) -> list[events.Command]:
         """Cancel what is to be restarted; what an unfinished round had cancelled stays part of it."""
+        self._stages.failed(located.failure.error)
         self._affected |= self._concerned(located)
         self.state, self._phase = JobState.RESTARTING, _Phase.CANCELLING
         self._announced = False
@@ -308,15 +325,7 @@ class Scheduler:
     def _concerned(self, located: events.LocatedFailure) -> set[ExecutionVertexId]:
         if located.vertex is None:
             return {e.vertex for e in self.executions}
-        if self._regions is None:
-            self._regions = regions(self._graph)
-        producers = {p.id: v.id for v in self._graph.all_vertices() for p in v.partitions}
-        return restart_together(
-            self._graph,
-            self._regions,
-            located.vertex,
-            lambda p: self.executions.current(producers[p]).state is ExecutionState.FINISHED,
-        )
+        return restart_together(self._graph, self._stages.regions, located.vertex, self._stages.is_available)
 
     def _order(self, vertices: set[ExecutionVertexId]) -> list[ExecutionVertexId]:
         return [e.vertex for e in self.executions if e.vertex in vertices]
@@ -333,9 +342,11 @@ class Scheduler:
         self._phase = _Phase.STARTING
         self._file()
         again = self._affected - self._left_alone(event.finished)
-        attempts = [self.executions.restart(vertex, now_ms) for vertex in self._order(again)]
+        self._stages.restarted(again)
+        for vertex in again:
+            self.executions.restart(vertex, now_ms)
         self._affected.clear()
-        return self._schedule(attempts, now_ms) or [*self._announce(), *self._settle(now_ms)]
+        return self._schedule(now_ms) or [*self._announce(), *self._settle(now_ms)]
 
     def _file(self, keep: events.LocatedFailure | None = None) -> None:
         """Count the failures of a round as past."""
@@ -347,11 +358,9 @@ class Scheduler:
 
     def _left_alone(self, finished: frozenset[ExecutionVertexId]) -> set[ExecutionVertexId]:
         """Subtasks of regions that have nothing left to do: finished here, and in what was restored."""
-        if self._regions is None:
-            self._regions = regions(self._graph)
         return {
             vertex
-            for region in self._regions
+            for region in self._stages.regions
             if finished.issuperset(region.vertices)
             and all(self.executions.current(v).state is ExecutionState.FINISHED for v in region.vertices)
             for vertex in region.vertices

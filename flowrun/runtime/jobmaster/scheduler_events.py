@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowrun.core.record import record
-from flowrun.graph.execution_graph import ExecutionVertexId
+from flowrun.graph.execution_graph import ExecutionVertexId, PartitionId
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.messages import TaskFailure, TaskUpdate
 
@@ -12,7 +12,7 @@ from flowrun.runtime.messages import TaskFailure, TaskUpdate
 
 @record
 class StartJob:
-    """Event: deploy everything."""
+    """Event: deploy everything that waits for no input."""
 
 
 @record
@@ -121,7 +121,17 @@ class DeployTask:
 
 @record
 class AnnounceRunning:
-    """Command: every subtask runs or has finished, for the first time since the start or a restart: checkpoints may begin."""
+    """Command: every subtask that waits for no input runs or has finished, for the first time since the start or a restart.
+
+    In streaming mode these are all: checkpoints may begin.
+    """
+
+
+@record
+class ReleasePartitions:
+    """Command: delete blocking partitions that all their readers have read."""
+
+    partitions: tuple[PartitionId, ...]
 
 
 @record
@@ -195,6 +205,7 @@ class EndJob:
 Command = (
     DeployTask
     | AnnounceRunning
+    | ReleasePartitions
     | CancelTask
     | StopSource
     | WatchCancellation

@@ -22,11 +22,19 @@ class SnapshotRequests:
         clock: of time-outs.
         takes_checkpoints: whether the job has a folder for checkpoints.
         submit: takes requests to the coordinator.
+        batch_mode: the job runs stage by stage, of which there are no snapshots.
     """
 
     def __init__(
-        self, mailbox: Mailbox, clock: Clock, takes_checkpoints: bool, submit: Callable[[SnapshotRequested], None]
+        self,
+        mailbox: Mailbox,
+        clock: Clock,
+        takes_checkpoints: bool,
+        submit: Callable[[SnapshotRequested], None],
+        *,
+        batch_mode: bool = False,
     ) -> None:
+        self._batch_mode = batch_mode
         self._mailbox = mailbox
         self._clock = clock
         self._takes_checkpoints = takes_checkpoints
@@ -38,7 +46,9 @@ class SnapshotRequests:
     def ask(self, directory: str | None, *, savepoint: bool, stop: bool, drain: bool) -> SnapshotTicket:
         """A ticket for a new request; see `LocalJob.take_snapshot`."""
         ticket = SnapshotTicket(uuid.uuid4().hex, self._clock)
-        if drain and not stop:
+        if self._batch_mode:
+            ticket.fail("a job in batch mode has no checkpoints and no savepoints", "run it in streaming mode")
+        elif drain and not stop:
             ticket.fail("only a job that is stopped can be drained", "leave drain out, or stop the job")
         elif not savepoint and not self._takes_checkpoints:
             ticket.fail(

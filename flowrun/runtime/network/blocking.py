@@ -1,11 +1,13 @@
 """Blocking subpartitions: spilled to disk while they are written, readable after the end, any number of times.
 
 Rows go to Arrow IPC streams in the partition's own folder, event times and row kinds as extra columns; events stay in memory
-with their place in the order. Nothing is held in buffer pools, so a producer never waits for its consumer.
+with their place in the order. Small batches gather until they are worth a record in the file. Nothing is held in buffer pools, so a
+producer never waits for its consumer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -13,23 +15,47 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch
-from flowrun.errors import ConnectorError, InternalError
+from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch, concat_batches
+from flowrun.errors import ConnectorError, FlowrunError
+from flowrun.graph.execution_graph import PartitionId
 from flowrun.runtime.network.subpartition import Control, Data, Settled
 
 _TIMESTAMPS = "__flowrun_timestamps"
 _KINDS = "__flowrun_row_kinds"
 
+WORTH_A_RECORD_ROWS = 8192
+"""A record of a file has some hundred bytes beside its columns, and is a batch for who reads it."""
+
 Layout = tuple[bool, bool]
 """Whether a batch has timestamps, and row kinds: an IPC stream has one schema, so each layout has its own file."""
 
 
-class BlockingSubpartition:
-    """Rows of one consumer in spill files under `folder`. Written by one thread; views may be read by several."""
+class PartitionLostError(FlowrunError):
+    """What was spilled cannot be read any more. Whoever wrote the partition has to do so again."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name = name
+    def __init__(self, partition: PartitionId, path: Path, cause: str) -> None:
+        super().__init__(
+            f"spilled rows are lost: {path} {cause}",
+            hint="keep other programs away from that folder, or set TMPDIR to another one; with a restart strategy they are made again",
+        )
+        self.partition = partition
+
+
+class BlockingSubpartition:
+    """Rows of one consumer in spill files. Written by one thread; views may be read by several.
+
+    Args:
+        partition: that it is a part of.
+        index: its number there.
+        folder: of the files.
+    """
+
+    def __init__(self, partition: PartitionId, index: int, folder: Path) -> None:
+        self.partition = partition
+        self.name = f"{partition.data_set_id}-{partition.subtask}.{index}"
         self._folder = folder
+        self._pending: list[RecordBatch] = []
+        self._pending_rows = 0
         self._lock = threading.Lock()
         self._writers: dict[Layout, tuple[pa.OSFile, pa.RecordBatchStreamWriter]] = {}
         self._order: list[Layout | Event] = []
@@ -55,15 +81,31 @@ class BlockingSubpartition:
                 self.add_event(piece)
 
     def _spill(self, batch: RecordBatch) -> None:
-        layout = (batch.timestamps is not None, batch.row_kinds is not None)
+        """Write rows, or keep them until there are more."""
+        if self._pending and _layout(self._pending[0]) != _layout(batch):
+            self._write_pending()
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        if self._pending_rows >= WORTH_A_RECORD_ROWS:
+            self._write_pending()
+
+    def _write_pending(self) -> None:
+        if not self._pending:
+            return
+        batch = concat_batches(self._pending)
+        self._pending, self._pending_rows = [], 0
+        layout = _layout(batch)
         try:
             self._writer(layout, batch).write_batch(_to_columns(batch))
         except OSError as error:
-            raise ConnectorError(
-                f"cannot spill {batch.num_rows} rows to {self._folder}: {error}",
-                hint="free space there, or set TMPDIR to a larger disk",
-            ) from error
+            raise self._cannot_write(error) from error
         self._order.append(layout)
+
+    def _cannot_write(self, error: OSError) -> ConnectorError:
+        return ConnectorError(
+            f"cannot spill rows between two stages to {self._folder}: {error}",
+            hint="free space there, or set TMPDIR to a larger disk",
+        )
 
     def try_pack(self, batch: RecordBatch, nbytes: int) -> bool:
         """Spill rows: they never need a slot."""
@@ -71,7 +113,12 @@ class BlockingSubpartition:
         return True
 
     def add_event(self, event: Event) -> None:
-        """Remember an event at this place of the order."""
+        """Remember an event at this place of the order.
+
+        Raises:
+            ConnectorError: the disk does not take the rows before it.
+        """
+        self._write_pending()
         self._order.append(event)
 
     def add_barrier(self, barrier: CheckpointBarrier, settled: Settled, *, in_order: bool = False) -> None:
@@ -86,8 +133,16 @@ class BlockingSubpartition:
         return False
 
     def finish(self) -> None:
-        """Close the files; views become readable."""
-        self._close_writers()
+        """Close the files; views become readable.
+
+        Raises:
+            ConnectorError: the disk does not take the rest.
+        """
+        self._write_pending()
+        try:
+            self._close_writers()
+        except OSError as error:
+            raise self._cannot_write(error) from error
         with self._lock:
             self._finished = True
             listeners = list(self._listeners)
@@ -109,7 +164,9 @@ class BlockingSubpartition:
             if self._released:
                 return
             self._released = True
-        self._close_writers()
+        self._pending.clear()
+        with contextlib.suppress(OSError):  # a full disk: the files go anyway
+            self._close_writers()
         for has_timestamps in (False, True):
             for has_kinds in (False, True):
                 self.path((has_timestamps, has_kinds)).unlink(missing_ok=True)
@@ -136,10 +193,12 @@ class BlockingSubpartition:
         return self._writers[layout][1]
 
     def _close_writers(self) -> None:
-        for file, writer in self._writers.values():
-            writer.close()
-            file.close()
+        writers = list(self._writers.values())
         self._writers.clear()
+        with contextlib.ExitStack() as closing:  # all of them, whatever one raises
+            for file, writer in writers:
+                closing.callback(file.close)
+                closing.callback(writer.close)
 
 
 class BlockingView:
@@ -161,7 +220,7 @@ class BlockingView:
         self._next += 1
         left = len(self._subpartition.order) - self._next
         if isinstance(item, tuple):
-            return Data((_from_columns(next(self._reader(item)), item),), sequence, left, left > 0)
+            return Data((_from_columns(self._read(item), item),), sequence, left, left > 0)
         return Control(item, sequence, left, left > 0)
 
     def release(self) -> None:
@@ -172,15 +231,27 @@ class BlockingView:
             mapped.close()
         self._maps.clear()
 
-    def _reader(self, layout: Layout) -> Iterator[pa.RecordBatch]:
-        if layout not in self._readers:
-            path = self._subpartition.path(layout)
-            if not path.exists():
-                raise InternalError(f"spill file {path} is gone although its partition was not released")
-            mapped = pa.memory_map(str(path))
-            self._maps.append(mapped)
-            self._readers[layout] = iter(pa.ipc.open_stream(mapped))
-        return self._readers[layout]
+    def _read(self, layout: Layout) -> pa.RecordBatch:
+        """The next record of a file.
+
+        Raises:
+            PartitionLostError: it is not there any more, or damaged.
+        """
+        path = self._subpartition.path(layout)
+        try:
+            if layout not in self._readers:
+                mapped = pa.memory_map(str(path))
+                self._maps.append(mapped)
+                self._readers[layout] = iter(pa.ipc.open_stream(mapped))
+            return next(self._readers[layout])
+        except FileNotFoundError as error:
+            raise PartitionLostError(self._subpartition.partition, path, "is gone") from error
+        except (OSError, pa.ArrowException, StopIteration) as error:
+            raise PartitionLostError(self._subpartition.partition, path, f"is damaged: {error}") from error
+
+
+def _layout(batch: RecordBatch) -> Layout:
+    return (batch.timestamps is not None, batch.row_kinds is not None)
 
 
 def _to_columns(batch: RecordBatch) -> pa.RecordBatch:

@@ -55,12 +55,13 @@ class NetworkEnvironment:
         """
         count = description.subpartitions
         limit = max(PARTITION_SLOTS, PARTITION_SLOTS_PER_SUBPARTITION * count)
+        self.release_partitions([description.id])  # of an earlier attempt, whose readers have ended with it
         pool = self._pool.create_local(RESERVED_SLOTS_PER_SUBPARTITION * count, limit)
         names = [f"{description.id}.{index}" for index in range(count)]
         subpartitions: list[Subpartition] = []
-        for name in names:
+        for index, name in enumerate(names):
             if description.type is ResultType.BLOCKING:
-                subpartitions.append(BlockingSubpartition(name.replace("#", "-"), self._spill_folder()))
+                subpartitions.append(BlockingSubpartition(description.id, index, self._spill_folder()))
             else:
                 subpartitions.append(PipelinedSubpartition(name, pool.recycle))
         partition = ResultPartition(
@@ -83,6 +84,14 @@ class NetworkEnvironment:
         if sorted(by_input) != list(range(len(by_input))):
             raise InternalError(f"inputs of {vertex.name} are not numbered from 0: {sorted(by_input)}")
         return [_union(by_input[index]) for index in range(len(by_input))]
+
+    def release_partitions(self, partitions: Sequence[PartitionId]) -> None:
+        """Drop some partitions, and delete what of them was spilled."""
+        with self._lock:
+            found = [self._partitions.pop(p, None) for p in partitions]
+        for partition in found:
+            if partition is not None:
+                partition.release()
 
     def release(self) -> None:
         """Drop all partitions and delete spilled files. Idempotent."""

@@ -322,7 +322,13 @@ class OperatorChain:
             if output.source == position:
                 writer = WriterTarget(self._writers[output.result], exact_watermarks=output.exact_watermarks)
                 (main if output.tag is None else side.setdefault(output.tag.name, [])).append(writer)
-        return OperatorOutput(main, side, self._links[position].metrics, self._environment.clock)
+        return OperatorOutput(
+            main,
+            side,
+            self._links[position].metrics,
+            self._environment.clock,
+            batch_mode=self._environment.settings.batch_mode,
+        )
 
     def _context(self, position: int) -> OperatorContext:
         chained, environment, vertex = self._vertex.operators[position], self._environment, self._vertex

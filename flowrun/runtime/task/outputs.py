@@ -11,7 +11,7 @@ from typing import Protocol
 
 from flowrun.api.operator import OutputTag, PassesWatermarks, StreamOperator
 from flowrun.core.clock import Clock
-from flowrun.core.elements import MIN_TIMESTAMP, LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.runtime.metrics import ScopedMetrics
 from flowrun.runtime.watchdog.board import SubtaskActivity
 
@@ -181,11 +181,20 @@ class OperatorOutput:
     """The output of one operator: main targets, side targets by tag, and what the metrics want to know.
 
     An operator without any target ends a pipeline: its latency is measured here.
+
+    `batch_mode`: event time stands still until its end: no watermark passes but the last one, and nothing becomes idle.
     """
 
     def __init__(
-        self, main: Sequence[Target], side: Mapping[str, Sequence[Target]], metrics: ScopedMetrics, clock: Clock
+        self,
+        main: Sequence[Target],
+        side: Mapping[str, Sequence[Target]],
+        metrics: ScopedMetrics,
+        clock: Clock,
+        *,
+        batch_mode: bool = False,
     ) -> None:
+        self._batch_mode = batch_mode
         self._main = tuple(main)
         self._side = {tag: tuple(targets) for tag, targets in side.items()}
         self._all = (*self._main, *(t for targets in self._side.values() for t in targets))
@@ -216,12 +225,16 @@ class OperatorOutput:
 
     def emit_watermark(self, watermark: Watermark) -> None:
         """Send a watermark everywhere."""
+        if self._batch_mode and watermark.timestamp != MAX_TIMESTAMP:
+            return
         self.current_watermark = max(self.current_watermark, watermark.timestamp)
         for target in self._all:
             target.emit_watermark(watermark)
 
     def emit_status(self, status: WatermarkStatus) -> None:
         """Send a status everywhere."""
+        if self._batch_mode:
+            return
         self.idle = status.idle
         for target in self._all:
             target.emit_status(status)

@@ -208,7 +208,7 @@ class StreamTask:
             return FinishedInput()
         source = SourceInput(chain, self._mailbox.resume)
         interval = self.deployment.settings.latency_interval_ms
-        if interval:
+        if interval and not self.deployment.settings.batch_mode:  # between stages rows wait, whatever the operators do
             self._mark_latency(interval)
         return source
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionGraph, build_execution_graph
 from flowrun.graph.explain import Format
-from flowrun.graph.job_graph import ResultType
+from flowrun.graph.job_graph import JobSettings, ResultType
 from flowrun.graph.partitioner import ForwardPartitioner, KeyGroupPartitioner, RebalancePartitioner
 from flowrun.runtime.explain import Stage, render, render_execution_graph
 from tests.job_graphs import Edge, Vertex, job_graph
@@ -37,6 +38,16 @@ def test_the_execution_graph_reads_as_recorded(output: Format) -> None:
     if os.environ.get("FLOWRUN_UPDATE_GOLDEN"):
         path.write_text(text)
     assert text == path.read_text()
+
+
+def test_in_batch_mode_stages_are_shown() -> None:
+    batch = replace(graph().job_graph, settings=JobSettings(batch_mode=True))
+    text = render(build_execution_graph(batch), Stage.EXECUTION)
+    assert text.startswith("ExecutionGraph 'job': 4 vertices, 8 subtasks, 11 channels, 2 regions, 5 slots, 2 stages")
+    assert "slot default/1 · region 2 · stage 2" in text
+    shown = json.loads(render(batch, Stage.JOB, Format.JSON))
+    assert [v["stage"] for v in shown["vertices"]] == [1, 1, 1, 2]
+    assert ": stage 2 · parallelism 1" in render(batch, Stage.JOB).replace("\n    ", ": ")
 
 
 def test_one_entry_renders_every_stage() -> None:
