@@ -130,13 +130,13 @@ class StateDeclaration:
     def __init__(
         self, prototype: StateDescriptor, name: str | None = None, redistribution: Redistribution | None = None
     ) -> None:
-        self._prototype = prototype
-        self._name = name
+        self.prototype = prototype
+        self.name = name
         self.redistribution = redistribution
 
     def descriptor(self, attribute: str) -> StateDescriptor:
         """The state's descriptor, given the name of the attribute that declares it."""
-        return replace(self._prototype, name=self._name or attribute)
+        return replace(self.prototype, name=self.name or attribute)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

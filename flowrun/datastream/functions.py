@@ -116,6 +116,26 @@ class PythonPredicate:
         return mask_of
 
 
+def class_recipe(function: Any, base: type, arguments: Mapping[str, object], place: str) -> FunctionRecipe:
+    """How tasks get an instance of a class: given as one, as its class, or as `module:Class`.
+
+    Raises:
+        PipelineError: it is none of these, or cannot be sent to tasks; `place` begins the message.
+    """
+    if isinstance(function, str):
+        return FunctionRecipe(function, dict(arguments))
+    if isinstance(function, type):
+        return replace(FunctionRecipe.of_code(function), arguments=dict(arguments))
+    if not isinstance(function, base):
+        raise PipelineError.of(
+            f"{place}: {function!r} is of type {type(function).__name__}",
+            f"give an instance of a class that extends {base.__module__}.{base.__qualname__}, its class, or 'module:Class'",
+        )
+    if arguments:
+        raise PipelineError.of(f"{place}: an instance was given together with arguments", "give its class instead")
+    return FunctionRecipe.of(function)
+
+
 def process_factory(
     function: OperatorRecipe | ProcessFunction | type[ProcessFunction] | str,
     arguments: Mapping[str, object],
@@ -130,18 +150,9 @@ def process_factory(
     Raises:
         PipelineError: the function does not keep to the rules, or cannot be loaded by tasks.
     """
-    if isinstance(function, str):
-        recipe = FunctionRecipe(function, dict(arguments))
-    elif isinstance(function, type):
-        recipe = replace(FunctionRecipe.of_code(function), arguments=dict(arguments))
-    elif isinstance(function, ProcessFunction):
-        if arguments:
-            raise PipelineError.of(
-                f"{name}: a process function was given together with arguments", "give its class instead"
-            )
-        recipe = FunctionRecipe.of(function)
-    else:
+    if not isinstance(function, (str, type, ProcessFunction)):
         return function
+    recipe = class_recipe(function, ProcessFunction, arguments, name)
     load_process_function(recipe, keyed=keys is not None)
     return ProcessFunctionFactory(recipe, input_schema, output_schema, keys, side_outputs=side_outputs, name=name)
 

@@ -20,8 +20,8 @@ from flowrun.datastream.functions import (
     recipe_of,
 )
 from flowrun.datastream.settings import OperatorSettings
-from flowrun.datastream.window_aggregation import SessionGap
 from flowrun.datastream.windowed import WindowedStream
+from flowrun.datastream.windows import TimedWindows, Windows
 from flowrun.errors import PipelineError, did_you_mean
 from flowrun.graph.partitioner import (
     BroadcastPartitioner,
@@ -52,7 +52,6 @@ from flowrun.operators.factories import (
     SplitFactory,
     TimestampsAndWatermarksFactory,
 )
-from flowrun.operators.timed.assigners import AlignedSlices
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 
 if TYPE_CHECKING:
@@ -275,7 +274,7 @@ class DataStream(OperatorSettings):
 
     # Windows, iterations, sinks
 
-    def window_all(self, windows: AlignedSlices | SessionGap) -> WindowedStream:
+    def window_all(self, windows: Windows | TimedWindows) -> WindowedStream:
         """Windows over all rows, in one subtask."""
         return WindowedStream(self, (), windows)
 
@@ -331,7 +330,7 @@ class KeyedStream(DataStream):
     def state_keys(self) -> tuple[int, ...] | None:
         return self.keys
 
-    def window(self, windows: AlignedSlices | SessionGap) -> WindowedStream:
+    def window(self, windows: Windows | TimedWindows) -> WindowedStream:
         """Windows a key."""
         return WindowedStream(self.unkeyed, self.keys, windows)
 

@@ -1,4 +1,4 @@
-"""Windows of the programmatic API: vectorised aggregation by key and window."""
+"""Windows of the programmatic API: their operators, behind a shuffle by key."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullKeys, TimeDomain
 from flowrun.core.types import timestamp
+from flowrun.datastream.windows import SessionGap, Windows
 from flowrun.errors import PipelineError
 from flowrun.graph.partitioner import GlobalPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
-from flowrun.operators.timed.assigners import AlignedSlices
+from flowrun.operators.function_recipe import FunctionRecipe
+from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
+from flowrun.operators.windows.general.evictors import Evictor
+from flowrun.operators.windows.general.factories import GeneralWindowFactory
+from flowrun.operators.windows.general.trigger_contract import Trigger
 from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,
     SliceWindowFactory,
     local_aggregation_applies,
 )
-
-
-@record
-class SessionGap:
-    """Session windows: closed by `gap_ms` without rows; windows that touch merge."""
-
-    gap_ms: int
 
 
 @record
@@ -42,16 +40,20 @@ class WindowAggregation:
         domain: which time assigns rows to windows and closes them.
         null_keys: what happens to rows whose key is NULL.
         pre_aggregates: whether rows may be aggregated before the shuffle, too.
+        trigger: when windows fire; None: the default.
+        evictor: which rows they drop.
     """
 
     schema: Schema
     keys: tuple[int, ...]
-    windows: AlignedSlices | SessionGap
+    windows: Windows
     allowed_lateness_ms: int = 0
     late_tag: OutputTag | None = None
     domain: TimeDomain = TimeDomain.EVENT
     null_keys: NullKeys = NullKeys.GROUP
     pre_aggregates: bool = True
+    trigger: Trigger | None = None
+    evictor: Evictor | None = None
 
     def transformation(
         self, upstream: Transformation, aggregates: tuple[BoundAggregate, ...], name: str
@@ -80,15 +82,71 @@ class WindowAggregation:
             parallelism=None if keys else 1,
         )
 
+    def function_transformation(
+        self,
+        upstream: Transformation,
+        function: FunctionRecipe,
+        schema: Schema,
+        side_outputs: tuple[OutputTag, ...],
+        name: str,
+    ) -> Transformation:
+        """What a window function sends for the windows of `upstream`.
+
+        Raises:
+            PipelineError: the function does not keep to the rules, or trigger and windows do not go together.
+        """
+        factory = self._general((), schema, function, side_outputs, name)
+        factory.loaded_function  # noqa: B018  # a look at it
+        return OneInputTransformation(
+            name=name,
+            schema=schema,
+            factory=factory,
+            input=_partitioned(upstream, self.keys),
+            state_keys=self.keys,
+            parallelism=None if self.keys else 1,
+        )
+
+    def _general(
+        self,
+        aggregates: tuple[BoundAggregate, ...],
+        schema: Schema,
+        function: FunctionRecipe | None = None,
+        side_outputs: tuple[OutputTag, ...] = (),
+        name: str = "window",
+    ) -> GeneralWindowFactory:
+        windows = self.windows
+        try:
+            return GeneralWindowFactory(
+                keys=self.keys,
+                aggregates=aggregates,
+                assigner=SessionAssigner(windows.gap_ms) if isinstance(windows, SessionGap) else windows,
+                input_schema=self.schema,
+                output_schema=schema,
+                evictor=self.evictor,
+                trigger=self.trigger,
+                allowed_lateness_ms=self.allowed_lateness_ms,
+                late_tag=self.late_tag,
+                domain=self.domain,
+                null_keys=self.null_keys,
+                function=function,
+                side_outputs=side_outputs,
+                name=name,
+            )
+        except ValueError as error:
+            raise PipelineError.of(f"{name}: {error}", "use another trigger, or other windows") from error
+
     def _output_schema(self, aggregates: tuple[BoundAggregate, ...]) -> Schema:
         keys = tuple(self.schema.fields[k] for k in self.keys)
-        bounds = (Field("window_start", timestamp(3)), Field("window_end", timestamp(3)))
+        names = () if isinstance(self.windows, GlobalAssigner) else ("window_start", "window_end")
+        bounds = tuple(Field(n, timestamp(3)) for n in names)
         try:
             return Schema((*keys, *bounds, *(Field(a.name, a.kernel.result) for a in aggregates)))
         except ValueError as error:
             raise PipelineError.of(f"window aggregation: {error}", "give each aggregate a name of its own") from None
 
     def _factory(self, aggregates: tuple[BoundAggregate, ...], schema: Schema) -> OperatorSpec:
+        if isinstance(self.windows, GlobalAssigner) or self.trigger is not None or self.evictor is not None:
+            return self._general(aggregates, schema)
         if isinstance(self.windows, SessionGap):
             return SessionWindowFactory(
                 keys=self.keys,

@@ -8,12 +8,9 @@ from flowrun.errors import UnsupportedPlanError
 from flowrun.lowering.aggregate_calls import column_position
 from flowrun.operators.timed.assigners import AlignedSlices
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory, global_fast_path
+from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.evictors import CountEvictor, Evictor, TimeEvictor
-from flowrun.operators.windows.general.factories import (
-    GeneralWindowFactory,
-    GlobalAssigner,
-    SessionAssigner,
-)
+from flowrun.operators.windows.general.factories import GeneralWindowFactory
 from flowrun.operators.windows.recipes import TriggerRule
 from flowrun.plan.nodes import WindowAggregate
 from flowrun.plan.windows import (

@@ -53,14 +53,22 @@ class ColumnBackend:
         context: of the operator.
         fields: the key columns.
         on_timers: called for timers that fire.
+        grouped_by: so many of the key columns, the first ones, are the key of the stream; None: all.
 
     Attributes:
         current: the keys that handles show.
     """
 
-    def __init__(self, context: OperatorContext, fields: tuple[Field, ...], on_timers: OnTimers) -> None:
+    def __init__(
+        self,
+        context: OperatorContext,
+        fields: tuple[Field, ...],
+        on_timers: OnTimers,
+        grouped_by: int | None = None,
+    ) -> None:
         self.current = CurrentKeys()
         self._context = context
+        self._grouped_by = grouped_by
         self._columns = pa.schema([pa.field(f.name, f.type.arrow) for f in fields])
         self._keys = KeySlots.of(Schema(fields), range(len(fields)))
         self._states: dict[str, ColumnState | ColumnMap] = {}
@@ -75,7 +83,7 @@ class ColumnBackend:
 
     def handle(self, descriptor: StateDescriptor) -> ColumnState | ColumnMap:
         """The handle of a state."""
-        table = state_table(descriptor, self._columns, self._context.max_parallelism)
+        table = state_table(descriptor, self._columns, self._context.max_parallelism, self._grouped_by)
         parts = (table, self.current)
         handle: ColumnState | ColumnMap
         match descriptor:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from flowrun.api.keyed_state import StateDeclaration, declared_states
 from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction
 from flowrun.core.record import record
-from flowrun.errors import FlowrunError, PipelineError, did_you_mean, near_matches
-from flowrun.operators.function_loading import describe, where
+from flowrun.errors import PipelineError, near_matches
 from flowrun.operators.function_recipe import FunctionRecipe
+from flowrun.operators.user_classes import Wanted, check_call, made_of
 
 TIMERS = "timers"
 PROGRESS = "progress"
 _RESERVED = (TIMERS, PROGRESS)
+_WANTED = Wanted(
+    "a process function",
+    "name a class that extends flowrun.api.process_function.KeyedProcessFunction (or ProcessFunction)",
+)
 _CALLS = {
     "process_element": ("row", "context"),
     "process_batch": ("batch", "context"),
@@ -54,7 +56,7 @@ def load_process_function(recipe: FunctionRecipe, *, keyed: bool) -> LoadedFunct
     """
     reference = recipe.reference
     found = recipe.load()
-    function = found if isinstance(found, ProcessFunction) else _instance(found, recipe)
+    function = made_of(found, recipe, ProcessFunction, _WANTED)
     kind = type(function)
     if keyed and not isinstance(function, KeyedProcessFunction):
         hint = f"let {kind.__name__} extend KeyedProcessFunction, or remove the keys"
@@ -64,7 +66,7 @@ def load_process_function(recipe: FunctionRecipe, *, keyed: bool) -> LoadedFunct
     batches = _form(kind, reference)
     for name, parameters in _CALLS.items():
         if hasattr(kind, name):
-            _check_call(function, name, parameters, reference)
+            check_call(function, name, parameters, reference)
     timers = "on_timers" if batches else "on_timer"
     other = "on_timer" if batches else "on_timers"
     if hasattr(kind, other):
@@ -75,36 +77,6 @@ def load_process_function(recipe: FunctionRecipe, *, keyed: bool) -> LoadedFunct
     states = declared_states(function)
     _check_states(states, reference, keyed)
     return LoadedFunction(function, batches, hasattr(kind, timers), states)
-
-
-def _instance(kind: Any, recipe: FunctionRecipe) -> ProcessFunction:
-    if not inspect.isclass(kind) or not issubclass(kind, ProcessFunction):
-        what = f"the class {kind.__name__}" if inspect.isclass(kind) else f"an object of type {type(kind).__name__}"
-        raise PipelineError.of(
-            f"'{recipe.reference}' is {what}, not a process function",
-            "name a class that extends flowrun.api.process_function.KeyedProcessFunction (or ProcessFunction)",
-        )
-    made: Callable[..., ProcessFunction] = kind
-    signature = inspect.signature(made)
-    try:
-        signature.bind(**recipe.arguments)
-    except TypeError as error:
-        known = [p.name for p in signature.parameters.values()]
-        wrong = next((a for a in recipe.arguments if a not in known), None)
-        hint = did_you_mean(wrong, known) if wrong is not None and known else None
-        raise PipelineError.of(
-            f"'{recipe.reference}' does not take these arguments: {error}; its signature is {kind.__name__}{signature}",
-            hint or "give the arguments in with: {name: value}",
-        ) from error
-    try:
-        return made(**recipe.arguments)
-    except FlowrunError as error:
-        raise PipelineError.of(f"'{recipe.reference}': {error.message}", error.hint) from error
-    except Exception as error:
-        raise PipelineError.of(
-            f"'{recipe.reference}': {kind.__name__}(…) failed: {describe(error)}{where(error, __file__)}",
-            "functions are made when the pipeline is checked, too; acquire resources in open()",
-        ) from error
 
 
 def _form(kind: type, reference: str) -> bool:
@@ -122,23 +94,6 @@ def _form(kind: type, reference: str) -> bool:
             else "add process_batch(self, batch, context) or process_element(self, row, context)",
         )
     return batches
-
-
-def _check_call(function: object, name: str, parameters: Sequence[str], reference: str) -> None:
-    method = getattr(function, name)
-    if not callable(method):
-        raise PipelineError.of(f"'{reference}': '{name}' is no method", f"define {name}(self, {', '.join(parameters)})")
-    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-        raise PipelineError.of(f"'{reference}': '{name}' is asynchronous", "make it an ordinary method")
-    signature = inspect.signature(method)
-    try:
-        signature.bind(*parameters)
-    except TypeError as error:
-        wanted = ", ".join(("self", *parameters))
-        raise PipelineError.of(
-            f"'{reference}': {name}{signature} cannot be called with ({', '.join(parameters)}): {error}",
-            f"write def {name}({wanted})",
-        ) from error
 
 
 def _check_states(states: Mapping[str, StateDeclaration], reference: str, keyed: bool) -> None:

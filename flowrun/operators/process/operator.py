@@ -12,8 +12,6 @@ from typing import Any, NoReturn, Protocol
 import pyarrow as pa
 
 from flowrun.api.keyed_state import StateDeclaration
-from flowrun.api.metrics import MetricGroup
-from flowrun.api.operator import OperatorContext
 from flowrun.api.process_function import ProcessFunction
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable, StateDescriptor
 from flowrun.core.elements import MAX_TIMESTAMP, PassingWatermarks, RecordBatch, Watermark
@@ -27,6 +25,7 @@ from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, where
 from flowrun.operators.process.added_columns import AddedColumns
 from flowrun.operators.process.loading import PROGRESS, TIMERS, LoadedFunction
+from flowrun.operators.process.opening import FunctionOpenContext
 from flowrun.operators.process.subtask_state import SubtaskList
 from flowrun.operators.timed.event_rows import RowIntake
 
@@ -174,7 +173,7 @@ class ProcessOperator(AbstractOperator):
         """Open the function."""
         self._opened = True
         try:
-            self._function.open(_OpenContext(self.context, self._handles, self._place))
+            self._function.open(FunctionOpenContext(self.context, self._handles, self._place))
         except Exception as error:
             raise DataError(f"{self._place}: open() raised {describe(error)}{where(error, __file__)}") from error
 
@@ -303,32 +302,3 @@ class ProcessOperator(AbstractOperator):
             row=row,
             hint="handle such input in the function, or drop it with a filter before",
         )
-
-
-class _OpenContext:
-    """What `open` is told."""
-
-    def __init__(self, context: OperatorContext, handles: Mapping[str, Any], place: str) -> None:
-        self._context = context
-        self._handles = handles
-        self._place = place
-
-    @property
-    def subtask(self) -> int:
-        return self._context.subtask
-
-    @property
-    def parallelism(self) -> int:
-        return self._context.parallelism
-
-    @property
-    def metrics(self) -> MetricGroup:
-        return self._context.metrics
-
-    def state(self, name: str) -> Any:
-        if name not in self._handles:
-            raise StateError(
-                f"{self._place} declares no state '{name}'",
-                hint=did_you_mean(name, self._handles) or "declare it in the class: seen = value_state('BIGINT')",
-            )
-        return self._handles[name]

@@ -50,6 +50,7 @@ class ObjectBackend:
         fields: the key columns.
         place: names the function in messages.
         on_timer: called for each timer that fires; the cursor is at its key.
+        grouped_by: so many of the key columns, the first ones, are the key of the stream; None: all.
 
     Attributes:
         cursor: the key whose state handles show.
@@ -57,11 +58,19 @@ class ObjectBackend:
         timers: all timers.
     """
 
-    def __init__(self, context: OperatorContext, fields: tuple[Field, ...], place: str, on_timer: OnTimer) -> None:
+    def __init__(
+        self,
+        context: OperatorContext,
+        fields: tuple[Field, ...],
+        place: str,
+        on_timer: OnTimer,
+        grouped_by: int | None = None,
+    ) -> None:
         self.cursor = Cursor()
         self.keys = KeyTuples(fields)
         self._columns = pa.schema([pa.field(f.name, f.type.arrow) for f in fields])
         self._place = place
+        self._grouped_by = grouped_by
         self._max_parallelism = context.max_parallelism
         self._states: dict[str, ObjectState] = {}
         self._changes = {domain: ChangeSet() for domain in TimeDomain}
@@ -88,7 +97,7 @@ class ObjectBackend:
             column = lambda kept: kind.array(kept, lists)  # noqa: E731
         elif isinstance(descriptor, MapStateDescriptor):
             key_type = map_key_type(place, descriptor.key_type)
-        table = state_table(descriptor, self._columns, self._max_parallelism)
+        table = state_table(descriptor, self._columns, self._max_parallelism, self._grouped_by)
         store = ObjectStore(
             table,
             self.keys,

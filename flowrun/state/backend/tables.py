@@ -20,7 +20,7 @@ from flowrun.api.state import (
 from flowrun.core.arrays import Bools
 from flowrun.core.record import record
 from flowrun.errors import StateError
-from flowrun.state.key_groups import key_groups
+from flowrun.state.key_groups import key_groups_or_zero
 
 VALUE_COLUMN = "value"
 MAP_KEY_COLUMN = "map_key"
@@ -37,6 +37,7 @@ class StateTable:
         entry: a further column that tells rows of one key apart (a map's key, a timer's time), or none.
         values: the other columns.
         max_parallelism: number of key groups.
+        grouped_by: so many of the key columns, the first ones, decide on the key group; None: all.
     """
 
     name: str
@@ -44,6 +45,7 @@ class StateTable:
     entry: tuple[pa.Field, ...]
     values: tuple[pa.Field, ...]
     max_parallelism: int
+    grouped_by: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -62,7 +64,7 @@ class StateTable:
 
     def segment(self, keys: Sequence[pa.Array], others: Sequence[pa.Array], deleted: Bools | pa.Array) -> pa.Table:
         """Rows of a log; `others` are the columns after the keys."""
-        groups = key_groups(keys, self.max_parallelism)
+        groups = key_groups_or_zero(keys[: self.grouped_by], len(deleted), self.max_parallelism)
         return pa.Table.from_arrays(
             [pa.array(groups), *keys, *others, pa.array(deleted, pa.bool_())], schema=self.log_schema
         )
@@ -83,7 +85,9 @@ class StateTable:
         return batches[0] if batches else pa.RecordBatch.from_pylist([], self.schema)
 
 
-def state_table(descriptor: StateDescriptor, keys: pa.Schema, max_parallelism: int) -> StateTable:
+def state_table(
+    descriptor: StateDescriptor, keys: pa.Schema, max_parallelism: int, grouped_by: int | None = None
+) -> StateTable:
     """The table of a state. Columns whose names the keys have already get another one: `value_`."""
     entry: tuple[pa.Field, ...] = ()
     kind = descriptor.type.arrow
@@ -94,7 +98,7 @@ def state_table(descriptor: StateDescriptor, keys: pa.Schema, max_parallelism: i
     values = [pa.field(_free(VALUE_COLUMN, keys), kind)]
     if descriptor.ttl is not None:
         values.append(pa.field(WRITTEN_COLUMN, pa.int64()))
-    return StateTable(descriptor.name, keys, entry, tuple(values), max_parallelism)
+    return StateTable(descriptor.name, keys, entry, tuple(values), max_parallelism, grouped_by)
 
 
 def _free(name: str, keys: pa.Schema) -> str:

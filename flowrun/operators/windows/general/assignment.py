@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from flowrun.api.window_function import Window
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from flowrun.operators.timed.assigners import Assignment
-from flowrun.operators.windows.general.trigger_contract import Window
+from flowrun.operators.timed.assigners import AlignedSlices, Assignment, Times, assign_aligned
+from flowrun.operators.windows.general.assigners import GlobalAssigner
 
 EVER = Window(MIN_TIMESTAMP, MAX_TIMESTAMP)
 
@@ -15,6 +16,11 @@ EVER = Window(MIN_TIMESTAMP, MAX_TIMESTAMP)
 def assign_ever(rows: int) -> Assignment:
     """All rows to the global window."""
     return Assignment(np.arange(rows), np.full(rows, EVER.start, np.int64), np.full(rows, EVER.end, np.int64))
+
+
+def assigned(assigner: AlignedSlices | GlobalAssigner, times: Times) -> Assignment:
+    """The windows of rows that do not merge."""
+    return assign_ever(len(times)) if isinstance(assigner, GlobalAssigner) else assign_aligned(assigner, times)
 
 
 def closed_before(watermarks: Integers, lateness_ms: int) -> Integers:

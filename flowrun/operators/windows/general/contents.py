@@ -10,12 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.api.window_function import Window
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.windows.general.evictors import WindowRows
-from flowrun.operators.windows.general.trigger_contract import Number, Window
+from flowrun.operators.windows.general.trigger_contract import Number
 
 _NOTHING = np.zeros(0, np.int64)
 
@@ -108,6 +109,10 @@ class WindowContents:
         stored = self._log.take(positions)
         values = None if column is None else as_floats(stored.column(column))
         return WindowRows(stored.column(self._columns).to_numpy(), values)
+
+    def keep_rows(self, positions: Integers) -> None:
+        """Keep only these rows, which get the positions 0, 1, …"""
+        self._log.keep(positions)
 
     def keep(self, windows: Sequence[OpenWindow]) -> None:
         """Forget rows that are in no window."""

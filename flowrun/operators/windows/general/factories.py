@@ -18,13 +18,21 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from flowrun.api.operator import OutputTag
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import TimeDomain
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.state_meanings import Meanings
-from flowrun.operators.timed.assigners import AlignedSlices, check_session_gap
+from flowrun.operators.timed.assigners import AlignedSlices
+from flowrun.operators.windows.functions.loading import (
+    LoadedWindowFunction,
+    function_state_schemas,
+    load_window_function,
+)
+from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.evictors import Evictor
-from flowrun.operators.windows.general.tables import window_schemas
+from flowrun.operators.windows.general.tables import ROWS, window_schemas
 from flowrun.operators.windows.general.trigger_contract import Trigger
 from flowrun.operators.windows.general.triggers import (
     AnyTrigger,
@@ -36,24 +44,7 @@ from flowrun.operators.windows.general.triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
-from flowrun.operators.windows.general.window_function import ProcessWindowFunction
 from flowrun.operators.windows.recipes import TimeWindowFactory, TriggerRule
-
-
-@record
-class SessionAssigner:
-    """Sessions: windows of `gap_ms` from each row on, merged where they touch."""
-
-    gap_ms: int
-
-    def __post_init__(self) -> None:
-        check_session_gap(self.gap_ms)
-
-
-@record
-class GlobalAssigner:
-    """One window for ever."""
-
 
 WindowAssigner: TypeAlias = AlignedSlices | SessionAssigner | GlobalAssigner
 
@@ -92,7 +83,9 @@ class GeneralWindowFactory(TimeWindowFactory):
     Attributes:
         aggregates: what a firing computes, unless there is a `function`.
         rule: when windows fire besides their default; `trigger` overrides it with a trigger of one's own.
-        function: computes the result columns after keys and bounds from a window's rows, instead of aggregates.
+        function: sends the rows of the output for the rows of a window, instead of keys, bounds and aggregates.
+        side_outputs: where else the function may send rows.
+        name: of the step, in messages.
 
     Raises:
         ValueError: the trigger cannot be used with session windows.
@@ -104,7 +97,9 @@ class GeneralWindowFactory(TimeWindowFactory):
     rule: TriggerRule | None = None
     evictor: Evictor | None = None
     trigger: Trigger | None = None
-    function: ProcessWindowFunction | None = None
+    function: FunctionRecipe | None = None
+    side_outputs: tuple[OutputTag, ...] = ()
+    name: str = "window"
 
     def __post_init__(self) -> None:
         if isinstance(self.assigner, SessionAssigner) and not self.effective_trigger.can_merge:
@@ -121,16 +116,48 @@ class GeneralWindowFactory(TimeWindowFactory):
         return self.domain is TimeDomain.EVENT and self.effective_trigger.watermark_step_ms > 0
 
     @property
+    def watermark_step_ms(self) -> int:
+        """Of which times of the watermark the moment among the rows counts: multiples of this; 1: all."""
+        # whether a row continues a session depends on whether that has ended, at any time
+        return 1 if self.merging else self.effective_trigger.watermark_step_ms
+
+    @property
+    def collects(self) -> bool:
+        """Whether windows only collect rows for a function until event time passes their end: `collected.CollectedWindowOperator`."""
+        loaded = self.loaded_function
+        if loaded is None or (loaded.clears and not loaded.batches):
+            return False  # what the function is told of one window may change what it does with the next
+        ends_alone = isinstance(self.effective_trigger, EventTimeTrigger) and self.evictor is None
+        return ends_alone and self.bounded_windows and not self.merging and self.domain is TimeDomain.EVENT
+
+    @property
+    def merging(self) -> bool:
+        """Whether windows merge."""
+        return isinstance(self.assigner, SessionAssigner)
+
+    @cached_property
+    def loaded_function(self) -> LoadedWindowFunction | None:
+        """A function to look at: each operator has its own."""
+        return None if self.function is None else load_window_function(self.function, merging=self.merging)
+
+    @property
     def bounded_windows(self) -> bool:
         """Whether windows have bounds, which are output columns then."""
         return not isinstance(self.assigner, GlobalAssigner)
 
     def state_meanings(self) -> Meanings:
         """What the columns of the state tables hold."""
+        if self.collects:
+            return {}
         # numbers in a trigger may change, its kind may not: what it remembers would not be understood
         kinds = re.findall(r"[A-Z]\w+(?=\()", repr(self.effective_trigger))
         return {"windows": {"trigger": f"JSON of {' of '.join(dict.fromkeys(kinds))}"}}
 
     def state_schemas(self) -> dict[str, pa.Schema]:
-        """Open windows, their rows, and timers."""
-        return window_schemas(self.input_schema, self.keys)
+        """Open windows, their rows, timers, and what the function keeps."""
+        schemas = window_schemas(self.input_schema, self.keys)
+        if self.collects:
+            schemas = {ROWS: schemas[ROWS]}
+        if self.loaded_function is not None:
+            schemas |= function_state_schemas(self.loaded_function, [self.input_schema.fields[k] for k in self.keys])
+        return schemas

@@ -20,24 +20,26 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot
+from flowrun.api.window_function import Window
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
-from flowrun.operators.timed.assigners import Assignment, Times, assign_aligned
+from flowrun.operators.timed.assigners import Assignment, Times
 from flowrun.operators.timed.event_rows import LateRows, RowIntake, process_at_multiples
 from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.timers import InternalTimerService, Timer
-from flowrun.operators.windows.general.assignment import assign_ever, cleanup_time, closed_before, merge_sessions
+from flowrun.operators.windows.functions.fired import WindowFunctionRunner, Windows
+from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
+from flowrun.operators.windows.general.assignment import assigned, cleanup_time, closed_before, merge_sessions
 from flowrun.operators.windows.general.contents import OpenWindow, WindowContents
-from flowrun.operators.windows.general.factories import GeneralWindowFactory, GlobalAssigner, SessionAssigner
+from flowrun.operators.windows.general.factories import GeneralWindowFactory
 from flowrun.operators.windows.general.firing import Firing, FiringEvaluator
 from flowrun.operators.windows.general.tables import ROWS, TIMERS, WINDOWS, WindowTables
 from flowrun.operators.windows.general.timer_log import BOUNDS, TimerLog
-from flowrun.operators.windows.general.trigger_contract import TriggerContext, TriggerResult, TriggerRows, Window
-from flowrun.operators.windows.general.window_function import OpensAndCloses
+from flowrun.operators.windows.general.trigger_contract import TriggerContext, TriggerResult, TriggerRows
 from flowrun.operators.windows.progress import PROGRESS, Progress
 from flowrun.state.key_groups import key_groups_or_zero
 
@@ -60,8 +62,9 @@ class WindowOperator(AbstractOperator):
         self._windows: dict[tuple[int, Window], OpenWindow] = {}
         self._sessions: dict[int, list[Window]] = {}
         self._contents = WindowContents(factory.input_schema)
-        self._evaluator = FiringEvaluator(factory, self._contents, self._slots)
+        self._runner: WindowFunctionRunner | None = None
         self._firings: list[Firing] = []
+        self._forgotten: list[OpenWindow] = []
         self._kept = self._kept_keys = 0
         self._progress = Progress()
         self._epoch = 0
@@ -72,6 +75,8 @@ class WindowOperator(AbstractOperator):
         factory = self._factory
         self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
         self._late = LateRows(context, output, factory.late_tag)
+        self._runner = self._function_runner()
+        self._evaluator = FiringEvaluator(factory, self._contents, self._slots, self._runner)
         self._tables = WindowTables(factory.input_schema, factory.keys, self._contents, context.max_parallelism)
         timers = self._tables.schemas[TIMERS]
         self._timer_log = TimerLog(timers, context.max_parallelism)
@@ -85,6 +90,24 @@ class WindowOperator(AbstractOperator):
             self._timer_log.changes,
         )
 
+    def _function_runner(self) -> WindowFunctionRunner | None:
+        factory = self._factory
+        if factory.function is None:
+            return None
+        # Imported here, as few windows have a function.
+        from flowrun.operators.windows.functions.create_runner import window_function_runner
+
+        return window_function_runner(
+            factory.function,
+            factory.name,
+            factory.keys,
+            (factory.input_schema, factory.output_schema),
+            factory.side_outputs,
+            self.context,
+            self.output,
+            merging=factory.merging,
+        )
+
     @property
     def passes_watermarks(self) -> bool:
         """Many of them change nothing."""
@@ -93,7 +116,9 @@ class WindowOperator(AbstractOperator):
     # ---- life and state
 
     def initialize_state(self, restored: OperatorSnapshot | None) -> None:
-        """Take back windows, rows and timers."""
+        """Take back windows, rows and timers, and the state of the function."""
+        if self._runner is not None:
+            self._runner.initialize_state(restored)
         if restored is None:
             return
         self._progress = Progress.read(restored).within(self.context.key_groups)
@@ -108,16 +133,14 @@ class WindowOperator(AbstractOperator):
 
     def open(self) -> None:
         """Open the window function."""
-        function: object = self._factory.function
-        if isinstance(function, OpensAndCloses):
-            function.open()
+        if self._runner is not None:
+            self._runner.open()
 
     def close(self) -> None:
         """Wait for no timer; close the window function."""
         self._timers.close()
-        function: object = self._factory.function
-        if isinstance(function, OpensAndCloses):
-            function.close()
+        if self._runner is not None:
+            self._runner.close()
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """References to windows and rows as they are now: from here on, windows are replaced instead of changed."""
@@ -127,7 +150,8 @@ class WindowOperator(AbstractOperator):
         tables = lazy_tables(schemas, self._tables.view(windows, self._slots).tables) if windows else no_tables(schemas)
         timers = self._timer_log.snapshot(sum(self._timers.count(domain) for domain in TimeDomain))
         progress = self._progress.advanced(self.context.key_groups, self.current_watermark, 0)
-        return OperatorSnapshot(operator={PROGRESS: progress.as_state()}, segmented={**tables, TIMERS: timers})
+        kept = {} if self._runner is None else self._runner.snapshot()
+        return OperatorSnapshot(operator={PROGRESS: progress.as_state()}, segmented={**tables, TIMERS: timers, **kept})
 
     def _changing(self, opened: OpenWindow) -> OpenWindow:
         """The window itself, or its successor if a snapshot has seen it."""
@@ -140,9 +164,7 @@ class WindowOperator(AbstractOperator):
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Add rows to their windows and emit what fires, also between rows where a watermark does that."""
-        # whether a row continues a session depends on whether that has ended, at any time
-        step_ms = 1 if isinstance(self._assigner, SessionAssigner) else self._trigger.watermark_step_ms
-        process_at_multiples(self, batch, step_ms, self._process_rows)
+        process_at_multiples(self, batch, self._factory.watermark_step_ms, self._process_rows)
 
     def _process_rows(self, batch: RecordBatch) -> None:
         batch = self._intake.grouped_rows(batch)
@@ -197,11 +219,8 @@ class WindowOperator(AbstractOperator):
 
     def _add_to_windows(self, located: LocatedKeys, rows: TriggerRows, watermarks: Integers, base: int) -> Integers:
         """Add rows to windows that do not merge; gives the late rows."""
-        if isinstance(self._assigner, GlobalAssigner):
-            pairs = assign_ever(len(rows.times))
-        else:
-            assert not isinstance(self._assigner, SessionAssigner)
-            pairs = assign_aligned(self._assigner, rows.times)
+        assert not isinstance(self._assigner, SessionAssigner)
+        pairs = assigned(self._assigner, rows.times)
         late = np.zeros(0, np.int64)
         if not self._processing:
             closed = closed_before(watermarks, self._lateness)[located.local]
@@ -314,8 +333,14 @@ class WindowOperator(AbstractOperator):
 
     def _emit(self) -> None:
         firings, self._firings = self._firings, []
-        for result in self._evaluator.results(firings):
+        for result in self._evaluator.results(firings, self.current_watermark):
             self.output.emit(result)
+        forgotten, self._forgotten = self._forgotten, []
+        if forgotten and self._runner is not None:
+            keys = self._slots.keys_of(np.array([w.slot for w in forgotten]))
+            starts = np.array([w.window.start for w in forgotten], np.int64)
+            ends = np.array([w.window.end for w in forgotten], np.int64)
+            self._runner.clear(Windows(keys, starts, ends, self.current_watermark))
 
     # ---- time
 
@@ -349,6 +374,10 @@ class WindowOperator(AbstractOperator):
         sessions = self._sessions.get(opened.slot)
         if sessions is not None and opened.window in sessions:
             sessions.remove(opened.window)
+        if self._runner is not None and self._runner.wants_clear:
+            self._forgotten.append(opened)
+            if self._runner.clears_in_turn:
+                self._emit()
 
     def _register_cleanup(self, opened: OpenWindow) -> None:
         time = cleanup_time(opened.window, self._lateness)
@@ -410,5 +439,10 @@ def _groups(keys: Integers, pairs: Assignment) -> Iterable[Integers]:
 
 
 def general_window_operator(factory: GeneralWindowFactory) -> StreamOperator:
-    """A `WindowOperator` that goes by the clocks of the windows' zone."""
+    """The operator that windows need, by the clocks of their zone."""
+    if factory.collects:
+        # Imported here, as few windows have a function.
+        from flowrun.operators.windows.general.collected import CollectedWindowOperator
+
+        return in_zone(CollectedWindowOperator(factory), factory.time_zone)
     return in_zone(WindowOperator(factory), factory.time_zone)

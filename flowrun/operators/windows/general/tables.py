@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 
 from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot, keyed_schema
+from flowrun.api.window_function import Window
 from flowrun.core.arrays import Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -25,7 +26,6 @@ from flowrun.operators.keyed.restored_tables import check_keys, restored_batches
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.windows.general.contents import OpenWindow, WindowContents, row_schema
 from flowrun.operators.windows.general.timer_log import restored_timers, timer_schema
-from flowrun.operators.windows.general.trigger_contract import Window
 from flowrun.state.key_groups import key_groups_or_zero
 
 WINDOWS = "windows"
@@ -33,13 +33,15 @@ ROWS = "rows"
 TIMERS = "timers"
 
 _BOUNDS = [pa.field(n, pa.int64(), nullable=False) for n in ("window_start", "window_end")]
-_POSITION = pa.field("position", pa.int64(), nullable=False)
+POSITION = "position"
+"""Column by which the rows of a window are in arrival order."""
+_POSITION = pa.field(POSITION, pa.int64(), nullable=False)
 
 
 def window_schemas(input_schema: Schema, keys: Sequence[int]) -> dict[str, pa.Schema]:
     """Name of each state table → its columns; `keys` are positions of the key columns."""
     rows = row_schema(input_schema)
-    key_fields = state_key_fields([input_schema.fields[k] for k in keys], (*rows.names, "position"))
+    key_fields = state_key_fields([input_schema.fields[k] for k in keys], (*rows.names, POSITION))
     return {
         WINDOWS: keyed_schema(key_fields, [*_BOUNDS, pa.field("trigger", pa.string(), nullable=False)]),
         ROWS: keyed_schema(key_fields, [*_BOUNDS, _POSITION, *rows]),
@@ -120,9 +122,9 @@ class WindowTables:
     def _read_rows(self, rows: pa.RecordBatch, slots: KeySlots, opened: dict[tuple[int, Window], OpenWindow]) -> None:
         owners = self._slots(slots, rows)
         starts, ends = rows.column("window_start").to_numpy(), rows.column("window_end").to_numpy()
-        order = np.lexsort((rows.column(_POSITION.name).to_numpy(), ends, starts, owners))
+        order = np.lexsort((rows.column(POSITION).to_numpy(), ends, starts, owners))
         owners, starts, ends = owners[order], starts[order], ends[order]
-        first = rows.schema.get_field_index(_POSITION.name) + 1
+        first = rows.schema.get_field_index(POSITION) + 1
         stored = pa.RecordBatch.from_arrays(rows.columns[first:], schema=self._contents.state_schema)
         base = self._contents.append_stored(stored.take(pa.array(order)))
         changes = (owners[1:] != owners[:-1]) | (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1])

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.state import DELETED_COLUMN, SegmentedTable, keyed_schema
+from flowrun.api.window_function import Window
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, Timer
-from flowrun.operators.windows.general.trigger_contract import Window
 from flowrun.state.backend.objects import ChangeSet
 from flowrun.state.backend.upsert_log import UpsertLog
 from flowrun.state.key_groups import key_groups_or_zero

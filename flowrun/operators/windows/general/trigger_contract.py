@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from flowrun.core.elements import MAX_TIMESTAMP
+from flowrun.api.window_function import Window
 from flowrun.core.record import record
+from flowrun.core.schema import Schema
 
 Number: TypeAlias = int | float
 Register: TypeAlias = Callable[[bool, int], None]
@@ -37,18 +38,6 @@ class TriggerResult(Enum):
     def purges(self) -> bool:
         """Whether the window's rows are forgotten, after it fired."""
         return self.value[1]
-
-
-class Window(NamedTuple):
-    """The time [start, end), ms. The global window ends at `MAX_TIMESTAMP`."""
-
-    start: int
-    end: int
-
-    @property
-    def max_timestamp(self) -> int:
-        """The last time inside; the global window is never over before the end of time."""
-        return self.end if self.end == MAX_TIMESTAMP else self.end - 1
 
 
 @dataclass(slots=True)
@@ -118,6 +107,10 @@ class Trigger:
     can_merge: bool = True
     column: int | None = None
     watermark_step_ms: int = 1
+
+    def bound(self, schema: Schema) -> Trigger:
+        """The trigger for rows with these columns: one that names a column knows its position then."""
+        return self
 
     def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
         """A row was added."""

@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from math import gcd
 
+from flowrun.api.window_function import Window
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.record import record
+from flowrun.core.schema import Schema
 from flowrun.operators.windows.general.trigger_contract import (
     Decision,
     Number,
@@ -20,7 +22,6 @@ from flowrun.operators.windows.general.trigger_contract import (
     TriggerContext,
     TriggerResult,
     TriggerRows,
-    Window,
 )
 
 
@@ -365,6 +366,10 @@ class PurgingTrigger(Trigger):
     def column(self) -> int | None:  # type: ignore[override]
         """The other one's."""
         return self.trigger.column
+
+    def bound(self, schema: Schema) -> Trigger:
+        """The same around the bound trigger."""
+        return PurgingTrigger(self.trigger.bound(schema))
 
     def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
         """As the other trigger."""

@@ -1,31 +1,19 @@
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.core.elements import MAX_TIMESTAMP
-from flowrun.core.schema import Schema
 from flowrun.core.semantics import TimeDomain
-from flowrun.core.types import BIGINT, STRING, timestamp
-from flowrun.errors import DataError
 from flowrun.operators.timed.assigners import TumblingSlices
 from flowrun.operators.windows.general import operator as window_operator
+from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.evictors import CountEvictor, DeltaEvictor, TimeEvictor
-from flowrun.operators.windows.general.factories import (
-    GeneralWindowFactory,
-    GlobalAssigner,
-    SessionAssigner,
-    WindowAssigner,
-)
-from flowrun.operators.windows.general.trigger_contract import Window
+from flowrun.operators.windows.general.factories import GeneralWindowFactory, WindowAssigner
 from flowrun.operators.windows.recipes import TriggerRule
 from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import SliceWindowFactory
@@ -43,7 +31,6 @@ from tests.operators.windows.streams import (
     by_window,
     oracle_log,
     output_schema,
-    plain,
     streams,
 )
 
@@ -265,54 +252,6 @@ def test_restored_processing_time_windows_fire_by_the_clock() -> None:
 
 
 # ---- window functions, evictors by number, room
-
-
-@dataclass
-class Spread:
-    """Highest minus lowest number, and one row for each name longer than one letter."""
-
-    opened: int = 0
-
-    def open(self) -> None:
-        self.opened += 1
-
-    def close(self) -> None:
-        self.opened -= 1
-
-    def process(self, key: tuple[Any, ...], window: Window, rows: pa.RecordBatch) -> pa.RecordBatch:
-        assert self.opened == 1
-        bounds = pc.min_max(rows.column("v")).as_py()
-        times = 0 if key == ("none",) else 1
-        return pa.record_batch(
-            {"who": [str(key)] * times, "spread": pa.array([bounds["max"] - bounds["min"]] * times, pa.int64())}
-        )
-
-
-def spread_factory(function: Any) -> GeneralWindowFactory:
-    schema = Schema.of(name=STRING, window_start=timestamp(3), window_end=timestamp(3), who=STRING, spread=BIGINT)
-    return GeneralWindowFactory((0,), (), TumblingSlices(10), INPUT, schema, function=function)
-
-
-def test_a_window_function_sees_the_rows_of_a_window_and_gives_any_number_of_rows() -> None:
-    recipe = pickle.loads(pickle.dumps(spread_factory(Spread())))
-    harness = OperatorHarness(recipe, schema=INPUT)
-    rows = [((n, 1, v, "x", True), t) for n, v, t in [("a", 1, 1), ("none", 5, 1), ("a", 7, 2), ("a", 2, 11)]]
-    push_cut(harness, rows, 2)
-    harness.watermark(MAX_TIMESTAMP)
-    assert plain(harness.rows()) == [("a", 0, 10, "('a',)", 6), ("a", 10, 20, "('a',)", 0)]
-    assert harness.timestamps() == [9, 19]
-    harness.close()
-
-
-def test_a_window_function_that_returns_other_columns_is_named() -> None:
-    class Wrong:
-        def process(self, key: Any, window: Window, rows: pa.RecordBatch) -> pa.RecordBatch:
-            return pa.record_batch({"who": ["x"], "spred": [1]})
-
-    harness = OperatorHarness(spread_factory(Wrong()), schema=INPUT)
-    push_cut(harness, [(("a", 1, 1, "x", True), 1)], 1)
-    with pytest.raises(DataError, match="window function Wrong returned rows without the column 'spread'"):
-        harness.watermark(20)
 
 
 def test_a_delta_evictor_keeps_rows_near_the_last_one() -> None:

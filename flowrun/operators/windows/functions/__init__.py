@@ -1,0 +1,1 @@
+"""Users' window functions: what runs them, and the state that they keep."""

@@ -1,0 +1,202 @@
+"""Windows of programs: by name, with triggers and evictors, into window functions; run on the embedded runner."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from test_datastream import CLICKS, TOTAL
+from test_running_programs import clicks, expected_totals, program, taken
+
+from flowrun.api.operator import OutputTag
+from flowrun.api.process_function import value_state
+from flowrun.api.window_function import ProcessWindowFunction
+from flowrun.connectors import memory
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT, STRING
+from flowrun.datastream import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountEvictor,
+    CountTrigger,
+    CumulativeEventTimeWindows,
+    DeltaEvictor,
+    DeltaTrigger,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
+    GlobalWindows,
+    ProcessingTimeSessionWindows,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    SessionGap,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TimeEvictor,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+from flowrun.errors import PipelineError
+from flowrun.operators.timed.assigners import SlidingSlices, TumblingSlices
+from flowrun.operators.windows.general.factories import GeneralWindowFactory
+from flowrun.operators.windows.sessions.factories import SessionWindowFactory
+from flowrun.runners.embedded import run_embedded
+
+SUMS = Schema.of(user=STRING, start=BIGINT, end=BIGINT, total=BIGINT)
+MANY = OutputTag("many", Schema.of(user=STRING))
+
+
+@pytest.fixture(autouse=True)
+def clean_memory() -> Any:
+    memory.clear()
+    yield
+    memory.clear()
+
+
+class Sums(ProcessWindowFunction):
+    shown = value_state("BIGINT")
+
+    def process(self, key: Any, context: Any, rows: Any) -> Any:
+        self.shown.update((self.shown.value() or 0) + 1)
+        if self.shown.value() == 4:
+            context.side_output("many", {"user": key[0]})
+        window = context.window
+        yield {"user": key[0], "start": window.start, "end": window.end, "total": sum(r["amount"] for r in rows)}
+
+
+class BatchSums(ProcessWindowFunction):
+    shown = value_state("BIGINT")
+
+    def process_batch(self, windows: pa.RecordBatch, rows: pa.RecordBatch, context: Any) -> Any:
+        seen = self.shown.numpy(default=0) + 1
+        self.shown.update(seen)
+        fourth = np.flatnonzero(seen == 4)
+        context.side_output("many", windows.select(["user"]).take(pa.array(fourth)), fourth)
+        totals = np.add.reduceat(rows.column("amount").to_numpy(), context.offsets[:-1])
+        bounds = [windows.column(n).cast(pa.int64()) for n in ("window_start", "window_end")]
+        return pa.record_batch([windows.column("user"), *bounds, pa.array(totals)], names=list(SUMS.names))
+
+
+@pytest.mark.parametrize("function", [Sums, BatchSums])
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("batch_rows", [1, 1000])
+def test_window_functions_over_keys(function: Any, parallelism: int, batch_rows: int) -> None:
+    env, stream = program(parallelism)
+    windowed = stream.key_by("user").window(TumblingEventTimeWindows.of(1000))
+    sums = windowed.process(function, SUMS, side_outputs=[MANY])
+    sums.sink_to(memory.MemorySink("sums", SUMS))
+    sums.get_side_output("many").sink_to(memory.MemorySink("many", MANY.schema), name="many")
+    env.execute(run_embedded)
+    assert taken("sums") == expected_totals(200, 1000)
+    assert taken("many") == Counter({(f"user {'x' * i}",): 1 for i in range(5)})
+
+
+@pytest.mark.parametrize("function", [Sums, BatchSums])
+def test_window_functions_over_all_rows(function: Any) -> None:
+    class All(function):  # type: ignore[misc]
+        """No window of the whole stream has a user."""
+
+        def process(self, key: Any, context: Any, rows: Any) -> Any:
+            assert key == ()
+            return super().process(("all",), context, rows)
+
+        def process_batch(self, windows: pa.RecordBatch, rows: pa.RecordBatch, context: Any) -> Any:
+            users = pa.array(["all"] * windows.num_rows)
+            return super().process_batch(windows.add_column(0, "user", users), rows, context)
+
+    delattr(All, "process_batch" if function is Sums else "process")
+    env, stream = program(2)
+    sums = stream.window_all(TumblingEventTimeWindows.of(5000)).apply(All(), SUMS, side_outputs=[MANY])
+    sums.sink_to(memory.MemorySink("sums", SUMS))
+    env.execute(run_embedded)
+    expected: dict[int, int] = defaultdict(int)
+    for (_, start, _, total), count in expected_totals(200, 5000).items():
+        expected[start] += total * count
+    assert taken("sums") == Counter({("all", s, s + 5000, t): 1 for s, t in expected.items()})
+
+
+def test_triggers_and_evictors_by_name() -> None:
+    env, stream = program(1)
+    windowed = stream.key_by("user").window(GlobalWindows.create())
+    last = windowed.trigger(CountTrigger.of(10)).evictor(CountEvictor.of(2)).process(Sums, SUMS, side_outputs=[MANY])
+    last.sink_to(memory.MemorySink("sums", SUMS))
+    env.execute(run_embedded)
+    amounts: dict[str, list[int]] = defaultdict(list)
+    for batch in (*clicks(200)[::2], *clicks(200)[1::2]):
+        for row in batch.to_pylist():
+            amounts[row["user"]].append(row["amount"])
+    wanted = Counter((user, sum(rows[n - 2 : n])) for user, rows in amounts.items() for n in (10, 20, 30, 40))
+    assert Counter({(r[0], r[3]): n for r, n in taken("sums").items()}) == wanted
+
+
+@pytest.mark.parametrize(
+    ("windows", "domain", "assigner"),
+    [
+        (TumblingEventTimeWindows.of(10, 3), "EVENT", TumblingSlices(10, 3)),
+        (TumblingProcessingTimeWindows.of(10), "PROCESSING", TumblingSlices(10)),
+        (SlidingEventTimeWindows.of(10, 5), "EVENT", SlidingSlices(10, 5)),
+        (SlidingProcessingTimeWindows.of(10, 5, 1), "PROCESSING", SlidingSlices(10, 5, 1)),
+    ],
+)
+def test_aligned_windows_by_name(windows: Any, domain: str, assigner: Any) -> None:
+    _, stream = program(1, local_aggregation=False)
+    factory: Any = stream.key_by("user").window(windows).aggregate(TOTAL).transformation.factory  # type: ignore[attr-defined]
+    assert (factory.assigner, factory.domain.name) == (assigner, domain)
+
+
+def test_sessions_by_name() -> None:
+    _, stream = program(1)
+    for windows in (EventTimeSessionWindows.with_gap(7), ProcessingTimeSessionWindows.with_gap(7), SessionGap(7)):
+        factory: Any = stream.key_by("user").window(windows).aggregate(TOTAL).transformation.factory  # type: ignore[attr-defined]
+        assert isinstance(factory, SessionWindowFactory)
+        assert factory.gap_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("trigger", "text"),
+    [
+        (EventTimeTrigger.create(), "EventTimeTrigger()"),
+        (ProcessingTimeTrigger.create(), "ProcessingTimeTrigger()"),
+        (CountTrigger.of(3), "CountTrigger(count=3)"),
+        (ContinuousEventTimeTrigger.of(7), "EarlyLateTrigger(early_ms=7, late_count=1)"),
+        (ContinuousProcessingTimeTrigger.of(7), "ContinuousProcessingTimeTrigger(every_ms=7)"),
+        (
+            PurgingTrigger.of(DeltaTrigger.of(2.0, "amount")),
+            "PurgingTrigger(trigger=DeltaTrigger(column=1, threshold=2.0))",
+        ),
+    ],
+)
+def test_triggers_by_name(trigger: Any, text: str) -> None:
+    _, stream = program(1)
+    windowed = stream.key_by("user").window(CumulativeEventTimeWindows.of(20, 10)).trigger(trigger)
+    factory: Any = windowed.aggregate(TOTAL).transformation.factory  # type: ignore[attr-defined]
+    assert isinstance(factory, GeneralWindowFactory)
+    assert repr(factory.trigger).replace("can_merge=False, ", "").replace(", can_merge=False", "") == text
+
+
+def test_evictors_by_name() -> None:
+    _, stream = program(1)
+    texts = []
+    for evictor in (TimeEvictor.of(5, True), DeltaEvictor.of(2.0, "amount")):
+        windowed = stream.key_by("user").window(TumblingEventTimeWindows.of(10)).evictor(evictor)
+        factory: Any = windowed.aggregate(TOTAL).transformation.factory  # type: ignore[attr-defined]
+        texts.append(repr(factory.evictor))
+    assert texts == [
+        "TimeEvictor(time_ms=5, after=True)",
+        "DeltaEvictor(column=1, threshold=2.0, after=False)",
+    ]
+
+
+def test_what_does_not_go_together_is_refused_when_the_program_is_built() -> None:
+    _, stream = program(1)
+    keyed = stream.key_by("user")
+    with pytest.raises(PipelineError, match="cannot be used with session windows"):
+        keyed.window(SessionGap(5)).trigger(DeltaTrigger.of(1.0, "amount")).aggregate(TOTAL)
+    with pytest.raises(PipelineError, match="DeltaTrigger: there is no column 'amuont'"):
+        keyed.window(SessionGap(5)).trigger(DeltaTrigger.of(1.0, "amuont"))
+    with pytest.raises(PipelineError, match="window: 5 is of type int"):
+        keyed.window(SessionGap(5)).process(5, SUMS)  # type: ignore[arg-type]
+    with pytest.raises(PipelineError, match="'many' is the output of late rows already"):
+        keyed.window(SessionGap(5)).side_output_late_data("many").process(Sums, CLICKS, side_outputs=[MANY])
