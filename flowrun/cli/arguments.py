@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def parse_assignments(given: Iterable[str], option: str) -> dict[str, str]:
-    """`K=V` texts as a mapping; the last one of a key wins.
+    """Texts of the form `K=V` as a mapping; of several with the same key the last one counts.
 
     Raises:
         click.BadParameter: a text has no `=` or no key.
@@ -35,7 +35,7 @@ def parse_assignments(given: Iterable[str], option: str) -> dict[str, str]:
 
 
 def compile_options(command: F) -> F:
-    """--var, --secret-var, --set and --parallelism, as every command takes them that compiles a pipeline."""
+    """Add --var, --secret-var, --set and --parallelism: the options of every command that compiles a pipeline."""
 
     @functools.wraps(command)
     def with_secrets(*args: Any, variables: tuple[str, ...], secret_variables: tuple[str, ...], **rest: Any) -> Any:
@@ -67,10 +67,10 @@ def compile_options(command: F) -> F:
 
 
 def secret_assignment(text: str) -> str:
-    """`K=V` of a secret variable, whose value is masked from now on.
+    """The assignment `K=V` of a secret variable, whose value is masked from now on.
 
     Raises:
-        click.BadParameter: it has no name, or no value and there is no such environment variable.
+        click.BadParameter: the text has no name, or it has no value and there is no such environment variable.
     """
     name, separator, value = text.partition("=")
     if not separator:
@@ -84,12 +84,12 @@ def secret_assignment(text: str) -> str:
 
 
 def pipeline_arguments(command: F) -> F:
-    """FILE, --var, --set and --parallelism, as `run`, `validate` and `explain` take them."""
+    """Add the argument FILE and the options of `compile_options`."""
     return click.argument("file", type=click.Path(path_type=Path))(compile_options(command))
 
 
 def view_options(command: F) -> F:
-    """What `run` and `resume` show, as one argument `view` (a `ViewOptions`)."""
+    """Add the options that say what a run shows of itself; the command gets them as one argument `view` (a `ViewOptions`)."""
 
     @functools.wraps(command)
     def with_view(*args: Any, quiet: bool, log_level: str, live: bool | None, report: Path | None, **rest: Any) -> Any:
@@ -121,10 +121,10 @@ class ViewOptions:
     """What a run shows of itself.
 
     Attributes:
-        quiet: only errors.
-        log_level: of the log on standard error.
-        live: live view or plain lines; None: live on a terminal.
-        report: file for the final figures.
+        quiet: whether only errors are shown.
+        log_level: the level of the log on standard error.
+        live: whether there is a live view instead of plain lines; None: there is one on a terminal.
+        report: the file that the final figures are written to; None: there is none.
     """
 
     quiet: bool
@@ -162,7 +162,7 @@ COMMITTED_AFTER = click.option(
 
 
 def all_overrides(overrides: Iterable[str], parallelism: int | None) -> dict[str, str]:
-    """`--set` values with `--parallelism` as one more."""
+    """The values of `--set` by their paths, and that of `--parallelism` as one more."""
     values = parse_assignments(overrides, "--set")
     if parallelism is not None:
         values["settings.parallelism"] = str(parallelism)

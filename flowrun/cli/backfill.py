@@ -88,7 +88,7 @@ def backfill(
     )
     if report is None:
         ctx.exit(EXIT_INTERRUPTED)
-    _told(report, view)
+    _show_report(report, view)
     if report.savepoint is None:
         ctx.exit(EXIT_OK)
     path = report.savepoint.path
@@ -109,16 +109,15 @@ def _savepoints_of(compiled: CompiledPipeline) -> str:
     return (settings.savepoint_directory if settings is not None else None) or _DEFAULT_SAVEPOINTS
 
 
-def _told(report: BackfillReport, view: ViewOptions) -> None:
-    """Tell what became of a backfill."""
-    from flowrun.cli.batch import tell
+def _show_report(report: BackfillReport, view: ViewOptions) -> None:
+    from flowrun.cli.batch import show_report
     from flowrun.cli.views.backfill_text import range_text, savepoint_line
     from flowrun.cli.views.batch_view import run_summary
 
     left = report.savepoint
     lines = run_summary(report, f"{range_text(report.period)} recomputed")
     more = {"from_ms": report.period.start, "to_ms": report.period.stop, "savepoint": left and left.path}
-    tell(report, view, [*lines, *([] if left is None else [savepoint_line(left)])], more)
+    show_report(report, view, [*lines, *([] if left is None else [savepoint_line(left)])], more)
 
 
 def _say_how_to_go_on(compiled: CompiledPipeline, path: str, view: ViewOptions) -> int:

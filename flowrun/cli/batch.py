@@ -1,4 +1,4 @@
-"""Running a pipeline on Spark: what is shown meanwhile and said at the end. `run --mode batch` and `backfill` share it."""
+"""Runs a pipeline on Spark: shows its progress, and says at the end what was done. `run --mode batch` and `backfill` share this."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def run_batch_job(compiled: CompiledPipeline, options: SparkOptions, view: ViewO
 
     Args:
         compiled: the pipeline.
-        options: where to run.
+        options: where Spark runs, and its settings.
         view: what is shown.
-        form: `json` or `csv`: how the rows of a SELECT are printed; None: as text.
+        form: `json` or `csv`, the form in which the rows of a SELECT are printed; None: as text.
     """
     if not view.quiet:
         show_diagnostics(compiled.warnings)
@@ -43,18 +43,18 @@ def run_batch_job(compiled: CompiledPipeline, options: SparkOptions, view: ViewO
     skipped = [
         line for name, rows in report.left_out.items() for line in left_out_lines(name, rows.counters, rows.example)
     ]
-    tell(report, view, [*run_summary(report), *skipped], {"left_out": left_out} if left_out else {})
+    show_report(report, view, [*run_summary(report), *skipped], {"left_out": left_out} if left_out else {})
     return EXIT_OK
 
 
 def run_shown(run: Callable[[BatchListener | None], R], plan: Plan, view: ViewOptions, form: str | None) -> R | None:
-    """Run something on Spark with its progress shown; None: it was stopped, which is said.
+    """Run something on Spark and show its progress; gives its result, or None if the user stopped it, which has been said then.
 
     Args:
-        run: given who is to be told of the progress.
-        plan: that it runs.
+        run: what to run; it is given the listener that wants to hear of the progress, or None.
+        plan: the plan that it runs.
         view: what is shown.
-        form: `json` or `csv`: how the rows of a SELECT are printed; None: as text.
+        form: `json` or `csv`, the form in which the rows of a SELECT are printed; None: as text.
     """
     try:
         with shown_results(plan, form), shown(quiet=view.quiet, live=view.live) as listener:
@@ -64,10 +64,10 @@ def run_shown(run: Callable[[BatchListener | None], R], plan: Plan, view: ViewOp
         return None
 
 
-def tell(
+def show_report(
     report: RunReport, view: ViewOptions, lines: list[str], more: Mapping[str, object] = MappingProxyType({})
 ) -> None:
-    """Tell what became of a run: `lines` on standard error, and the report that was asked for, in which `more` stands too."""
+    """Print `lines` on standard error, and write the report that the user asked for, with the members of `more` added."""
     if view.report is not None:
         view.report.write_text(masked(json.dumps({**_as_json(report), **more})) + "\n", encoding="utf-8")
     if not view.quiet:
@@ -76,7 +76,7 @@ def tell(
 
 
 def shown_results(plan: Plan, form: str | None) -> AbstractContextManager[object]:
-    """What shows the rows of a SELECT, where it is not the plain lines that its sink prints."""
+    """A context that shows the rows of a SELECT, if they are not shown as the plain lines that its sink prints."""
     if form is None and not sys.stdout.isatty():
         return nullcontext()
     from flowrun.cli.views.changelog_table import final_results, printed_results
@@ -86,7 +86,12 @@ def shown_results(plan: Plan, form: str | None) -> AbstractContextManager[object
 
 @contextmanager
 def shown(*, quiet: bool, live: bool | None = None) -> Iterator[BatchListener | None]:
-    """What shows the progress of a run; None: nothing does. `live`: None: on a terminal."""
+    """A context that gives the listener that shows the progress of a run, or None if nothing is shown.
+
+    Args:
+        quiet: whether nothing is shown.
+        live: whether there is a live view instead of plain lines; None: there is one on a terminal.
+    """
     if quiet:
         yield None
     elif live or (live is None and sys.stderr.isatty()):
@@ -97,7 +102,11 @@ def shown(*, quiet: bool, live: bool | None = None) -> Iterator[BatchListener | 
 
 
 def until_stopped(call: Callable[[], T]) -> T:
-    """The result of a call that runs Spark. Ctrl-C and SIGTERM end it: it cleans up, and KeyboardInterrupt is raised."""
+    """The result of a call that runs Spark.
+
+    Raises:
+        KeyboardInterrupt: the user ended it with Ctrl-C or SIGTERM; it has cleaned up.
+    """
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         return run_interruptibly(call)

@@ -1,4 +1,4 @@
-"""`flowrun connectors [NAME]`: what connectors exist and which options they take."""
+"""`flowrun connectors [NAME]`: which connectors exist, and which options they take."""
 
 from __future__ import annotations
 

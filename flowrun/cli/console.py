@@ -1,4 +1,4 @@
-"""How the command line talks: errors and warnings on standard error, in one form."""
+"""Messages of the command line: errors and warnings are printed on standard error, all in one form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _INPUT_ERRORS = (PipelineError, OptionError, UnsupportedPlanError, SetupError)
 
 
 def say(text: str) -> None:
-    """One line on standard error: progress and summaries never mix with a pipeline's own output."""
+    """Print a line on standard error, so that progress and summaries never mix with a pipeline's own output."""
     click.echo(text, err=True)
 
 
@@ -42,13 +42,13 @@ def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
 
 
 def show_outputs(outputs: Iterable[str]) -> None:
-    """Print what statements of a script answer, on standard output."""
+    """Print the answers of a script's statements on standard output."""
     for text in outputs:
         click.echo(printable(text) if sys.stdout.isatty() else text)
 
 
 def report_failure(error: BaseException, *, show_traceback: bool) -> int:
-    """Print one clear message for a failure, and return the exit code that it stands for."""
+    """Print one clear message for a failure; gives the exit code for it."""
     if show_traceback:
         traceback.print_exception(error, file=sys.stderr)
     if _is_broken_pipe(error):  # whoever read our output, such as `head`, has seen enough

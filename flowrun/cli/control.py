@@ -1,6 +1,6 @@
 """`flowrun savepoint`, `stop` and `cancel`: control a running job from another terminal.
 
-What a script wants, the path of what was taken, is on standard output; everything else is on standard error.
+The path of the savepoint or checkpoint that was taken is printed on standard output, for scripts; all else on standard error.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _carry_out(
     try:
         answer = wait_for_answer(client, order, SystemClock(), doing=f"{doing} '{entry.name}'", timeout_ms=timeout)
     except ClusterError:
-        if kind == "cancel":  # it was told to go, and has gone
+        if kind == "cancel":  # the job has ended as it was asked to
             say(f"'{entry.name}' is cancelled")
             return
         raise

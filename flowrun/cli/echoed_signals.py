@@ -1,4 +1,4 @@
-"""The `^C` that a terminal writes when the user presses Ctrl-C: it would tear a view that is drawn in place."""
+"""Hides the `^C` that a terminal writes when the user presses Ctrl-C: it would spoil a view that is drawn in place."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 class EchoedSignals:
-    """Turns the terminal's echo of control characters off, and on again if it was."""
+    """Turns off the terminal's echo of control characters, and restores it."""
 
     def __init__(self) -> None:
         self._before: list[Any] | None = None
 
     def hide(self) -> None:
-        """No `^C` from now on; nothing happens without a terminal."""
+        """Write no `^C` from now on. Without a terminal nothing happens."""
         if not sys.stdin.isatty():
             return
         try:
@@ -22,11 +22,11 @@ class EchoedSignals:
             changed = list(self._before)
             changed[3] &= ~termios.ECHOCTL
             termios.tcsetattr(sys.stdin, termios.TCSANOW, changed)
-        except termios.error:  # the terminal is gone, or not ours
+        except termios.error:  # the terminal is gone, or belongs to another process group
             self._before = None
 
     def restore(self) -> None:
-        """As it was."""
+        """Restore the settings that the terminal had before `hide`."""
         before, self._before = self._before, None
         if before is not None:
             try:

@@ -1,4 +1,4 @@
-"""Standard output and error of the command line: secrets are masked, and terminals get nothing to obey but what the views need."""
+"""Guards standard output and standard error: secrets are masked, and a terminal gets no control sequences but those that the views use."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ from flowrun.core.printable import printable
 from flowrun.masking import masked
 
 _OURS = re.compile(r"(\x1b\[[0-9;]*m|\x1b\[[0-9]*[AK]|\x1b\[\?25[hl]|\x1b\[H|\r(?=\n|\x1b\[2K)|\r\n)")
-"""Colours, and what moves a live view: the only control sequences that click and rich write."""
+"""Colours and the movements of a live view: the only control sequences that click and rich write."""
 
 
 class GuardedStream:
-    """A text stream whose writes are masked, and made harmless if it is a terminal. Everything else is the stream's own."""
+    """A text stream that masks secrets in what is written, and removes other control sequences if the stream is a terminal.
+
+    All other attributes are those of the stream that it wraps.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._terminal = stream.isatty()
 
     def write(self, text: str) -> int:
-        """Write text; gives its length."""
+        """Write a text; gives its length.
+
+        Raises:
+            TypeError: it is not a text.
+        """
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         shown = masked(text)
@@ -43,10 +50,10 @@ class GuardedStream:
 
 
 def open_closed_streams() -> None:
-    """Give standard streams that whoever called us had closed (`flowrun … >&-`) the null device.
+    """Open the null device in place of each standard stream that is closed, as after `flowrun … >&-`.
 
-    Otherwise Python has None in their place, and the next file that is opened, perhaps one with rows, gets the number that native code
-    writes its messages to.
+    Otherwise Python has None in its place, and the next file that is opened, perhaps one with rows, gets its descriptor, to which native
+    code writes messages.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
@@ -62,7 +69,7 @@ def open_closed_streams() -> None:
 
 @contextmanager
 def guarded_streams() -> Iterator[None]:
-    """In here `sys.stdout` and `sys.stderr` are guarded."""
+    """A context in which `sys.stdout` and `sys.stderr` are guarded."""
     before = sys.stdout, sys.stderr
     guards: list[Any] = [None if stream is None else GuardedStream(stream) for stream in before]
     sys.stdout, sys.stderr = guards

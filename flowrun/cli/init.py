@@ -1,4 +1,4 @@
-"""`flowrun init [DIR]`: a small project that runs as it stands."""
+"""`flowrun init [DIR]`: makes a small project that runs as it is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import click
 
 from flowrun.errors import FlowrunError, PipelineError
 
-# file in the project → template in flowrun/cli/templates
 FILES = {
     "pipeline.yaml": "pipeline.yaml",
     "functions.py": "functions.py.txt",
     "data/orders.json": "orders.json",
     "README.md": "README.md",
 }
+"""File of the project → its template in flowrun/cli/templates."""
 
 
 @click.command()

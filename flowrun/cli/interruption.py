@@ -1,6 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first ends a job with a last checkpoint, or gracefully if it takes none; the second cancels it.
+"""Handles Ctrl-C, SIGTERM and SIGHUP while a job runs.
 
-A job that does not end all the same is ended by the watchdog (`runtime/watchdog`).
+The first signal ends the job with a last checkpoint, or, if the job takes no checkpoints, after the rows that were read are written. The
+second one cancels it. If the job does not end even then, the watchdog (`runtime/watchdog`) ends the process.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class Interruption:
     """What the user asked for with signals.
 
     Args:
-        quiet: say nothing but what went wrong.
+        quiet: whether only problems are said.
         checkpoints: whether the job takes checkpoints.
-        answer: called for every signal that is handled.
+        answer: is called for every signal that is handled.
     """
 
     def __init__(self, quiet: bool, *, checkpoints: bool, answer: Callable[[], None] = lambda: None) -> None:
@@ -37,21 +38,21 @@ class Interruption:
         self._restarts: int | None = None
         self.requested = False
         self.is_shown = False
-        """Whether a view on the terminal says that the job is stopping: a line from here would tear it."""
+        """Whether a view on the terminal says that the job is stopping: a line that is printed from here would spoil it."""
 
     def attach(self, job: ControllableJob) -> None:
-        """The job that signals are for; one that came before stops it at once."""
+        """Name the job that signals are for. If a signal came before, the job is stopped at once."""
         self._job = job
         if self.requested:
             self._stop(job)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """First signal: stop; second: cancel."""
+        """Stop the job at the first signal, and cancel it at the second one."""
         self._answer()
         if number == signal.SIGHUP:
             _leave_terminal()
         if self.requested:
-            if self._job is not None and number != signal.SIGHUP:  # closing a terminal may send several
+            if self._job is not None and number != signal.SIGHUP:  # a terminal that is closed may send several of them
                 self._job.cancel()
             return
         self.requested = True
@@ -62,7 +63,7 @@ class Interruption:
             self._stop(self._job)
 
     def check(self) -> None:
-        """Look what became of the last checkpoint; without it the job is cancelled, so that nothing after the one before counts."""
+        """Look whether the last checkpoint was taken; if it failed, cancel the job: what it did since the one before does not count."""
         if self._ticket is None or self._job is None:
             return
         if not self._ticket.is_answered:
@@ -72,13 +73,13 @@ class Interruption:
         try:
             ticket.wait(0)
         except StateError as error:
-            if self._job.status().state.is_terminal:  # it came to its own end meanwhile
+            if self._job.status().state.is_terminal:  # the job reached its own end meanwhile
                 return
             say(f"there is no last checkpoint: {error}")
             self._job.cancel()
 
     def _give_up_if_it_failed_again(self, job: ControllableJob) -> None:
-        """A job that fails over and over would be restarted, and never come to its last checkpoint."""
+        """Cancel a job that fails again and again: it would be restarted each time, and never take its last checkpoint."""
         status = job.status()
         before, self._restarts = self._restarts, status.restarts
         if before is not None and status.restarts > before:
@@ -98,7 +99,7 @@ class Interruption:
 
 
 def _leave_terminal() -> None:
-    """Nothing can be shown any more: what is still said would fail, and end the job before its last checkpoint."""
+    """Replace a terminal that is gone by the null device: a write to it would fail, and end the job before its last checkpoint."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         if os.isatty(descriptor):
@@ -110,7 +111,7 @@ def _leave_terminal() -> None:
 def stop_on_signals(
     quiet: bool, *, checkpoints: bool, answer: Callable[[], None] = lambda: None
 ) -> Iterator[Interruption]:
-    """Handles signals in here; puts back the handlers of before."""
+    """A context in which the signals are handled; at its end the handlers of before are put back."""
     interruption = Interruption(quiet, checkpoints=checkpoints, answer=answer)
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the job outlives its terminal

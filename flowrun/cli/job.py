@@ -1,6 +1,4 @@
-"""Running a compiled pipeline to its end, as `run` and `resume` do: signals, views, control from other terminals, and what is said
-at the end.
-"""
+"""Runs a compiled pipeline to its end, as `run` and `resume` do: with signals, views, control from other terminals and a summary."""
 
 from __future__ import annotations
 
@@ -55,26 +53,26 @@ class View(Protocol):
 
     @property
     def shows_stopping(self) -> bool:
-        """Whether it says by itself that the job is stopping."""
+        """Whether the view itself says that the job is stopping."""
         ...
 
     def update(self, status: JobStatus, *, stopping: bool = False) -> None:
-        """Show the present status; `stopping`: the user asked for the end."""
+        """Show the present status; `stopping` says that the user asked for the end."""
         ...
 
 
 @record
 class JobRun:
-    """What is to be run.
+    """A job that is to run.
 
     Attributes:
         compiled: the pipeline.
         view: what is shown.
-        restored: state to go on from; None: afresh.
-        allow_non_restored: drop state of operators that the pipeline no longer has.
-        results: shows the results of a query instead of the job's figures; None: there are none to show.
-        committed_after: the name of an `AfterRestore`.
-        release: called once nothing of the state that is gone on from is needed any more; idempotent.
+        restored: the checkpoint or savepoint that the job restores from; None: it starts without state.
+        allow_non_restored: whether state of operators that the pipeline no longer has is dropped.
+        results: a view of a query's results, which takes the place of the job's figures; None: there are no results to show.
+        committed_after: the value of an `AfterRestore`.
+        release: is called as soon as the restored state is not needed any more, perhaps more than once.
     """
 
     compiled: CompiledPipeline
@@ -92,17 +90,17 @@ class JobRun:
 
     @property
     def source_ids(self) -> frozenset[str]:
-        """The vertices that read from outside."""
+        """Ids of the vertices that hold sources."""
         return frozenset(v.vertex_id for v in self.compiled.job_graph.vertices if not v.inputs)
 
     @property
     def directory(self) -> str:
-        """Root of checkpoints."""
+        """The folder below which the job's checkpoints are."""
         settings = self.compiled.job_graph.settings.checkpoint
         return (settings.directory if settings is not None else None) or DEFAULT_STATE_DIRECTORY
 
     def state_options(self) -> JobStateOptions:
-        """Where state goes and comes from, also for savepoints of a job that takes no checkpoints."""
+        """Where state is written and restored from. A job that takes no checkpoints needs this too: for savepoints."""
         return JobStateOptions(
             directory=self.directory,
             pipeline=self.compiled.text,
@@ -113,14 +111,18 @@ class JobRun:
 
 
 class _LogFormatter(logging.Formatter):
-    """Names and data in messages may hold what a terminal obeys."""
+    """Makes messages printable: names and data in them may hold control sequences for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
 
 
 def prepare(view: ViewOptions) -> None:
-    """Set up log and process; refuse a report that could not be written when the job is done."""
+    """Set up the log and the process.
+
+    Raises:
+        click.BadParameter: the report could not be written when the job is done.
+    """
     from flowrun.runtime.process import tune_process
 
     handler = logging.StreamHandler(sys.stderr)
@@ -132,7 +134,7 @@ def prepare(view: ViewOptions) -> None:
 
 
 def run_job(run: JobRun, *, show_traceback: bool) -> int:
-    """Run a pipeline to its end; gives the exit code. What the user must know is on standard error."""
+    """Run a pipeline to its end; gives the exit code. Messages to the user go to standard error."""
     view = run.view
     if not view.quiet:
         show_diagnostics(run.compiled.warnings)
@@ -190,14 +192,14 @@ def _supervise(run: JobRun, job: LocalJob, interruption: Interruption) -> JobRes
 
 
 def _is_independent(run: JobRun, status: JobStatus) -> bool:
-    """Whether nothing, not even a restart, goes back to the state that the job has gone on from."""
+    """Whether nothing, not even a restart, reads the state any more that the job restored from."""
     if run.takes_checkpoints:
         return status.checkpoints is not None and status.checkpoints.completed > 0
     return status.state is JobState.RUNNING
 
 
 def _announce(run: JobRun) -> None:
-    """Say what is gone on from; or, for a fresh start, that there is something to go on from."""
+    """Say what the job restores from; or, if it starts without state, that an earlier run left a checkpoint to resume from."""
     if run.restored is not None:
         about = run.restored.metadata
         say(f"resuming from {about.kind.value} {about.checkpoint_id} of '{about.job_name}': {run.restored.folder}")
@@ -216,7 +218,7 @@ def _announce(run: JobRun) -> None:
 
 
 def _earlier_checkpoint(run: JobRun) -> str | None:
-    """The newest checkpoint that an earlier run left in the job's folder; None if there is none, or none that can be read."""
+    """The newest checkpoint that an earlier run left in the job's folder; None if there is none that can be read."""
     from flowrun.cli.restoring import absolute_location
     from flowrun.state.storage.locate import locate
 
@@ -231,7 +233,7 @@ def _earlier_checkpoint(run: JobRun) -> str | None:
 
 @contextmanager
 def _controlled(run: JobRun, job: LocalJob) -> Iterator[None]:
-    """The job can be controlled from other terminals meanwhile; if that cannot be, it runs all the same."""
+    """A context in which the job can be controlled from other terminals. If the endpoint cannot be opened, the job runs without it."""
     settings = run.compiled.job_graph.settings.checkpoint
     try:
         endpoint = open_endpoint(
@@ -269,14 +271,14 @@ def _view(options: ViewOptions) -> Iterator[View | None]:
 
 
 def _last_checkpoint(run: JobRun, ended: JobStatus | JobResult) -> str | None:
-    """What a job that did not come to its end can be resumed from."""
+    """The path that a job that did not reach its end can be resumed from; None: there is none."""
     if ended.checkpoints is not None and ended.checkpoints.last is not None:
         return ended.checkpoints.last.path
     return None if run.restored is None else run.restored.folder
 
 
 def _could_not_restore(run: JobRun, ended: JobStatus, error: JobFailedError) -> bool:
-    """Whether what the job was to go on from is damaged: the error says what to go on from instead."""
+    """Whether the state that the job was to restore from is damaged, and the error names another checkpoint to resume from."""
     none_since = ended.checkpoints is None or ended.checkpoints.last is None
     cause = error.__cause__
     names_another = isinstance(cause, StateError) and "go on from" in (cause.hint or "")
@@ -291,7 +293,7 @@ def _say_how_to_resume(run: JobRun, path: str | None) -> None:
 
 
 def _after(run: JobRun) -> str:
-    """How to go on if the process is ended from outside."""
+    """How the user can go on if the process is ended from outside."""
     if run.takes_checkpoints:
         return f"what was committed stays; `flowrun state list {shlex.quote(run.directory)}` shows the checkpoints to go on from"
     return "no checkpoints were taken: running it again starts from the beginning"

@@ -38,7 +38,7 @@ def jobs(as_json: bool) -> None:
 
 
 def _silent(entry: JobEntry, registry: JobRegistry) -> Mapping[str, Any] | None:
-    """What is known of a job that does not answer: it may be suspended; None if it is gone by now."""
+    """What is known of a job that does not answer, perhaps because its process is suspended; None if the job has ended meanwhile."""
     if entry.job_id not in {e.job_id for e in registry.entries()}:
         return None
     known = {"job_id": entry.job_id, "name": entry.name, "file": entry.file, "pid": entry.pid}
@@ -47,7 +47,7 @@ def _silent(entry: JobEntry, registry: JobRegistry) -> Mapping[str, Any] | None:
 
 
 def jobs_table(found: Sequence[Mapping[str, Any]], now_ms: int) -> str:
-    """Jobs as lines, as `JobControl.describe` gives them."""
+    """A table of jobs, each of which is described as by `JobControl.describe`."""
     rows = [("ID", "NAME", "STATE", "SINCE", "ROWS", "ROWS/S", "LAST CHECKPOINT", "PID")]
     rows += [
         (

@@ -39,7 +39,9 @@ COMMANDS = {
 }
 
 ALLOCATIONS_BETWEEN_COLLECTIONS = 50_000
-"""Python's 700 look for garbage 200 times while modules are imported, and find none: a tenth of a small run."""
+"""Threshold of the garbage collector. With Python's own of 700 it runs 200 times while modules are imported, which is a tenth of the time
+of a small run, and finds nothing.
+"""
 
 
 class LazyGroup(click.Group):
@@ -106,7 +108,7 @@ def _main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except Exception as error:
-        # Imported only now: the happy path must not pay for it.
+        # It is imported only now, so that a run without failures does not pay for it.
         from flowrun.cli.console import report_failure
 
         sys.exit(report_failure(error, show_traceback="--traceback" in sys.argv))
@@ -114,10 +116,10 @@ def _main() -> None:
 
 
 def entry() -> NoReturn:
-    """What the `flowrun` script calls: `main`, and then the end of the process at once.
+    """Run `main`, and then end the process at once; the `flowrun` script calls this.
 
-    The interpreter would take another 0.15 s to take all modules apart, a fifth of a small run. What is registered for the end is done
-    first; a thread that must be waited for leaves the end to the interpreter.
+    The interpreter would take another 0.15 s to tear down all modules, a fifth of a small run. Functions that are registered with `atexit`
+    are called first. If a thread is left that is no daemon, the process ends in the usual way, which waits for it.
     """
     open_closed_streams()
     prepare_environment()
@@ -135,7 +137,7 @@ def entry() -> NoReturn:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError:  # a reader that has gone has read what it wanted
+    except OSError:  # the reader has closed the pipe: it has read what it wanted
         code = code or 1
     os._exit(code)
 

@@ -1,4 +1,4 @@
-"""From a path that the user gives to the state that a job goes on from."""
+"""Finds the state that a job restores from, and its pipeline, by the path that the user gives."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from flowrun.state.storage.names import METADATA_FILE
 
 
 def as_input_error(error: FlowrunError) -> PipelineError:
-    """A failure that comes before anything has run or is written: the input is wrong (exit code 2)."""
+    """The error as one of the user's input (exit code 2): nothing has run or was written yet."""
     return PipelineError.of(error.message, hint=error.hint)
 
 
 def absolute_location(path: str) -> str:
-    """A local path made absolute; a URI as it is.
+    """A local path made absolute, or a URI unchanged.
 
     >>> absolute_location("s3://bucket/state"), absolute_location("/state/../other")
     ('s3://bucket/state', '/other')
@@ -31,7 +31,7 @@ def absolute_location(path: str) -> str:
 
 
 def locate_state(path: str, job_name: str | None) -> SnapshotPath:
-    """The checkpoint or savepoint at a path; `job_name` chooses among several jobs.
+    """The checkpoint or savepoint at a path; if there are those of several jobs, `job_name` chooses.
 
     Raises:
         PipelineError: there is none, or it is damaged.
@@ -50,10 +50,10 @@ def locate_state(path: str, job_name: str | None) -> SnapshotPath:
 
 
 def kept_text(found: SnapshotPath) -> PipelineText:
-    """The pipeline text in a checkpoint or savepoint.
+    """The pipeline text that is kept in a checkpoint or savepoint.
 
     Raises:
-        PipelineError: it holds none.
+        PipelineError: there is none in it.
     """
     kept = found.metadata.pipeline
     if kept is None:
@@ -72,10 +72,19 @@ def pipeline_and_state(
     runs: bool,
     quiet: bool,
 ) -> tuple[CompiledPipeline, SnapshotPath]:
-    """(the pipeline of a file, or that kept with the state if there is none; the state at a path).
+    """(a pipeline, the state at a path). The pipeline is that of a file, or, without a file, the one that is kept with the state.
 
-    Without a file the working directory becomes that in which the job was started; `quiet`: without saying so. Python functions of a
-    kept pipeline are imported from `functions_from` alone; if it `runs`, also from the working directory if that is the pipeline's folder.
+    Without a file the working directory becomes that in which the job was started.
+
+    Args:
+        file: the pipeline's file; None: the kept text is compiled.
+        path: of a checkpoint, a savepoint or a folder of them.
+        variables: values of variables by name; they come before those that are kept.
+        overrides: values of settings by path; they come before those that are kept.
+        functions_from: the folder that a kept pipeline's Python functions are imported from. None: they are imported from the working
+            directory if the pipeline `runs` and lies there, else not at all.
+        runs: whether the pipeline is to run.
+        quiet: whether nothing is said of the new working directory.
 
     Raises:
         PipelineError: the pipeline has errors, or there is no state, or it is damaged.
@@ -100,7 +109,7 @@ def in_order_of(
     variables: Mapping[str, str],
     overrides: Mapping[str, str],
 ) -> CompiledPipeline:
-    """The pipeline of a file with its joins in the order in which the state was made, however many rows its tables have now."""
+    """The pipeline of a file with its joins in the order that they had when the state was written, whatever sizes its tables have now."""
     kept = found.metadata.pipeline
     rows = {} if kept is None else kept.table_rows
     if rows == compiled.text.table_rows:
@@ -116,9 +125,8 @@ def go_to_working_directory(kept: PipelineText, *, quiet: bool) -> None:
     """
     check_folders(kept)
     if kept.working_directory and Path(kept.working_directory) != Path.cwd():
-        sys.path[:] = [
-            os.path.abspath(place) for place in sys.path
-        ]  # nothing is imported from a folder because state names it
+        # absolute, so that nothing is imported from a folder just because the state names it
+        sys.path[:] = [os.path.abspath(place) for place in sys.path]
         os.chdir(kept.working_directory)
         if not quiet:
             say(f"working directory: {kept.working_directory}, in which the job was started")

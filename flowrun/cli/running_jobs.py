@@ -1,4 +1,4 @@
-"""Finding a running job by what the user calls it, and waiting until it has done what it was asked."""
+"""Finds a running job by its name or id, and waits until the job has done what it was asked to do."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from flowrun.runners.control_client import JobClient
 
 SHORT_ID = 8
-"""Digits of a job id that are shown."""
+"""How many digits of a job id are shown."""
 _POLL_MS = 100
-_FIRST_WORD_MS = 1_000
-_NEXT_WORD_MS = 5_000
+_FIRST_MESSAGE_MS = 1_000
+_NEXT_MESSAGE_MS = 5_000
 
 
 def choose(wanted: str, running: Sequence[JobEntry]) -> JobEntry:
-    """The job whose id begins with `wanted` or whose name it is.
+    """The job whose name is `wanted`, or else whose id begins with it.
 
     Raises:
         PipelineError: there is none, or more than one.
@@ -51,21 +51,21 @@ def choose(wanted: str, running: Sequence[JobEntry]) -> JobEntry:
 def wait_for_answer(
     client: JobClient, order: str, clock: Clock, *, doing: str, timeout_ms: float | None
 ) -> Mapping[str, Json]:
-    """What became of an order, with a word now and then while it takes.
+    """Wait until a job has carried out an order, and say now and then that it is still doing so; gives the job's answer.
 
     Args:
-        client: the job.
-        order: as it was placed.
-        clock: of waiting.
-        doing: what is going on, for people.
-        timeout_ms: give up waiting after this time; None: wait for ever.
+        client: the connection to the job.
+        order: the id that the job gave the order.
+        clock: the clock by which to wait.
+        doing: what the job is doing, as a text for the user.
+        timeout_ms: after how long to give up waiting; None: never.
 
     Raises:
-        StateError: it failed, and why; or it is not done in time (it goes on all the same).
-        ClusterError: the job is gone.
+        StateError: the job could not do it, and why; or it took longer than `timeout_ms` (the job goes on with it).
+        ClusterError: the job has ended.
     """
     begin = clock.monotonic_ns()
-    next_word_ms = _FIRST_WORD_MS
+    next_message_ms = _FIRST_MESSAGE_MS
     pause = threading.Condition()
     while True:
         answer = client.answer(order)
@@ -79,15 +79,15 @@ def wait_for_answer(
             raise StateError(
                 f"{doing}: not done after {duration_text(timeout_ms)}", hint="it goes on in the job: see `flowrun jobs`"
             )
-        if passed_ms >= next_word_ms:
+        if passed_ms >= next_message_ms:
             say(f"{doing} … {duration_text(passed_ms)}")
-            next_word_ms += _NEXT_WORD_MS
+            next_message_ms += _NEXT_MESSAGE_MS
         with pause:
             clock.wait(pause, _POLL_MS)
 
 
 def look(client: JobClient) -> Mapping[str, Json] | None:
-    """The job at this moment; None if it has just gone."""
+    """The job's description of itself at this moment; None if it has just ended."""
     try:
         return client.describe()
     except ClusterError:

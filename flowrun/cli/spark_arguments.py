@@ -21,12 +21,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SECRET_KEY = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
 """Settings of Spark whose values are never shown."""
 _LOG_LEVELS = {"debug": "INFO", "info": "WARN", "warning": "OFF", "error": "OFF"}
-"""Of Spark's log, by the level of flowrun's: Spark warns of much that is no concern of users."""
+"""Level of flowrun's log → level of Spark's, which is quieter: Spark warns of much that does not concern users."""
 
 
 @record
 class SparkArguments:
-    """Where to run, as given: `--spark-master`, `--spark-remote` and `--conf`."""
+    """The options that say where Spark runs, as the user gave them.
+
+    Attributes:
+        master: the value of `--spark-master`.
+        remote: the value of `--spark-remote`.
+        conf: the values of `--conf`, each of the form K=V.
+    """
 
     master: str | None
     remote: str | None
@@ -34,15 +40,18 @@ class SparkArguments:
 
     @property
     def are_given(self) -> bool:
-        """Whether any was."""
+        """Whether any of them was given."""
         return bool(self.master or self.remote or self.conf)
 
     def options(self, log_level: str = "warning", parallelism: int | None = None) -> SparkOptions:
         """The options of a session.
 
         Args:
-            log_level: of flowrun's log; Spark's own is quieter.
-            parallelism: as many tasks at a time, where the master does not say.
+            log_level: the level of flowrun's log.
+            parallelism: how many tasks run at a time, if nothing else says where Spark runs.
+
+        Raises:
+            click.BadParameter: a value of `--conf` is not of the form K=V.
         """
         from flowrun.spark.session import SparkOptions
 
@@ -57,7 +66,7 @@ class SparkArguments:
 
 
 def spark_arguments(command: F) -> F:
-    """--spark-master, --spark-remote and --conf as one argument `spark` (a `SparkArguments`)."""
+    """Add --spark-master, --spark-remote and --conf; the command gets them as one argument `spark` (a `SparkArguments`)."""
 
     @functools.wraps(command)
     def with_spark(

@@ -23,7 +23,7 @@ def epoch_ms(text: str, option: str) -> int:
     """A moment as users write it, as ms since the epoch; without a zone it is in UTC.
 
     Raises:
-        click.BadParameter: it is none.
+        click.BadParameter: the text is no time.
 
     >>> epoch_ms("2024-01-31", "--to"), epoch_ms("2024-01-31T02:00+02:00", "--to"), epoch_ms("1706659200000", "--to")
     (1706659200000, 1706659200000, 1706659200000)
@@ -42,10 +42,10 @@ def epoch_ms(text: str, option: str) -> int:
 
 
 def time_range(start: str | None, stop: str | None) -> TimeRange:
-    """[start, stop); None: without bound.
+    """The range of event times from `start` up to, but not, `stop`; None: there is no such bound.
 
     Raises:
-        click.BadParameter: one is no time, or the range is empty.
+        click.BadParameter: a bound is no time, or the range is empty.
     """
     from flowrun.spark.context import TimeRange
 
@@ -58,7 +58,7 @@ def time_range(start: str | None, stop: str | None) -> TimeRange:
 
 
 def range_options(*, needs_stop: bool) -> Callable[[F], F]:
-    """--from and --to as one argument `period` (a `TimeRange`)."""
+    """A decorator that adds --from and --to; the command gets them as one argument `period` (a `TimeRange`)."""
 
     def decorate(command: F) -> F:
         @functools.wraps(command)

@@ -1,4 +1,4 @@
-"""Whether a pipeline can run Python code of users."""
+"""Tells whether a pipeline can run Python code that is not flowrun's own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ _FUNCTION = re.compile("function", re.IGNORECASE)
 
 
 def may_run_user_code(file: Path, variables: Sequence[str]) -> bool:
-    """Whether a pipeline file, with values of variables put in, may name Python functions, or connectors or formats installed by others.
+    """Whether a pipeline may use Python functions of the user, or connectors or formats of other packages.
 
-    False is certain: an SQL script that never says FUNCTION has no functions of users. True is not.
+    False is certain: an SQL script without the word FUNCTION has no such functions. True means that it is possible.
+
+    Args:
+        file: the pipeline's file.
+        variables: the texts that are put in for variables of the file.
     """
     from flowrun.connectors import registry as connectors
     from flowrun.connectors.formats import registry as formats
@@ -25,6 +29,6 @@ def may_run_user_code(file: Path, variables: Sequence[str]) -> bool:
         return True
     try:
         texts = [file.read_text(encoding="utf-8", errors="replace"), *variables]
-    except OSError:  # reported by those who read it as a pipeline
+    except OSError:  # the compiler reports it when it reads the file
         return True
     return any(_FUNCTION.search(text) for text in texts)

@@ -1,1 +1,1 @@
-"""Connectors: a registry and one module or folder each."""
+"""Connectors and formats. Each connector is a module or a folder of its own; `registry` finds them by name."""

@@ -33,7 +33,7 @@ class BlackholeSink:
 
     @property
     def delivery(self) -> Delivery:
-        """Dropping a row twice is no different."""
+        """At least once, which makes no difference: rows are dropped."""
         return Delivery.AT_LEAST_ONCE
 
     @property
@@ -46,7 +46,7 @@ class BlackholeSink:
         return _BlackholeWriter(self.rows_per_second, context)
 
     def create_committer(self) -> Committer:
-        """There is nothing to commit, and nothing that shows before."""
+        """A committer without work: nothing is visible before a commit, and nothing after it."""
         return _NothingToCommit()
 
 

@@ -1,7 +1,7 @@
 """Random numbers as a pure function of (seed, stream, row number), vectorised over rows.
 
-Generated sources need it: the same row comes out the same whatever the parallelism, the batch size or the position that a
-restart begins at. The mixer is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over a Weyl sequence.
+Generated sources need this, so that a row is the same whatever the parallelism, the batch size and the position that a restart
+begins at. The mixer is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over a Weyl sequence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _mix(value: int) -> int:
 
 
 def random_uint64(seed: int, stream: int, start: int, count: int) -> UInt64s:
-    """Uniform 64-bit values for rows `start` … `start + count − 1` of one stream (one column, one kind of draw)."""
+    """Uniform 64-bit values for rows `start` … `start + count − 1` of one stream, that is of one kind of draw for one column."""
     origin = _mix(_mix(seed & _MASK) + stream * _GOLDEN)
     first = (origin + (start + 1) * _GOLDEN) & _MASK
     mixed = np.arange(count, dtype=np.uint64)
@@ -34,9 +34,9 @@ def random_uint64(seed: int, stream: int, start: int, count: int) -> UInt64s:
 
 
 def scale_to_range(bits: UInt64s, low: int, high: int | Int64s) -> Int64s:
-    """Integers in [low, high] from uniform bits; `high` may differ by row. `bits` is overwritten when that is faster.
+    """Integers in [low, high] from uniform bits; `high` may be another one for each row. `bits` may be overwritten.
 
-    Spans up to 2³² use multiply-shift (bias below 2⁻³², Lemire 2019); wider ones a remainder.
+    Spans up to 2³² use multiply-shift (bias below 2⁻³², Lemire 2019), wider ones a remainder.
     """
     if isinstance(high, int):
         span = high - low + 1

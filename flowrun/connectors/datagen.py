@@ -1,7 +1,7 @@
 """The `datagen` connector: rows of random and sequential values, under Apache Flink's option names.
 
-Extensions over Flink: `seed` (the same seed gives the same rows at any parallelism), and timestamps follow a nominal clock, job
-start + row number ÷ `rows-per-second`, so that they are reproducible too.
+Two things are not in Flink: the option `seed` (the same seed gives the same rows at any parallelism), and a nominal clock, the start of
+the job + row number ÷ `rows-per-second`, which makes timestamps reproducible too.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ OPTIONS = (
 
 @record
 class _Rows:
-    """Recipe: one `ColumnGenerator` a column."""
+    """The recipe of the rows: one `ColumnGenerator` for each column."""
 
     schema: Schema
     columns: tuple[ColumnGenerator, ...]
@@ -78,7 +78,7 @@ class _RowMaker:
         return pa.RecordBatch.from_arrays(arrays, schema=self._recipe.schema.arrow)
 
     def watermark(self, row: int) -> int:
-        """Just before the earliest time that a timestamp from `row` on may have."""
+        """1 ms before the earliest time that a timestamp from `row` on may have."""
         return self._origin_ms + row * 1000 // self._recipe.rows_per_second - self._recipe.max_past_ms - 1
 
 

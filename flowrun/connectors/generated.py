@@ -1,7 +1,7 @@
-"""Sources whose rows are computed from their row numbers: splits are ranges of numbers, handed out in blocks.
+"""Sources whose rows are computed from their row numbers. Their splits are blocks of consecutive row numbers.
 
-A subtask asks for a block when it has none, so blocks spread evenly and event time advances together in all subtasks. Rows are
-a pure function of their number; a restart at another parallelism, or another batch size, gives the same rows.
+A subtask asks for a block when it has none, so that blocks are spread evenly and event time advances together in all subtasks. A row is a
+pure function of its number: a restart at another parallelism, or with another batch size, gives the same rows.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _ORIGIN = integer(-(2**63))
 
 
 class RowGenerator(Protocol):
-    """Computes rows; one object a reader, called from one thread."""
+    """Computes rows. Each reader has its own generator, which is called by one thread."""
 
     def rows(self, start: int, count: int) -> pa.RecordBatch:
         """Rows `start` … `start + count − 1`."""
         ...
 
     def watermark(self, row: int) -> int:
-        """Row `row` and those behind it have later event times than this, ms."""
+        """An event time in ms that is before those of row `row` and of all rows behind it."""
         ...
 
 
@@ -54,7 +54,7 @@ class GeneratorFactory(Protocol):
     def schema(self) -> Schema: ...
 
     def create(self, origin_ms: int) -> RowGenerator:
-        """A generator; `origin_ms` is when the job first started, for columns relative to now."""
+        """A generator of rows; `origin_ms` is the time at which the job first started, which columns of times count from."""
         ...
 
 
@@ -63,10 +63,10 @@ class GeneratedSource:
     """A source over row numbers.
 
     Attributes:
-        factory: makes the rows.
-        total_rows: rows of the whole job; None: without end.
-        rows_per_second: pace of the whole job; None: as fast as possible.
-        watermarks: whether readers say how far event time has come.
+        factory: makes the generators of the readers.
+        total_rows: how many rows the whole job gets; None: the source has no end.
+        rows_per_second: how many rows the whole job gets per second; None: as many as possible.
+        watermarks: whether readers send watermarks of their own.
     """
 
     factory: GeneratorFactory
@@ -90,25 +90,25 @@ class GeneratedSource:
         return Delivery.EXACTLY_ONCE
 
     def estimated_rows(self) -> int | None:
-        """Exactly so many."""
+        """The exact number of rows, if it is given."""
         return self.total_rows
 
     @property
     def position_shape(self) -> Shape:
-        """A range of row numbers, and when the job first started."""
+        """A range of row numbers, and the time at which the job first started."""
         return members({"next": _ROW, "stop": _ROW, "origin_ms": _ORIGIN})
 
     @property
     def enumerator_shape(self) -> Shape:
-        """The first row number that was not dealt out, and blocks that came back."""
+        """The first row number that was not handed out, and the blocks that came back."""
         return members({"next": _ROW, "origin_ms": _ORIGIN, "returned": split_list(self.position_shape)})
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
-        """Deals out blocks of row numbers in order."""
+        """An enumerator that hands out blocks of row numbers in order."""
         return _BlockEnumerator(self.total_rows, self._block_rows(parallelism), clock, restored)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Generates the rows of its blocks."""
+        """A reader that generates the rows of its blocks."""
         pace = None if self.rows_per_second is None else self.rows_per_second / context.parallelism
         return _GeneratingReader(self.factory, pace, context, watermarks=self.watermarks)
 
@@ -150,23 +150,23 @@ class _BlockEnumerator:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every row number was dealt out."""
+        """Whether every row number was handed out."""
         return not self._returned and self._next_is_past_the_end()
 
     @property
     def discovery_interval_ms(self) -> int | None:
-        """Row numbers need no discovery."""
+        """None: row numbers need no discovery."""
         return None
 
     def discover(self) -> None:
         """Nothing to look at."""
 
     def add_splits_back(self, splits: Sequence[Split]) -> None:
-        """Hand these out first."""
+        """Take blocks that are to be handed out first."""
         self._returned = sorted([*self._returned, *splits], key=_first_row)
 
     def snapshot(self) -> JsonValue:
-        """The first row number not dealt out, blocks that came back, and when the job started."""
+        """The first row number that was not handed out, the blocks that came back, and the time at which the job first started."""
         returned: list[JsonValue] = [{"id": s.split_id, "position": dict(s.position)} for s in self._returned]
         return {"next": self._next, "origin_ms": self._origin_ms, "returned": returned}
 
@@ -204,7 +204,7 @@ class _GeneratingReader:
             self._context.request_split()
 
     def poll(self, output: SourceOutput) -> InputStatus:
-        """Generate one batch, as large as the pace allows."""
+        """Generate one batch of as many rows as the rate allows now."""
         if self._next >= self._stop and not self._take_block():
             return InputStatus.END_OF_INPUT if self._no_more else InputStatus.NOTHING_AVAILABLE
         due = self._rows_due()
@@ -219,7 +219,7 @@ class _GeneratingReader:
         self._emitted += count
         if (
             self._watermarks
-        ):  # of a subtask's blocks the later one comes later, also behind a restart: none of its rows is late
+        ):  # a subtask gets its blocks in order, also after a restart: no row of the next block is late
             output.emit_watermark(self._generator.watermark(self._next), self._split_id)
         if self._next >= self._stop and not self._splits:
             self._ask()
@@ -239,7 +239,7 @@ class _GeneratingReader:
         return True
 
     def _rows_a_pace(self) -> int:
-        """Rows worth a batch: what falls due between two wake-ups."""
+        """How many rows make a batch worthwhile: those that fall due between two wake-ups."""
         return 1 if self._rate is None else max(1, int(self._rate * _PACE_MS / 1000))
 
     def _rows_due(self) -> int:
@@ -247,7 +247,7 @@ class _GeneratingReader:
             return self._context.batch_rows
         elapsed_s = (self._context.clock.monotonic_ns() - self._began_ns) / 1e9
         due = int(elapsed_s * self._rate) + 1 - self._emitted
-        if due > self._rate:  # after a long stall: catch up by one second at most, as Flink's rate limiter does
+        if due > self._rate:  # after a long pause: at most one second is made up for, as in Flink's rate limiter
             self._emitted += due - int(self._rate)
             due = int(self._rate)
         return due
@@ -263,13 +263,13 @@ class _GeneratingReader:
         self._context.notify_available()
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        """More blocks to generate."""
+        """Take blocks whose rows are to be generated."""
         self._asked = False
-        # blocks of several old subtasks: in order, or the rows of one would be late behind those of another
+        # the blocks may be of several subtasks of before: out of order, the rows of one would be late behind those of another
         self._splits = sorted([*self._splits, *splits], key=_first_row)
 
     def notify_no_more_splits(self) -> None:
-        """The last block was dealt out."""
+        """Take note that the last block was handed out."""
         self._no_more = True
 
     def snapshot(self) -> Sequence[Split]:

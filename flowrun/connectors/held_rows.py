@@ -1,4 +1,4 @@
-"""A reader of rows that the process holds: constant rows, and tables in memory."""
+"""Reads rows that are in the memory of the process: constant rows, and the tables of the `memory` connector."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from flowrun.core.schema import Schema
 from flowrun.core.shapes import Shape, integer, members
 
 BATCH, ROW = "batch", "row"
-"""Members of a split's position: the batch (or what stands between batches) to go on with, and its first row that was not given; both
-0 if they are left out."""
+"""Members of a split's position: the number of the element to go on with, and, if it is a batch, its first row that was not given. Both
+are 0 if they are left out.
+"""
 
 HeldElement: TypeAlias = RecordBatch | Watermark | WatermarkStatus
-"""Rows, or between them how far the event time of the split has come, or that nothing is expected from it for now."""
+"""A batch of rows, or, between batches, a watermark of the split or a change of its idleness."""
 
 
 def held_rows_position(shapes: Mapping[str, Shape]) -> Shape:
-    """The shape of positions in splits that are named by these members."""
+    """The shape of the positions of splits whose other members are `shapes`."""
     return members(shapes, later={BATCH: integer(), ROW: integer()})
 
 
@@ -28,10 +29,10 @@ class HeldRowsReader:
     """Gives the batches of each split in order, cut where they have more rows than the context asks for.
 
     Args:
-        schema: of the rows: columns that batches have besides are left out, others cast.
-        elements: gives those of a split; the same each time.
-        context: of the subtask.
-        watermarks: whether what stands between batches is given, too.
+        schema: the columns of the rows: those of the batches are cast to it, and columns that it does not have are left out.
+        elements: gives the elements of a split, the same each time.
+        context: the context of the subtask.
+        watermarks: whether the elements between the batches are given too.
     """
 
     def __init__(
@@ -88,15 +89,15 @@ class HeldRowsReader:
         return batch.with_columns(batch.columns.select(self._schema.names).cast(self._schema.arrow))
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        """More to read."""
+        """Take splits to read."""
         self._splits.extend(splits)
 
     def notify_no_more_splits(self) -> None:
-        """All splits were dealt out."""
+        """Take note that all splits were handed out."""
         self._no_more = True
 
     def snapshot(self) -> Sequence[Split]:
-        """Splits not read to their end, with the next row."""
+        """The splits that were not read to their end, with the next row of each."""
         return tuple(self._splits)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -107,7 +108,7 @@ class HeldRowsReader:
 
 
 def end_of_part(batch: RecordBatch, first: int, most: int) -> int:
-    """Where a part of a batch ends that begins at `first` and has at most `most` rows, or one more: an update stays whole."""
+    """The end of a part of a batch that begins at row `first` and has at most `most` rows, or one more so that an update stays whole."""
     stop = min(first + most, batch.num_rows)
     if batch.row_kinds is not None and first < stop < batch.num_rows:
         stop += batch.row_kinds[stop - 1].as_py() == RowKind.UPDATE_BEFORE

@@ -1,4 +1,4 @@
-"""Rows of print sinks for somebody in the same process: the command line shows them as a table instead of lines."""
+"""Lets code in the same process listen to the rows of print sinks: the command line shows them as a table instead of lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RowListener(Protocol):
     """Gets the rows of one sink, from the threads of its subtasks."""
 
     def take(self, batch: RecordBatch) -> None:
-        """Rows and their kinds; immutable. Must be thread-safe, and quick: the sink waits for it."""
+        """Take rows with their row kinds, which nobody may change. Several threads call this, and the sink waits until it returns."""
         ...
 
 
@@ -22,7 +22,7 @@ _listeners: dict[str, RowListener] = {}
 
 @contextmanager
 def listening(table: str, listener: RowListener) -> Iterator[None]:
-    """Rows of the print sink called `table`, if it is `live`, go to `listener` and are not printed meanwhile."""
+    """A context in which the rows of the print sink called `table`, if it is `live`, go to `listener` and are not printed."""
     _listeners[table] = listener
     try:
         yield
@@ -31,5 +31,5 @@ def listening(table: str, listener: RowListener) -> Iterator[None]:
 
 
 def listener_of(table: str) -> RowListener | None:
-    """Who listens to a table, if anyone. Thread-safe."""
+    """The listener to the sink of this name; None: there is none. Any thread may call it."""
     return _listeners.get(table)

@@ -41,11 +41,12 @@ from flowrun.errors import OptionError, did_you_mean
 
 @record
 class WrittenRows:
-    """What a sink wrote at once.
+    """The rows that a sink wrote at once.
 
     Attributes:
         rows: the physical columns of the table.
-        metadata: of each of these rows; columns are called by their keys, those that the table does not have are not there.
+        metadata: the metadata of these rows, row by row, in columns that are named by their keys. Keys that the table does not write are
+            not there.
     """
 
     rows: RecordBatch
@@ -61,7 +62,7 @@ METADATA: tuple[tuple[str, DataType], ...] = (
     ("key", BYTES),
     ("headers", map_of(STRING, BYTES)),
 )
-"""What a message beside its value has; so a pipeline can be tried without a broker."""
+"""The metadata that a message of a broker has, so that a pipeline can be tried without one."""
 
 OPTIONS = (Option("table", OptionType.STRING, "Name under which the process keeps the rows.", required=True),)
 
@@ -69,9 +70,9 @@ OPTIONS = (Option("table", OptionType.STRING, "Name under which the process keep
 def put(table: str, *partitions: Sequence[pa.RecordBatch | HeldElement]) -> None:
     """Set the rows that a memory source reads: one or more partitions, each a sequence of batches read in order.
 
-    Between batches there may be a `Watermark` (rows of the partition behind it with an event time at or below it are late) or `IDLE`
-    (the partition holds event time back no more, until its next row or watermark): they count for tables that say `WATERMARK FOR ts AS
-    SOURCE_WATERMARK()`, and are left out for others.
+    Between batches there may be a `Watermark` (later rows of the partition with an event time at or below it are late) or `IDLE` (the
+    partition does not hold back event time until its next row or watermark). They are sent for tables with `WATERMARK FOR ts AS
+    SOURCE_WATERMARK()`, and left out for others.
     """
     with _lock:
         _inputs[table] = tuple(
@@ -80,12 +81,12 @@ def put(table: str, *partitions: Sequence[pa.RecordBatch | HeldElement]) -> None
 
 
 def take(table: str) -> list[RecordBatch]:
-    """What sinks wrote under this name, in arrival order, without metadata, and forget it."""
+    """Give the batches that sinks wrote under this name, in the order in which they came and without metadata, and forget them."""
     return [written.rows for written in take_with_metadata(table)]
 
 
 def take_with_metadata(table: str) -> list[WrittenRows]:
-    """What sinks wrote under this name, in arrival order, with their metadata, and forget it."""
+    """Give the rows that sinks wrote under this name, in the order in which they came and with their metadata, and forget them."""
     with _lock:
         return _outputs.pop(table, [])
 
@@ -99,7 +100,7 @@ def clear() -> None:
 
 @record
 class MemorySource:
-    """Reads the partitions put under `table`; each partition is one split.
+    """Reads the partitions that were put under the name `table`; each partition is one split.
 
     Attributes:
         watermarks: whether it sends the watermarks that were put between the batches.
@@ -111,12 +112,12 @@ class MemorySource:
 
     @property
     def boundedness(self) -> Boundedness:
-        """The batches are all there is."""
+        """Bounded: the source ends after the batches that are there."""
         return Boundedness.BOUNDED
 
     @property
     def delivery(self) -> Delivery:
-        """Positions are exact while the process lives."""
+        """Exactly once, as long as the process lives."""
         return Delivery.EXACTLY_ONCE
 
     def estimated_rows(self) -> int | None:
@@ -130,7 +131,7 @@ class MemorySource:
 
     @property
     def changelog_mode(self) -> ChangelogMode:
-        """Inserts, unless some batch has row kinds; upserts if there are rows after updates and none before them."""
+        """Append if no batch has row kinds; upsert if there are rows after updates but none before them; else retract."""
         given = [b.row_kinds for b in _batches(self.table) if b.row_kinds is not None]
         kinds = set(pa.chunked_array(given).unique().to_pylist()) if given else set()
         if RowKind.UPDATE_AFTER in kinds and RowKind.UPDATE_BEFORE not in kinds:
@@ -139,21 +140,21 @@ class MemorySource:
 
     @property
     def position_shape(self) -> Shape:
-        """A partition that is there, and how far it was read."""
+        """The number of a partition, and how far it was read."""
         return held_rows_position({"partition": integer(0, len(_inputs.get(self.table, ())) - 1)})
 
     @property
     def enumerator_shape(self) -> Shape:
-        """The partitions that are left."""
+        """The partitions that were not handed out."""
         return split_list(self.position_shape)
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
-        """One split a partition."""
+        """An enumerator that hands out the partitions."""
         splits = [Split(f"{self.table}-{i}", {"partition": i}) for i in range(len(_inputs[self.table]))]
         return ListedSplitEnumerator(splits, restored)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Emits the batches as they were put, cut where they are larger than asked for."""
+        """A reader that gives the batches as they were put; batches that are larger than a reader may give are cut."""
         return HeldRowsReader(self.schema, self._elements, context, watermarks=self.watermarks)
 
     def _elements(self, split: Split) -> tuple[HeldElement, ...]:
@@ -166,10 +167,10 @@ def _batches(table: str) -> list[RecordBatch]:
 
 @record
 class MemorySink:
-    """Collects rows under `table`.
+    """Collects rows under the name `table`.
 
     Attributes:
-        metadata: columns of `schema` that are kept beside the rows, each with its key.
+        metadata: columns of `schema` that are kept as metadata, each with its key.
     """
 
     table: str
@@ -178,7 +179,7 @@ class MemorySink:
 
     @property
     def delivery(self) -> Delivery:
-        """Rows collected before a failure are collected again after it."""
+        """At least once: rows that were collected before a failure are collected again after it."""
         return Delivery.AT_LEAST_ONCE
 
     @property

@@ -1,8 +1,8 @@
 """The newest row of each key of a table, kept up to date by changes.
 
-Each row that was added and not removed since is kept; the last of them is the key's row. That is more than one row a key only where
-the changes come from several keys upstream, as when a query that groups by `id` writes a table whose key is `name`: when the row
-that won goes away, the one before it is the newest again (what Flink's SinkUpsertMaterializer is for).
+All rows of a key that were added and not removed are kept; the last of them is the key's row. A key has more than one such row only if
+the changes come from several keys upstream, as when a query that groups by `id` writes a table whose key is `name`: when the newest row
+is removed, the one before it is the newest again. Flink's SinkUpsertMaterializer serves the same purpose.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _LEAST_FOLD = 65_536
 
 
 class NewestRows:
-    """Rows by key. Changes are gathered and folded together when there are as many as rows, and before anything is asked.
+    """Rows by key. Changes are gathered, and applied when there are as many of them as rows, or when a method asks for rows.
 
     Args:
-        schema: columns of the rows.
+        schema: the columns of the rows.
         keys: positions of the key columns.
     """
 
@@ -45,16 +45,16 @@ class NewestRows:
             self._fold()
 
     def alive(self) -> pa.RecordBatch:
-        """All rows that were added and not removed, in order of arrival; immutable. `add`ing them makes the same table."""
+        """All rows that were added and not removed, in the order in which they came. Added to an empty table, they make the same table."""
         self._fold()
         return self._alive
 
     def newest(self) -> pa.RecordBatch:
-        """One row a key: the last one, in order of arrival."""
+        """The newest row of each key, in the order in which they came."""
         rows = self.alive()
         ids = key_numbers(rows.columns, self._keys)
         last = np.zeros(int(ids.max()) + 1 if len(ids) else 0, np.int64)
-        last[ids] = np.arange(len(ids))  # of several assignments the last one stays
+        last[ids] = np.arange(len(ids))  # if a key occurs several times, the last assignment counts
         return rows if len(last) == len(ids) else rows.take(pa.array(np.sort(last)))
 
     def _fold(self) -> None:
@@ -68,7 +68,7 @@ class NewestRows:
 
 
 def _remaining(rows: pa.RecordBatch, keys: Sequence[int], removes: Bools) -> Integers:
-    """Positions of the added rows that are not removed, ascending: a removal takes the oldest equal row away, as in Flink."""
+    """Ascending positions of the added rows that are not removed; a removal takes away the oldest of the equal rows, as in Flink."""
     contents = numbers_of(_pairs(key_numbers(rows.columns, keys), content_hashes(rows.columns)))
     adds = np.flatnonzero(~removes)
     left = np.bincount(contents[adds], minlength=int(contents.max()) + 1)
@@ -85,7 +85,7 @@ def _pairs(keys: Integers, hashes: UInt64s) -> UInt64s:
 
 
 def numbers_of(values: UInt64s) -> Integers:
-    """Numbers 0, 1, … for the distinct values, one a row.
+    """The number of each value: 0, 1, … for the distinct values in the order in which they first occur.
 
     >>> numbers_of(np.array([7, 3, 7], np.uint64)).tolist()
     [0, 1, 0]
@@ -96,7 +96,7 @@ def numbers_of(values: UInt64s) -> Integers:
 
 
 def key_numbers(columns: Sequence[pa.Array], keys: Sequence[int]) -> Integers:
-    """Numbers 0, 1, … for the distinct keys, one a row; keys with one hash are compared.
+    """The number of each row's key: 0, 1, … for the distinct keys. Keys of the same hash are compared.
 
     >>> key_numbers([pa.array(["a", "b", "a"])], [0]).tolist()
     [0, 1, 0]
@@ -121,10 +121,10 @@ def key_numbers(columns: Sequence[pa.Array], keys: Sequence[int]) -> Integers:
 
 
 def content_hashes(columns: Sequence[pa.Array]) -> UInt64s:
-    """A hash a row over all columns, whatever their types."""
+    """A hash of each row over all columns, whatever their types."""
     try:
         return hash_columns(columns)
-    except DataError:  # MAP has no order of its own to hash by: rare, and spelled out
+    except DataError:  # values of type MAP have no hash: they are rare, and hashed as text
         return hash_columns([_spelled(c) for c in columns])
 
 

@@ -104,7 +104,7 @@ class _EventMaker:
         return pa.RecordBatch.from_arrays(fitted, schema=self._schema.arrow)
 
     def watermark(self, row: int) -> int:
-        """Just before the event time of the first event that may come from `row` on."""
+        """1 ms before the earliest event time that may come from `row` on."""
         return self._events.earliest_ms(row) - 1
 
 

@@ -1,7 +1,7 @@
 """Nexmark events as columns, computed from event numbers.
 
 Ids, hot keys, prices and lengths follow the generator of the published benchmark (github nexmark/nexmark, `generator/model`);
-the random numbers are flowrun's own, so single values differ from other implementations, distributions do not.
+the random numbers are flowrun's own, so that single values differ from those of other implementations, but their distributions do not.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _HOT_CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
 
 @record
 class EventConfig:
-    """Parameters of the generator; triples are person, auction, bid. `base_time_ms` None: when the job started."""
+    """Parameters of the generator. Triples are for person, auction and bid. `base_time_ms` is None for the start of the job."""
 
     seed: int
     rate: int
@@ -85,7 +85,7 @@ class EventConfig:
 
 
 class NexmarkEvents:
-    """Makes blocks of events; holds the pools of strings that they draw from. One thread."""
+    """Makes blocks of events, and holds the pools of strings that they draw from. It is used by one thread."""
 
     def __init__(self, config: EventConfig, origin_ms: int) -> None:
         self.config = config
@@ -96,11 +96,11 @@ class NexmarkEvents:
         return EventBlock(self, start, count)
 
     def earliest_ms(self, number: int) -> int:
-        """The lowest event time that an event from position `number` on may have: that of the first of its group."""
+        """The earliest event time of all events from position `number` on: that of the first event of its group."""
         return self.base_ms + number // self.config.disorder * self.config.disorder * 1000 // self.config.rate
 
     def pool(self, stream: int, low: int, high: int) -> pa.Array:
-        """Strings of small letters, `low` to `high` long, the same for one seed and stream."""
+        """Strings of `low` to `high` small letters, which are the same for the same seed and stream."""
         lengths = scale_to_range(random_uint64(self.config.seed, stream, 0, _POOL), low, max(high, low))
         letters = scale_to_range(random_uint64(self.config.seed, stream + 1, 0, int(lengths.sum())), 97, 122)
         offsets = np.zeros(_POOL + 1, np.int32)
@@ -115,28 +115,28 @@ class NexmarkEvents:
 
     @cached_property
     def person_extras(self) -> pa.Array:
-        """Filling up to the average size of a person."""
+        """Texts that fill a person up to its average size."""
         return self._extra_pool(100, 0, 70)
 
     @cached_property
     def auction_extras(self) -> pa.Array:
-        """Filling up to the average size of an auction."""
+        """Texts that fill an auction up to its average size."""
         return self._extra_pool(102, 1, 110)
 
     @cached_property
     def bid_extras(self) -> pa.Array:
-        """Filling up to the average size of a bid."""
+        """Texts that fill a bid up to its average size."""
         return self._extra_pool(104, 2, 32)
 
     @cached_property
     def emails(self) -> pa.Array:
-        """`user@host.com`."""
+        """E-mail addresses such as `user@host.com`."""
         users, hosts = self.pool(106, 3, 6), self.pool(108, 3, 4)
         return pa.array([f"{u}@{h}.com" for u, h in zip(users.to_pylist(), hosts.to_pylist(), strict=True)])
 
     @cached_property
     def credit_cards(self) -> pa.Array:
-        """Four groups of four digits."""
+        """Numbers of credit cards: four groups of four digits."""
         digits = [
             scale_to_range(random_uint64(self.config.seed, 110 + i, 0, _POOL), 0, 9999).tolist() for i in range(4)
         ]
@@ -144,12 +144,12 @@ class NexmarkEvents:
 
     @cached_property
     def item_names(self) -> pa.Array:
-        """Short names."""
+        """Short names of items."""
         return self.pool(114, 3, 19)
 
     @cached_property
     def descriptions(self) -> pa.Array:
-        """Longer texts."""
+        """Longer descriptions of items."""
         return self.pool(116, 3, 99)
 
     @cached_property
@@ -162,7 +162,7 @@ class NexmarkEvents:
             f"{parts[2][(i * 13) % _POOL]}/item.htm?query=1"
             for i in range(total)
         ]
-        # nine of ten cold channels carry an id: the number's 31 bits reversed, as the published generator does
+        # nine of ten cold channels have an id: the 31 bits of the number reversed, as in the published generator
         for i in range(_CHANNELS):
             if i % 10:
                 urls[i] += f"&channel_id={int(f'{i:031b}'[::-1], 2)}"
@@ -179,7 +179,7 @@ class EventBlock:
         self._count = count
         numbers = np.arange(start, start + count, dtype=np.int64)
         group = self._config.disorder
-        # out of order within a group, as the published generator permutes event numbers
+        # event numbers are permuted within a group, as in the published generator
         self._ids: Int64s = numbers if group == 1 else numbers // group * group + numbers * 953 % group
         persons, auctions, bids = self._config.proportions
         self._epochs, self._offsets = np.divmod(self._ids, persons + auctions + bids)
@@ -201,7 +201,7 @@ class EventBlock:
                 return self._sparse(self._is_bid, self._bids)
 
     def _sparse(self, mask: Bools, make: Callable[[npt.NDArray[np.intp]], pa.StructArray]) -> pa.Array:
-        """Structs at the events of one kind, NULL elsewhere: made dense, then spread by one take."""
+        """A struct for each event of one kind, and NULL for the others: the structs are made densely, and spread by one `take`."""
         rows = np.flatnonzero(mask)
         dense = make(rows)
         if len(rows) == self._count:

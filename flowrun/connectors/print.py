@@ -1,4 +1,4 @@
-"""The `print` connector: rows as text on standard output or standard error, for looking at a stream."""
+"""The `print` connector: it prints rows as text on standard output or standard error, to look at a stream."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ OPTIONS = (
 
 @record
 class PrintSink:
-    """Prints each row as `identifier:subtask> +I[…]`; prefix and subtask are left out when they say nothing.
+    """Prints each row as `identifier:subtask> +I[…]`; without an identifier, or with one subtask, that part is left out.
 
-    With a primary key an update is one line, +U: its −U, a row of the same key just before, is left out.
+    With a primary key an update is one line, +U: the −U of the same key just before it is left out.
     """
 
     schema: Schema
@@ -49,7 +49,7 @@ class PrintSink:
 
     @property
     def delivery(self) -> Delivery:
-        """Rows printed before a failure are printed again after it."""
+        """At least once: rows that were printed before a failure are printed again after it."""
         return Delivery.AT_LEAST_ONCE
 
     @property
@@ -80,7 +80,7 @@ class _PrintWriter(ImmediateWriter):
         self._standard_error = sink.standard_error
 
     def write(self, batch: RecordBatch) -> None:
-        """Print the rows with one write, so that lines of subtasks do not mix; or hand them to who listens."""
+        """Print the rows with one write, so that lines of subtasks do not mix; or hand them to the listener of a live sink."""
         listener = None if self._sink.live_name is None else listener_of(self._sink.live_name)
         if listener is not None:
             listener.take(batch)
@@ -89,7 +89,7 @@ class _PrintWriter(ImmediateWriter):
             batch = without_old_versions(batch, self._sink.primary_key)
         lines = render_rows(batch).to_pylist()
         text = self._prefix + ("\n" + self._prefix).join(lines) + "\n"
-        # looked up at each write: a live view replaces the streams while it is shown
+        # the stream is looked up at each write, because a live view replaces it while it is shown
         stream = sys.stderr if self._standard_error else sys.stdout
         try:
             stream.write(printable(text) if stream.isatty() else text)
@@ -112,7 +112,7 @@ def _create_sink(table: TableDefinition) -> PrintSink:
 
 
 def without_old_versions(batch: RecordBatch, key: tuple[str, ...]) -> RecordBatch:
-    """The changes without each −U that a +U of the same key follows."""
+    """The changes without those −U rows that are followed by a +U row of the same key."""
     assert batch.row_kinds is not None
     kinds = batch.row_kinds.to_numpy(zero_copy_only=False)
     replaced = np.zeros(len(kinds), np.bool_)

@@ -1,4 +1,4 @@
-"""Columns of generated values, each a pure function of (seed, row number); one class a kind of value."""
+"""Columns of generated values, each a pure function of (seed, row number). Each class makes one kind of values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ColumnGenerator(Protocol):
 
 @record
 class SequenceColumn:
-    """`first`, `first` + 1, …; `length` values in all, or without end."""
+    """The numbers `first`, `first` + 1, …: `length` values, or values without end if it is None."""
 
     type: DataType
     first: int
@@ -88,25 +88,25 @@ class RealColumn:
 
 
 def _shift_decimal(whole: pa.Array, kind: DataType) -> pa.Array:
-    """Integers read as unscaled values: only the type of the 128-bit buffer changes."""
+    """Whole decimals as the unscaled values of another type: the 128-bit buffer is the same, only the type changes."""
     return pa.Array.from_buffers(kind.arrow, len(whole), whole.buffers())
 
 
 @record
 class BooleanColumn:
-    """True or false, evenly."""
+    """True or false, each with probability ½."""
 
     seed: int
     stream: int
 
     def values(self, start: int, count: int, origin_ms: int, rows_per_second: int) -> pa.Array:
-        """One bit a row."""
+        """One bit for each row."""
         return pa.array((random_uint64(self.seed, self.stream, start, count) & np.uint64(1)).astype(bool))
 
 
 @record
 class TextColumn:
-    """Random hexadecimal strings, or random bytes, of `length`, or of 1 to `length` characters."""
+    """Random hexadecimal strings or random bytes: `length` of them in each value, or 1 to `length`."""
 
     type: DataType
     seed: int
@@ -115,7 +115,7 @@ class TextColumn:
     variable: bool
 
     def values(self, start: int, count: int, origin_ms: int, rows_per_second: int) -> pa.Array:
-        """Strings over one buffer."""
+        """Texts that are slices of one buffer."""
         per_word = 8 if self.type.is_binary else 16
         words = max(1, -(-self.length // per_word))
         bits = np.empty((count, words), np.uint64)
@@ -146,7 +146,7 @@ class TimeColumn:
     max_past_ms: int
 
     def values(self, start: int, count: int, origin_ms: int, rows_per_second: int) -> pa.Array:
-        """Times near now."""
+        """Times shortly before the nominal time of each row."""
         times: Int64s = origin_ms + np.arange(start, start + count, dtype=np.int64) * 1000 // rows_per_second
         if self.max_past_ms:
             times -= scale_to_range(random_uint64(self.seed, self.stream, start, count), 0, self.max_past_ms)
@@ -165,7 +165,7 @@ class ListColumn:
     length: int
 
     def values(self, start: int, count: int, origin_ms: int, rows_per_second: int) -> pa.Array:
-        """`length` elements a row, drawn from the elements' own streams."""
+        """`length` elements for each row, which are drawn from streams of their own."""
         items = [
             p.values(start * self.length, count * self.length, origin_ms, rows_per_second * max(self.length, 1))
             for p in self.parts
@@ -184,7 +184,7 @@ class RowColumn:
     parts: tuple[ColumnGenerator, ...]
 
     def values(self, start: int, count: int, origin_ms: int, rows_per_second: int) -> pa.Array:
-        """One struct a row."""
+        """One struct for each row."""
         fields = [p.values(start, count, origin_ms, rows_per_second) for p in self.parts]
         return pa.StructArray.from_arrays(fields, fields=list(self.type.arrow))
 
@@ -210,10 +210,10 @@ def random_column(prefix: str, kind: DataType, options: Options, seed: int, stre
     """The generator of a random column.
 
     Args:
-        prefix: option prefix of the column, e.g. `fields.amount`.
+        prefix: the prefix of the column's options, e.g. `fields.amount`.
         kind: the column's type.
-        options: parsed datagen options.
-        seed: of the whole source.
+        options: the parsed options of `datagen`.
+        seed: the seed of the whole source.
         stream: distinguishes the column's draws from those of others.
 
     Raises:
@@ -224,13 +224,13 @@ def random_column(prefix: str, kind: DataType, options: Options, seed: int, stre
     rate = options.get(f"{prefix}.null-rate")
     if rate is None or float(rate) == 0:
         return column
-    if not float(rate) <= 1:  # NaN too
+    if not float(rate) <= 1:  # so that NaN is refused too
         raise OptionError(f"{prefix}.null-rate", f"datagen: '{prefix}.null-rate' must be 0 to 1, got {rate}")
     return NullableColumn(column, seed, stream, float(rate))
 
 
 def _refuse_misplaced(prefix: str, kind: DataType, options: Options) -> None:
-    """Raise an OptionError for an option that says nothing about a column of this type."""
+    """Raise an OptionError for an option that does not apply to a column of this type."""
     is_text = kind.is_character or kind.is_binary
     fitting = {
         "min": kind.is_numeric,

@@ -1,4 +1,4 @@
-"""The reference page of connectors and formats, generated from their options; `docs/reference/connectors.md` is this text."""
+"""Writes the reference page of connectors and formats, `docs/reference/connectors.md`, from their options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A `#` in an option's name stands for a column. Options of a format carry its nam
 
 
 def reference_markdown() -> str:
-    """The whole page."""
+    """The text of the whole page, in Markdown."""
     sections = [_INTRODUCTION]
     for name in connector_names():
         connector = connector_named(name)
@@ -43,7 +43,7 @@ def reference_markdown() -> str:
 
 
 def abilities(connector: Connector) -> list[str]:
-    """What a connector can do beyond its options, a sentence each."""
+    """What a connector can do beyond its options, one sentence for each ability."""
     found = []
     if connector.source_watermarks:
         found.append(
@@ -71,7 +71,7 @@ def option_table(options: Iterable[Option], prefix: str = "") -> str:
 
 
 def default_text(option: Option) -> str:
-    """What holds when an option is not given, in words."""
+    """The default of an option in words, or that it is required."""
     if option.required:
         return "required"
     if option.default is None:

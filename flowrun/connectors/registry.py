@@ -1,4 +1,4 @@
-"""The registry of connectors: a table of names, and entry points (`flowrun.connectors`) for those of other packages.
+"""The registry of connectors: a table of flowrun's own, and entry points `flowrun.connectors` for those of other packages.
 
 A connector's module is imported when the connector is first used, so that starting flowrun stays fast.
 """
@@ -30,8 +30,8 @@ def connector_named(name: str) -> Connector:
     """The connector with this name.
 
     Raises:
-        OptionError: nobody registered the name; lists near matches.
-        InternalError: two packages registered it, or what is registered is no `Connector`.
+        OptionError: there is no connector of this name; the message lists near matches.
+        InternalError: two packages registered the name, or the object that is registered is no `Connector`.
     """
     target = _targets().get(name)
     if target is None:

@@ -1,4 +1,4 @@
-"""Rows as one line of text each, the way changelogs are read: `+I[7, paid, 2024-03-01 10:00:00.000]`."""
+"""Rows as lines of text in the form of a changelog: `+I[7, paid, 2024-03-01 10:00:00.000]`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NULL_TEXT = "NULL"
 
 
 def render_rows(batch: RecordBatch) -> pa.Array:
-    """One string a row: change symbol and the values in brackets, NULL as `NULL`."""
+    """A string for each row: the symbol of its row kind, and its values in brackets; NULL is written as `NULL`."""
     if batch.columns.num_columns == 0:
         values = pa.array([""] * batch.num_rows)
     else:
@@ -28,7 +28,7 @@ def render_rows(batch: RecordBatch) -> pa.Array:
 
 
 def column_text(column: pa.Array) -> pa.Array:
-    """The values as text (string array); NULL stays NULL.
+    """The values of a column as an array of strings; NULL stays NULL.
 
     >>> column_text(pa.array([1.0, None])).to_pylist()
     ['1.0', None]
@@ -51,7 +51,9 @@ def _value_text(value: object) -> str:
     match value:
         case None:
             return _NULL_TEXT
-        case dict() if value and all(name == f"EXPR${i}" for i, name in enumerate(value)):  # fields that nobody named
+        case dict() if value and all(
+            name == f"EXPR${i}" for i, name in enumerate(value)
+        ):  # the fields have no names of their own
             return "(" + ", ".join(map(_value_text, value.values())) + ")"
         case dict():
             return "{" + ", ".join(f"{k}: {_value_text(v)}" for k, v in value.items()) + "}"

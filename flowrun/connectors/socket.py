@@ -85,38 +85,38 @@ class SocketSource:
 
     @property
     def boundedness(self) -> Boundedness:
-        """A server may send for ever."""
+        """Unbounded: a server may send for ever."""
         return Boundedness.UNBOUNDED
 
     @property
     def delivery(self) -> Delivery:
-        """A socket cannot be read again."""
+        """At most once: a socket cannot be read again."""
         return Delivery.AT_MOST_ONCE
 
     @property
     def position_shape(self) -> Shape:
-        """A connection has none."""
+        """An empty mapping: a connection has no position."""
         return members({})
 
     @property
     def enumerator_shape(self) -> Shape:
-        """The one connection, or nothing."""
+        """The one connection, or nothing if it was handed out."""
         return split_list(self.position_shape)
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
-        """One split: the connection."""
+        """An enumerator with one split, the connection."""
         return ListedSplitEnumerator([Split(f"{self.hostname}:{self.port}", {})], restored)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Reads the connection in a thread of its own."""
+        """A reader that reads the connection in a thread of its own."""
         return SourceFunctionReader(context, lambda _: SocketFunction(self, context.clock, context.metrics))
 
 
 class SocketFunction:
     """Connects, reads and decodes until the server closes the connection for good.
 
-    What a connection ends with behind its last delimiter is the beginning of what the next one brings, as in Apache Flink's
-    `SocketTextStreamFunction`: it is a record of its own only at the end of the last one.
+    The text behind the last delimiter of a connection is the beginning of the first record of the next connection, as in Apache Flink's
+    `SocketTextStreamFunction`. It is a record of its own only at the end of the last connection.
     """
 
     def __init__(self, source: SocketSource, clock: Clock, metrics: MetricGroup) -> None:
@@ -129,7 +129,11 @@ class SocketFunction:
         self._rest = b""
 
     def run(self, context: SourceContext) -> None:
-        """Read until the end of the last attempt."""
+        """Read until the last connection ends.
+
+        Raises:
+            ConnectorError: the server cannot be reached after all attempts, a record is too long, or it is no row of the schema.
+        """
         source = self._source
         decoder = record_format_named(source.format, "socket").create_decoder(source.request)
         attempts = 0
@@ -207,7 +211,7 @@ class SocketFunction:
                 try:
                     self._connection.shutdown(socket.SHUT_RDWR)
                 except OSError:
-                    return  # the other side was faster
+                    return  # the connection was closed by the other side just before
 
 
 def _create_source(table: TableDefinition) -> SocketSource:

@@ -1,4 +1,4 @@
-"""Runs source functions behind the reader contract: a thread each, handing over through a bounded queue."""
+"""Runs source functions as a `SourceReader`: each in a thread of its own, which hands its rows over through a bounded queue."""
 
 from __future__ import annotations
 
@@ -55,7 +55,11 @@ class _HandOver:
         self.cancelled = False
 
     def put(self, item: _Item) -> None:
-        """Hand over an item. Raises `JobCancelledError` once cancelled."""
+        """Hand over an item; waits until there is room.
+
+        Raises:
+            JobCancelledError: the queue was cancelled.
+        """
         with self._changed:
             while len(self._items) >= self._capacity and not self.cancelled:
                 self._changed.wait()
@@ -65,13 +69,13 @@ class _HandOver:
         self._notify()
 
     def end(self, error: BaseException | None) -> None:
-        """Hand over the end, which needs no room; after a cancel it is never taken."""
+        """Hand over the end of the function, which needs no room. After a cancel nobody takes it."""
         with self._changed:
             self._items.append(_End(error))
         self._notify()
 
     def take(self, max_rows: int) -> list[_Item]:
-        """What is there, up to about `max_rows` rows."""
+        """The items that are there, with about `max_rows` rows at most."""
         taken: list[_Item] = []
         rows = 0
         with self._changed:
@@ -83,7 +87,7 @@ class _HandOver:
         return taken
 
     def cancel(self) -> None:
-        """Wake a waiting `put`; what is left is forgotten."""
+        """Wake a `put` that waits, and forget the items that are left."""
         with self._changed:
             self.cancelled = True
             self._items.clear()
@@ -99,12 +103,12 @@ class _Context:
 
     @property
     def restored_position(self) -> Position:
-        """Where the split begins."""
+        """The position at which the function begins to read the split."""
         return self._position
 
     @property
     def cancelled(self) -> bool:
-        """Whether to return."""
+        """Whether the function is to return."""
         return self._hand_over.cancelled
 
     def collect(self, columns: pa.RecordBatch, *, position: Position | None = None) -> None:
@@ -122,12 +126,12 @@ class _Context:
         self._hand_over.put(_OwnWatermark(timestamp_ms))
 
     def mark_as_temporarily_idle(self) -> None:
-        """Send an idleness change."""
+        """Say that the split is idle until its next row."""
         self._hand_over.put(_Idle())
 
 
 class _Run:
-    """One function at work on one split."""
+    """One function that reads one split in its own thread."""
 
     def __init__(self, function: SourceFunction, split: Split, capacity: int, notify: Callable[[], None]) -> None:
         self.split = split
@@ -142,12 +146,12 @@ class _Run:
             self._function.run(_Context(self.hand_over, self.split.position))
         except JobCancelledError:
             return
-        except BaseException as raised:  # handed to the subtask's thread, which raises it
+        except BaseException as raised:  # it is handed to the subtask's thread, which raises it
             error = raised
         self.hand_over.end(error)
 
     def stop(self) -> None:
-        """Cancel the function and wait until its thread ended."""
+        """Cancel the function, and wait until its thread has ended."""
         self.hand_over.cancel()
         try:
             self._function.cancel()
@@ -156,15 +160,17 @@ class _Run:
 
 
 class SourceFunctionReader:
-    """A `SourceReader` that runs one source function a split, each in its own thread.
+    """A `SourceReader` that runs one source function for each split, each in its own thread.
 
-    Rows reach the subtask through a queue of `capacity` entries a split: a function that is faster than the job waits in
-    `collect`. Small batches that wait together are joined. The position of a split is the one sent with the last rows that were
-    polled; a function that sends none starts over at its split's first position (at-most-once or at-least-once is its choice).
+    Each function hands its rows to the subtask through a queue of its own: if it is faster than the job, it waits in `collect`. Small
+    batches that are in the queue together are joined. The position of a split is the one that was sent with the last rows that were polled.
+    A function that sends no positions starts again at the first position of its split: it decides itself whether it then sends the same
+    rows again (at least once) or not (at most once).
 
     Args:
+        context: the context of the subtask.
         create: makes the function for a split.
-        capacity: how many entries (batches, mostly) wait at most, a split.
+        capacity: how many items, most of them batches, wait in a queue at most.
     """
 
     def __init__(
@@ -186,7 +192,7 @@ class SourceFunctionReader:
             self._context.request_split()
 
     def poll(self, output: SourceOutput) -> InputStatus:
-        """Send what the functions handed over, at most about one batch each. Raises what a function raised."""
+        """Send the items that the functions handed over, about one batch of each at most; an error of a function is raised here."""
         moved = False
         for run in list(self._runs):
             items = run.hand_over.take(self._context.batch_rows)
@@ -236,15 +242,15 @@ class SourceFunctionReader:
             self._runs.append(_Run(self._create(split), split, self._capacity, self._context.notify_available))
 
     def notify_no_more_splits(self) -> None:
-        """The functions that run are the last ones."""
+        """Take note that no function is to be started any more."""
         self._no_more = True
 
     def snapshot(self) -> Sequence[Split]:
-        """The splits whose functions have not ended, with the positions of the last rows polled."""
+        """The splits whose functions have not ended, with the positions of the last rows that were polled."""
         return tuple(run.split for run in self._runs)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Source functions do not acknowledge."""
+        """Nothing to do: source functions do not acknowledge rows."""
 
     def close(self) -> None:
         """Cancel all functions and join their threads."""

@@ -1,4 +1,4 @@
-"""The common part of sinks whose writes are visible at once: nothing to commit, nothing to keep."""
+"""The base of writers whose rows are visible at once: there is nothing to commit and no state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowrun.core.elements import RecordBatch
 
 
 class ImmediateWriter:
-    """A `SinkWriter` without two-phase commit; subclasses override `write` and what else they need."""
+    """A `SinkWriter` without two-phase commit. Subclasses override `write`, and other methods if they need to."""
 
     def open(self) -> None:
         """Nothing to acquire."""

@@ -1,4 +1,4 @@
-"""Constant rows as a source: what VALUES gives."""
+"""The source of the constant rows that VALUES lists."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ from flowrun.core.shapes import Shape
 
 @record
 class ValuesSource:
-    """Gives `rows` once, in one subtask, and ends."""
+    """Gives `rows` once, in one subtask, and ends then."""
 
     schema: Schema
     rows: pa.RecordBatch
 
     @property
     def boundedness(self) -> Boundedness:
-        """The rows are all there is."""
+        """Bounded: the source ends after its rows."""
         return Boundedness.BOUNDED
 
     @property
     def delivery(self) -> Delivery:
-        """The rows are in the plan."""
+        """Exactly once: the rows are part of the plan."""
         return Delivery.EXACTLY_ONCE
 
     @property
     def position_shape(self) -> Shape:
-        """How far the rows were given."""
+        """How many of the rows were given."""
         return held_rows_position({})
 
     @property
     def enumerator_shape(self) -> Shape:
-        """The one split, or nothing."""
+        """The one split, or nothing if it was handed out."""
         return split_list(self.position_shape)
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
-        """One split, which is not handed out again if it was before the snapshot."""
+        """An enumerator with one split, which is not handed out again if the restored state says that it was."""
         return ListedSplitEnumerator([Split("values", {})], restored)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """A reader for one subtask; only one of them gets rows."""
+        """A reader for one subtask; only one subtask gets rows."""
         return HeldRowsReader(self.schema, self._batches, context)
 
     def _batches(self, split: Split) -> tuple[RecordBatch]:

@@ -1,4 +1,4 @@
-"""How `flowrun state diff` shows what differs."""
+"""Shows the differences that `flowrun state diff` finds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADINGS = ("TABLE", "ROWS", "ADDED", "REMOVED", "KEYS ADDED", "KEYS REMOVED", 
 
 
 def show_difference(first: SnapshotPath, second: SnapshotPath, sample: int, output: str) -> None:
-    """Compare two snapshots and print the result as `text` or `json`."""
+    """Compare two snapshots and print the result; `output` is `text` or `json`."""
     found = diff_states(first, second, sample)
     if output == "json":
         shown = {"first": first.folder, "second": second.folder, "tables": [_as_json(d) for d in found]}

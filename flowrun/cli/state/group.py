@@ -1,4 +1,4 @@
-"""`flowrun state list|show|diff|query`: looking inside checkpoints and savepoints without running anything."""
+"""`flowrun state list|show|diff|query`: commands that look inside checkpoints and savepoints without running anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `flowrun state list` shows what it found."""
+"""Shows the folders and snapshots that `flowrun state list` finds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RIGHT = ("NUMBER", "SIZE", "WRITTEN", "DURATION")
 
 
 def show_listing(folders: Sequence[ListedFolder], output: str) -> None:
-    """Print folders with their snapshots as `text` or `json`."""
+    """Print folders with their snapshots; `output` is `text` or `json`."""
     if output == "json":
         click.echo(json.dumps([_folder_json(f) for f in folders], indent=2, ensure_ascii=False))
         return
@@ -36,9 +36,9 @@ def show_listing(folders: Sequence[ListedFolder], output: str) -> None:
 
 
 def barriers_text(metadata: CheckpointMetadata) -> str:
-    """How barriers were aligned, and whether event time had ended.
+    """Whether barriers were aligned, and whether event time had ended: `aligned` or `unaligned`, perhaps with `, drained`.
 
-    A checkpoint in which rows are in flight is `unaligned`.
+    A checkpoint that holds rows in flight is unaligned.
     """
     text = "unaligned" if metadata.unaligned else "aligned"
     return f"{text}, drained" if metadata.drained else text

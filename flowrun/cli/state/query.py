@@ -1,4 +1,4 @@
-"""How `flowrun state query` writes results: as a table, CSV, JSON or Parquet."""
+"""Writes the result of `flowrun state query` as a table, CSV, JSON or Parquet."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SHOWN_ROWS = 1000
 
 
 def query_format(given: str | None, file: Path | None) -> str:
-    """The format to write: as given, else by the file's name, else a table.
+    """The format to write: the given one, else the one that the file's name says, else `table`.
 
     Raises:
-        click.UsageError: Parquet without a file, or a file that cannot be written.
+        click.BadParameter: Parquet is to be written but no file is named, or the folder of the file does not exist.
     """
     form = given or _BY_SUFFIX.get(file.suffix.lower() if file is not None else "", "table")
     if form == "parquet" and file is None:
@@ -38,7 +38,7 @@ def query_format(given: str | None, file: Path | None) -> str:
 
 
 def write_result(rows: pa.Table, form: str, file: Path | None) -> None:
-    """Write rows to a file, or to standard output."""
+    """Write rows in the format `form` to a file; None: to standard output."""
     if form == "parquet" and file is not None:
         pq.write_table(rows, file)
         return
@@ -52,7 +52,7 @@ def write_result(rows: pa.Table, form: str, file: Path | None) -> None:
         with file.open("wb") as stream:
             _write(rows, form, stream)
         return
-    if sys.stdout.isatty():  # as text, from which what a terminal would obey is taken
+    if sys.stdout.isatty():  # as text, from which `guarded_streams` removes control sequences
         written = io.BytesIO()
         _write(rows, form, written)
         sys.stdout.write(written.getvalue().decode())
@@ -102,7 +102,7 @@ def _plain(value: object) -> object:
 
 
 def _flat(rows: pa.Table) -> pa.Table:
-    """Nested columns as JSON text, bytes in base64: CSV has neither."""
+    """The rows with nested columns as JSON text and bytes in base64, as CSV has neither."""
     columns = []
     for column in rows.columns:
         kind = column.type

@@ -1,4 +1,4 @@
-"""How `flowrun state show` shows one checkpoint or savepoint."""
+"""Shows one checkpoint or savepoint for `flowrun state show`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ _TABLE_HEADINGS = ("TABLE", "KIND", "ROWS", "SIZE", "FILES", "KEY GROUPS")
 
 
 def show_snapshot(snapshot: SnapshotPath, operator: str | None, verify: bool, output: str) -> bool:
-    """Print a snapshot as `text` or `json`; gives False if a file of it turned out to be damaged.
+    """Print a snapshot; gives False if one of its files is damaged.
+
+    Args:
+        snapshot: what is shown.
+        operator: the name, the uid or the first digits of the id of the only operator to show; None: all are shown.
+        verify: whether the files are read and checked.
+        output: `text` or `json`.
 
     Raises:
         PipelineError: there is no such operator.

@@ -1,4 +1,4 @@
-"""What is said of a backfill before it runs."""
+"""Texts about a backfill: its range, its savepoint, and a preview of what it would read and write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def moment_text(ms: int) -> str:
-    """A moment in UTC.
+    """A moment, given in ms since the epoch, as a date and time in UTC.
 
     >>> moment_text(1704067200000), moment_text(1704067200250)
     ('2024-01-01 00:00:00', '2024-01-01 00:00:00.250')
@@ -31,7 +31,7 @@ def moment_text(ms: int) -> str:
 
 
 def range_text(period: TimeRange) -> str:
-    """A range as people read it.
+    """A range of event times in words.
 
     >>> from flowrun.spark.context import TimeRange
     >>> range_text(TimeRange(None, 1704067200000))
@@ -43,7 +43,7 @@ def range_text(period: TimeRange) -> str:
 
 
 def savepoint_line(left: SavepointWritten) -> str:
-    """A savepoint that was left.
+    """A line about the savepoint that a backfill wrote.
 
     >>> from flowrun.spark.savepoint import SavepointWritten
     >>> savepoint_line(SavepointWritten("/savepoints/savepoint-orders-1", 2_000_000, 3, 4.2))

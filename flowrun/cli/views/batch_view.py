@@ -1,4 +1,4 @@
-"""How a run on Spark shows what it does: one line in place on a terminal, plain lines elsewhere, and a summary."""
+"""Shows the progress of a run on Spark, as one line in place on a terminal and as plain lines elsewhere, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BatchView(InPlaceView):
 
 
 class BatchLines:
-    """A line every five seconds."""
+    """Prints the status every five seconds."""
 
     def __init__(self) -> None:
         self._next_ms = float(_EVERY_MS)
@@ -62,27 +62,27 @@ class RunReport(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the pipeline."""
+        """The name of the pipeline."""
         ...
 
     @property
     def rows(self) -> Mapping[str, int]:
-        """By sink, in the pipeline's order."""
+        """Sink → how many rows it got, in the pipeline's order."""
         ...
 
     @property
     def start_ms(self) -> float:
-        """Until Spark was there."""
+        """How long Spark took to start."""
         ...
 
     @property
     def running_ms(self) -> float:
-        """From then on."""
+        """How long the run took from then on."""
         ...
 
 
 def run_summary(report: RunReport, done: str = "finished on Spark") -> list[str]:
-    r"""What is said when a run is over; `done`: what it did.
+    r"""The lines that are printed when a run is over; `done` says what it did.
 
     >>> from flowrun.runners.spark import BatchReport
     >>> print("\n".join(run_summary(BatchReport("orders", {"out": 12}, 3100, 2400))))

@@ -1,4 +1,4 @@
-"""The result of a SELECT on a terminal: a table that takes changes in as they come, and stays when the query ends."""
+"""Shows the result of a SELECT: on a terminal as a table that follows the changes and stays at the end, else as JSON or CSV lines."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from flowrun.plan.unique_keys import unique_keys
 from flowrun.runtime.job_status import JobStatus
 
 _FINAL_ROWS = 1000
-"""Of a longer result the last table shows so many rows, and says how many there are."""
+"""How many rows of a longer result the last table shows; it says how many there are."""
 _LEAST_ROWS = 5
 _FRAME_LINES = 6
 Order = tuple[tuple[int, bool, bool], ...]
@@ -56,15 +56,16 @@ Order = tuple[tuple[int, bool, bool], ...]
 class ResultTable:
     """The rows of one result as they are now. `take` may be called by any thread.
 
-    Without deletes and updates only the last rows are kept, and all are counted; else all rows that are in the result.
+    If rows may be updated or deleted, all rows of the result are kept; else only the last ones are kept, and all are counted.
 
     Args:
-        name: of the result, shown if there are several.
-        schema: its columns.
-        updating: whether rows may be taken back.
-        order: of the rows; empty: the newest first.
-        final: rows do not come and go, they are the result: shown as they come, if they have no order.
-        key: positions of columns of which no two rows have the same values; a row of a key that was there keeps the key's place.
+        name: the name of the result, which is shown if there are several results.
+        schema: the columns of the result.
+        updating: whether rows may be updated or deleted.
+        order: the columns that the rows are shown in the order of; empty: the newest row comes first.
+        final: whether each row that comes is a row of the final result: without `order` they are shown as they come.
+        key: positions of columns that together differ in all rows; a row whose key was there before is shown in the same place. None: there
+            are no such columns.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class ResultTable:
         self.changes = 0
 
     def take(self, batch: RecordBatch) -> None:
-        """Apply changes."""
+        """Apply the changes of a batch."""
         with self._lock:
             self.changes += batch.num_rows
             if self._updating:
@@ -107,7 +108,7 @@ class ResultTable:
                 self._kept -= self._last.pop(0).num_rows
 
     def shown(self, most: int) -> tuple[pa.RecordBatch, int]:
-        """(the rows to show, at most so many, in order; how many rows the result has)."""
+        """(the rows to show, in order and at most `most`; how many rows the result has)."""
         with self._lock:
             if self._updating:
                 rows = self._rows.alive()
@@ -129,7 +130,7 @@ class ResultTable:
         if not self._key:
             return rows
         keys = list(zip(*(column_text(rows.column(k)).to_pylist() for k in self._key), strict=True))
-        if len(self._places) > 10 * _FINAL_ROWS:  # keys that came and went
+        if len(self._places) > 10 * _FINAL_ROWS:  # most of these keys are not in the result any more
             here = set(keys)
             known = sorted((key for key in self._places if key in here), key=self._places.__getitem__)
             self._places = {key: number for number, key in enumerate(known)}
@@ -165,9 +166,9 @@ class ResultTable:
 
 
 class ResultView(InPlaceView):
-    """Shows results on standard output while their job runs, and leaves them there, whole, when it ends.
+    """Shows results on standard output while their job runs; when the job ends it prints them whole, and they stay.
 
-    A `View` for the job: the last line says what the job does.
+    It is a `View` of the job: the last line says in which state the job is.
     """
 
     shows_stopping = True
@@ -190,7 +191,7 @@ class ResultView(InPlaceView):
         self._console.print(self._group(_FINAL_ROWS))
 
     def update(self, status: JobStatus, *, stopping: bool = False) -> None:
-        """Show the present rows; `stopping`: the user asked for the end."""
+        """Show the present rows; `stopping` says that the user asked for the end."""
         room = self._console.height // max(1, len(self._tables)) - _FRAME_LINES
         changes = sum(t.changes for t in self._tables)
         doing = STOPPING if stopping and not status.state.is_terminal else state_text(status.state)
@@ -209,10 +210,16 @@ class ResultView(InPlaceView):
 class RowPrinter:
     """Prints rows as JSON or CSV lines as they come.
 
-    Rows of a result that changes say which change they are: JSON as debezium-json does, CSV in a first column `op`.
+    If the result is updated, each line says what kind of change it is: JSON in the form of debezium-json, CSV in a first column `op`.
+
+    Args:
+        schema: the columns of the rows.
+        form: `json` or `csv`.
+        updating: whether rows may be updated or deleted.
+        stream: where to print; None: on standard output.
 
     Raises:
-        OptionError: when made: the columns have no form in CSV.
+        OptionError: CSV has no form for a column; raised when the printer is made.
     """
 
     def __init__(self, schema: Schema, form: str, *, updating: bool, stream: TextIO | None = None) -> None:
@@ -232,7 +239,7 @@ class RowPrinter:
             self._json = used.create_encoder(schema, options)
 
     def take(self, batch: RecordBatch) -> None:
-        """Print rows; those of one batch stay together."""
+        """Print the rows of a batch, which stay together even if several threads print."""
         kinds = inserts(batch.num_rows) if batch.row_kinds is None else batch.row_kinds
         if self._form == "csv":
             columns = batch.columns
@@ -261,7 +268,12 @@ def _is_on(value: object) -> bool:
 
 
 def result_view(plan: Plan, console: Console | None = None) -> ResultView | None:
-    """The view of a plan's results, if it has any (`live_sinks`). `plan`: after recognition, which knows the order of a LIMIT."""
+    """The view of a plan's results (`live_sinks`); None: it has none.
+
+    Args:
+        plan: an optimised plan, in which a `Rank` says the order of a result with LIMIT.
+        console: where to draw; None: on standard output.
+    """
     tables = [
         ResultTable(
             s.table.name,
@@ -279,7 +291,7 @@ def result_view(plan: Plan, console: Console | None = None) -> ResultView | None
 def printed_results(plan: Plan, form: str, *, final: bool = False) -> Iterator[None]:
     """Print the rows of a plan's `live_sinks` as lines of `json` or `csv` while the context is open.
 
-    `final`: they are results that do not change any more.
+    `final` says that the rows are those of final results, which do not change any more.
     """
     with ExitStack() as stack:
         for sink in live_sinks(plan):

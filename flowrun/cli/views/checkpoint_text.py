@@ -1,4 +1,4 @@
-"""What is said of a job's checkpoints and restarts, and how it can be resumed."""
+"""Texts about a job's checkpoints and restarts, and the command that resumes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowrun.runtime.checkpoint.events import CheckpointsStatus
 
 
 def recovery_text(checkpoints: CheckpointsStatus | None, restarts: int, last_failure: str | None = None) -> str:
-    """Checkpoints and restarts in a few words, with what the last restart was due to; empty if there is nothing to say.
+    """Checkpoints and restarts in a few words, with the cause of the last restart; empty if there is nothing to say.
 
     >>> recovery_text(CheckpointsStatus(failed=1, last_failure="the disk is full"), 2)
     'checkpoints: 0, 1 failed (the disk is full); restarts: 2'
@@ -34,12 +34,12 @@ def _checkpoints(status: CheckpointsStatus) -> str:
 
 
 def resume_command(path: str, withheld: Iterable[str] = (), functions_from: str | None = None) -> str:
-    """What to type to go on from a checkpoint or savepoint.
+    """The command that resumes a job from a checkpoint or savepoint.
 
     Args:
-        path: of it.
-        withheld: variables that must be given again.
-        functions_from: the folder of its Python functions, if it must be named.
+        path: the folder of the checkpoint or savepoint.
+        withheld: names of variables that must be given again, because their values are not kept.
+        functions_from: the folder of the pipeline's Python functions; None: it need not be named.
 
     >>> resume_command("/data/my state/chk-7")
     "flowrun resume --from-savepoint '/data/my state/chk-7'"

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Counts, durations and states as texts for people."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def duration_text(ms: float) -> str:
 
 
 def counted_text(number: float, one: str, many: str | None = None) -> str:
-    """A count with its noun in the number that fits.
+    """A count with its noun in the singular or plural.
 
     >>> counted_text(1, "row"), counted_text(12_345, "row"), counted_text(0, "entry", "entries")
     ('1 row', '12.3 k rows', '0 entries')
@@ -54,7 +54,7 @@ def state_text(state: Enum) -> str:
 
 
 def spelled_state(state: str) -> str:
-    """The same of a state's name, as programs are told it.
+    """The name of a state, as it stands in JSON, in the spelling that people are shown.
 
     >>> spelled_state("canceled")
     'cancelled'

@@ -1,4 +1,4 @@
-"""What all views have in common that are drawn again and again in the same lines of a terminal."""
+"""The base of all views that are drawn again and again in the same lines of a terminal."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from rich.live import Live
 
 from flowrun.cli.echoed_signals import EchoedSignals
 
-_REFRESHES = 8
-"""A second."""
+_REFRESHES_PER_SECOND = 8
 
 
 class InPlaceView:
-    """Draws while it is entered, and leaves no lines behind; meanwhile the terminal does not echo Ctrl-C.
+    """Draws while its context is open, and leaves no lines behind; meanwhile the terminal does not echo Ctrl-C.
 
     Args:
-        console: where it draws; None: standard error.
-        shown: what it draws first.
+        console: where it draws; None: on standard error.
+        shown: what it draws first; None: nothing.
     """
 
     def __init__(self, console: Console | None, shown: RenderableType | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._live = Live(shown, console=self._console, refresh_per_second=_REFRESHES, transient=True)
+        self._live = Live(shown, console=self._console, refresh_per_second=_REFRESHES_PER_SECOND, transient=True)
         self._echo = EchoedSignals()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The live view: one row a vertex, refreshed in place."""
+"""The live view of a job: a table with one row for each vertex, refreshed in place."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from flowrun.runtime.lifecycle import ExecutionState
 _RATE_EVERY_NS = 900_000_000
 _DAY_MS = 86_400_000
 _FIGURES = {"rows in": 7, "rows/s": 7, "rows out": 8, "lag": 7, "busy": 5, "pressure": 8}
-"""Headings and least widths: `lag` is now − watermark, or, of data of earlier days, the event time that was reached; `pressure` is the
-time blocked by slower tasks downstream."""
+"""Heading → least width. `lag` is now − watermark, or, for data of earlier days, the event time that was reached; `pressure` is the share
+of time in which a task waits for slower tasks downstream.
+"""
 STOPPING = "stopping… press Ctrl-C again to cancel"
 
 
@@ -38,7 +39,10 @@ class LiveView(InPlaceView):
         self._rated_ns = 0
 
     def update(self, status: JobStatus, *, stopping: bool = False) -> None:
-        """Show the present status; rates change once a second so that they can be read. `stopping`: the user asked for the end."""
+        """Show the present status; `stopping` says that the user asked for the end.
+
+        Rates change once a second, so that they can be read.
+        """
         if status.at_ns - self._rated_ns > _RATE_EVERY_NS:
             self.rates = self._measure.update(status)
             self._rated_ns = status.at_ns
@@ -57,7 +61,7 @@ def status_table(status: JobStatus, rates: dict[str, float], *, stopping: bool =
         pad_edge=False,
     )
     caption = recovery_text(status.checkpoints, status.restarts, status.last_failure)
-    table.caption = Text(printable(caption), style="table.caption") if caption else None  # messages are no markup
+    table.caption = Text(printable(caption), style="table.caption") if caption else None  # a message is no markup
     table.caption_justify = "left"
     table.add_column("vertex", overflow="fold", max_width=48)
     table.add_column("tasks", justify="right", overflow="fold", min_width=5)
@@ -78,7 +82,7 @@ def status_table(status: JobStatus, rates: dict[str, float], *, stopping: bool =
 
 
 def _event_time(vertex: VertexStatus) -> str:
-    """How far event time is behind, or where it is, if that is some day in the past."""
+    """How far event time is behind; or the event time itself, if that is a day or more in the past."""
     lag = vertex.watermark_lag_ms
     if lag is None:
         return ""
@@ -89,7 +93,7 @@ def _event_time(vertex: VertexStatus) -> str:
 
 
 def _tasks(vertex: VertexStatus) -> str:
-    """How many subtasks there are; which states they are in unless all run."""
+    """How many subtasks there are, and, unless all run, in which states they are."""
     if vertex.states.get(ExecutionState.RUNNING) == vertex.parallelism:
         return str(vertex.parallelism)
     return ", ".join(f"{count} {state_text(state)}" for state, count in vertex.states.items() if count)

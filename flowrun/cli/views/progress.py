@@ -1,4 +1,4 @@
-"""Progress as plain lines, for logs and pipes."""
+"""Shows the progress of a job as plain lines, for logs and pipes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EVERY_NS = 5_000_000_000
 
 
 class ProgressLines:
-    """One line every five seconds: rows and rate of each vertex, checkpoints and restarts."""
+    """Prints a line every five seconds: rows and rate of each vertex, checkpoints and restarts."""
 
     shows_stopping = False
 

@@ -1,4 +1,4 @@
-"""What is said when a job is over."""
+"""The summary that is printed when a job is over."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from flowrun.cli.views.checkpoint_text import recovery_text
 from flowrun.cli.views.figures import count_text, counted_text, duration_text, state_text
 from flowrun.runtime.job_status import JobResult
 
-# counters that a user must hear of when they are not zero
 _NOTEWORTHY = {
     "numLateRecordsDropped": ("late row", "dropped"),
     "numLateRecordsSideOutput": ("late row", "sent to the late output"),
     "numNullKeyRecordsDropped": ("row", "with NULL keys dropped"),
     "numNullRecordsDropped": ("row", "with NULL in a NOT NULL column dropped"),
 }
-
-
+"""Counter → (what it counts, what happened to it), for counters that the user must hear of when they are not zero."""
 _LEFT_OUT = {"numRecordsSkipped": "skipped", "numRecordsDeadLettered": "put aside as dead letters"}
 _FAULTS = "numRecordsFailed."
 
 
 def left_out_lines(operator: str, counters: Mapping[str, int], example: str | None) -> Iterator[str]:
-    """What became of rows that an operator could not process, and why, with the first of them.
+    """Lines about rows that an operator could not process: how many, what became of them, why, and the first of them.
 
     >>> list(left_out_lines("counted", {"numRecordsSkipped": 3, "numRecordsFailed.key": 3}, "column 'k' is NULL"))
     ['  counted: 3 rows skipped (key 3)', "    the first: column 'k' is NULL"]
@@ -37,9 +35,11 @@ def left_out_lines(operator: str, counters: Mapping[str, int], example: str | No
 
 
 def show_summary(result: JobResult, source_ids: frozenset[str]) -> None:
-    """Rows read, duration, rate, checkpoints, restarts, and what was dropped on the way.
+    """Print rows read, duration, rate, checkpoints, restarts, and how many rows were dropped on the way.
 
-    `source_ids` are the vertices that read from outside.
+    Args:
+        result: the job that is over.
+        source_ids: ids of the vertices that hold sources.
     """
     read = sum(v.records_in for v in result.vertices if v.vertex_id in source_ids)
     seconds = max(result.duration_ms, 1) / 1000

@@ -1,4 +1,4 @@
-"""Tables: with rich on a terminal, as plain aligned columns elsewhere."""
+"""Prints tables: with rich on a terminal, as plain aligned columns elsewhere."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def table_text(
 
 
 def utc_text(epoch_ms: int) -> str:
-    """A moment as people read it, in UTC.
+    """A moment, given in ms since the epoch, as a date and time in UTC.
 
     >>> utc_text(1_700_000_000_123)
     '2023-11-14 22:13:20Z'
@@ -58,7 +58,7 @@ def utc_text(epoch_ms: int) -> str:
 
 
 def _line(cell: str) -> str:
-    """One line that a terminal shows as it is: a line break would tear the columns apart."""
+    """The cell as one printable line: a line break would spoil the columns."""
     return printable(" ".join(cell.splitlines()) if "\n" in cell or "\r" in cell else cell)
 
 
@@ -73,18 +73,18 @@ def _show_rich(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Co
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
     lines = [[_line(cell) for cell in row] for row in rows]
     widths = fitting_widths([headings, *lines], console.width - indent - _BETWEEN * len(headings))
-    if widths is None:  # not all columns could keep their words whole
+    if widths is None:  # some word would have to be broken
         console.print(Padding(Text(records_text(headings, lines)), (0, 0, 0, indent)))
         return
     for heading, width in zip(headings, widths, strict=True):
         table.add_column(heading, justify="right" if heading in right else "left", overflow="fold", width=width)
     for line in lines:
-        table.add_row(*map(Text, line))  # cells are no markup
+        table.add_row(*map(Text, line))  # cells may hold what rich would take for markup
     console.print(Padding(table, (0, 0, 0, indent)))
 
 
 def fitting_widths(lines: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """Widths of the columns that together take at most `room`, none less than its longest word; None: there are none.
+    """Widths of the columns, together at most `room`, each at least as wide as its longest word; None: they do not fit.
 
     >>> fitting_widths([["kind", "taken"], ["savepoint", "2024-03-01 10:00"]], 20)
     [9, 11]
@@ -101,7 +101,7 @@ def fitting_widths(lines: Sequence[Sequence[str]], room: int) -> list[int] | Non
 
 
 def records_text(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table that is too wide, one row below the other: a line for each column that has a value.
+    """A table that is too wide as blocks of lines, one block a row, with a line for each column that has a value.
 
     >>> print(records_text(["NUMBER", "KIND"], [["7", "savepoint"], ["8", ""]]))
     NUMBER  7

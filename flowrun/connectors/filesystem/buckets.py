@@ -1,4 +1,4 @@
-"""Buckets of DISTRIBUTED BY: rows whose columns have one hash are in files of one folder `bucket-N`, whoever wrote them."""
+"""Buckets of DISTRIBUTED BY: rows whose columns have the same hash are in the same folder `bucket-N`, whatever subtask wrote them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DEFAULT_BUCKETS = 16
 
 @record
 class Buckets:
-    """Into how many buckets rows are dealt, and by which columns: their positions."""
+    """How many buckets rows are distributed to, and the positions of the columns whose hash chooses the bucket."""
 
     columns: tuple[int, ...]
     count: int
 
     def split(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
-        """(folder of a bucket, positions of its rows in their order), for each bucket that has rows."""
+        """(the folder of a bucket, the positions of its rows in their order), for each bucket that has rows."""
         numbers = key_groups([rows.column(c) for c in self.columns], self.count)
         order = np.argsort(numbers, kind="stable")
         counts = np.bincount(numbers, minlength=self.count)
@@ -33,12 +33,16 @@ class Buckets:
 
 
 def buckets_of(table: TableDefinition, *, by_key: bool) -> Buckets | None:
-    """The buckets of a table's files; None if nothing was said of them.
+    """The buckets of a table's files; None: the table is not distributed.
 
-    Without columns rows are dealt by the primary key, else by all columns. `by_key`: the sink keeps one row a key, in buckets of its own.
+    If the table names no columns, rows are distributed by the primary key, or, without one, by all columns.
+
+    Args:
+        table: the table.
+        by_key: whether the sink keeps one row for each key, in buckets of its own.
 
     Raises:
-        OptionError: columns by which a table of one row a key cannot be dealt.
+        OptionError: a table with one row for each key cannot be distributed by these columns.
     """
     distribution = table.distribution
     if distribution is None:
@@ -56,7 +60,7 @@ def buckets_of(table: TableDefinition, *, by_key: bool) -> Buckets | None:
 
 
 def key_buckets(table: TableDefinition) -> int:
-    """Into how many files a table of one row a key is dealt."""
+    """How many files a table with one row for each key is distributed to."""
     told = None if table.distribution is None else table.distribution.buckets
     return told or table.options.integer("sink.upsert.buckets")
 

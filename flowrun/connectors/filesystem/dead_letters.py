@@ -1,4 +1,4 @@
-"""Dead letters: bad records kept aside as JSON lines, in files that appear only whole."""
+"""Dead letters: bad records that are put aside as JSON lines, in files that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from flowrun.connectors.filesystem.table_path import TablePath
 class DeadLetters:
     """Collects the bad records of one reader.
 
-    A line is `{"file", "offset", "reason", "text", "raw"}`: `text` is readable (bytes that are not UTF-8 replaced), `raw` the exact
-    bytes as base64. Files are published when a checkpoint that contains their positions is complete, at the end of the input and when
-    the reader closes. So nothing gets lost; after a failure letters of the time since the last checkpoint may be there twice.
+    A line is `{"file", "offset", "reason", "text", "raw"}`: `text` is readable (bytes that are not UTF-8 are replaced), `raw` holds the
+    exact bytes in base64. Files are published when a checkpoint with the positions behind their records is complete, at the end of the
+    input, and when the reader closes. So none is lost; after a failure, records that were put aside since the last checkpoint may be there
+    twice.
 
-    Used by one thread. Raises ConnectorError when the folder cannot be written.
+    It is used by one thread. Every method raises ConnectorError if the folder cannot be written.
     """
 
     def __init__(self, location: TablePath, subtask: int) -> None:
@@ -53,14 +54,14 @@ class DeadLetters:
         self._folder.write(self._stream, orjson.dumps(line) + b"\n", self._open[0] if self._open else "")
 
     def seal(self) -> None:
-        """End the open file: what was added so far belongs to the checkpoint that is being taken."""
+        """End the open file: the records that were added so far belong to the checkpoint that is being taken."""
         if self._stream is not None and self._open is not None:
             self._folder.finish(self._stream, self._open[0])
             self._written.append(self._open)
             self._stream = self._open = None
 
     def publish(self) -> Sequence[str]:
-        """Make the sealed files visible; their paths."""
+        """Make the sealed files visible; gives their paths."""
         written, self._written = self._written, []
         self._folder.publish(written)
         return [final for _, final in written]

@@ -1,7 +1,7 @@
-"""What a run from the beginning does with files that earlier runs left in its folder: option `sink.mode`.
+"""Files that earlier runs left in a sink's folder, and what a run without restored state does with them: option `sink.mode`.
 
-Files that are to be replaced stay until the run shows its own. The run lists them in a hidden file in the folder, so that a job that
-restores from its first checkpoint still knows them.
+Files that are to be replaced stay until the run's own files become visible. The run lists them in a hidden file in the folder, so that a
+job that restores from its first checkpoint still knows them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MODE = "sink.mode"
 
 
 class SinkMode(Enum):
-    """What becomes of files that are there when a run begins."""
+    """What happens to files that are there when a run begins."""
 
     APPEND = "append"
     OVERWRITE = "overwrite"
@@ -37,11 +37,11 @@ MODE_OPTION = Option(
 
 
 class EarlierOutput:
-    """The visible files of a folder as a run finds them. Every method blocks on I/O and raises ConnectorError.
+    """The visible files that a run finds in a folder. Every method blocks on I/O, and raises ConnectorError if the folder cannot be used.
 
     Args:
         location: the folder.
-        mark: name of files that mark complete partitions; empty: none do.
+        mark: the name of the files that mark complete partitions; empty: there are no such files.
     """
 
     def __init__(self, location: TablePath, mark: str = "") -> None:
@@ -50,10 +50,10 @@ class EarlierOutput:
         self._mark = mark
 
     def describe(self, mode: SinkMode) -> str | None:
-        """What will happen to files that are there, for people; None: there are none, or the run will not begin."""
+        """A text for the user: what will happen to the files that are there; None: there are none, or the run will not begin."""
         try:
             count = len(self._folder.visible_files())
-        except ConnectorError:  # `begin` says so
+        except ConnectorError:  # `begin` reports it
             return None
         if not count or mode is SinkMode.ERROR:
             return None
@@ -61,14 +61,18 @@ class EarlierOutput:
         return f"{done} {_files(count)} that are in {self._location.text} already ({MODE} is {mode.value})"
 
     def begin(self, mode: SinkMode, run: str) -> None:
-        """A run begins afresh: check that the folder can be written, and note what is to be replaced in it.
+        """Begin a run without restored state: check that the folder can be written, and note the files in it that are to be replaced.
+
+        Args:
+            mode: what happens to the files.
+            run: the id of the run.
 
         Raises:
-            SetupError: it cannot be written; or there are files, and they may be neither added to nor replaced.
+            SetupError: the folder cannot be written, or there are files in it and the mode does not allow any.
         """
         try:
             self._folder.prepare()
-        except ConnectorError as error:  # a restart would find it so, too
+        except ConnectorError as error:  # a restart would fail for the same reason
             raise SetupError(error.message, hint=error.hint) from error
         if mode is SinkMode.APPEND:
             return
@@ -85,7 +89,7 @@ class EarlierOutput:
             self._folder.write_whole(self._note(run), orjson.dumps([*files, *marks]))
 
     def replace(self, run: str, keep: Collection[str]) -> None:
-        """The run shows its own files: remove those that it found, but for `keep`. Idempotent."""
+        """Remove the files that the run found, except those in `keep`: its own files are visible now. It may be called again."""
         note = self._folder.read(self._note(run))
         if note is None:
             return
@@ -98,7 +102,7 @@ class EarlierOutput:
         self.forget(run)
 
     def forget(self, run: str) -> None:
-        """The run shows nothing: what it found stays."""
+        """Keep the files that the run found: it will show no files of its own."""
         self._folder.discard(self._note(run))
 
     def _note(self, run: str) -> str:

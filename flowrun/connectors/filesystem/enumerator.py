@@ -1,4 +1,4 @@
-"""Finding files and cutting them into splits: when a run begins, and again and again where they are watched for."""
+"""Finds files and cuts them into splits, when a run begins and, if the source watches its folder, again and again."""
 
 from __future__ import annotations
 
@@ -26,17 +26,25 @@ _log = logging.getLogger(__name__)
 
 
 def found_files(scan: FileScan, *, may_be_missing: bool = False) -> list[FoundFile]:
-    """The files that a source means, sorted by path. Blocking.
+    """The files that a source reads, sorted by path. It blocks on I/O.
+
+    Args:
+        scan: what the source reads.
+        may_be_missing: whether a path without files is no error.
 
     Raises:
-        ConnectorError: they cannot be listed, or there is no such place, unless it may be missing or is watched.
+        ConnectorError: the files cannot be listed, or the path does not exist although it may not be missing and is not watched.
     """
     pattern = cast("str | None", scan.options.get("source.path.regex-pattern"))
     return list_files(scan.location, pattern, may_be_missing=may_be_missing or scan.monitor_interval_ms is not None)
 
 
 def no_files(scan: FileScan) -> None:
-    """Say that there is nothing to read: in the log for a folder. Raises ConnectorError for a glob."""
+    """Say in the log that a folder holds no files to read.
+
+    Raises:
+        ConnectorError: the path is a glob, which no file matches.
+    """
     location = scan.location
     if is_allowed_to_miss(location):
         return
@@ -55,17 +63,17 @@ def is_wanted(scan: FileScan, file: FoundFile) -> bool:
 
 
 class FileEnumerator:
-    """Hands out splits in order of path and offset; splits that came back go first.
+    """Hands out splits in the order of path and offset; splits that came back are handed out first.
 
-    It remembers the paths it has seen: a file is read once, as it is when it is read. Where files are watched for, write them under a
-    hidden name (`.` or `_` first) and rename them when they are whole, as this connector's sink does.
+    It remembers the paths that it has seen: each file is read once. Whoever puts files into a folder that is watched should write them
+    under a hidden name (which begins with `.` or `_`) and rename them when they are complete, as this connector's sink does.
     """
 
     def __init__(self, scan: FileScan, restored: JsonValue = None) -> None:
         self._scan = scan
         self._pending: deque[Split] = deque()
         self._seen: SeenPaths | None = SeenPaths()
-        """None: the state that was restored does not say."""
+        """The paths that were found; None: the restored state does not name them."""
         self._restored = restored is not None
         if restored is not None:
             kept = cast(dict[str, JsonValue], restored)
@@ -85,10 +93,10 @@ class FileEnumerator:
         return self._scan.monitor_interval_ms is not None
 
     def start(self) -> None:
-        """List the files. A folder without files is empty input, and said so in the log.
+        """List the files. A folder without files is empty input, which is said in the log.
 
         Raises:
-            ConnectorError: they cannot be listed, or a glob matches none (unless watching).
+            ConnectorError: the files cannot be listed, or a glob that is not watched matches none.
         """
         if self._restored and not self._watching:
             return
@@ -98,10 +106,10 @@ class FileEnumerator:
             no_files(self._scan)
 
     def look_again(self) -> list[str]:
-        """Take the files that came since the snapshot; gives their paths. What was there may be gone.
+        """Make splits of the files that came since the snapshot; gives their paths. Files that were there before may be gone.
 
         Raises:
-            ConnectorError: they cannot be listed.
+            ConnectorError: the files cannot be listed.
         """
         if self._seen is None:
             _log.warning(
@@ -113,7 +121,7 @@ class FileEnumerator:
         return self._take(found_files(self._scan, may_be_missing=True))
 
     def _take(self, found: Sequence[FoundFile]) -> list[str]:
-        """Make splits of those that were not seen before; gives their paths."""
+        """Make splits of those files that were not seen before; gives their paths."""
         seen = self._seen
         assert seen is not None
         new = [file for file in found if file.path not in seen and is_wanted(self._scan, file)]
@@ -155,34 +163,34 @@ class FileEnumerator:
                 )
 
     def _may_split(self, file: FoundFile, used: RecordFormat) -> bool:
-        if used.changelog:  # readers of two pieces would send the changes of one row out of order
+        if used.changelog:  # two readers of one file would send the changes of a row out of order
             return False
         return not compression_of(file.path) and used.splittable(self._scan.options)
 
     def next_split(self, subtask: int) -> Split | None:
-        """The first split that is left."""
+        """The first split that was not handed out; None: there is none left."""
         return self._pending.popleft() if self._pending else None
 
     @property
     def exhausted(self) -> bool:
-        """Whether none is left and no file will be looked for."""
+        """Whether no split is left and the source does not look for new files."""
         return not self._pending and not self._watching
 
     @property
     def discovery_interval_ms(self) -> int | None:
-        """The option `source.monitor-interval`."""
+        """The value of the option `source.monitor-interval` in ms; None: it was not given."""
         return self._scan.monitor_interval_ms
 
     def discover(self) -> None:
-        """Look for files that were not there before."""
+        """Make splits of files that were not there before."""
         self._take(found_files(self._scan))
 
     def add_splits_back(self, splits: Sequence[Split]) -> None:
-        """Hand these out first."""
+        """Take splits that are to be handed out first."""
         self._pending.extendleft(reversed(splits))
 
     def snapshot(self) -> JsonValue:
-        """Splits that are left, and the paths that are known (None: they are not)."""
+        """The splits that were not handed out, and the paths that were found (None: they are not known)."""
         return {
             "pending": [{"id": s.split_id, "position": dict(s.position)} for s in self._pending],
             "seen": None if self._seen is None else self._seen.snapshot(),

@@ -1,4 +1,4 @@
-"""What METADATA columns of the filesystem connector hold: facts about the file that a row was read from, as in Flink."""
+"""The values of METADATA columns of the filesystem connector: facts about the file that a row was read from, as in Flink."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FILE_METADATA: tuple[tuple[str, DataType], ...] = (
 
 
 def file_values(filesystem: pafs.FileSystem, path: str, wanted: Schema, keys: Sequence[str]) -> dict[str, pa.Scalar]:
-    """The wanted facts about a file by column. Asks the file system only if size or time are among them; blocking.
+    """The values of the wanted columns for a file, by their names. It blocks on I/O if the size or the time of the file is among them.
 
     Args:
-        filesystem: that has the file.
-        path: of the file.
+        filesystem: the file system of the file.
+        path: the path of the file.
         wanted: the columns.
-        keys: the fact that each of them holds.
+        keys: which fact each column holds, in the order of the columns.
 
     Raises:
         ConnectorError: the file system does not answer.

@@ -1,4 +1,4 @@
-"""Looking rows up in files: the whole table is held in memory, indexed by key, and read anew from time to time if asked to."""
+"""Looks up rows in files: the whole table is held in memory, indexed by key, and read again from time to time if the user wants that."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ RELOAD_INTERVAL = "lookup.full-cache.periodic-reload.interval"
 
 @record
 class FileLookupSource:
-    """Rows of files by key.
+    """A lookup table whose rows are in files.
 
     Attributes:
-        source: reads the wanted columns and the keys.
-        schema: columns of the rows that are found.
-        keys: columns to ask by.
-        reload_interval_ms: how old what is in memory may get; None: it is read once.
+        source: reads the wanted columns and the key columns.
+        schema: the columns of the rows that are found.
+        keys: the names of the key columns.
+        reload_interval_ms: after how long the files are read again; None: they are read once.
     """
 
     source: FileSource
@@ -53,7 +53,7 @@ class FileLookupSource:
 
 
 class FileLookup:
-    """The table of one subtask: rows in file order, and their positions in order of the hash of their keys."""
+    """The table of one subtask: its rows in the order of the files, and their positions in the order of the hashes of their keys."""
 
     def __init__(self, recipe: FileLookupSource, context: LookupContext) -> None:
         self._recipe = recipe
@@ -67,11 +67,16 @@ class FileLookup:
         self._order: Integers = np.zeros(0, np.int64)
 
     def open(self) -> None:
-        """Read the files. Raises ConnectorError and DataError."""
+        """Read the files.
+
+        Raises:
+            ConnectorError: a file cannot be read.
+            DataError: a record is no row of the table, and the table does not skip such records.
+        """
         self._load()
 
     def find(self, keys: pa.RecordBatch) -> FoundRows:
-        """Rows whose keys are equal, those of one key in file order; the files are read anew first if it is time."""
+        """The rows with these keys, those of one key in the order of the files. The files are read again first if it is time for that."""
         interval = self._recipe.reload_interval_ms
         if interval is not None and self._context.clock.monotonic_ns() - self._loaded_ns >= interval * 1_000_000:
             self._load()
@@ -143,7 +148,11 @@ class FileLookup:
 
 
 def create_lookup(table: TableDefinition, keys: tuple[str, ...]) -> FileLookupSource:
-    """The lookup of a table definition. Raises OptionError as a source does, and for formats that carry changes."""
+    """The lookup of a table definition.
+
+    Raises:
+        OptionError: an option is wrong, as for a source, or the format holds changes instead of rows.
+    """
     declared = table.declared or table.schema
     wanted = [n for n in declared.names if n in table.schema or n in keys]
     source = create_source(

@@ -1,4 +1,4 @@
-"""Opening splits: the reader that fits a source's format, and the columns that folder names and the file itself give."""
+"""Opens splits with the reader for a source's format, and adds the columns whose values come from folder names and the file itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from flowrun.errors import StateError
 
 
 class OpenSplit:
-    """One split being read: rows with the source's columns, and the position behind them."""
+    """A split that is being read: gives rows with the source's columns, and the position behind them."""
 
     def __init__(self, scan: FileScan, filesystem: pafs.FileSystem, base: str, reader: SplitReader, path: str) -> None:
         self._schema = scan.schema
@@ -33,7 +33,12 @@ class OpenSplit:
             self._constants |= file_values(filesystem, path, scan.metadata, scan.metadata_keys)
 
     def next_rows(self) -> RecordBatch | None:
-        """Some rows, perhaps none; None at the end. Raises ConnectorError and DataError."""
+        """Some rows, perhaps none; None at the end.
+
+        Raises:
+            ConnectorError: the file cannot be read.
+            DataError: a record is no row of the source, and the source does not skip such records.
+        """
         rows = self._reader.next_rows()
         if rows is None or not self._constants:
             return rows
@@ -41,16 +46,16 @@ class OpenSplit:
 
     @property
     def position(self) -> Position:
-        """Where to go on after the rows returned so far."""
+        """The position behind the rows that were returned so far."""
         return self._reader.position
 
     def close(self) -> None:
-        """Release files; idempotent."""
+        """Close the file. It may be called again."""
         self._reader.close()
 
 
 class SplitOpener:
-    """Opens the splits of a source one after the other, in one thread; the decoder is shared, as it learns from what it reads."""
+    """Opens the splits of a source one after the other, in one thread. They share a decoder, which knows which columns records had."""
 
     def __init__(self, scan: FileScan, batch_rows: int, on_bad: OnBad) -> None:
         self._scan = scan
@@ -60,10 +65,12 @@ class SplitOpener:
         self._decoder: RecordDecoder | None = None
 
     def open(self, position: Position) -> OpenSplit:
-        """Begin to read a split. Raises ConnectorError and DataError where folder names do not fit the columns.
+        """Begin to read a split.
 
         Raises:
-            StateError: its file, which may come from a checkpoint, is none below the path of the source.
+            ConnectorError: a folder name for a partition column is missing in the path.
+            DataError: a folder name is no value of its column's type.
+            StateError: the file of the split, which may come from a checkpoint, is not below the path of the source.
         """
         path = str(position["path"])
         if not self._scan.location.holds(path):
@@ -75,7 +82,7 @@ class SplitOpener:
 
     @property
     def is_watching(self) -> bool:
-        """Whether what was not read yet may give a reason for a warning."""
+        """Whether records that were not read yet decide about a warning."""
         return isinstance(self._decoder, WatchedDecoder | HeaderWatch) and self._decoder.is_watching
 
     def report_unseen(self) -> None:

@@ -1,4 +1,4 @@
-"""Into which files rows are written, in which format, and when a file is closed: all that writing files needs to know."""
+"""The description of a sink's files: where they are, in which format, and when a file is closed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class FileOutput:
 
     Attributes:
         location: the folder.
-        format_name: the format, looked up by name.
-        schema: columns of the rows.
-        partitions: those that become folders, outermost first.
-        stored: those that the files hold.
+        format_name: the name of the format.
+        schema: the columns of the rows.
+        partitions: the columns that become folders, outermost first.
+        stored: the columns that the files hold.
         options: all parsed options.
-        primary_key: columns of which each file set holds one row a value; empty: rows are written as they come.
-        key_groups: into how many files (a partition) such rows are dealt.
-        partition_commit: what marks complete partitions; None: nothing does.
-        buckets: into which rows are dealt that are written as they come; None: into none.
+        primary_key: names of the key columns if the files hold one row for each key; empty: rows are written as they come.
+        key_groups: how many files the rows of a partition are distributed to if there is a primary key.
+        partition_commit: when partitions are marked as complete; None: never.
+        buckets: the buckets that rows are distributed to if there is no primary key; None: there are no buckets.
     """
 
     location: TablePath
@@ -48,38 +48,38 @@ class FileOutput:
 
     @property
     def changes_taken(self) -> ChangesTaken:
-        """All if the format can say which change a row is; else by primary key if there is one to compact by."""
+        """All changes if the format can hold row kinds; else upserts if the files are compacted by a primary key; else inserts."""
         if carries_changes(self.format):
             return ChangesTaken.ALL
         return ChangesTaken.UPSERT if self.primary_key else ChangesTaken.APPEND
 
     @property
     def roll_bytes(self) -> int:
-        """Size at which a part is closed."""
+        """The size in bytes at which a part file is closed."""
         return self.options.integer("sink.rolling-policy.file-size")
 
     @property
     def rollover_ms(self) -> int:
-        """Age at which a part is closed."""
+        """The age in ms at which a part file is closed."""
         return self.options.integer("sink.rolling-policy.rollover-interval")
 
     @property
     def check_interval_ms(self) -> int:
-        """How often ages are looked at."""
+        """How often the ages of part files are checked, in ms."""
         return self.options.integer("sink.rolling-policy.check-interval")
 
     @property
     def inactivity_ms(self) -> int | None:
-        """Time without rows after which a part is closed; None: never."""
+        """The time without rows, in ms, after which a part file is closed; None: it is not closed because of that."""
         value = self.options.get("sink.rolling-policy.inactivity-interval")
         return None if value is None else int(value)
 
     @property
     def default_partition(self) -> str:
-        """The folder name of NULL."""
+        """The text that stands for NULL in folder names."""
         return self.options.text("partition.default-name")
 
 
 def carries_changes(used: Format) -> bool:
-    """Whether a format can say which change a row is."""
+    """Whether a format can hold row kinds."""
     return isinstance(used, RecordFormat) and used.changelog

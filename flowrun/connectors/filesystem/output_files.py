@@ -1,4 +1,4 @@
-"""Files that appear only whole: written under a hidden name, forced to disk, then renamed."""
+"""Writes files that become visible only when they are complete: under a hidden name first, forced to disk, and then renamed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from flowrun.errors import ConnectorError
 
 
 class OutputFolder:
-    """A folder to write to, local or remote. Not thread-safe; every method blocks on I/O and raises ConnectorError.
+    """A folder to write to, local or remote. It is used by one thread; every method blocks on I/O, and raises ConnectorError if it fails.
 
     Args:
         location: the folder.
-        option: the option that names it, for messages.
+        option: the option that names the folder, for messages.
     """
 
     def __init__(self, location: TablePath, option: str = "path") -> None:
@@ -53,7 +53,7 @@ class OutputFolder:
         self._known.add(self.base)
 
     def create(self, path: str) -> Any:
-        """A new file to write, a pyarrow output stream; missing folders are created."""
+        """A pyarrow output stream to a new file; missing folders are created."""
         folder = path.rpartition("/")[0]
         try:
             if folder not in self._known:
@@ -65,7 +65,7 @@ class OutputFolder:
             raise self._failed("cannot be created", path, error) from error
 
     def _make_folder(self, folder: str) -> None:
-        """Create a folder; the entries of those that were missing are not on disk until `settle`."""
+        """Create a folder and those above it; before `settle` it may still be lost in a crash of the machine."""
         missing = folder
         while self._local and not os.path.isdir(missing):
             missing = os.path.dirname(missing)
@@ -73,7 +73,7 @@ class OutputFolder:
         self._filesystem.create_dir(folder, recursive=True)
 
     def settle(self) -> None:
-        """Make sure that files which were finished are still found after a crash of the machine."""
+        """Force the entries of folders that were created to disk, so that files in them are found after a crash of the machine."""
         folders, self._unsettled = self._unsettled, set()
         self._sync_all(folders)
 
@@ -117,15 +117,18 @@ class OutputFolder:
         self._sync_all(paths)
 
     def close_quietly(self, stream: Any) -> None:
-        """Close a file that will be removed: whether its last bytes reach the disk does not matter."""
+        """Close a file that will be removed, and ignore a failure to write its last bytes."""
         with contextlib.suppress(OSError):
             stream.close()
 
     def publish(self, renames: Sequence[tuple[str, str]]) -> int:
-        """Rename finished files (temporary, final name) to their visible names, durably; how many had been renamed before.
+        """Rename finished files to their visible names, durably; gives how many had been renamed before.
+
+        Args:
+            renames: (the hidden path, the visible path) of each file.
 
         Raises:
-            ConnectorError: neither name exists, or a rename fails. The others may have been renamed: calling again goes on.
+            ConnectorError: a file has neither name, or a rename fails. Other files may have been renamed; a second call renames the rest.
         """
         before = 0
         for temporary, final in renames:
@@ -149,12 +152,12 @@ class OutputFolder:
         return True
 
     def hidden_here(self, ending: str) -> list[str]:
-        """As `hidden_files`, but only right in this folder, sorted."""
+        """The `hidden_files` directly in this folder, sorted."""
         found = (f for f in self._listed() if f.type == pafs.FileType.File)
         return sorted(f.path for f in found if f.base_name.startswith(".") and f.base_name.endswith(ending))
 
     def hidden_files(self, ending: str) -> list[str]:
-        """All files below the folder whose name begins with a dot and ends like this; none if there is no folder."""
+        """All files below the folder whose names begin with a dot and end with `ending`; none if the folder does not exist."""
         return [
             f.path
             for f in self._listed(recursive=True)
@@ -176,16 +179,16 @@ class OutputFolder:
         return sorted(folder for folder, inside in names.items() if mark not in inside)
 
     def hidden_folders(self, prefix: str) -> list[str]:
-        """Folders right in this one whose names begin like this; none if there is no folder."""
+        """Folders directly in this one whose names begin with `prefix`; none if this one does not exist."""
         return [f.path for f in self._listed() if f.type == pafs.FileType.Directory and f.base_name.startswith(prefix)]
 
     def visible_files(self) -> list[str]:
-        """All files below the folder that no part of their path hides, sorted."""
+        """All files below the folder that have no hidden name in their path, sorted."""
         found = (f for f in self._listed(recursive=True) if f.type == pafs.FileType.File)
         return sorted(f.path for f in found if not is_hidden(f.path.removeprefix(self.base)))
 
     def marks(self, name: str) -> list[str]:
-        """All files of that name in folders below this one that nothing hides."""
+        """All files called `name` in folders below this one that have no hidden name in their path."""
         found = (f for f in self._listed(recursive=True) if f.type == pafs.FileType.File and f.base_name == name)
         return [
             f.path for f in found if not is_hidden(f.path.removeprefix(self.base).rpartition("/")[0].strip("/") or "x")
@@ -200,7 +203,7 @@ class OutputFolder:
         return found
 
     def read(self, path: str) -> bytes | None:
-        """A small file; None if it is not there."""
+        """The content of a small file; None: there is no such file."""
         try:
             if self._filesystem.get_file_info(path).type == pafs.FileType.NotFound:
                 return None
@@ -211,7 +214,7 @@ class OutputFolder:
         return content
 
     def write_whole(self, path: str, data: bytes) -> None:
-        """Write a small file so that it appears whole, durably."""
+        """Write a small file durably; it becomes visible when it is complete."""
         folder, _, name = path.rpartition("/")
         temporary = f"{folder}/.{name}.inprogress"
         stream = self.create(temporary)
@@ -220,7 +223,7 @@ class OutputFolder:
         self.publish([(temporary, path)])
 
     def discard_folder(self, path: str) -> None:
-        """Remove a folder and all that is in it; nothing happens if it is gone."""
+        """Remove a folder and all that is in it. It is no error if it does not exist."""
         try:
             if self._filesystem.get_file_info(path).type != pafs.FileType.NotFound:
                 self._filesystem.delete_dir(path)
@@ -228,7 +231,7 @@ class OutputFolder:
             raise self._failed("cannot be removed", path, error) from error
 
     def discard_empty(self, folder: str, mark: str) -> None:
-        """Remove a folder below this one, with its mark, if it holds no other file; then those above it likewise."""
+        """Remove a folder below this one, with its mark, if it holds no other file; then those above it in the same way."""
         while folder.startswith(self.base.rstrip("/") + "/"):
             try:
                 inside = self._filesystem.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
@@ -241,7 +244,7 @@ class OutputFolder:
             folder = folder.rpartition("/")[0]
 
     def discard(self, path: str) -> None:
-        """Remove a file; nothing happens if it is gone."""
+        """Remove a file. It is no error if it does not exist."""
         try:
             if self._filesystem.get_file_info(path).type != pafs.FileType.NotFound:
                 self._filesystem.delete_file(path)
@@ -249,14 +252,14 @@ class OutputFolder:
             raise self._failed("cannot be removed", path, error) from error
 
     def discard_durably(self, path: str) -> None:
-        """Remove a file, and force that to disk; nothing happens if it is gone."""
+        """Remove a file durably. It is no error if it does not exist."""
         folder = path.rpartition("/")[0]
         if self.exists(path):
             self.discard(path)
             self._sync_all([folder])
 
     def exists(self, path: str) -> bool:
-        """Whether something is at a path."""
+        """Whether there is a file or folder at a path."""
         try:
             found: bool = self._filesystem.get_file_info(path).type != pafs.FileType.NotFound
         except OSError as error:
@@ -264,7 +267,7 @@ class OutputFolder:
         return found
 
     def holds(self, path: str) -> bool:
-        """Whether a path is one below this folder.
+        """Whether a path is below this folder.
 
         >>> folder = OutputFolder(TablePath("/data/out"))
         >>> folder.holds("/data/out/day=1/part-0.json"), folder.holds("/data/out/../other"), folder.holds("/data/out2/x")
@@ -274,7 +277,7 @@ class OutputFolder:
         return path.startswith(base) and not {"", ".", ".."} & set(path.removeprefix(base).split("/"))
 
     def failure(self, path: str, error: OSError) -> ConnectorError:
-        """The error for a write that failed below this class (a format that writes the file itself)."""
+        """The error for a write that failed in a format that writes the file itself."""
         return self._failed("cannot be written", path, error)
 
     def _failed(self, what: str, path: str, error: OSError) -> ConnectorError:

@@ -1,4 +1,4 @@
-"""Names of part files: they tell which run wrote them, and before which checkpoint, for those who go back to an older one."""
+"""Names of part files: they say which run wrote a file before which checkpoint, as a restore from an older one must know it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TOLD = re.compile(r"part-([0-9a-f]{12})-(\d+)-[0-9a-f]{12}-\d+-\d+\.[^/]*")
 
 @record
 class PartOrigin:
-    """Which run wrote a part: the beginning of its owner (`WriterContext.owner`), and its next checkpoint at that time."""
+    """Where a part file comes from: the first digits of its owner (`WriterContext.owner`), and the next checkpoint at that time."""
 
     owner: str
     checkpoint_id: int
@@ -28,7 +28,7 @@ def part_stem(context: WriterContext, count: int) -> str:
 
 
 def part_origin(file_name: str) -> PartOrigin | None:
-    """What the name of a visible file tells; None: no stream wrote it.
+    """The origin that the name of a visible file says; None: the file was not written by a stream.
 
     >>> part_origin("part-0f3a5c7e9b1d-17-5d41402abc4b-0-2.json")
     PartOrigin(owner='0f3a5c7e9b1d', checkpoint_id=17)

@@ -1,8 +1,8 @@
-"""When a partition is complete, and the empty file that says so: options `sink.partition-commit.*`, with Flink's names.
+"""Marks complete partitions with an empty file: options `sink.partition-commit.*`, which have Flink's names.
 
-A partition counts as complete once the clock that the trigger names has passed its time by the delay. What says so (`_SUCCESS`) is
-committed with the files, by the checkpoint at which it is found; a partition that gets rows later is marked again. At the end of the
-input all partitions are complete.
+A partition is complete when the clock that the trigger names has passed the time of the partition by the delay. The mark (`_SUCCESS`) is
+committed together with the files, by the next checkpoint. A partition that gets rows later is marked again. At the end of the input all
+partitions are complete.
 """
 
 from __future__ import annotations
@@ -73,13 +73,14 @@ _FORMATS = ("yyyy-MM-dd HH:mm:ss", "yyyy-MM-dd")
 
 @record
 class PartitionCommit:
-    """What marks partitions, and when.
+    """When partitions are marked as complete, and with which file.
 
     Attributes:
-        by_partition_time: event time counts; else processing time.
-        delay_ms: after the partition's time.
-        pattern: the partition's time, with `$column` for values.
-        file_name: of the mark.
+        by_partition_time: whether event time must pass the time that the partition's values say; else processing time must pass the time
+            at which the partition was first written.
+        delay_ms: by how much it must pass.
+        pattern: a text that says the partition's time, with `$column` for the values.
+        file_name: the name of the mark.
     """
 
     by_partition_time: bool
@@ -88,10 +89,14 @@ class PartitionCommit:
     file_name: str
 
     def due_ms(self, folder: str, first_written_ms: int) -> int:
-        """When a partition is complete, ms since the epoch: of event time or of processing time.
+        """When a partition is complete, in ms since the epoch of event time or of processing time.
+
+        Args:
+            folder: the folder of the partition, relative to the sink's.
+            first_written_ms: the processing time at which the partition was first written.
 
         Raises:
-            ValueError: the folder's values spell no time.
+            ValueError: the values of the partition are no time in the pattern.
 
         >>> commit = PartitionCommit(True, 60_000, "$dt $hm:00", "_SUCCESS")
         >>> commit.due_ms("dt=1970-01-01/hm=00%3A01", 0)
@@ -116,10 +121,10 @@ def _time_ms(pattern: str, values: Mapping[str, str]) -> int:
 
 
 def partition_commit(options: Options, partition_keys: Sequence[str]) -> PartitionCommit | None:
-    """The policy that a sink's options ask for; None: partitions are not marked.
+    """The policy that a sink's options say; None: partitions are not marked.
 
     Raises:
-        OptionError: there are no partitions, or the pattern names a column that is none.
+        OptionError: the sink has no partitions, or the pattern names a column that is no partition column.
     """
     if options.get("sink.partition-commit.policy.kind") is None:
         return None
@@ -150,7 +155,7 @@ def partition_commit(options: Options, partition_keys: Sequence[str]) -> Partiti
 
 
 class OpenPartitions:
-    """The partitions that a subtask has written and not marked yet."""
+    """The partitions that a subtask has written but not marked yet."""
 
     def __init__(self, policy: PartitionCommit) -> None:
         self.policy = policy
@@ -158,11 +163,16 @@ class OpenPartitions:
         self.watermark = MIN_TIMESTAMP
 
     def written(self, folder: str, now_ms: int) -> None:
-        """Rows were written to a partition."""
+        """Note that rows were written to a partition."""
         self._first.setdefault(folder, now_ms)
 
     def take_complete(self, now_ms: int, *, all_of_them: bool) -> list[str]:
-        """The partitions that are complete, once each; at the end of the input all are."""
+        """Give the partitions that are complete, and forget them.
+
+        Args:
+            now_ms: the time of the clock that counts.
+            all_of_them: whether all are complete, as at the end of the input.
+        """
         reached = self.watermark if self.policy.by_partition_time else now_ms
         complete = [f for f, first in self._first.items() if all_of_them or self._due(f, first) <= reached]
         for folder in complete:
@@ -172,5 +182,5 @@ class OpenPartitions:
     def _due(self, folder: str, first: int) -> int:
         try:
             return self.policy.due_ms(folder, first)
-        except ValueError:  # values without a time, as NULL's folder: complete at the end
+        except ValueError:  # values that are no time, such as NULL: the partition is complete at the end of the input
             return 2**63 - 1

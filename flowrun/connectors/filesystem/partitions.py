@@ -25,7 +25,7 @@ _ESCAPED = {ord(c): f"%{ord(c):02X}" for c in map(chr, [*range(32), 127])} | {
 
 
 def folder_name(key: str, value: str) -> str:
-    """The folder of one partition value; characters that paths or readers stumble over become %XX, as in Hive.
+    """The folder of one partition value; characters that are special in paths or to readers become %XX, as in Hive.
 
     >>> folder_name("day", "2024/03")
     'day=2024%2F03'
@@ -36,14 +36,14 @@ def folder_name(key: str, value: str) -> str:
 def split_by_partition(
     columns: pa.RecordBatch, keys: Schema, default_name: str
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Rows by partition folder, each in their order and without the partition columns.
+    """(a partition folder, its rows in their order and without the partition columns), for each partition of a batch.
 
-    One stable sort of group codes and one `take` a batch, however many partitions it has.
+    It takes one stable sort of group codes and one `take`, however many partitions there are.
 
     Args:
-        columns: rows with the partition columns.
+        columns: the rows with the partition columns.
         keys: the partition columns, outermost first.
-        default_name: stands for NULL and empty text.
+        default_name: the text that stands for NULL and for an empty text.
     """
     rest = [n for n in columns.schema.names if n not in keys]
     codes = np.zeros(columns.num_rows, np.int64)
@@ -74,11 +74,11 @@ def _folder(code: int, folders: Sequence[Sequence[str]]) -> str:
 
 
 def partition_values(path: str, base: str, keys: Schema, default_name: str) -> dict[str, pa.Scalar]:
-    """The values of the partition columns that a file's path spells.
+    """The values of the partition columns in a file's path, by their names.
 
     Raises:
-        ConnectorError: a folder `key=value` is missing from the path.
-        DataError: the folder's text is no value of the column's type.
+        ConnectorError: a folder `key=value` is missing in the path.
+        DataError: the text of a folder is no value of the column's type.
     """
     spelled: dict[str, str] = {}
     for part in relative_parts(path, base):
@@ -135,8 +135,9 @@ class _OneValue:
 
 
 def may_hold_rows(path: str, base: str, keys: Schema, default_name: str, filters: Sequence[PushedFilter]) -> bool:
-    """Whether rows of a file may pass filters on partition columns. A file whose path does not spell them may: reading it says what is
-    wrong.
+    """Whether rows of a file may pass filters on partition columns.
+
+    It is true for a file whose path lacks partition values, so that the error is raised when the file is read.
     """
     if not filters:
         return True

@@ -1,4 +1,4 @@
-"""The source reader of one subtask: splits one after the other, bad records as asked, positions after every batch."""
+"""The source reader of one subtask: it reads its splits one after the other, and handles bad records as the user wants."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ class FileSourceReader:
                 self._context.metrics.note(f"{path}, byte {offset}: {bad.reason}")
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        """More to read."""
+        """Take splits to read."""
         self._splits.extend(splits)
 
     def notify_no_more_splits(self) -> None:
-        """The enumerator has nothing more."""
+        """Take note that the enumerator has no more splits."""
         self._no_more = True
 
     def snapshot(self) -> Sequence[Split]:
-        """Unfinished splits; the first with the position behind the rows emitted."""
+        """The splits that were not read to their end; the first one with the position behind the rows that were emitted."""
         if self._letters is not None:
             self._letters.seal()
         if self._open is None:
@@ -97,7 +97,7 @@ class FileSourceReader:
         return (current, *list(self._splits)[1:])
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Dead letters that were sealed by then become visible."""
+        """Publish the dead letters that were sealed before the checkpoint."""
         if self._letters is not None:
             self._letters.publish()
 
@@ -107,7 +107,7 @@ class FileSourceReader:
             self._open = None
 
     def close(self) -> None:
-        """Close files; publish dead letters."""
+        """Close the file, and publish all dead letters."""
         self._close_split()
         if self._letters is not None:
             self._letters.close()

@@ -1,4 +1,4 @@
-"""How many rows files may hold, by their sizes alone."""
+"""Estimates how many rows files hold, from their sizes alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ConnectorError
 
 _COMPRESSED = 5
-"""So many bytes a byte of a compressed file stands for."""
+"""How many bytes a byte of a compressed file stands for."""
 _TEXT_BYTES = {
     TypeRoot.BOOLEAN: 5, TypeRoot.TINYINT: 3, TypeRoot.SMALLINT: 4, TypeRoot.INTEGER: 6, TypeRoot.BIGINT: 8, TypeRoot.FLOAT: 8,
     TypeRoot.DOUBLE: 10, TypeRoot.DECIMAL: 8, TypeRoot.DATE: 10, TypeRoot.TIME: 8, TypeRoot.TIMESTAMP: 23, TypeRoot.TIMESTAMP_LTZ: 24,
@@ -19,23 +19,26 @@ _STRING_BYTES = 16
 _NESTED_BYTES = 60
 _JSON_PUNCTUATION = 4
 _PARQUET_SHARE = 0.4
-"""Of the text, which Parquet encodes and compresses."""
+"""The size of values in Parquet, which encodes and compresses them, as a share of their size as text."""
 
 
 def estimated_rows(scan: FileScan) -> int | None:
-    """The bytes of the files that a source reads now by those of a row in its format; None if they are elsewhere or cannot be listed."""
+    """The bytes of the files that a source would read now, divided by those of a row in its format.
+
+    None: the files are not on the local disk, or cannot be listed.
+    """
     if not scan.location.is_local:
         return None
     try:
         files = found_files(scan, may_be_missing=True)
-    except ConnectorError:  # the run will say so
+    except ConnectorError:  # the run will report it
         return None
     total = sum(f.size * (_COMPRESSED if compression_of(f.path) else 1) for f in files if is_wanted(scan, f))
     return round(total / bytes_of_row(scan.format_name, scan.request.declared))
 
 
 def bytes_of_row(format_name: str, columns: Schema) -> float:
-    """About how many bytes a row takes in a file.
+    """About how many bytes a row takes in a file of a format.
 
     >>> from flowrun.core.types import BIGINT, STRING
     >>> bytes_of_row("csv", Schema.of(id=BIGINT, name=STRING)), bytes_of_row("json", Schema.of(id=BIGINT, name=STRING))

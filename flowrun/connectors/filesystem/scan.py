@@ -1,4 +1,4 @@
-"""Which files are read, in which format, and which of their columns: all that finding and reading files need to know."""
+"""The description of the files that a source reads: where they are, in which format, and which of their columns are wanted."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from flowrun.core.schema import Schema
 
 @record(slots=False)
 class FileScan:
-    """What is read of the files of one location, and how.
+    """What is read from the files of one location, and how.
 
     Attributes:
-        location: file, folder or glob.
-        format_name: the format; looked up by name where it is needed, so that the source pickles small.
-        schema: columns to produce.
-        partitions: those of them that come from folder names.
-        request: what the format is asked for (without partition columns).
+        location: a file, a folder or a glob.
+        format_name: the name of the format, which is looked up where it is needed: so the source is small when it is pickled.
+        schema: the columns that the source gives.
+        partitions: those of them whose values come from folder names.
+        request: the columns and filters that the format is asked for, without partition columns.
         options: all parsed options.
-        metadata: columns that hold facts about the file.
-        metadata_keys: which fact each of them holds.
-        partition_filters: files whose folders say that none of their rows passes are not read.
+        metadata: the columns that hold facts about the file.
+        metadata_keys: which fact each of them holds, in the order of the columns.
+        partition_filters: filters on partition columns: a file none of whose rows can pass, as its folders say, is not read.
     """
 
     location: TablePath
@@ -48,19 +48,19 @@ class FileScan:
 
     @property
     def changelog_mode(self) -> ChangelogMode:
-        """What the format's records may be."""
+        """The kinds of changes that the format's records may be."""
         used = self.format
         return used.changelog_mode(self.options) if isinstance(used, RecordFormat) else ChangelogMode.APPEND
 
     @property
     def monitor_interval_ms(self) -> int | None:
-        """How often to look for new files; None: never."""
+        """How often to look for new files, in ms; None: never."""
         value = self.options.get("source.monitor-interval")
         return None if value is None else int(value)
 
     @property
     def error_mode(self) -> OnError:
-        """What happens to bad records; the format's `ignore-parse-errors` means that at least nothing fails."""
+        """What happens to bad records. With the format's `ignore-parse-errors` they never fail the job."""
         mode = OnError(self.options.text("format.on-error"))
         ignore = self.options.get(f"{self.format_name}.ignore-parse-errors")
         return OnError.SKIP if mode is OnError.FAIL and ignore else mode

@@ -1,4 +1,4 @@
-"""The paths that a source has found, and how a checkpoint holds them: some as a list, many compressed."""
+"""The paths that a source has found. In a checkpoint a few of them are a list, and many are compressed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from flowrun.core.shapes import ShapeError, listed, text
 
 _LISTED = 1000
 _SEPARATOR = "\0"
-"""No path has it in it."""
+"""A character that no path contains."""
 _LARGEST = 1 << 30
-"""Bytes of paths that are believed: a short text can claim to stand for any number."""
+"""How many bytes of paths a snapshot may decompress to: a damaged one could be short and claim any number."""
 
 
 class SeenPaths:
     """A set of paths that only grows.
 
-    Of 100,000 paths of 60 characters each a checkpoint holds 0.5 MB instead of 5 MB, and 4 MB if each has a random name of 36
-    characters. They are compressed (about 0.1 s) when some were added, not for every checkpoint.
+    For 100,000 paths of 60 characters each a checkpoint holds 0.5 MB instead of 5 MB, or 4 MB if each has a random name of 36
+    characters. They are compressed, which takes about 0.1 s, only if paths were added since the last checkpoint.
 
     >>> seen = SeenPaths(["/in/b", "/in/a"])
     >>> seen.snapshot()
@@ -37,10 +37,10 @@ class SeenPaths:
 
     @classmethod
     def restore(cls, snapshot: JsonValue) -> SeenPaths:
-        """What `snapshot` gave.
+        """The set of paths of which `snapshot` gave this value.
 
         Raises:
-            ValueError: a text that is none of its.
+            ValueError: no call of `snapshot` gave this text.
         """
         if isinstance(snapshot, str):
             return cls(_decompressed(snapshot).decode().split(_SEPARATOR))
@@ -55,12 +55,12 @@ class SeenPaths:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def add(self, path: str) -> None:
-        """Add one."""
+        """Add a path."""
         self._paths.add(path)
         self._snapshot = None
 
     def snapshot(self) -> JsonValue:
-        """A list of up to 1000 paths; of more a text: separated by NUL, compressed by zlib, as Base64."""
+        """A sorted list of up to 1000 paths; for more of them a text: the paths separated by NUL, compressed by zlib, in Base64."""
         if self._snapshot is None:
             paths = sorted(self._paths)
             if len(paths) <= _LISTED:
@@ -70,7 +70,7 @@ class SeenPaths:
 
 
 def paths(value: Any, place: str) -> None:
-    """The shape of a snapshot."""
+    """Check that a value has the shape of a snapshot of `SeenPaths`."""
     if not isinstance(value, str):
         listed(text)(value, place)
         return

@@ -23,7 +23,7 @@ from flowrun.errors import OptionError, did_you_mean
 _COMMITTABLE = either(
     lambda payload: members({"mark": text}) if "mark" in payload else members({"from": text, "to": text})
 )
-"""A partition to be marked as complete, or a file to be renamed."""
+"""The shape of a committable: a partition that is to be marked as complete, or a file that is to be renamed."""
 
 
 @record(slots=False)
@@ -32,35 +32,35 @@ class FileSink(FileOutput):
 
     @property
     def delivery(self) -> Delivery:
-        """Files become visible with the checkpoint."""
+        """Exactly once: files become visible when the checkpoint is complete."""
         return Delivery.EXACTLY_ONCE
 
     @property
     def committable_shape(self) -> Shape:
-        """Paths: the committer looks at where they lead."""
+        """The paths of a file. The committer checks where they lead."""
         return _COMMITTABLE
 
     @property
     def mode(self) -> SinkMode | None:
-        """What a run from the beginning does with files that are there; None: the user has not said."""
+        """What a run without restored state does with files that are there; None: the user has not said."""
         value = self.options.get(MODE)
         return None if value is None else SinkMode(value)
 
     @property
     def earlier_output(self) -> EarlierOutput:
-        """The files that are there."""
+        """The files that are in the folder."""
         return EarlierOutput(self.location, "" if self.partition_commit is None else self.partition_commit.file_name)
 
     def describe_start(self) -> str | None:
-        """What a run from the beginning does with files that are there."""
+        """A text for the user: what a run without restored state does with files that are there; None: there are none."""
         return self.earlier_output.describe(self.mode or SinkMode.ERROR)
 
     def begin(self, run: str) -> None:
-        """Check, or note, what earlier runs left."""
+        """Begin a run without restored state: check the files that earlier runs left, and note those to be replaced."""
         self.earlier_output.begin(self.mode or SinkMode.ERROR, run)
 
     def create_check(self) -> RowCheck | None:
-        """Looks for values that the format cannot write; None: it writes all."""
+        """A check for values that the format cannot write; None: it can write all values."""
         used = self.format
         encoder = used.create_encoder(self.stored, self.options) if isinstance(used, RecordFormat) else None
         if not isinstance(encoder, RefusingEncoder) or not encoder.refuses:
@@ -73,16 +73,16 @@ class FileSink(FileOutput):
         return UpsertWriter(self, context) if self.primary_key else FileSinkWriter(self, context)
 
     def create_committer(self) -> Committer:
-        """Renames finished files."""
+        """A committer, which renames finished files."""
         mark = self.partition_commit
         return FileCommitter(self.location, self.earlier_output, None if mark is None else mark.file_name)
 
 
 def create_sink(table: TableDefinition) -> FileSink:
-    """The sink of a table definition; checks options, column types and that a local path is no file.
+    """The sink of a table definition.
 
     Raises:
-        OptionError: something of that is wrong.
+        OptionError: an option is wrong, the format cannot write a column's type, or the path is that of a local file.
     """
     if table.format is None:
         raise OptionError(
@@ -112,7 +112,7 @@ def create_sink(table: TableDefinition) -> FileSink:
     used = format_named(table.format)
     used.check(stored, table.options)
     if isinstance(used, RecordFormat):
-        used.create_encoder(stored, table.options)  # refuses options here, not when the job runs
+        used.create_encoder(stored, table.options)  # so that wrong options are refused now, not when the job runs
     location = location_of(table.options.text("path"))
     if location.is_local and os.path.isfile(location.local_path):
         raise OptionError("path", f"path '{location.text}' is a file, but a sink writes a folder of files")

@@ -36,7 +36,7 @@ _UNITS = members({"path": text, "unit": integer(), "row": integer(), "stop": opt
 
 @record(slots=False)
 class FileSource(FileScan):
-    """Reads the files of a scan: finds them, cuts them into splits, and reads these."""
+    """Reads the files of a scan: it finds them, cuts them into splits and reads the splits."""
 
     @property
     def boundedness(self) -> Boundedness:
@@ -45,29 +45,29 @@ class FileSource(FileScan):
 
     @property
     def delivery(self) -> Delivery:
-        """Files are read again from exact positions."""
+        """Exactly once: files are read again from exact positions."""
         return Delivery.EXACTLY_ONCE
 
     @property
     def position_shape(self) -> Shape:
-        """Bytes of a file of records, or units (row groups) of one whose format owns its layout."""
+        """A range of bytes of a file of records, or of units (row groups) of a file whose format reads whole files."""
         return _RECORDS if isinstance(self.format, RecordFormat) else _UNITS
 
     @property
     def enumerator_shape(self) -> Shape:
-        """Splits that are left, and the paths that are known (null in state of older versions, where files were not watched for)."""
+        """The splits that were not handed out, and the paths that were found (null in state of versions that could not watch folders)."""
         return members({"pending": split_list(self.position_shape), "seen": optional(paths)})
 
     def estimated_rows(self) -> int | None:
-        """The bytes of all files by those that a row may take; only of files on the local disk."""
+        """About how many rows the files hold, from their sizes; None: they are not on the local disk."""
         return estimated_rows(self)
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> SplitEnumerator:
-        """Finds files and cuts them into splits."""
+        """An enumerator, which finds files and cuts them into splits."""
         return FileEnumerator(self, restored)
 
     def create_reader(self, context: ReaderContext) -> SourceReader:
-        """Reads splits one after the other."""
+        """A reader, which reads splits one after the other."""
         letters = None
         if self.error_mode is OnError.DEAD_LETTER and context.reject is None:
             letters = DeadLetters(TablePath(self.options.text("format.dead-letter.path")), context.subtask)
@@ -75,10 +75,10 @@ class FileSource(FileScan):
 
 
 def create_source(table: TableDefinition) -> FileSource:
-    """The source of a table definition; checks options, column types and, for a literal local path, that it exists.
+    """The source of a table definition.
 
     Raises:
-        OptionError: something of that is wrong.
+        OptionError: an option is wrong, the format cannot read a column's type, or a local path does not exist.
     """
     if table.format is None:
         raise OptionError(

@@ -1,4 +1,4 @@
-"""Reading one split: blocks of records of a line format, or units of a file format, with exact positions."""
+"""Reads a split with exact positions: blocks of records of a record format, or units (row groups) of a file format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, DataError
 
 BLOCK_BYTES = 8 << 20
-"""How much is read and decoded at a time."""
+"""How many bytes are read and decoded at a time."""
 _TAIL_BYTES = 64 << 10
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_BYTES = 120
@@ -30,39 +30,44 @@ class SplitReader(Protocol):
     """Reads one split, in one thread."""
 
     def next_rows(self) -> RecordBatch | None:
-        """Some rows, about a batch, perhaps none; None at the end. Raises ConnectorError and DataError."""
+        """About a batch of rows, perhaps none; None at the end.
+
+        Raises:
+            ConnectorError: the file cannot be read.
+            DataError: the file or a value in it is no data of the source's format and schema.
+        """
         ...
 
     @property
     def position(self) -> Position:
-        """Where to go on after the rows returned so far."""
+        """The position behind the rows that were returned so far."""
         ...
 
     def close(self) -> None:
-        """Release files; idempotent."""
+        """Close the file. It may be called again."""
         ...
 
 
 OnBad = Callable[[str, int, BadRecord, bytes], None]
-"""(file, byte offset of the record, what is wrong, its bytes): called in order, just before rows behind the record come out."""
+"""Is called with (file, byte offset of the record, what is wrong, its bytes), in order, just before rows behind the record are given."""
 
 
 class RecordSplitReader:
-    """Reads records whose first byte lies in a byte range of a file (of the decompressed content of a compressed one).
+    """Reads records whose first byte lies in a byte range of a file (for a compressed file, of its decompressed content).
 
-    Position: `offset` of the next record and `stop` (None: to the end). A range that does not begin at a record (`aligned` is
-    false) begins behind its first line end; the record before belongs to the range before.
+    A position has the `offset` of the next record and the end of the range, `stop` (None: the end of the file). If the range may not begin
+    at a record (`aligned` is false), it begins behind the next line end: the record before belongs to the range before.
 
     Args:
-        filesystem: where the file is.
-        position: the split's.
-        framer: finds records.
-        decoder: decodes them; its header is read anew for this file.
-        schema: of the rows, for NOT NULL.
-        batch_rows: most rows that `next_rows` returns; a record that gives several rows is not cut.
-        on_bad: what to do with bad records.
-        block_bytes: how much to decode at a time.
-        upserts: rows that delete may have NULL in NOT NULL columns.
+        filesystem: the file system of the file.
+        position: the position of the split.
+        framer: finds the records.
+        decoder: decodes the records; it reads the header of this file again.
+        schema: the columns of the rows, some of which may be NOT NULL.
+        batch_rows: how many rows `next_rows` returns at most; the rows of one record stay together.
+        on_bad: is called for bad records.
+        block_bytes: how many bytes to decode at a time.
+        upserts: whether the records are upserts, whose deletions may have NULL in NOT NULL columns.
     """
 
     def __init__(
@@ -102,7 +107,7 @@ class RecordSplitReader:
 
     @property
     def position(self) -> Position:
-        """File, offset of the next record, end of the range."""
+        """The file, the offset of the next record and the end of the range."""
         return {"path": self._path, "offset": self._next, "stop": self._stop, "aligned": self._aligned}
 
     def next_rows(self) -> RecordBatch | None:
@@ -217,7 +222,7 @@ class RecordSplitReader:
         self._ended = not data
 
     def _next_chunk(self) -> RecordChunk | None:
-        """The next whole records of the range; None at its end. They begin at file offset `_chunk_base`."""
+        """The next complete records of the range, which begin at file offset `_chunk_base`; None at the end of the range."""
         while not self._ended:
             if self._stop is not None and self._base >= self._stop:
                 break
@@ -238,7 +243,7 @@ class RecordSplitReader:
         return None
 
     def _read_behind(self, head: bytes, size: int) -> memoryview:
-        """`head` and up to `size` more bytes of the file, in the buffer of the last block: decoders copy what they keep."""
+        """`head` and up to `size` more bytes of the file, in the buffer of the last block: decoders have copied what they keep."""
         begin = len(head)
         if len(self._buffer) < begin + size:
             self._buffer = bytearray(begin + size)
@@ -263,7 +268,10 @@ class RecordSplitReader:
 
 
 class UnitSplitReader:
-    """Reads a range of units (row groups) of a file format. Position: `unit`, `row` in it, and `stop` (None: to the end)."""
+    """Reads a range of units (row groups) of a file format.
+
+    A position has the `unit`, the `row` in it, and the end of the range, `stop` (None: the end of the file).
+    """
 
     def __init__(
         self,
@@ -286,7 +294,7 @@ class UnitSplitReader:
 
     @property
     def position(self) -> Position:
-        """File, next unit, next row in it, end of the range."""
+        """The file, the next unit, the next row in it and the end of the range."""
         return {"path": self._path, "unit": self._unit, "row": self._row, "stop": self._stop}
 
     def next_rows(self) -> RecordBatch | None:
@@ -317,7 +325,7 @@ class UnitSplitReader:
 
 
 def line_number(filesystem: pafs.FileSystem, path: str, offset: int) -> int:
-    """The 1-based number of the line that holds byte `offset` of a file's (decompressed) content. Blocking."""
+    """The number, from 1, of the line that holds byte `offset` of a file's decompressed content. It blocks on I/O."""
     lines, left = 1, offset
     with filesystem.open_input_stream(path, compression=compression_of(path)) as stream:
         while left > 0 and (data := stream.read(min(BLOCK_BYTES, left))):
@@ -329,7 +337,7 @@ def line_number(filesystem: pafs.FileSystem, path: str, offset: int) -> int:
 def bad_record_error(
     filesystem: pafs.FileSystem, path: str, offset: int, bad: BadRecord, raw: bytes, hint: str
 ) -> DataError:
-    """The error for a bad record: file, line, reason and the start of the line."""
+    """The error for a bad record: it says the file, the line, the reason and the start of the line."""
     shown = raw[:_SHOWN_BYTES].decode("utf-8", "replace") + ("…" if len(raw) > _SHOWN_BYTES else "")
     return DataError(
         f"{path}:{line_number(filesystem, path, offset)}: {bad.reason}\n    {shown}",

@@ -1,4 +1,4 @@
-"""Where files are: paths, globs and URIs resolved to a file system, and the files that they mean."""
+"""Resolves paths, globs and URIs to a file system, and lists the files that they mean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _GLOB = re.compile(r"[*?\[]")
 _PARAMETERS = re.compile(r"\?[A-Za-z_]+=[^/?]*(?:/[^?]*)?$")
-"""What stands behind the path of a URI: `?region=eu-central-1&scheme=http`; it is no pattern."""
+"""The parameters behind the path of a URI, such as `?region=eu-central-1&scheme=http`: their `?` is no wildcard."""
 _COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd", ".lz4": "lz4"}
 
 
@@ -36,13 +36,13 @@ class FoundFile:
 
 @record(slots=False)
 class TablePath:
-    """A path as the user wrote it: local (absolute or relative to the working directory) or a URI that pyarrow knows.
+    """A path as the user wrote it: a local one, absolute or relative to the working directory, or a URI that pyarrow knows.
 
-    Picklable: a relative path means the same file in a process with another working directory, and is still equal.
+    After it is pickled, a relative path means the same file in a process with another working directory, and is still equal.
 
     Attributes:
         text: the path.
-        folder: where it is relative to, if it comes from another process; empty: the working directory.
+        folder: the folder that a relative path from another process starts from; empty: the working directory.
     """
 
     text: str
@@ -53,27 +53,27 @@ class TablePath:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on the local disk."""
+        """Whether the path is on the local disk."""
         return not _SCHEME.match(self.text) or self.text.startswith("file://")
 
     @property
     def is_glob(self) -> bool:
-        """Whether it is a pattern; an existing local path that looks like one is none."""
+        """Whether the path is a glob. An existing local path with wildcards in its name is none."""
         return bool(_GLOB.search(self._parts[0])) and not (self.is_local and os.path.exists(self.local_path))
 
     @property
     def _parts(self) -> tuple[str, str]:
-        """The text up to the parameters of a URI, and these."""
+        """(the text up to the parameters of a URI, these parameters)."""
         found = None if self.is_local else _PARAMETERS.search(self.text)
         return (self.text, "") if found is None else (self.text[: found.start()], found[0])
 
     @property
     def local_path(self) -> str:
-        """The absolute local path; meaningful if `is_local`."""
+        """The absolute local path; it has a meaning only if `is_local`."""
         return os.path.abspath(os.path.join(self.folder, os.path.expanduser(self.text.removeprefix("file://"))))
 
     def open(self) -> tuple[pafs.FileSystem, str]:
-        """The file system and the path on it (of the folder before a glob's first wildcard).
+        """(the file system, the path on it); for a glob the path of the folder before its first wildcard.
 
         Raises:
             OptionError: the URI's scheme is unknown or the URI is malformed.
@@ -90,7 +90,7 @@ class TablePath:
         return filesystem, path
 
     def holds(self, path: str) -> bool:
-        """Whether a path on the file system is this file, or below this folder or that of the glob, by its text."""
+        """Whether a path on the file system is this file, or below this folder or the glob's folder. Only the texts are compared."""
         _, base = self.open()
         base = base.rstrip("/")
         return path == base or (
@@ -98,7 +98,7 @@ class TablePath:
         )
 
     def glob_pattern(self) -> re.Pattern[str]:
-        """What a path on the file system must match in full: `*` and `?` within one folder, `**` across folders."""
+        """The pattern that a path on the file system must match as a whole: `*` and `?` match within one folder, `**` across folders."""
         _, base = self.open()
         rest = self.local_path if self.is_local else self._parts[0]
         head = rest[: _first_wildcard(rest)].rpartition("/")[0]
@@ -133,9 +133,9 @@ def _translate(glob: str) -> str:
 
 
 def _bracket(inside: str) -> str:
-    """One character of some, as `fnmatch` reads them: `re` takes `[`, `&&` or `--` for more than themselves."""
+    """A regular expression for a set of characters, as `fnmatch` reads it: `[`, `&&` and `--` have no special meaning there."""
     whole = fnmatch.translate(f"[{'!' + inside[1:] if inside[0] == '^' else inside}]")
-    return whole[: whole.rindex(")") + 1]  # without the end of the text
+    return whole[: whole.rindex(")") + 1]  # without the end of the text that `fnmatch` adds
 
 
 def location_of(path: str) -> TablePath:
@@ -155,7 +155,7 @@ def check_pattern(pattern: str | None) -> None:
     """Check `source.path.regex-pattern`.
 
     Raises:
-        OptionError: it is no regular expression.
+        OptionError: the pattern is no regular expression.
     """
     try:
         re.compile(pattern or "")
@@ -172,7 +172,10 @@ _missing: ContextVar[list[TablePath] | None] = ContextVar("missing", default=Non
 
 @contextmanager
 def allowing_missing() -> Iterator[Sequence[TablePath]]:
-    """In here a path with nothing there has no files, which is no error: of what is only explained. Gives those that were met."""
+    """A context in which a path that does not exist is no error but has no files, for pipelines that are only explained.
+
+    Gives a list of the paths that did not exist, which grows meanwhile.
+    """
     met: list[TablePath] = []
     token = _missing.set(met)
     try:
@@ -182,7 +185,7 @@ def allowing_missing() -> Iterator[Sequence[TablePath]]:
 
 
 def is_allowed_to_miss(location: TablePath) -> bool:
-    """Whether it is no error that nothing is there (see `allowing_missing`)."""
+    """Whether it is no error that a location does not exist (see `allowing_missing`)."""
     met = _missing.get()
     if met is None:
         return False
@@ -192,10 +195,10 @@ def is_allowed_to_miss(location: TablePath) -> bool:
 
 
 def check_exists(location: TablePath, pattern: str | None = None) -> None:
-    """Check a local path, as `flowrun validate` does.
+    """Check that a local path can be read.
 
     Raises:
-        OptionError: nothing is there, or it may not be read; lists near matches of the same folder.
+        OptionError: the path does not exist or may not be read; the message lists near matches in the same folder.
     """
     if not location.is_local:
         return
@@ -223,15 +226,15 @@ def _neighbours(path: str) -> str:
 def list_files(location: TablePath, pattern: str | None, *, may_be_missing: bool = False) -> list[FoundFile]:
     """The files that a location means, sorted by path: itself, all below a folder, or those that match a glob.
 
-    Files and folders whose name begins with `.` or `_` are hidden, except where the location names them. Blocking.
+    Files and folders whose name begins with `.` or `_` are hidden, and left out unless the location names them. It blocks on I/O.
 
     Args:
-        location: file, folder or glob.
-        pattern: regular expression that the full path must match, if any.
-        may_be_missing: nothing being there yet is no error, but no files.
+        location: a file, a folder or a glob.
+        pattern: a regular expression that the full path must match; None: all paths do.
+        may_be_missing: whether a location that does not exist is no error but has no files.
 
     Raises:
-        ConnectorError: it does not exist or cannot be listed.
+        ConnectorError: the location does not exist or cannot be listed.
     """
     filesystem, base = location.open()
     try:
@@ -263,7 +266,7 @@ def list_files(location: TablePath, pattern: str | None, *, may_be_missing: bool
 
 
 def _walk(base: str, *, skip_unreadable_names: bool) -> Iterator[FoundFile]:
-    """All files below a local folder; links are followed, but not into a folder that they are in."""
+    """All files below a local folder. Links are followed, except those to a folder that they are in."""
     above: list[tuple[str, frozenset[tuple[int, int]]]] = [(base, frozenset())]
     while above:
         folder, known = above.pop()
@@ -279,7 +282,7 @@ def _walk(base: str, *, skip_unreadable_names: bool) -> Iterator[FoundFile]:
                     _name_cannot_be_read(folder, entry.name, skip=skip_unreadable_names)
                 elif entry.is_dir():
                     above.append((f"{folder.rstrip('/')}/{entry.name}", known | {here}))
-                elif entry.is_file():  # also false for a link to nothing
+                elif entry.is_file():  # it is false for a broken link too
                     yield FoundFile(f"{folder.rstrip('/')}/{entry.name}", entry.stat().st_size)
 
 
@@ -292,7 +295,7 @@ def _is_text(name: str) -> bool:
 
 
 def _name_cannot_be_read(folder: str, name: str, *, skip: bool) -> None:
-    """Say which file or folder it is: in the log, once, where files are watched for; else raise ConnectorError."""
+    """Report a name that is no valid text: once in the log if `skip`, else as a ConnectorError."""
     shown = f"{folder}/{name.encode(errors='surrogateescape')!r}"
     message = f"the name of {shown} is not UTF-8: it cannot be read"
     if not skip:
@@ -303,11 +306,11 @@ def _name_cannot_be_read(folder: str, name: str, *, skip: bool) -> None:
 
 
 _unreadable_names: set[str] = set()
-"""Those that were said already."""
+"""The names that were reported already."""
 
 
 def is_hidden(relative: str) -> bool:
-    """Whether a part of a path begins with `.` or `_`. Folders `_column=value` are partitions, as they are to Spark.
+    """Whether a part of a path begins with `.` or `_`. Folders `_column=value` are partitions and not hidden, as in Spark.
 
     >>> is_hidden("a/.b/c.json"), is_hidden("_SUCCESS"), is_hidden("_day=2024-03-01/a.json")
     (True, True, False)
@@ -316,7 +319,7 @@ def is_hidden(relative: str) -> bool:
 
 
 def compression_of(path: str) -> str | None:
-    """The codec that a file name's ending stands for; None for plain files.
+    """The codec that the ending of a file name means; None: the file is not compressed.
 
     >>> compression_of("a/b.json.gz"), compression_of("b.json")
     ('gzip', None)

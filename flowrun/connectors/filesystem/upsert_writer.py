@@ -1,8 +1,8 @@
-"""Writing a table that is compacted by its primary key: visible files always hold one row a key, the newest.
+"""Writes a table that is compacted by its primary key: the visible files always hold the newest row of each key.
 
-Rows are dealt out to buckets by the hash of their key. Each bucket (of each partition) is one file, which a commit replaces whole by
-renaming its new content over it. What the files are made of is kept in the sink's state, so that a restored job goes on with exactly
-the rows of its checkpoint, at any parallelism: a bucket is a key group, and moves with it.
+Rows are distributed to buckets by the hash of their key. Each bucket of each partition is one file, which a commit replaces by renaming
+a new one over it. The rows of the files are in the sink's state, so that a restored job goes on with exactly the rows of its checkpoint,
+at any parallelism: a bucket is a key group, and moves with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flowrun.state.key_groups import key_groups
 
 
 def table_stem(identity: str) -> str:
-    """With what the names of all files of a table begin.
+    """The text that the names of all files of a table begin with.
 
     >>> table_stem("1f0c")
     'table-1f0c'
@@ -36,10 +36,11 @@ def table_stem(identity: str) -> str:
 
 
 class UpsertWriter:
-    """The buckets of one subtask.
+    """Writes the buckets of one subtask.
 
-    A commit writes anew those buckets that have changed since the one before; the first after a restore writes all, since files of
-    later checkpoints may be there. A bucket that lost its last row becomes an empty file: to replace it may be done twice.
+    A commit writes the buckets that have changed since the commit before. The first commit after a restore writes all of them, as there may
+    be files of later checkpoints. A bucket whose last row was deleted becomes an empty file, because a file can be replaced again if a
+    commit is repeated.
     """
 
     def __init__(self, output: FileOutput, context: WriterContext) -> None:
@@ -56,20 +57,20 @@ class UpsertWriter:
         self._table = table_stem(context.identity)
 
     def restore(self, rows: pa.RecordBatch) -> None:
-        """Take back what `kept` gave; before `open`."""
+        """Take the rows that `kept` gave before. It is called before `open`."""
         self._rows.add(rows, None)
 
     def kept(self) -> pa.RecordBatch:
-        """The rows that the files are made of; immutable."""
+        """The rows of the files, which nobody may change."""
         return self._rows.alive()
 
     def open(self) -> None:
-        """Create the folder and check that it can be written; find files that are there already."""
+        """Create the folder, check that it can be written, and find the files that are there already."""
         self._folder.prepare()
         self._find_files()
         rows = self._rows.newest()
         for bucket, own in self._by_bucket(rows, range(self._output.key_groups)):
-            self._dirty.add(bucket)  # also those whose files are only now being committed
+            self._dirty.add(bucket)  # also buckets whose files are being committed just now
             self._files.update((bucket, folder) for folder, _ in self._by_partition(own))
         self._watch()
 
@@ -95,7 +96,11 @@ class UpsertWriter:
         self._watch()
 
     def write(self, batch: RecordBatch) -> None:
-        """Take changes in. Raises DataError for NULL in a NOT NULL column."""
+        """Apply changes to the rows of the files.
+
+        Raises:
+            DataError: a NOT NULL column has a NULL.
+        """
         columns = batch.columns
         if not columns.num_rows:
             return
@@ -120,7 +125,7 @@ class UpsertWriter:
             self._write_file(bucket, folder, part)
 
     def _by_bucket(self, rows: pa.RecordBatch, wanted: Iterable[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of those of the wanted buckets that have any."""
+        """(a bucket, its rows), for each wanted bucket that has rows."""
         buckets = self._buckets(rows)
         order = np.argsort(buckets, kind="stable")
         bounds = np.searchsorted(buckets[order], np.arange(self._output.key_groups + 1))
@@ -164,10 +169,10 @@ class UpsertWriter:
         self._written.append(Committable(commit_id, {"from": temporary, "to": final}))
 
     def write_watermark(self, timestamp_ms: int) -> None:
-        """Files carry no event time."""
+        """Nothing to do: files hold no watermarks."""
 
     def flush(self, end_of_input: bool) -> None:
-        """Rows reach the disk when a commit is prepared."""
+        """Nothing to do: rows are written to disk when a commit is prepared."""
 
     def prepare_commit(self) -> Sequence[Committable]:
         """Write the buckets that have changed."""
@@ -175,14 +180,14 @@ class UpsertWriter:
         return self.rolled()
 
     def rolled(self) -> Sequence[Committable]:
-        """Buckets that were written at the check interval, where no checkpoint ever asks for them."""
+        """The buckets that were written at the check interval, in a job that takes no checkpoints."""
         written, self._written = tuple(self._written), []
         if written:
             self._folder.settle()
         return written
 
     def close(self) -> None:
-        """Remove what was not handed over."""
+        """Remove the files that were not handed over to the committer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

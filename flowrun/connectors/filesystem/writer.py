@@ -1,4 +1,4 @@
-"""Writing part files in one subtask, and committing them once a job."""
+"""Writes the part files of one subtask, and commits those of all subtasks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from flowrun.core.schema import Schema
 from flowrun.errors import DataError, StateError, UnsupportedPlanError
 
 _KINDS = "\0row kinds"
-"""Name of the column that row kinds travel in while rows are dealt out to partitions; no column of a table has it."""
+"""The name of the column that holds row kinds while rows are split by partition; no column of a table has it."""
 
 _NOTE = ".flowrun-note"
 """The end of the hidden names of notes."""
 
 MAX_OPEN_PARTS = 256
-"""More partitions at a time than this close the part that was written longest ago."""
+"""How many part files a subtask has open at most: if one more is needed, the one that was written longest ago is closed."""
 
 
 class _Content(Protocol):
@@ -47,7 +47,7 @@ class _Content(Protocol):
 
 
 class _Records:
-    """Encoded records behind each other."""
+    """A file of encoded records."""
 
     def __init__(self, folder: OutputFolder, stream: Any, path: str, encoder: RecordEncoder) -> None:
         self._folder = folder
@@ -70,14 +70,14 @@ class _Records:
             self.written_bytes += size
 
     def finish(self) -> None:
-        """Nothing follows the last record."""
+        """Nothing to do: a file of records ends with its last record."""
 
     def abandon(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 class _WholeFile:
-    """A file whose format owns its layout; such formats hold rows, not changes."""
+    """A file that its format writes as a whole; such formats hold rows, not changes."""
 
     def __init__(self, writer: FileWriter) -> None:
         self._writer = writer
@@ -110,7 +110,7 @@ class _Part:
 
 
 class FileSinkWriter:
-    """Writes one part file at a time a partition; closes them by size, age and idleness, and when a commit is prepared."""
+    """Writes one part file at a time for each partition, and closes it by size, age or idleness, or when a commit is prepared."""
 
     def __init__(self, output: FileOutput, context: WriterContext) -> None:
         self._output = output
@@ -125,11 +125,13 @@ class FileSinkWriter:
         self._ended = False
 
     def open(self) -> None:
-        """Create the folder, check that it can be written, start looking at the age of parts."""
+        """Create the folder, check that it can be written, and begin to check the age of parts."""
         self._folder.prepare()
         if self._partitions is not None and self._context.subtask == 0:
             for folder in self._folder.folders_without(self._partitions.policy.file_name):
-                self._partitions.written(folder, self._context.processing_time.now_ms())  # by an earlier life
+                self._partitions.written(
+                    folder, self._context.processing_time.now_ms()
+                )  # this subtask wrote it before the restart
         self._watch()
 
     def _watch(self) -> None:
@@ -148,9 +150,9 @@ class FileSinkWriter:
         """Append rows to the part of their partition.
 
         Raises:
-            UnsupportedPlanError: rows that update or delete, and a format that cannot say so.
-            DataError: NULL in a NOT NULL column, or a value that the format cannot write.
-            ConnectorError: the disk says no.
+            UnsupportedPlanError: rows update or delete, and the format cannot hold row kinds.
+            DataError: a NOT NULL column has a NULL, or the format cannot write a value.
+            ConnectorError: a file cannot be written.
         """
         columns, kinds = batch.columns, batch.row_kinds
         if kinds is not None and not np.any(kinds.to_numpy(zero_copy_only=False)):
@@ -186,7 +188,7 @@ class FileSinkWriter:
     def _write_to(self, partition: str, bucket: str, rows: pa.RecordBatch, kinds: pa.Int8Array | None) -> None:
         folder = f"{partition}/{bucket}" if partition and bucket else partition or bucket
         part = self._parts.pop(folder, None) or self._open_part(folder)
-        self._parts[folder] = part  # the part written last comes last
+        self._parts[folder] = part  # parts are in the order in which they were last written
         try:
             part.content.write(rows, kinds)
         except OSError as error:
@@ -226,16 +228,16 @@ class FileSinkWriter:
         self._closed.append(Committable(part.final, {"from": part.temporary, "to": part.final}))
 
     def write_watermark(self, timestamp_ms: int) -> None:
-        """Event time tells which partitions are complete; files carry none."""
+        """Note the event time, which decides which partitions are complete; files hold no watermarks."""
         if self._partitions is not None:
             self._partitions.watermark = timestamp_ms
 
     def flush(self, end_of_input: bool) -> None:
-        """Rows reach the disk when their part is closed; at the end of the input all partitions are complete."""
+        """Note the end of the input, at which all partitions are complete. Rows are forced to disk when their part is closed."""
         self._ended = end_of_input
 
     def prepare_commit(self) -> Sequence[Committable]:
-        """Close all parts; hand over everything that is closed, then the marks of complete partitions."""
+        """Close all parts; gives all closed parts, and then the marks of complete partitions."""
         for part in list(self._parts.values()):
             self._close_part(part)
         return (*self.rolled(), *self._marks())
@@ -250,14 +252,14 @@ class FileSinkWriter:
             self._count += 1
 
     def rolled(self) -> Sequence[Committable]:
-        """Parts that were closed by size, age or idleness."""
+        """The parts that were closed by size, age or idleness."""
         closed, self._closed = tuple(self._closed), []
         if closed:
             self._folder.settle()
         return closed
 
     def close(self) -> None:
-        """Remove what was not handed over."""
+        """Remove the parts that were not handed over to the committer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -274,13 +276,13 @@ class FileSinkWriter:
 class FileCommitter:
     """Renames finished parts to their visible names.
 
-    What is to be renamed comes from state, which somebody may have altered: a committable counts only if it is one that a writer of this
-    sink, as it is configured now, could have made.
+    Committables come from state, which somebody may have altered: one is accepted only if a writer of this sink, as it is configured now,
+    could have made it.
 
     Args:
-        location: of the sink.
-        earlier: what was in the folder when the run began.
-        mark: the name of the file that marks complete partitions; None: nothing marks them (any more).
+        location: the folder of the sink.
+        earlier: the files that were in the folder when the run began.
+        mark: the name of the file that marks complete partitions; None: partitions are not marked.
     """
 
     def __init__(self, location: TablePath, earlier: EarlierOutput, mark: str | None = None) -> None:
@@ -294,15 +296,15 @@ class FileCommitter:
         self._earlier.replace(run, self._marked)
 
     def keep_earlier(self, run: str) -> None:
-        """The run shows nothing."""
+        """Keep the files that the run found when it began: it shows no files of its own."""
         self._earlier.forget(run)
 
     def commit(self, committables: Sequence[Committable]) -> None:
-        """Rename; a part that has its name already is left alone. Then mark partitions.
+        """Rename parts, except those that have their visible name already, and then mark partitions.
 
         Raises:
-            ConnectorError: a part is gone.
-            StateError: a committable is none of this sink; nothing is renamed then.
+            ConnectorError: a part is gone, or a rename fails.
+            StateError: a committable is not one of this sink; then nothing is renamed.
         """
         renames = [self._rename(c) for c in committables if "mark" not in c.payload]
         marks = [self._checked(c.payload["mark"], c.payload["mark"]) for c in committables if "mark" in c.payload]
@@ -313,12 +315,16 @@ class FileCommitter:
             self._marked.add(path)
 
     def abort(self, committables: Sequence[Committable]) -> None:
-        """Remove parts that are not visible yet. Raises StateError for committables of another sink."""
+        """Remove parts that are not visible yet.
+
+        Raises:
+            StateError: a committable is not one of this sink.
+        """
         for temporary, _ in [self._rename(c) for c in committables if "mark" not in c.payload]:
             self._folder.discard(temporary)
 
     def _rename(self, committable: Committable) -> tuple[str, str]:
-        """(hidden name, visible name in the same folder) of a part."""
+        """(the hidden path, the visible path in the same folder) of a part."""
         temporary, final = committable.payload.get("from"), committable.payload.get("to")
         temporary, final = self._checked(temporary, temporary), self._checked(final, temporary)
         (folder, _, hidden), (into, _, visible) = temporary.rpartition("/"), final.rpartition("/")
@@ -342,11 +348,11 @@ class FileCommitter:
         )
 
     def committed(self, committables: Sequence[Committable]) -> Sequence[CommittedPiece]:
-        """The part files of this folder. Files of a table that is compacted by its key are replaced, and marks hold no rows."""
+        """The part files among the committables. Files of a table that is compacted by its key are replaced, and marks hold no rows."""
         parts = [(c.commit_id, path) for c in committables if (path := self._part_of(c)) is not None]
         pieces = [CommittedPiece(commit_id, path, self._folder.exists(path)) for commit_id, path in parts]
         hidden = {c.commit_id: temporary for c in committables if isinstance(temporary := c.payload.get("from"), str)}
-        # What still has its hidden name was about to be committed, and never was.
+        # A part that still has its hidden name was about to be committed, but was not.
         return [
             p for p in pieces if p.is_there or not (p.commit_id in hidden and self._folder.exists(hidden[p.commit_id]))
         ]
@@ -364,7 +370,7 @@ class FileCommitter:
                 self._folder.discard_durably(self._checked(mark, mark))
 
     def told(self) -> Sequence[ToldCommit]:
-        """Part files that streams wrote, and the marks of their partitions: who takes a part back has an incomplete partition."""
+        """The part files that streams wrote, and the marks of their partitions, which are incomplete if a part is removed."""
         told = []
         marks = set(self._folder.marks(self._mark)) if self._mark is not None else set()
         for path in self._folder.visible_files():
@@ -381,24 +387,24 @@ class FileCommitter:
         return told
 
     def notes(self) -> Sequence[OutputNote]:
-        """Hidden files of the folder."""
+        """The notes in the folder, which are hidden files."""
         found = [(path, self._folder.read(path)) for path in self._folder.hidden_here(_NOTE)]
         return [OutputNote(path, content) for path, content in found if content is not None]
 
     def leave_note(self, content: bytes) -> None:
-        """A hidden file of the folder."""
+        """Leave a note in the folder, as a hidden file."""
         self._folder.prepare()
         self._folder.write_whole(self._folder.path(f".{uuid.uuid4().hex}{_NOTE}"), content)
 
     def _part_of(self, committable: Committable) -> str | None:
-        """The path of a part file of this folder. What replaces a file has a name of its own as id."""
+        """The path of a committable that is a part file of this folder; None: it is none, but replaces a file, or it is a mark."""
         path = committable.payload.get("to")
         if not isinstance(path, str) or path != committable.commit_id or not self._folder.holds(path):
             return None
         return path
 
     def discard_orphans(self, owner: str, keep: Collection[str]) -> int:
-        """Remove the unfinished and finished parts of this owner, in all partitions, that will never be committed."""
+        """Remove all parts of this owner that will never be committed, finished or not; gives how many they were."""
         ending = temporary_ending(owner)
         kept = {_without_extension(commit_id) for commit_id in keep}
         orphans = [
@@ -410,7 +416,11 @@ class FileCommitter:
 
 
 def check_not_null(columns: pa.RecordBatch, schema: Schema) -> None:
-    """Raise DataError for the first NULL in a NOT NULL column."""
+    """Check that NOT NULL columns have no NULL.
+
+    Raises:
+        DataError: one has.
+    """
     for i, field in enumerate(schema):
         if not field.nullable and columns.column(i).null_count:
             row = int(np.argmax(columns.column(i).is_null().to_numpy(zero_copy_only=False)))
