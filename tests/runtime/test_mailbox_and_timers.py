@@ -11,6 +11,8 @@ from flowrun.runtime.mailbox import Mailbox, Priority
 from flowrun.runtime.task.time_service import MailboxTimeService
 from flowrun.runtime.timers import TimerThread
 
+HOUR_MS = 3_600_000
+
 
 def test_urgent_letters_go_first_and_equals_keep_their_order() -> None:
     mailbox, ran = Mailbox(), list[str]()
@@ -139,3 +141,15 @@ def test_a_clock_that_is_set_back_does_not_hold_up_what_waits_for_a_duration() -
     assert rang.wait(10)
     timers.close()
     assert timers.failure is None
+
+
+def test_timers_that_are_cancelled_long_before_their_time_are_forgotten() -> None:
+    clock = ManualClock()
+    timers = TimerThread(clock)
+    service = MailboxTimeService(timers, Mailbox())
+    kept = [service.register(HOUR_MS, lambda _: None) for _ in range(100)]
+    for moved in range(10_000):  # a session whose end is moved at each row
+        service.register(HOUR_MS + moved, lambda _: None).cancel()
+    assert timers.waiting <= 2 * (len(kept) + 100)
+    timers.close()
+    assert timers.waiting == 0

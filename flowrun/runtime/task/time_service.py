@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from flowrun.api.operator import TimerHandle
 from flowrun.runtime.mailbox import Mailbox
 from flowrun.runtime.timers import Timer, TimerThread
 
@@ -22,7 +23,7 @@ class MailboxTimeService:
         """Current processing time, ms since the epoch."""
         return self._timers.clock.now_ms()
 
-    def register(self, timestamp_ms: int, callback: Callable[[int], None]) -> Timer:
+    def register(self, timestamp_ms: int, callback: Callable[[int], None]) -> TimerHandle:
         """Call `callback(timestamp_ms)` once processing time reaches `timestamp_ms`."""
         timer = Timer(lambda: callback(timestamp_ms))
 
@@ -38,8 +39,7 @@ class MailboxTimeService:
             if timer.callback is not None:
                 self._mailbox.put(fire)
 
-        self._timers.at(timestamp_ms, put)
-        return timer
+        return _Registered(self._timers.at(timestamp_ms, put), timer)
 
     def suspend(self) -> None:
         """Hold back what comes due until `resume`. The subtask's thread."""
@@ -55,3 +55,18 @@ class MailboxTimeService:
     def close(self) -> None:
         """No callback runs any more."""
         self._closed = True
+
+
+class _Registered:
+    """A callback on its way: what waits for its time, and what runs as a mail then."""
+
+    __slots__ = ("_mail", "_waiting")
+
+    def __init__(self, waiting: Timer, mail: Timer) -> None:
+        self._waiting = waiting
+        self._mail = mail
+
+    def cancel(self) -> None:
+        """Forget the callback if it has not run."""
+        self._waiting.cancel()
+        self._mail.cancel()
