@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from operator import attrgetter
+
 import numpy as np
 
 from flowrun.api.window_function import Window
@@ -10,6 +13,7 @@ from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.operators.timed.assigners import AlignedSlices, Assignment, Times, assign_aligned
 from flowrun.operators.windows.general.assigners import GlobalAssigner
 
+_end = attrgetter("end")
 EVER = Window(MIN_TIMESTAMP, MAX_TIMESTAMP)
 
 
@@ -35,12 +39,19 @@ def cleanup_time(window: Window, lateness_ms: int) -> int:
     return min(window.max_timestamp + lateness_ms, MAX_TIMESTAMP)
 
 
-def merge_sessions(windows: list[Window], added: Window) -> tuple[Window, list[Window]]:
-    """(the window that `added` becomes, those of the key's windows that it covers): windows that touch are one.
+def merge_sessions(windows: list[Window], added: Window) -> tuple[Window, slice]:
+    """(the window that `added` becomes, which of the key's windows it covers): windows that touch are one.
+
+    Args:
+        windows: of one key, in order; none touches another.
+        added: the window of one row.
 
     >>> merge_sessions([Window(0, 10), Window(30, 40)], Window(10, 20))
-    (Window(start=0, end=20), [Window(start=0, end=10)])
+    (Window(start=0, end=20), slice(0, 1, None))
     """
-    touching = [w for w in windows if w.start <= added.end and added.start <= w.end]
-    merged = Window(min([added.start, *(w.start for w in touching)]), max([added.end, *(w.end for w in touching)]))
-    return merged, touching
+    begin = end = bisect_left(windows, added.start, key=_end)
+    while end < len(windows) and windows[end].start <= added.end:
+        end += 1
+    if begin < end:
+        added = Window(min(added.start, windows[begin].start), max(added.end, windows[end - 1].end))
+    return added, slice(begin, end)

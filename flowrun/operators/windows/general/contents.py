@@ -36,21 +36,25 @@ class OpenWindow:
     state: dict[str, Number] = field(default_factory=dict)
     epoch: int = 0
     _parts: list[Integers] = field(default_factory=list)
+    _is_ordered: bool = True
+    """Whether the pieces are in arrival order; if not, their rows are put in order when somebody asks for them."""
 
     def successor(self, epoch: int) -> OpenWindow:
         """A copy that may change."""
-        return OpenWindow(self.slot, self.window, dict(self.state), epoch, list(self._parts))
+        return OpenWindow(self.slot, self.window, dict(self.state), epoch, list(self._parts), self._is_ordered)
 
     @property
     def parts(self) -> Sequence[Integers]:
-        """Where its rows are, in arrival order, in pieces; unlike `positions` this changes nothing."""
+        """Where its rows are, in pieces in any order; unlike `positions` this changes nothing."""
         return self._parts
 
     @property
     def positions(self) -> Integers:
         """Where its rows are, in arrival order."""
         if len(self._parts) != 1:
-            self._parts = [np.concatenate(self._parts) if self._parts else _NOTHING]
+            whole = np.concatenate(self._parts) if self._parts else _NOTHING
+            self._parts = [whole if self._is_ordered else np.sort(whole)]
+            self._is_ordered = True
         return self._parts[0]
 
     def add(self, positions: Integers) -> None:
@@ -58,9 +62,20 @@ class OpenWindow:
         if len(positions):
             self._parts.append(positions)
 
+    def take_over(self, other: OpenWindow) -> None:
+        """Have the rows of a window that is given up, too. Costs as much as the smaller of the two has pieces."""
+        if self._parts and other._parts:
+            self._is_ordered = False
+        else:
+            self._is_ordered = self._is_ordered and other._is_ordered
+        if len(self._parts) < len(other._parts):
+            self._parts, other._parts = other._parts, self._parts
+        self._parts.extend(other._parts)
+
     def replace(self, positions: Integers) -> None:
         """Have these rows only."""
         self._parts = [positions]
+        self._is_ordered = True
 
 
 def row_schema(schema: Schema) -> pa.Schema:

@@ -12,6 +12,7 @@ After a restore at another parallelism the rows of a key are judged by its old s
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -61,6 +62,7 @@ class WindowOperator(AbstractOperator):
         self._slot_of: dict[tuple[Any, ...], int] = {}
         self._windows: dict[tuple[int, Window], OpenWindow] = {}
         self._sessions: dict[int, list[Window]] = {}
+        """The open windows of each key in order; used where they are sessions."""
         self._contents = WindowContents(factory.input_schema)
         self._runner: WindowFunctionRunner | None = None
         self._firings: list[Firing] = []
@@ -125,6 +127,8 @@ class WindowOperator(AbstractOperator):
         for window in self._tables.read(restored, self._slots):
             self._windows[window.slot, window.window] = window
             self._sessions.setdefault(window.slot, []).append(window.window)
+        for sessions in self._sessions.values():
+            sessions.sort()
         self._kept = len(self._contents)
         self._learn_keys()
         for timer, processing in self._tables.read_timers(restored, self._slots, self._keys):
@@ -271,8 +275,9 @@ class WindowOperator(AbstractOperator):
             if not self._processing and merged.max_timestamp <= closed[keys[row]]:
                 late.append(row)
                 continue
-            if covered != [merged]:
-                self._merge(slot, merged, covered, reached[keys[row]])
+            if sessions[covered] != [merged]:
+                self._merge(slot, merged, sessions[covered], reached[keys[row]])
+                sessions[covered] = [merged]
             self._add(slot, merged, np.array([row]), rows, reached[keys[row]], base)
         return np.array(sorted(late), np.int64)
 
@@ -283,15 +288,14 @@ class WindowOperator(AbstractOperator):
         for old in olds:
             del self._windows[slot, old.window]
         if olds:
-            rows = np.concatenate([o.positions for o in olds])
-            opened.replace(rows if len(olds) == 1 else np.sort(rows))
+            for old in olds:
+                opened.take_over(old)
             contexts = [self._context(o, watermark) for o in olds]
             self._trigger.on_merge(merged, contexts, self._context(opened, watermark))
             for old, context in zip(olds, contexts, strict=True):
                 self._trigger.clear(old.window, context)
                 self._delete_cleanup(old)
         self._windows[slot, merged] = opened
-        self._sessions[slot] = [*(w for w in self._sessions[slot] if w not in covered), merged]
 
     # ---- firing
 
@@ -372,8 +376,10 @@ class WindowOperator(AbstractOperator):
         del self._windows[opened.slot, opened.window]
         self._trigger.clear(opened.window, context)
         sessions = self._sessions.get(opened.slot)
-        if sessions is not None and opened.window in sessions:
-            sessions.remove(opened.window)
+        if sessions is not None:
+            place = bisect_left(sessions, opened.window)
+            if place < len(sessions) and sessions[place] == opened.window:
+                del sessions[place]
         if self._runner is not None and self._runner.wants_clear:
             self._forgotten.append(opened)
             if self._runner.clears_in_turn:
