@@ -1,8 +1,9 @@
 """Timers of functions on batches, in columns: registered, deleted and fired many at a time.
 
 A timer is an entry (slot of its key, time). What is waiting is ordered in sorted runs that are merged by size; entries that were deleted
-stay in the runs until their turn. A call of the function gets at most one timer of a key, its earliest, so that what the function does
-for it, registering and deleting timers included, is done before the key's next timer fires, just as in functions on rows.
+stay in the runs until these are merged, or until their turn. A call of the function gets at most one timer of a key, its earliest, so
+that what the function does for it, registering and deleting timers included, is done before the key's next timer fires, just as in
+functions on rows.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 from flowrun.core.arrays import Integers
 from flowrun.core.types import BIGINT
 from flowrun.operators.process.current import last_of_each
+from flowrun.operators.process.due_timers import DueTimers
 from flowrun.operators.process.indexed_entries import IndexedEntries
 
 Fire = Callable[[Integers, Integers], None]
@@ -46,7 +48,7 @@ class ColumnTimers:
         order = np.argsort(times, kind="stable")
         self._runs.append((times[order], numbers[order]))
         while len(self._runs) > 1 and len(self._runs[-2][0]) <= 2 * len(self._runs[-1][0]):
-            self._runs[-2:] = [_merged(self._runs[-2:])]
+            self._runs[-2:] = [self._merged(self._runs[-2:])]
 
     def delete(self, slots: Integers, times: Integers) -> None:
         """Forget timers, as far as they are registered."""
@@ -73,34 +75,19 @@ class ColumnTimers:
 
     def fire(self, until: int, fire: Fire, *, again: bool = True) -> None:
         """Fire what is due at `until`; if `again`, also what is registered on the way and due."""
-        due = self._take_due(until)
-        while len(due):
-            due = self._fire_rounds(self._rounds(due), until, fire, again)
-        self.compact()
-
-    def _rounds(self, due: Integers) -> list[Integers]:
-        """Due timers dealt to calls: the first has the earliest timer of each key, the second the next ones, …; each in order of time."""
-        owners, times = self.indexed.owners(due), self.indexed.further(due).to_numpy()
-        order = np.lexsort((times, owners))
-        owners = owners[order]
-        starts = np.flatnonzero(np.concatenate([[True], owners[1:] != owners[:-1]]))
-        rank = np.arange(len(due)) - np.repeat(starts, np.diff(np.append(starts, len(due))))
-        by_round = np.lexsort((owners, times[order], rank))
-        rounds = np.cumsum(np.bincount(rank))[:-1]
-        return np.split(due[order][by_round], rounds)
-
-    def _fire_rounds(self, rounds: list[Integers], until: int, fire: Fire, again: bool) -> Integers:
-        """Fire until there are none left, or others have become due: gives all that are due then."""
-        for done, planned in enumerate(rounds, start=1):
+        due = DueTimers(self.indexed)
+        due.add(self._take_due(until))
+        while due:
+            planned = due.take_round()
             numbers = planned[self.indexed.entries.alive(planned)]
-            if len(numbers):
-                owners, times = self.indexed.owners(numbers), self.indexed.further(numbers).to_numpy()
-                self.indexed.entries.drop(numbers)
-                fire(owners, times)
-            more = self._take_due(until) if again else planned[:0]
-            if len(more):
-                return np.unique(np.concatenate([more, *rounds[done:]]))
-        return np.zeros(0, np.int64)
+            if len(numbers) == 0:
+                continue
+            owners, times = self.indexed.owners(numbers), self.indexed.further(numbers).to_numpy()
+            self.indexed.entries.drop(numbers)
+            fire(owners, times)
+            if again:
+                due.add(self._take_due(until))
+        self.compact()
 
     def _take_due(self, until: int) -> Integers:
         """Numbers of the timers at or before `until`, taken out of the runs; some may have been deleted."""
@@ -122,6 +109,11 @@ class ColumnTimers:
         """How many timers wait."""
         return self.indexed.entries.live
 
+    @property
+    def kept(self) -> int:
+        """How many timers are in order, some of which may have been deleted."""
+        return sum(len(times) for times, _ in self._runs)
+
     # ---- room
 
     def compact(self) -> None:
@@ -141,9 +133,13 @@ class ColumnTimers:
         order = np.argsort(times, kind="stable")
         self._runs = [(times[order], numbers[order])] if len(numbers) else []
 
-
-def _merged(runs: list[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:
-    times = np.concatenate([r[0] for r in runs])
-    numbers = np.concatenate([r[1] for r in runs])
-    order = np.argsort(times, kind="stable")
-    return times[order], numbers[order]
+    def _merged(self, runs: list[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:
+        """One run of several, with each timer that is still registered once: one that is deleted and registered again is in two of them."""
+        times = np.concatenate([r[0] for r in runs])
+        numbers = np.concatenate([r[1] for r in runs])
+        order = np.lexsort((numbers, times))
+        order = order[self.indexed.entries.alive(numbers[order])]
+        times, numbers = times[order], numbers[order]
+        once = np.ones(len(numbers), np.bool_)
+        once[1:] = numbers[1:] != numbers[:-1]
+        return times[once], numbers[once]
