@@ -13,6 +13,7 @@ from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.local_cluster import LocalCluster
 from flowrun.runtime.network.buffer_pool import SLOT_BYTES
+from flowrun.runtime.network.credit import EXCLUSIVE_SLOTS, FLOATING_SLOTS
 from flowrun.runtime.network.environment import PARTITION_SLOTS
 
 
@@ -49,7 +50,8 @@ def test_what_is_in_flight_stays_within_the_pools() -> None:
             until(lambda: running.status().vertices[0].back_pressured_ms_per_s != 0)
             used = cluster.pool.total_slots - cluster.pool.free_slots
             highest = max(highest, used)
-        assert highest <= 2 * PARTITION_SLOTS
+        # In the queues of two producers, and in the hands of two consumers.
+        assert highest <= 2 * PARTITION_SLOTS + 2 * (FLOATING_SLOTS + 2 * EXCLUSIVE_SLOTS)
         held = pa.total_allocated_bytes() - allocated_before
         # In the queues at most; then what each of four subtasks has in its hands.
         assert held < 2 * PARTITION_SLOTS * SLOT_BYTES + 8 * 4_000_000

@@ -18,7 +18,8 @@ import pyarrow as pa
 from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch, concat_batches
 from flowrun.errors import ConnectorError, FlowrunError
 from flowrun.graph.execution_graph import PartitionId
-from flowrun.runtime.network.subpartition import Control, Data, Settled
+from flowrun.runtime.network.buffer_pool import SharedSlots, slots_for
+from flowrun.runtime.network.subpartition import ANY_CREDIT, Control, Data, Settled
 
 _TIMESTAMPS = "__flowrun_timestamps"
 _KINDS = "__flowrun_row_kinds"
@@ -111,6 +112,16 @@ class BlockingSubpartition:
         """Spill rows: they never need a slot."""
         self.add(batch, nbytes, 0)
         return True
+
+    def add_shared(self, batch: RecordBatch, nbytes: int, shared: SharedSlots) -> None:
+        """Spill rows: they hold no slots."""
+        self.add(batch, nbytes, 0)
+        shared.release()
+
+    @property
+    def holds_slots(self) -> bool:
+        """They are on disk."""
+        return False
 
     def add_event(self, event: Event) -> None:
         """Remember an event at this place of the order.
@@ -211,17 +222,23 @@ class BlockingView:
         self._next = 0
         self._released = False
 
-    def poll(self, max_rows: int) -> Data | Control | None:
-        """See `SubpartitionView.poll`: one batch or one event at a time."""
+    @property
+    def backlog(self) -> int:
+        """Not known before the rows are read: 0."""
+        return 0
+
+    def poll(self, max_rows: int, credit: int = ANY_CREDIT) -> Data | Control | None:
+        """See `SubpartitionView.poll`: one batch, as it was spilled, or one event at a time."""
         if self._released or not self._subpartition.is_readable or self._next >= len(self._subpartition.order):
             return None
         item = self._subpartition.order[self._next]
         sequence = self._next
         self._next += 1
-        left = len(self._subpartition.order) - self._next
+        more = self._next < len(self._subpartition.order)
         if isinstance(item, tuple):
-            return Data((_from_columns(self._read(item), item),), sequence, left, left > 0)
-        return Control(item, sequence, left, left > 0)
+            batch = _from_columns(self._read(item), item)
+            return Data((batch,), sequence, 0, more, slots_for(batch.nbytes))
+        return Control(item, sequence, 0, more)
 
     def release(self) -> None:
         """Close the files."""

@@ -19,6 +19,7 @@ from flowrun.graph.job_graph import ResultType
 from flowrun.runtime.network.blocking import BlockingSubpartition
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.channel import LocalInputChannel, OpenView
+from flowrun.runtime.network.credit import GateCredit
 from flowrun.runtime.network.gate import InputGate, SingleInputGate, UnionInputGate
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.subpartition import PipelinedSubpartition, Subpartition
@@ -44,6 +45,7 @@ class NetworkEnvironment:
         self._clock = clock
         self._lock = threading.Lock()
         self._partitions: dict[PartitionId, ResultPartition] = {}
+        self._credits: list[GateCredit] = []
         self._spill_parent = spill_dir
         self._spill_dir: Path | None = None
 
@@ -77,7 +79,11 @@ class NetworkEnvironment:
         return partition
 
     def create_gates(self, vertex: ExecutionVertex, batch_rows: int) -> list[InputGate]:
-        """One gate a logical input, by input index; several edges of one input become a union gate."""
+        """One gate a logical input, by input index; several edges of one input become a union gate.
+
+        Raises:
+            ClusterError: no buffer slots are left for one.
+        """
         by_input: dict[int, list[InputGate]] = {}
         for gate in vertex.gates:
             by_input.setdefault(gate.input_index, []).append(self._create_gate(gate, batch_rows))
@@ -98,16 +104,24 @@ class NetworkEnvironment:
         with self._lock:
             partitions = list(self._partitions.values())
             self._partitions.clear()
+            credits_of_gates, self._credits = self._credits, []
             folder, self._spill_dir = self._spill_dir, None
         for partition in partitions:
             partition.release()
+        for credit in credits_of_gates:
+            credit.release()
         if folder is not None:
             shutil.rmtree(folder)
 
     def _create_gate(self, gate: GateDescription, batch_rows: int) -> SingleInputGate:
-        return SingleInputGate(
-            [LocalInputChannel(str(c.partition), self._opener(c)) for c in gate.channels], batch_rows
-        )
+        credit = GateCredit(self._pool, len(gate.channels))
+        with self._lock:
+            self._credits.append(credit)
+        channels = [
+            LocalInputChannel(str(described.partition), self._opener(described), own)
+            for described, own in zip(gate.channels, credit.channels, strict=True)
+        ]
+        return SingleInputGate(channels, batch_rows, credit.release)
 
     def _opener(self, channel: Channel) -> OpenView:
         with self._lock:

@@ -84,10 +84,19 @@ class InputGate(Protocol):
 
 
 class SingleInputGate:
-    """The channels of one job edge."""
+    """The channels of one job edge.
 
-    def __init__(self, channels: Sequence[InputChannel], batch_rows: int) -> None:
+    Args:
+        channels: in the order of their numbers.
+        batch_rows: wanted at once.
+        free_credit: gives the slots of the gate back, at its release; called perhaps several times.
+    """
+
+    def __init__(
+        self, channels: Sequence[InputChannel], batch_rows: int, free_credit: Callable[[], None] = lambda: None
+    ) -> None:
         self._channels = tuple(channels)
+        self._free_credit = free_credit
         self._batch_rows = batch_rows
         self._lock = threading.Lock()
         self._ready: deque[int] = deque()
@@ -97,6 +106,8 @@ class SingleInputGate:
         self._listener: Callable[[], None] | None = None
         self._held: deque[GateRows | GateEvent] = deque()
         """Taken from their channels, not given yet."""
+        self._in_hand: list[InputChannel] = []
+        """Channels whose rows the task has, or which are held for it."""
         self._ended = 0
 
     @property
@@ -122,6 +133,7 @@ class SingleInputGate:
         """Rows of one or several channels, or one event."""
         if self._held:
             return self._poll_held()
+        self._recycle()
         batches: list[RecordBatch] = []
         channels: list[int] = []
         rows = 0
@@ -141,6 +153,7 @@ class SingleInputGate:
                     return self._given(event)
                 self._held.append(event)
                 break
+            self._in_hand.append(self._channels[index])
             if any(b.watermarks is not None for b in element.batches):
                 rows_of_channel = GateRows(
                     index, self._first_run(list(element.batches), [index] * len(element.batches))
@@ -160,6 +173,7 @@ class SingleInputGate:
         """Rows of one channel, or one event."""
         if self._held:
             return self._given(self._held.popleft())
+        self._recycle()
         while (index := self._next_ready(arm=True)) is not None:
             element = self._channels[index].poll(self._batch_rows)
             if element is None:
@@ -168,6 +182,7 @@ class SingleInputGate:
                 self._enqueue(index)
             if isinstance(element, Control):
                 return self._given(GateEvent(index, element.event))
+            self._in_hand.append(self._channels[index])
             first = self._first_run(list(element.batches), [index] * len(element.batches))
             return GateRows(index, first)
         return None
@@ -187,6 +202,14 @@ class SingleInputGate:
         """Free all channels."""
         for channel in self._channels:
             channel.release()
+        self._free_credit()
+
+    def _recycle(self) -> None:
+        """The task asks for more: it has processed all that it was given."""
+        if self._in_hand:
+            for channel in self._in_hand:
+                channel.recycle()
+            self._in_hand.clear()
 
     def _poll_held(self) -> RecordBatch | GateRows | GateEvent:
         held = self._held.popleft()

@@ -6,7 +6,7 @@ slot is left. Written by its subtask's thread; `flush`, `cancel` and `release` m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from flowrun.api.metrics import Counter
@@ -14,7 +14,14 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import END_OF_INPUT, CheckpointBarrier, Event, RecordBatch
 from flowrun.errors import JobCancelledError
 from flowrun.runtime.metrics import TimeAccount
-from flowrun.runtime.network.buffer_pool import BATCH_OVERHEAD_BYTES, LocalBufferPool, slots_for
+from flowrun.runtime.network.buffer_pool import (
+    BATCH_OVERHEAD_BYTES,
+    SLOT_BYTES,
+    LocalBufferPool,
+    SharedSlots,
+    slots_for,
+)
+from flowrun.runtime.network.cutting import rows_within
 from flowrun.runtime.network.subpartition import InFlightElement, Subpartition, SubpartitionView
 from flowrun.runtime.timers import TimerThread
 
@@ -67,6 +74,10 @@ class ResultPartition:
         self._flush_due = [False] * len(self.subpartitions)
         self._demand = 1
         self._cancelled = False
+        self._shares_slots = all(s.holds_slots for s in self.subpartitions)
+        self._shared: SharedSlots | None = None
+        self._shared_spare = 0
+        """Bytes that are left in the slots of the last rows that were broadcast."""
         self._time: TimeAccount | None = None
         self._bytes_out: Counter | None = None
 
@@ -97,17 +108,43 @@ class ResultPartition:
         for channel, batch in parts:
             nbytes = batch.nbytes
             written += nbytes
-            nbytes += BATCH_OVERHEAD_BYTES
             subpartition = self.subpartitions[channel]
-            if not subpartition.try_pack(batch, nbytes):
-                slots = self._acquire(slots_for(nbytes - BATCH_OVERHEAD_BYTES))
+            if subpartition.try_pack(batch, nbytes + BATCH_OVERHEAD_BYTES):
+                pass
+            elif (slots := slots_for(nbytes)) <= self.pool.limit and self.pool.try_acquire(slots, whole=True):
                 demand += slots
-                subpartition.add(batch, nbytes, slots)
+                subpartition.add(batch, nbytes + BATCH_OVERHEAD_BYTES, slots)
+            else:
+                for piece, size, slots in self._charged(batch, nbytes):
+                    demand += slots
+                    subpartition.add(piece, size, slots)
             if subpartition.unflushed_rows:
                 self._linger_or_flush(channel, subpartition)
-        self._demand = min(max(demand, 1), self.pool.limit)
-        if self._bytes_out is not None:
-            self._bytes_out.inc(written)
+        self._wrote(demand, written)
+
+    def broadcast(self, batch: RecordBatch) -> None:
+        """Append the same rows to every subpartition. They are held, and charged, once; waits while no slot is left.
+
+        Raises:
+            JobCancelledError: the job was cancelled.
+        """
+        if not self._shares_slots:
+            self.write([(channel, batch) for channel in range(len(self.subpartitions))])
+            return
+        if self._cancelled:
+            raise JobCancelledError(f"the job was cancelled while {self.name} was written")
+        nbytes, consumers, demand = batch.nbytes, len(self.subpartitions), 0
+        cost = nbytes + BATCH_OVERHEAD_BYTES
+        if self._shared is not None and cost <= self._shared_spare and self._shared.retain(consumers):
+            self._shared_spare -= cost
+            self._add_shared(batch, cost, self._shared)
+        else:
+            for piece, size, slots in self._charged(batch, nbytes):
+                demand += slots
+                self._shared = SharedSlots(slots, self.pool.recycle, consumers)
+                self._shared_spare = max(slots * SLOT_BYTES - size, 0)
+                self._add_shared(piece, size, self._shared)
+        self._wrote(demand, nbytes * consumers)
 
     def broadcast_event(self, event: Event) -> None:
         """Append an event to every subpartition; it shows everything before it. Never waits."""
@@ -165,6 +202,41 @@ class ResultPartition:
             subpartition.release()
         self.pool.cancel()
         self.pool.close()
+
+    def _wrote(self, demand: int, nbytes: int) -> None:
+        self._demand = min(max(demand, 1), self.pool.limit)
+        if self._bytes_out is not None:
+            self._bytes_out.inc(nbytes)
+
+    def _add_shared(self, batch: RecordBatch, nbytes: int, shared: SharedSlots) -> None:
+        for channel, subpartition in enumerate(self.subpartitions):
+            subpartition.add_shared(batch, nbytes, shared)
+            if subpartition.unflushed_rows:
+                self._linger_or_flush(channel, subpartition)
+
+    def _charged(self, batch: RecordBatch, nbytes: int) -> Iterator[tuple[RecordBatch, int, int]]:
+        """Rows with their bytes and the slots that were taken for them: as one batch if the pool has room for it, else cut by rows."""
+        limit = self.pool.limit
+        while True:
+            slots = slots_for(nbytes)
+            # Of what does not fit, half a pool at a time: one half is read while the next is written.
+            taken = self._acquire(slots if slots <= limit else max(limit // 2, 1))
+            if taken >= slots:
+                yield batch, nbytes + BATCH_OVERHEAD_BYTES, taken
+                return
+            rows = rows_within(batch, taken * SLOT_BYTES - BATCH_OVERHEAD_BYTES)
+            piece = batch if rows == batch.num_rows else batch.slice(0, rows)
+            size = piece.nbytes
+            slots = slots_for(size)
+            if slots > taken:  # a row, or the dictionaries of its columns, that no cut makes smaller
+                self.pool.overdraw(slots - taken)
+            else:
+                self.pool.recycle(taken - slots)
+            yield piece, size + BATCH_OVERHEAD_BYTES, slots
+            if piece is batch:
+                return
+            batch = batch.slice(rows)
+            nbytes = batch.nbytes
 
     def _acquire(self, slots: int) -> int:
         taken = self.pool.try_acquire(slots)

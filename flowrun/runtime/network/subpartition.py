@@ -18,9 +18,13 @@ from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch, Waterma
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.runtime.network.barriers import as_unaligned, overtakes, overtaking_time_ms
-from flowrun.runtime.network.buffer_pool import SLOT_BYTES
+from flowrun.runtime.network.buffer_pool import BATCH_OVERHEAD_BYTES, SLOT_BYTES, SharedSlots
+from flowrun.runtime.network.cutting import rows_within
 
 Recycle = Callable[[int], None]
+
+ANY_CREDIT = 1 << 40
+"""More slots than there are: rows are never cut for want of credit."""
 
 InFlightElement = RecordBatch | Watermark | WatermarkStatus
 Settled = Callable[[Sequence[InFlightElement]], None]
@@ -34,14 +38,16 @@ class Data:
     Attributes:
         batches: in order.
         sequence: number of the first of them in its channel; data and events count alike.
-        backlog: batches that were still queued when these were taken.
+        backlog: slots that the rows behind them take: the reader needs as much credit.
         more: whether something can be read at once.
+        slots: that they take: as much of the reader's credit is used.
     """
 
     batches: Sequence[RecordBatch]
     sequence: int
     backlog: int
     more: bool
+    slots: int
 
 
 @record
@@ -57,10 +63,20 @@ class Control:
 class SubpartitionView(Protocol):
     """The reading end of a subpartition; what an input channel, or a connection to another process, reads. One reader thread."""
 
-    def poll(self, max_rows: int) -> Data | Control | None:
+    @property
+    def backlog(self) -> int:
+        """Slots that the rows which wait for the reader take; a hint if read by another thread."""
+        ...
+
+    def poll(self, max_rows: int, credit: int = ANY_CREDIT) -> Data | Control | None:
         """What comes next, without waiting: batches up to about `max_rows` (at least one batch), or one event, or None.
 
         After None, `listener` is called once more as soon as there is something.
+
+        Args:
+            max_rows: wanted at once.
+            credit: slots that the reader has for rows, at least 1. What is larger is cut by rows; a single row comes all the same.
+                Events need none.
         """
         ...
 
@@ -78,6 +94,15 @@ class Subpartition(Protocol):
 
     def try_pack(self, batch: RecordBatch, nbytes: int) -> bool:
         """Append rows into the spare bytes of the last slot; False if they do not fit."""
+        ...
+
+    def add_shared(self, batch: RecordBatch, nbytes: int, shared: SharedSlots) -> None:
+        """Append rows that other subpartitions get as well; takes over one reference to the slots that they hold together."""
+        ...
+
+    @property
+    def holds_slots(self) -> bool:
+        """Whether rows hold slots until they are read."""
         ...
 
     def add_event(self, event: Event) -> None:
@@ -119,13 +144,15 @@ class Subpartition(Protocol):
 
 
 class _Queued:
-    """A batch in a queue with its bytes and the slots that it holds."""
+    """A batch in a queue with its bytes and the slots that it holds, alone or with other subpartitions."""
 
-    __slots__ = ("batch", "slots")
+    __slots__ = ("batch", "nbytes", "shared", "slots")
 
-    def __init__(self, batch: RecordBatch, slots: int) -> None:
+    def __init__(self, batch: RecordBatch, nbytes: int, slots: int, shared: SharedSlots | None) -> None:
         self.batch = batch
+        self.nbytes = nbytes
         self.slots = slots
+        self.shared = shared
 
 
 class PipelinedSubpartition:
@@ -143,7 +170,7 @@ class PipelinedSubpartition:
         """How many elements at the queue's end the consumer was not told of."""
         self._hidden_rows = 0
         self._spare = 0
-        self._batches = 0
+        self._bytes = 0
         self._sequence = 0
         self._released = False
         self._urgent: Callable[[], None] | None = None
@@ -156,18 +183,31 @@ class PipelinedSubpartition:
         return self._hidden_rows
 
     @property
+    def holds_slots(self) -> bool:
+        """They are held in memory."""
+        return True
+
+    @property
     def backlog(self) -> int:
-        """Batches that wait for the consumer."""
-        return self._batches
+        """Slots that the rows which wait for the consumer take."""
+        return -(-self._bytes // SLOT_BYTES)
 
     def add(self, batch: RecordBatch, nbytes: int, slots: int) -> None:
         """Append rows, hidden until the next flush."""
         with self._lock:
             if not self._released:
-                self._append(batch, slots)
+                self._append(_Queued(batch, nbytes, slots, None))
                 self._spare = max(slots * SLOT_BYTES - nbytes, 0)
                 return
         self._recycle(slots)
+
+    def add_shared(self, batch: RecordBatch, nbytes: int, shared: SharedSlots) -> None:
+        """Append rows, hidden until the next flush."""
+        with self._lock:
+            if not self._released:
+                self._append(_Queued(batch, nbytes, 0, shared))
+                return
+        shared.release()
 
     def try_pack(self, batch: RecordBatch, nbytes: int) -> bool:
         """Append rows into the spare bytes of the last batch's slots; False if they do not fit."""
@@ -179,7 +219,7 @@ class PipelinedSubpartition:
                 return False
             # The slot goes with the last batch in it, so that it is recycled only when all of them were taken.
             slots, last.slots = last.slots, 0
-            self._append(batch, slots)
+            self._append(_Queued(batch, nbytes, slots, None))
             self._spare -= nbytes
             return True
 
@@ -255,39 +295,33 @@ class PipelinedSubpartition:
             notify()
         return PipelinedView(self)
 
-    def poll(self, max_rows: int) -> Data | Control | None:
+    def poll(self, max_rows: int, credit: int = ANY_CREDIT) -> Data | Control | None:
         """See `SubpartitionView.poll`. Takes hidden batches too: a consumer that asks is not idle."""
         with self._lock:
             if not self._queue:
                 self._armed = True
                 return None
-            sequence = self._sequence
             head = self._queue[0]
             if isinstance(head, _Queued):
-                batches: list[RecordBatch] = []
-                rows = slots = 0
-                for queued in self._queue:
-                    if not isinstance(queued, _Queued) or (batches and rows + queued.batch.num_rows > max_rows):
-                        break
-                    batches.append(queued.batch)
-                    rows += queued.batch.num_rows
-                    slots += queued.slots
-                for _ in batches:
-                    self._queue.popleft()
-                self._sequence += len(batches)
-                self._batches -= len(batches)
+                batches, nbytes, slots, shared = self._take(max_rows, credit * SLOT_BYTES)
+                self._bytes -= nbytes
                 if len(self._queue) < self._hidden:
                     self._hidden = len(self._queue)
                     self._hidden_rows = sum(q.batch.num_rows for q in self._queue if isinstance(q, _Queued))
                 if not self._queue:
                     self._spare = 0
-                data = Data(batches, sequence, self._batches, self._rearm())
+                backlog = -(-self._bytes // SLOT_BYTES)
+                data = Data(batches, self._sequence, backlog, self._rearm(), -(-nbytes // SLOT_BYTES))
+                self._sequence += len(batches)
             else:
                 self._queue.popleft()
+                control = Control(head, self._sequence, self.backlog, self._rearm())
                 self._sequence += 1
-                control = Control(head, sequence, self._batches, self._rearm())
         if isinstance(head, _Queued):
-            self._recycle(slots)
+            if slots:
+                self._recycle(slots)
+            for held in shared:
+                held.release()
             return data
         if isinstance(head, CheckpointBarrier):
             self._settle_in_place(head.checkpoint_id)
@@ -297,13 +331,55 @@ class PipelinedSubpartition:
         """Drop everything and recycle its slots."""
         with self._lock:
             self._released = True
-            slots = sum(q.slots for q in self._queue if isinstance(q, _Queued))
+            dropped = [q for q in self._queue if isinstance(q, _Queued)]
             self._queue.clear()
-            self._hidden = self._hidden_rows = self._batches = 0
+            self._hidden = self._hidden_rows = self._bytes = 0
             unsettled = list(self._unsettled)
-        self._recycle(slots)
+        self._recycle(sum(queued.slots for queued in dropped))
+        for queued in dropped:
+            if queued.shared is not None:
+                queued.shared.release()
         for checkpoint_id in unsettled:
             self._settle_in_place(checkpoint_id)
+
+    def _take(self, max_rows: int, most_bytes: int) -> tuple[list[RecordBatch], int, int, list[SharedSlots]]:
+        """Remove batches from the beginning of the queue, which has one there; one that is larger than `most_bytes` is cut.
+
+        Gives them with their bytes, the slots that are free now, and those that are shared with others.
+        """
+        queue, batches, shared = self._queue, list[RecordBatch](), list[SharedSlots]()
+        rows = nbytes = slots = 0
+        while queue:
+            queued = queue[0]
+            if not isinstance(queued, _Queued):
+                break
+            rows += queued.batch.num_rows
+            size = queued.nbytes
+            if batches and (rows > max_rows or nbytes + size > most_bytes):
+                break
+            if size > most_bytes and (first := self._cut(queued, most_bytes)) is not None:
+                return [first.batch], first.nbytes, first.slots, shared
+            queue.popleft()
+            batches.append(queued.batch)
+            nbytes += size
+            slots += queued.slots
+            if queued.shared is not None:
+                shared.append(queued.shared)
+        return batches, nbytes, slots, shared
+
+    def _cut(self, queued: _Queued, most_bytes: int) -> _Queued | None:
+        """The first rows of a batch, which leave the queue; they free a part of its slots. None: they cannot be cut."""
+        batch = queued.batch
+        rows = rows_within(batch, most_bytes - BATCH_OVERHEAD_BYTES)
+        if rows >= batch.num_rows:
+            return None
+        piece = batch.slice(0, rows)
+        nbytes = min(piece.nbytes + BATCH_OVERHEAD_BYTES, queued.nbytes - 1)
+        slots = min(nbytes // SLOT_BYTES, queued.slots)
+        queued.batch = batch.slice(rows)
+        queued.nbytes -= nbytes
+        queued.slots -= slots
+        return _Queued(piece, nbytes, slots, None)
 
     def _settle_in_place(self, checkpoint_id: int) -> None:
         """A barrier is taken, or dropped, without having overtaken anything since it was added."""
@@ -333,11 +409,11 @@ class PipelinedSubpartition:
         if urgent is not None:
             urgent()
 
-    def _append(self, batch: RecordBatch, slots: int) -> None:
-        self._queue.append(_Queued(batch, slots))
-        self._batches += 1
+    def _append(self, queued: _Queued) -> None:
+        self._queue.append(queued)
+        self._bytes += queued.nbytes
         self._hidden += 1
-        self._hidden_rows += batch.num_rows
+        self._hidden_rows += queued.batch.num_rows
 
     def _append_event(self, event: Event) -> Callable[[], None] | None:
         """Append an event, all visible; gives the listener if it is to be called."""
@@ -370,9 +446,14 @@ class PipelinedView:
     def __init__(self, subpartition: PipelinedSubpartition) -> None:
         self._subpartition = subpartition
 
-    def poll(self, max_rows: int) -> Data | Control | None:
+    @property
+    def backlog(self) -> int:
+        """See `SubpartitionView.backlog`."""
+        return self._subpartition.backlog
+
+    def poll(self, max_rows: int, credit: int = ANY_CREDIT) -> Data | Control | None:
         """See `SubpartitionView.poll`."""
-        return self._subpartition.poll(max_rows)
+        return self._subpartition.poll(max_rows, credit)
 
     def release(self) -> None:
         """Drop what is left; later writes are dropped too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowrun.api.metrics import Counter
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.runtime.network.partition import ResultPartition
-from flowrun.runtime.network.selectors import ChannelSelector
+from flowrun.runtime.network.selectors import BroadcastSelector, ChannelSelector
 
 
 class RecordWriter:
@@ -13,6 +13,7 @@ class RecordWriter:
 
     def __init__(self, selector: ChannelSelector, partition: ResultPartition, records_out: Counter) -> None:
         self._selector = selector
+        self._broadcasts = isinstance(selector, BroadcastSelector)
         self._records_out = records_out
         self.partition = partition
         self._next_marker = 0
@@ -24,7 +25,10 @@ class RecordWriter:
             JobCancelledError: the job was cancelled.
         """
         self._records_out.inc(batch.num_rows)
-        self.partition.write(self._selector.deal(batch))
+        if self._broadcasts:
+            self.partition.broadcast(batch)
+        else:
+            self.partition.write(self._selector.deal(batch))
 
     def broadcast_event(self, event: Watermark | WatermarkStatus) -> None:
         """Send an event to every channel."""

@@ -41,7 +41,7 @@ def test_with_the_global_pool_empty_one_batch_still_goes() -> None:
 def test_a_pool_without_its_reserve_is_refused() -> None:
     shared = GlobalBufferPool(5)
     shared.create_local(4, 8)
-    with pytest.raises(ClusterError, match="2 slots needed for one more result partition, 1 of 5 left"):
+    with pytest.raises(ClusterError, match="2 slots needed for one more result partition or input gate, 1 of 5 left"):
         shared.create_local(2, 8)
 
 

@@ -18,14 +18,21 @@ from flowrun.core.elements import (
     Watermark,
 )
 from flowrun.errors import InternalError
+from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.channel import LocalInputChannel
+from flowrun.runtime.network.credit import ChannelCredit, GateCredit
 from flowrun.runtime.network.gate import GateEvent, GateRows, InputGate, SingleInputGate, UnionInputGate
 from flowrun.runtime.network.subpartition import Control, Data, PipelinedSubpartition
 
 
+def credit() -> ChannelCredit:
+    (own,) = GateCredit(GlobalBufferPool(), 1).channels
+    return own
+
+
 def gate_of(channels: int, batch_rows: int = 100) -> tuple[list[PipelinedSubpartition], SingleInputGate]:
     queues = [PipelinedSubpartition(f"q{i}", lambda slots: None) for i in range(channels)]
-    gate = SingleInputGate([LocalInputChannel(q.name, q.create_view) for q in queues], batch_rows)
+    gate = SingleInputGate([LocalInputChannel(q.name, q.create_view, credit()) for q in queues], batch_rows)
     gate.request_partitions()
     return queues, gate
 
@@ -144,10 +151,12 @@ def test_a_gap_in_a_channel_is_a_bug() -> None:
     class Gappy:
         def __init__(self) -> None:
             self.elements: deque[Data | Control] = deque(
-                [Data([rows([1])], 0, 0, True), Data([rows([1])], 2, 0, False)]
+                [Data([rows([1])], 0, 0, True, 1), Data([rows([1])], 2, 0, False, 1)]
             )
 
-        def poll(self, max_rows: int) -> Data | Control | None:
+        backlog = 0
+
+        def poll(self, max_rows: int, credit: int) -> Data | Control | None:
             return self.elements.popleft()
 
         def release(self) -> None: ...
@@ -155,7 +164,7 @@ def test_a_gap_in_a_channel_is_a_bug() -> None:
     def open_view(listener: Callable[[], None], urgent: Callable[[], None]) -> Gappy:
         return Gappy()
 
-    channel = LocalInputChannel("c", open_view)
+    channel = LocalInputChannel("c", open_view, credit())
     assert channel.poll(1) is None, "not requested yet"
     channel.request(lambda: None, lambda: None)
     channel.poll(1)

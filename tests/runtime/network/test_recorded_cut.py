@@ -24,7 +24,9 @@ from flowrun.core.elements import (
 from flowrun.runtime.metrics import ScopedMetrics
 from flowrun.runtime.network.barrier_handlers import MixedBarrierHandler
 from flowrun.runtime.network.barriers import TakeSnapshot
+from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.channel import LocalInputChannel
+from flowrun.runtime.network.credit import ChannelCredit, GateCredit
 from flowrun.runtime.network.gate import InputGate, SingleInputGate, UnionInputGate
 from flowrun.runtime.network.subpartition import InFlightElement, PipelinedSubpartition
 from flowrun.runtime.task.network_input import NetworkInput
@@ -46,6 +48,11 @@ class Cut:
                 found = pairs([element])
                 assert self.rows.isdisjoint(found), "twice in flight"
                 self.rows.update(found)
+
+
+def credit() -> ChannelCredit:
+    (own,) = GateCredit(GlobalBufferPool(), 1).channels
+    return own
 
 
 class Consumer:
@@ -104,7 +111,9 @@ class Bench:
             for _ in range(chance.randint(1, 2)):
                 mine = [PipelinedSubpartition("q", lambda slots: None) for _ in range(chance.randint(1, 3))]
                 self.queues += mine
-                members.append(SingleInputGate([LocalInputChannel("c", q.create_view) for q in mine], batch_rows))
+                members.append(
+                    SingleInputGate([LocalInputChannel("c", q.create_view, credit()) for q in mine], batch_rows)
+                )
             gates.append(members[0] if len(members) == 1 else UnionInputGate(members))
         for gate in gates:
             gate.request_partitions()

@@ -1,0 +1,135 @@
+"""Credit: the slots in which a gate receives rows. Each channel has exclusive ones, and all channels share the gate's floating ones.
+
+A sender gives no more rows than its channel has credit for. With them it announces its backlog, the slots that the rows behind them take,
+and the channel gets as many floating slots for it as there are. Rows keep their slots until the task has processed them. After Apache
+Flink's credit-based flow control (`BufferManager`), for senders in the same process and in others alike: in the same process rows are
+handed over by reference, and the slots only account for what the task has in its hands.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from flowrun.runtime.network.buffer_pool import GlobalBufferPool
+
+EXCLUSIVE_SLOTS = 2
+"""Slots that each channel has for itself: however greedy others are, it goes on."""
+
+FLOATING_SLOTS = 256
+"""Slots that the channels of a gate may have beside them: 8 MiB, about five batches of 64k rows × 3 BIGINTs."""
+
+
+class GateCredit:
+    """The slots of one gate, and the credit of its channels. `release` may come from any thread; else one call at a time.
+
+    Args:
+        pool: of the process.
+        channels: of the gate.
+        exclusive: slots of each channel.
+        floating: slots that they may have beside them, as long as the process has any.
+
+    Raises:
+        ClusterError: not even the exclusive slots are left.
+    """
+
+    def __init__(
+        self,
+        pool: GlobalBufferPool,
+        channels: int,
+        *,
+        exclusive: int = EXCLUSIVE_SLOTS,
+        floating: int = FLOATING_SLOTS,
+    ) -> None:
+        reserved = exclusive * channels
+        self._process = pool
+        self._pool = pool.create_local(reserved, reserved + floating)
+        self._reserved = self._pool.try_acquire(reserved)
+        self._lock = threading.Lock()
+        self.channels = tuple(ChannelCredit(self, exclusive) for _ in range(channels))
+
+    @property
+    def used_floating(self) -> int:
+        """Floating slots that channels have."""
+        return self._pool.used - self._reserved
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether others may want the floating slots that a channel has and does not need now."""
+        return 2 * self._process.free_slots < self._process.total_slots
+
+    def floating(self, slots: int) -> int:
+        """Up to `slots` floating ones; gives as many as there are. Channels that hold nothing part with theirs for it."""
+        taken = self._pool.acquire_some(slots)
+        if taken < slots:
+            for channel in self.channels:
+                channel.give_back_unused()
+            taken += self._pool.acquire_some(slots - taken)
+        return taken
+
+    def overdraw(self, slots: int) -> None:
+        """Slots for a row that came although there was too little credit for it."""
+        self._pool.overdraw(slots)
+
+    def give_back(self, slots: int) -> None:
+        """Floating or overdrawn slots are free."""
+        self._pool.recycle(slots)
+
+    def release(self) -> None:
+        """Free the exclusive slots; floating ones follow as they are given back. Idempotent."""
+        with self._lock:
+            reserved, self._reserved = self._reserved, 0
+        self._pool.recycle(reserved)
+        self._pool.close()
+
+
+class ChannelCredit:
+    """What one channel may receive. One call at a time: from the task's thread, or under the lock of a channel from another process."""
+
+    __slots__ = ("_exclusive", "_extra", "_gate", "_held")
+
+    def __init__(self, gate: GateCredit, exclusive: int) -> None:
+        self._gate = gate
+        self._exclusive = exclusive
+        self._extra = 0
+        """Slots beyond the exclusive ones."""
+        self._held = 0
+        """Slots of rows that were received and not processed yet."""
+
+    @property
+    def available(self) -> int:
+        """Slots that the sender may fill."""
+        return self._exclusive + self._extra - self._held
+
+    def for_backlog(self, backlog: int) -> int:
+        """The credit once the sender has announced a backlog, with as many floating slots as there are for it."""
+        available = self._exclusive + self._extra - self._held
+        if backlog > available:
+            extra = self._gate.floating(backlog - available)
+            self._extra += extra
+            available += extra
+        return available
+
+    def receive(self, slots: int) -> None:
+        """Rows came that take so many slots."""
+        self._held += slots
+        missing = self._held - self._exclusive - self._extra
+        if missing > 0:
+            self._gate.overdraw(missing)
+            self._extra += missing
+
+    def recycle(self) -> None:
+        """All rows were processed: their slots are free. Floating ones stay while the process has plenty, to be asked for less often."""
+        self._held = 0
+        if self._extra and self._gate.is_scarce:
+            self.give_back_unused()
+
+    def give_back_unused(self) -> None:
+        """Part with the floating slots if they hold nothing."""
+        if self._extra and not self._held:
+            extra, self._extra = self._extra, 0
+            self._gate.give_back(extra)
+
+    def release(self) -> None:
+        """Nothing is received any more."""
+        self._held = 0
+        self.give_back_unused()
