@@ -1,0 +1,125 @@
+"""Receivers have slots of their own: exclusive ones a channel, floating ones a gate, asked for by the sender's backlog."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runtime_fakes import pairs, random_rows
+
+from flowrun.errors import ClusterError
+from flowrun.runtime.network.buffer_pool import SLOT_BYTES, GlobalBufferPool
+from flowrun.runtime.network.channel import LocalInputChannel
+from flowrun.runtime.network.credit import GateCredit
+from flowrun.runtime.network.gate import SingleInputGate
+from flowrun.runtime.network.subpartition import PipelinedSubpartition
+
+
+def test_a_channel_begins_with_its_exclusive_slots() -> None:
+    pool = GlobalBufferPool(20)
+    gate = GateCredit(pool, 3, exclusive=2, floating=8)
+    assert [c.available for c in gate.channels] == [2, 2, 2]
+    assert pool.free_slots == 14
+    gate.release()
+    gate.release()
+    assert pool.free_slots == 20
+
+
+def test_a_backlog_brings_floating_slots_as_far_as_there_are_any() -> None:
+    gate = GateCredit(GlobalBufferPool(1_000), 2, exclusive=2, floating=8)
+    first, second = gate.channels
+    assert first.for_backlog(1) == 2
+    assert gate.used_floating == 0
+    assert first.for_backlog(7) == 7
+    first.receive(7)
+    assert second.for_backlog(100) == 2 + 3
+    assert gate.used_floating == 8
+
+
+def test_a_channel_that_holds_nothing_parts_with_its_floating_slots() -> None:
+    gate = GateCredit(GlobalBufferPool(1_000), 2, exclusive=2, floating=8)
+    first, second = gate.channels
+    first.receive(first.for_backlog(10))
+    assert second.for_backlog(10) == 2
+    first.recycle()
+    assert second.for_backlog(10) == 10
+
+
+def test_floating_slots_go_back_at_once_when_the_process_has_few() -> None:
+    pool = GlobalBufferPool(20)
+    (channel,) = GateCredit(pool, 1, exclusive=2, floating=18).channels
+    channel.receive(channel.for_backlog(18))
+    assert pool.free_slots == 2
+    channel.recycle()
+    assert pool.free_slots == 18
+
+
+def test_too_few_exclusive_slots_are_refused() -> None:
+    with pytest.raises(ClusterError, match="8 slots needed for one more result partition or input gate, 5 of 5 left"):
+        GateCredit(GlobalBufferPool(5), 4)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["announce", "receive", "recycle"]), st.integers(1, 30)),
+        max_size=60,
+    )
+)
+def test_credit_is_never_lost_or_made_up(steps: list[tuple[int, str, int]]) -> None:
+    pool = GlobalBufferPool(40)
+    gate = GateCredit(pool, 3, exclusive=2, floating=20)
+    for index, what, slots in steps:
+        channel = gate.channels[index]
+        if what == "announce":
+            assert channel.for_backlog(slots) >= min(channel.available, slots)
+        elif what == "receive":
+            channel.receive(min(slots, max(channel.for_backlog(slots), 1)))
+        else:
+            channel.recycle()
+            assert channel.available >= 2
+        assert all(c.available >= 0 for c in gate.channels)
+    for channel in gate.channels:
+        channel.release()
+    gate.release()
+    assert pool.free_slots == 40
+
+
+def gate_over(
+    pool: GlobalBufferPool, channels: int, floating: int
+) -> tuple[list[PipelinedSubpartition], SingleInputGate]:
+    queues = [PipelinedSubpartition(f"q{i}", lambda slots: None) for i in range(channels)]
+    credit = GateCredit(pool, channels, floating=floating)
+    own = [LocalInputChannel(q.name, q.create_view, c) for q, c in zip(queues, credit.channels, strict=True)]
+    gate = SingleInputGate(own, 100_000, credit.release)
+    gate.set_listener(lambda: None)
+    gate.request_partitions()
+    return queues, gate
+
+
+def test_what_a_task_has_in_its_hands_is_charged_until_it_asks_for_more() -> None:
+    pool = GlobalBufferPool(100)
+    (queue,), gate = gate_over(pool, 1, 90)
+    queue.add(random_rows(80_000), 1_920_000, 0)
+    queue.flush()
+    assert gate.poll() is not None
+    assert pool.free_slots == 100 - 2 - (-(-1_920_000 // SLOT_BYTES) - 2)
+    assert gate.poll() is None
+    assert pool.free_slots == 98
+    gate.release()
+    assert pool.free_slots == 100
+
+
+def test_without_floating_slots_a_task_gets_little_at_a_time() -> None:
+    pool = GlobalBufferPool(100)
+    queues, gate = gate_over(pool, 2, 0)
+    batch = random_rows(20_000)
+    for queue in queues:
+        queue.add(batch, batch.nbytes, 0)
+        queue.flush()
+    found = []
+    while (element := gate.poll()) is not None:
+        assert element.nbytes <= 2 * 2 * SLOT_BYTES  # type: ignore[union-attr]
+        found.append(element)
+    assert sorted(pairs(found)) == sorted(2 * pairs([batch]))  # type: ignore[arg-type]
+    gate.release()
+    assert pool.free_slots == 100
