@@ -35,6 +35,7 @@ def test_programs_and_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert made["final"].to_pylist() == [{"user_id": "u1", "orders": 2, "total": 12.5}]
     assert made["running"] == [{"user_id": "u1", "spent": 5.0}, {"user_id": "u1", "spent": 12.5}]
     assert [(row["spread"], row["windows"]) for row in made["spread"]] == [(1.5, 1), (0.0, 2), (0.5, 1)]
+    assert sorted(row["amount"] for row in made["with_names"]) == [5.0, 7.5]
     assert made["ended"].state.value == "canceled"
 
 

@@ -204,14 +204,18 @@ class KeyedBatchContext(BatchContext, Protocol):
         ...
 
 
-class ProcessFunction:
-    """A function over rows or batches, without keys; see the module."""
+class RichFunction:
+    """What all functions with state share: a beginning and an end."""
 
     def open(self, context: OpenContext) -> None:
         """Called once before all else: acquire resources. State can be used, but belongs to no key yet."""
 
     def close(self) -> None:
         """Called once at the end, after an error too: release them."""
+
+
+class ProcessFunction(RichFunction):
+    """A function over rows or batches, without keys; see the module."""
 
 
 class KeyedProcessFunction(ProcessFunction):
@@ -237,6 +241,7 @@ __all__ = [
     "OpenContext",
     "ProcessContext",
     "ProcessFunction",
+    "RichFunction",
     "TimeToLive",
     "TtlUpdate",
     "ValueColumn",

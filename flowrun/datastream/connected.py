@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flowrun.api.operator import OperatorRecipe, OutputTag
+from flowrun.api.co_process_function import CoFlatMapFunction, CoMapFunction
+from flowrun.api.operator import OperatorRecipe, OperatorSpec, OutputTag
+from flowrun.api.process_function import RichFunction
 from flowrun.core.schema import Schema
+from flowrun.datastream.functions import FunctionLike, class_recipe
 from flowrun.errors import PipelineError
 from flowrun.graph.transformation import CoFeedbackTransformation, TwoInputTransformation
+from flowrun.operators.process.factories import CoProcessFunctionFactory
+from flowrun.operators.process.function_kinds import FunctionInputs
+from flowrun.operators.process.loading import load_process_function
 
 if TYPE_CHECKING:
     from flowrun.datastream.stream import DataStream
@@ -21,34 +27,97 @@ class ConnectedStreams:
         self._left = left
         self._right = right
 
-    def key_by(self, left: Sequence[str], right: Sequence[str]) -> ConnectedStreams:
+    def key_by(self, left: str | Sequence[str], right: str | Sequence[str]) -> ConnectedStreams:
         """Both streams keyed: rows of equal key meet in one subtask. The key columns must have equal types.
 
         A column may be named more than once: `key_by(["a", "a"], ["b", "c"])` lets rows meet where `a = b` and `a = c`.
         """
+        left, right = ((names,) if isinstance(names, str) else tuple(names) for names in (left, right))
         keyed = ConnectedStreams(self._left.keyed(left), self._right.keyed(right))
-        types = [[s.schema.field(n).type for n in names] for s, names in ((self._left, left), (self._right, right))]
-        if types[0] != types[1]:
-            shown = " and ".join(f"({', '.join(map(str, side))})" for side in types)
-            raise PipelineError.of(
-                f"key_by of connected streams: the keys have the types {shown}", "cast one side's key"
-            )
+        keyed.check_keys("key_by of connected streams")
         return keyed
+
+    def check_keys(self, place: str) -> None:
+        """Raises PipelineError if only one stream has keys, or both have keys of other types; `place` begins the message."""
+        streams = (self._left, self._right)
+        types = [None if s.state_keys is None else [s.schema.types[k] for k in s.state_keys] for s in streams]
+        if None in types and types[0] is not types[1]:
+            keyed, other = ("first", "second") if types[1] is None else ("second", "first")
+            raise PipelineError.of(
+                f"{place}: the {keyed} of the connected streams has keys, the {other} has none",
+                "key both: first.connect(second).key_by([…], […])",
+            )
+        if types[0] != types[1]:
+            shown = " and ".join(f"({', '.join(map(str, side or ()))})" for side in types)
+            raise PipelineError.of(f"{place}: the keys have the types {shown}", "cast one side's key")
+
+    def map(
+        self,
+        function: CoMapFunction | type[CoMapFunction] | str,
+        schema: Schema,
+        *,
+        name: str = "co-map",
+        arguments: Mapping[str, object] | None = None,
+    ) -> DataStream:
+        """One row for each row of either stream: `map1` and `map2` of a `CoMapFunction`."""
+        return self.process(function, schema, name=name, arguments=arguments)
+
+    def flat_map(
+        self,
+        function: CoFlatMapFunction | type[CoFlatMapFunction] | str,
+        schema: Schema,
+        *,
+        name: str = "co-flat-map",
+        arguments: Mapping[str, object] | None = None,
+    ) -> DataStream:
+        """Any number of rows for each row of either stream: `flat_map1` and `flat_map2` of a `CoFlatMapFunction`."""
+        return self.process(function, schema, name=name, arguments=arguments)
 
     def process(
         self,
-        factory: OperatorRecipe,
+        function: OperatorRecipe | FunctionLike,
         schema: Schema,
         *,
         name: str = "co-process",
         side_outputs: Sequence[OutputTag] = (),
+        arguments: Mapping[str, object] | None = None,
     ) -> DataStream:
-        """Run an operator with two inputs."""
+        """Run a function of two streams, or an operator with two inputs.
+
+        Args:
+            function: one of `flowrun.api.co_process_function` (each subtask gets a copy), its class or `module:Class`; or an operator
+                factory.
+            schema: the columns it puts out.
+            name: of the operator.
+            side_outputs: the tags it may send to.
+            arguments: of the class, by name.
+
+        Raises:
+            PipelineError: the function does not keep to the rules, or only one of both streams has keys.
+        """
         keys = (self._left.state_keys, self._right.state_keys)
+        if isinstance(function, str | type | RichFunction):
+            self.check_keys(name)
+            recipe = class_recipe(function, RichFunction, arguments or {}, name)
+            load_process_function(recipe, keyed=keys[0] is not None, inputs=FunctionInputs.TWO)
+            function = CoProcessFunctionFactory(
+                recipe,
+                FunctionInputs.TWO,
+                (self._left.schema, self._right.schema),
+                schema,
+                keys,
+                side_outputs=tuple(side_outputs),
+                name=name,
+            )
+        elif not isinstance(function, OperatorSpec) and not hasattr(function, "create"):
+            raise PipelineError.of(
+                f"{name}: connected streams take a function of both or an operator factory, got {type(function).__name__}",
+                "extend a class of flowrun.api.co_process_function",
+            )
         transformation = TwoInputTransformation(
             name=name,
             schema=schema,
-            factory=factory,
+            factory=function,
             left=self._left.transformation,
             right=self._right.transformation,
             state_keys=None if keys[0] is None or keys[1] is None else (keys[0], keys[1]),

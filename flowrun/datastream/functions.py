@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.functions import ArrayKernel, ColumnsKernel, MaskKernel, PredicateFunction
 from flowrun.api.operator import OperatorRecipe, OutputTag
-from flowrun.api.process_function import ProcessFunction
+from flowrun.api.process_function import RichFunction
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, FlowrunError, PipelineError, did_you_mean
@@ -116,6 +116,10 @@ class PythonPredicate:
         return mask_of
 
 
+FunctionLike: TypeAlias = RichFunction | type[RichFunction] | str
+"""A process function (each subtask gets a copy), its class, or `module:Class`."""
+
+
 def class_recipe(function: Any, base: type, arguments: Mapping[str, object], place: str) -> FunctionRecipe:
     """How tasks get an instance of a class: given as one, as its class, or as `module:Class`.
 
@@ -137,7 +141,7 @@ def class_recipe(function: Any, base: type, arguments: Mapping[str, object], pla
 
 
 def process_factory(
-    function: OperatorRecipe | ProcessFunction | type[ProcessFunction] | str,
+    function: OperatorRecipe | FunctionLike,
     arguments: Mapping[str, object],
     input_schema: Schema,
     output_schema: Schema,
@@ -150,9 +154,9 @@ def process_factory(
     Raises:
         PipelineError: the function does not keep to the rules, or cannot be loaded by tasks.
     """
-    if not isinstance(function, (str, type, ProcessFunction)):
+    if not isinstance(function, str | type | RichFunction):
         return function
-    recipe = class_recipe(function, ProcessFunction, arguments, name)
+    recipe = class_recipe(function, RichFunction, arguments, name)
     load_process_function(recipe, keyed=keys is not None)
     return ProcessFunctionFactory(recipe, input_schema, output_schema, keys, side_outputs=side_outputs, name=name)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import (
@@ -10,6 +12,7 @@ from flowrun.core.elements import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     LatencyMarker,
+    PassingWatermarks,
     RecordBatch,
     Watermark,
     WatermarkStatus,
@@ -42,6 +45,18 @@ class CombinedWatermark:
         """Raise the watermark of one input; True if the combined one advanced."""
         self._timestamps[index] = max(self._timestamps[index], timestamp)
         return self._advance()
+
+    def passing(self, index: int, watermarks: PassingWatermarks) -> PassingWatermarks | None:
+        """What these watermarks of one input make of the combined one, between the same rows. `reach` is to be called for each."""
+        others = [t for i, t in enumerate(self._timestamps) if i != index and not self._idle[i] and t != MAX_TIMESTAMP]
+        self._timestamps[index] = max(self._timestamps[index], int(watermarks.timestamps[-1]))
+        reached = np.minimum(watermarks.timestamps, min(others, default=MAX_TIMESTAMP))
+        new = (reached > self.timestamp) & (reached > np.append(MIN_TIMESTAMP, reached[:-1]))
+        return PassingWatermarks.of(watermarks.rows[new], reached[new])
+
+    def reach(self, timestamp: int) -> None:
+        """The combined watermark is one that `passing` gave."""
+        self.timestamp = max(self.timestamp, timestamp)
 
     def update_status(self, index: int, idle: bool) -> bool:
         """Set one input idle or active; True if the combined watermark advanced."""

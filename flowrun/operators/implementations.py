@@ -46,6 +46,7 @@ IMPLEMENTATIONS: Mapping[str, str] = {
     "joins.factories:TemporalJoinFactory": "joins.temporal:TemporalJoinOperator",
     "joins.factories:LookupJoinFactory": "joins.lookup:LookupJoinOperator",
     "process.factories:ProcessFunctionFactory": "process.create_operator:process_operator",
+    "process.factories:CoProcessFunctionFactory": "process.create_operator:co_process_operator",
     "windows.slices.factories:SliceWindowFactory": "windows.slices.open_windows:slice_window_operator",
     "windows.slices.factories:LocalSliceAggregateFactory": "windows.slices.local:local_slice_aggregate_operator",
     "windows.sessions.factories:SessionWindowFactory": "windows.sessions.open_windows:session_window_operator",

@@ -26,6 +26,8 @@ from flowrun.operators.factories import (
 )
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.implementations import IMPLEMENTATIONS
+from flowrun.operators.process.factories import CoProcessFunctionFactory
+from flowrun.operators.process.function_kinds import FunctionInputs
 from flowrun.operators.rows.factories import TableFunctionFactory
 from flowrun.operators.timed.assigners import TumblingSlices
 from flowrun.operators.updating.factories import ChangelogNormalizeFactory
@@ -65,6 +67,7 @@ OTHERS = (
     IterationHeadFactory("loop", 1000),
     IterationTailFactory("loop"),
     PythonFunctionFactory(FunctionRecipe("functions:double"), ROWS, ROWS),
+    CoProcessFunctionFactory(FunctionRecipe("functions:Both"), FunctionInputs.TWO, (ROWS, ROWS), ROWS, ((0,), (0,))),
     TableFunctionFactory("functions:words", Greater("amount", 1), ROWS, ROWS),
     SplitFactory(((OutputTag("big", ROWS), Greater("amount", 100)),)),
     TimestampsAndWatermarksFactory(WatermarkStrategy.bounded(5000, Column("amount"))),

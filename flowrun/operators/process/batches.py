@@ -11,6 +11,7 @@ from flowrun.api.keyed_state import Positions, Values
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import PassingWatermarks, RecordBatch
+from flowrun.core.schema import Field
 from flowrun.core.semantics import TimeDomain
 from flowrun.errors import DataError
 from flowrun.operators.process.batch_output import BatchOutputs
@@ -30,40 +31,40 @@ class BatchProcessOperator(ProcessOperator):
         """Make the outputs and the context."""
         super().setup(context, output)
         settings = self._settings
-        self._outputs = BatchOutputs(output, settings.output_schema, settings.side_schemas, self._place, settings.added)
+        self._outputs = BatchOutputs(
+            self.output, settings.output_schema, settings.side_schemas, self._place, settings.added
+        )
         self._context = _BatchContext(self, self._outputs)
 
-    def _keyed_backend(self) -> ColumnBackend:
-        keys = self._settings.keys
-        assert keys is not None
-        fields = tuple(self._settings.input_schema.fields[k] for k in keys)
+    def _keyed_backend(self, fields: tuple[Field, ...]) -> ColumnBackend:
         self._columns = ColumnBackend(self.context, fields, self._on_timers)
         names = pa.schema([pa.field(f.name, f.type.arrow) for f in fields])
         self._context = _KeyedBatchContext(self, self._outputs, self._columns, names, self._settings.loaded.timers)
         return self._columns
 
-    def _process(self, batch: RecordBatch) -> None:
-        function: Any = self._function
+    def _process(self, batch: RecordBatch, input_index: int) -> None:
+        loaded = self._settings.loaded
         if self._columns is not None:
-            self._columns.locate([batch.columns.column(k) for k in self._settings.keys or ()], batch.num_rows)
+            keys = self._settings.inputs[input_index].keys or ()
+            self._columns.locate([batch.columns.column(k) for k in keys], batch.num_rows)
         self._outputs.begin(batch.num_rows, batch.timestamps, batch.row_kinds)
         if self._settings.added is not None:
             self._settings.added.begin([batch.columns.column(i) for i in self._settings.leading])
         self._context.begin(batch.timestamps)
         try:
-            returned = function.process_batch(batch.columns, self._context)
+            returned = loaded.calls[input_index](batch.columns, self._context)
             if returned is not None:
                 self._outputs.returned(returned)
         except Exception as error:
-            self._fail(error, "process_batch", None, batch.columns)
+            self._fail(error, loaded.methods[input_index], None, batch.columns)
         finally:
             if self._columns is not None:
                 self._columns.current.clear()
 
-    def _process_between(self, batch: RecordBatch, watermarks: PassingWatermarks) -> None:
+    def _process_between(self, batch: RecordBatch, watermarks: PassingWatermarks, input_index: int) -> None:
         """The rows up to a watermark by which a timer is due are one batch. Timers of these rows themselves fire behind them."""
         rows, timestamps = watermarks.rows, watermarks.timestamps
-        plain, start, passed = batch.with_watermarks(None), 0, 0
+        start, passed = 0, 0
         while passed < len(rows):
             due = None if self._columns is None else self._columns.first_event_timer
             if due is None:
@@ -73,12 +74,12 @@ class BatchProcessOperator(ProcessOperator):
                 break
             stop = int(rows[passed])
             if stop > start:
-                self._process(plain.slice(start, stop - start))
+                self._process(batch.slice(start, stop - start), input_index)
                 start = stop
             self._pass_watermark(int(timestamps[passed]))
             passed += 1
-        if start < plain.num_rows:
-            self._process(plain.slice(start))
+        if start < batch.num_rows:
+            self._process(batch.slice(start), input_index)
         self._pass_watermark(int(timestamps[-1]))
 
     def _flush(self) -> None:

@@ -1,18 +1,19 @@
-"""The recipe of process operators."""
+"""The recipes of process operators."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from flowrun.api.operator import OperatorSpec, OutputTag
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
-from flowrun.core.schema import Schema
+from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.operators.function_recipe import FunctionRecipe
-from flowrun.operators.process.loading import TIMERS, load_process_function
+from flowrun.operators.process.function_kinds import FunctionInputs
+from flowrun.operators.process.loading import TIMERS, LoadedFunction, load_process_function
 from flowrun.operators.process.timer_table import timer_table
 from flowrun.state.backend.tables import state_table
 
@@ -64,9 +65,63 @@ class ProcessFunctionFactory(OperatorSpec):
         if self.keys is None:
             return {}
         loaded = load_process_function(self.function, keyed=True)
-        keys = pa.schema([pa.field(f.name, f.type.arrow) for f in (self.input_schema.fields[k] for k in self.keys)])
-        descriptors = [d.descriptor(a) for a, d in loaded.states.items() if d.redistribution is None]
-        schemas = {d.name: state_table(d, keys, 1).schema for d in descriptors}
-        if loaded.timers:
-            schemas[TIMERS] = timer_table(keys, 1).schema
-        return schemas
+        return _tables(loaded, [self.input_schema.fields[k] for k in self.keys])
+
+
+@record
+class CoProcessFunctionFactory(OperatorSpec):
+    """Operators that run a user's function of two streams; see `flowrun.api.co_process_function`.
+
+    Attributes:
+        function: how each subtask gets its own.
+        inputs: what it reads.
+        input_schemas: columns of the rows of each input.
+        output_schema: columns of what the function sends.
+        keys: of each input the positions of the key columns; None: it has none. Rows of one key must reach one subtask.
+        null_keys: what happens to rows one of whose keys is NULL.
+        side_outputs: where else the function may send rows.
+        name: of the step.
+        event_time: whether rows have event time; None: the first batches show it.
+        errors: what becomes of rows of which a row function raises, or for which it gives what it must not.
+    """
+
+    function: FunctionRecipe
+    inputs: FunctionInputs
+    input_schemas: tuple[Schema, Schema]
+    output_schema: Schema
+    keys: tuple[tuple[int, ...] | None, tuple[int, ...] | None] = (None, None)
+    null_keys: NullKeys = NullKeys.GROUP
+    side_outputs: tuple[OutputTag, ...] = ()
+    name: str = "co-process"
+    event_time: bool | None = None
+    errors: RowErrors = FAIL
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether the function has keys."""
+        return self.keys[0] is not None
+
+    @property
+    def takes_exact_watermarks(self) -> bool:
+        """Timers fire between rows, and functions ask for the watermark."""
+        return self.event_time is not False
+
+    def state_schemas(self) -> Mapping[str, pa.Schema]:
+        """The tables of the states that the function declares, and of its timers. Makes a function to look at.
+
+        Raises:
+            PipelineError: the function cannot be made.
+        """
+        if self.keys[0] is None:
+            return {}
+        loaded = load_process_function(self.function, keyed=True, inputs=self.inputs)
+        return _tables(loaded, [self.input_schemas[0].fields[k] for k in self.keys[0]])
+
+
+def _tables(loaded: LoadedFunction, keys: Sequence[Field]) -> Mapping[str, pa.Schema]:
+    columns = pa.schema([pa.field(f.name, f.type.arrow) for f in keys])
+    descriptors = [d.descriptor(a) for a, d in loaded.states.items() if d.redistribution is None]
+    schemas = {d.name: state_table(d, columns, 1).schema for d in descriptors}
+    if loaded.timers:
+        schemas[TIMERS] = timer_table(columns, 1).schema
+    return schemas

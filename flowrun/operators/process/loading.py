@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flowrun.api.keyed_state import StateDeclaration, declared_states
-from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction
+from flowrun.api.process_function import RichFunction
 from flowrun.core.record import record
 from flowrun.errors import PipelineError, near_matches
 from flowrun.operators.function_recipe import FunctionRecipe
+from flowrun.operators.process.function_kinds import KINDS, Call, FunctionInputs, FunctionKind, base_names, kind_of
 from flowrun.operators.user_classes import Wanted, check_call, made_of
 
 TIMERS = "timers"
@@ -18,14 +19,8 @@ _WANTED = Wanted(
     "a process function",
     "name a class that extends flowrun.api.process_function.KeyedProcessFunction (or ProcessFunction)",
 )
-_CALLS = {
-    "process_element": ("row", "context"),
-    "process_batch": ("batch", "context"),
-    "on_timer": ("timestamp", "context"),
-    "on_timers": ("timestamps", "context"),
-    "open": ("context",),
-    "close": (),
-}
+_TIMER_METHODS = ("on_timer", "on_timers")
+_METHODS = ("open", "close", *_TIMER_METHODS)
 
 
 @record
@@ -36,64 +31,126 @@ class LoadedFunction:
         batches: it works on batches; else on rows.
         timers: it has `on_timer` or `on_timers`.
         states: attribute → declaration.
+        methods: names of its methods for rows or batches, one an input.
+        calls: these methods, as they are called.
     """
 
-    function: ProcessFunction
+    function: RichFunction
     batches: bool
     timers: bool
     states: Mapping[str, StateDeclaration]
+    methods: tuple[str, ...]
+    calls: tuple[Call, ...]
 
 
-def load_process_function(recipe: FunctionRecipe, *, keyed: bool) -> LoadedFunction:
+def load_process_function(
+    recipe: FunctionRecipe, *, keyed: bool, inputs: FunctionInputs = FunctionInputs.ONE
+) -> LoadedFunction:
     """A new function.
 
     Args:
         recipe: of the function.
         keyed: whether its input has keys.
+        inputs: what it is to read.
 
     Raises:
         PipelineError: it cannot be found or made, or does not keep to the rules; the diagnostic has no location.
     """
     reference = recipe.reference
-    found = recipe.load()
-    function = made_of(found, recipe, ProcessFunction, _WANTED)
-    kind = type(function)
-    if keyed and not isinstance(function, KeyedProcessFunction):
-        hint = f"let {kind.__name__} extend KeyedProcessFunction, or remove the keys"
-        raise PipelineError.of(f"'{reference}' has keys, but is no KeyedProcessFunction", hint)
-    if not keyed and isinstance(function, KeyedProcessFunction):
-        raise PipelineError.of(f"'{reference}' is a KeyedProcessFunction, but its input has no keys", "add key_by")
-    batches = _form(kind, reference)
-    for name, parameters in _CALLS.items():
-        if hasattr(kind, name):
+    function = made_of(recipe.load(), recipe, RichFunction, _WANTED)
+    kind = _kind(type(function), reference, inputs)
+    _check_keys(type(function), kind, reference, keyed)
+    batches = _form(type(function), kind, reference)
+    methods = kind.batches if batches else kind.rows
+    for name, parameters in _signatures(kind, batches).items():
+        if hasattr(function, name):
             check_call(function, name, parameters, reference)
-    timers = "on_timers" if batches else "on_timer"
-    other = "on_timer" if batches else "on_timers"
-    if hasattr(kind, other):
-        form = "process_batch" if batches else "process_element"
-        raise PipelineError.of(f"'{reference}' has {form} and {other}", f"beside {form} the method is {timers}")
-    if not keyed and hasattr(kind, timers):
-        raise PipelineError.of(f"'{reference}' has {timers}, but no keys: timers belong to a key", "add key_by")
+    timers = _check_timers(type(function), kind, reference, batches)
     states = declared_states(function)
     _check_states(states, reference, keyed)
-    return LoadedFunction(function, batches, hasattr(kind, timers), states)
+    return LoadedFunction(function, batches, timers, states, methods, kind.calls(function, batches=batches))
 
 
-def _form(kind: type, reference: str) -> bool:
-    """Whether the function works on batches."""
-    rows, batches = hasattr(kind, "process_element"), hasattr(kind, "process_batch")
-    if rows and batches:
-        raise PipelineError.of(f"'{reference}' has both process_element and process_batch", "remove one of them")
-    if not rows and not batches:
-        own = [n for n in dir(kind) if not n.startswith("_") and n not in _CALLS]
-        near = [n for n in own if near_matches(n, ("process_element", "process_batch"))]
+def _kind(made: type[RichFunction], reference: str, inputs: FunctionInputs) -> FunctionKind:
+    kind = kind_of(made)
+    if kind is None:
         raise PipelineError.of(
-            f"'{reference}' has neither process_element nor process_batch",
-            f"rename '{near[0]}'"
-            if near
-            else "add process_batch(self, batch, context) or process_element(self, row, context)",
+            f"'{reference}' is no process function: it extends RichFunction only",
+            f"let {made.__name__} extend {base_names(inputs)}",
         )
-    return batches
+    if kind.inputs is not inputs:
+        raise PipelineError.of(
+            f"'{reference}' is a {kind.base.__name__}, a function of {kind.inputs.value}, but it is given {inputs.value}",
+            f"let {made.__name__} extend {base_names(inputs)}",
+        )
+    return kind
+
+
+def _check_keys(made: type[RichFunction], kind: FunctionKind, reference: str, keyed: bool) -> None:
+    if keyed and kind.keyed is False:
+        wanted = next(k.base.__name__ for k in KINDS if k.inputs is kind.inputs and k.keyed)
+        hint = f"let {made.__name__} extend {wanted}, or remove the keys"
+        raise PipelineError.of(f"'{reference}' has keys, but is no {wanted}", hint)
+    if not keyed and kind.keyed:
+        raise PipelineError.of(
+            f"'{reference}' is a {kind.base.__name__}, but its input has no keys",
+            "add key_by" if kind.inputs is not FunctionInputs.TWO else "add key_by, for both streams",
+        )
+
+
+def _signatures(kind: FunctionKind, batches: bool) -> Mapping[str, tuple[str, ...]]:
+    """The parameters of each method that a function may have."""
+    given = "batch" if batches else "row"
+    parameters = (given, "context") if kind.has_context else (given,)
+    return {
+        **dict.fromkeys(kind.batches if batches else kind.rows, parameters),
+        "on_timer": ("timestamp", "context"),
+        "on_timers": ("timestamps", "context"),
+        "open": ("context",),
+        "close": (),
+    }
+
+
+def _check_timers(made: type[RichFunction], kind: FunctionKind, reference: str, batches: bool) -> bool:
+    """Whether the function has timers."""
+    row, batch = _TIMER_METHODS
+    timers, other = (batch, row) if batches else (row, batch)
+    if hasattr(made, other) and kind.has_context:
+        form = (kind.batches if batches else kind.rows)[0]
+        raise PipelineError.of(f"'{reference}' has {form} and {other}", f"beside {form} the method is {timers}")
+    present = next((name for name in (timers, other) if hasattr(made, name)), None)
+    if present is not None and kind.keyed is None:
+        raise PipelineError.of(
+            f"'{reference}' has {present}, but a {kind.base.__name__} has no timers", "extend KeyedCoProcessFunction"
+        )
+    if present is not None and not kind.keyed:
+        raise PipelineError.of(f"'{reference}' has {present}, but no keys: timers belong to a key", "add key_by")
+    return present is not None
+
+
+def _form(made: type[RichFunction], kind: FunctionKind, reference: str) -> bool:
+    """Whether the function works on batches. It has the methods of one form, for all inputs."""
+    rows, batches = ([name for name in names if hasattr(made, name)] for names in (kind.rows, kind.batches))
+    if rows and batches:
+        raise PipelineError.of(f"'{reference}' has both {rows[0]} and {batches[0]}", "remove one of them")
+    if not rows and not batches:
+        row, batch = kind.rows[0], kind.batches[0]
+        known = (*kind.rows, *kind.batches, *_METHODS)
+        own = [n for n in dir(made) if not n.startswith("_") and n not in known]
+        near = [n for n in own if near_matches(n, (*kind.rows, *kind.batches))]
+        context = ", context" if kind.has_context else ""
+        raise PipelineError.of(
+            f"'{reference}' has neither {row} nor {batch}",
+            f"rename '{near[0]}'" if near else f"add {batch}(self, batch{context}) or {row}(self, row{context})",
+        )
+    wanted = kind.batches if batches else kind.rows
+    missing = next((name for name in wanted if not hasattr(made, name)), None)
+    if missing is not None:
+        present = (batches or rows)[0]
+        raise PipelineError.of(
+            f"'{reference}' has {present}, but no {missing}", f"add {missing}: every input has a method of its own"
+        )
+    return bool(batches)
 
 
 def _check_states(states: Mapping[str, StateDeclaration], reference: str, keyed: bool) -> None:

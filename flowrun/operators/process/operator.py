@@ -12,12 +12,21 @@ from typing import Any, NoReturn, Protocol
 import pyarrow as pa
 
 from flowrun.api.keyed_state import StateDeclaration
-from flowrun.api.process_function import ProcessFunction
+from flowrun.api.operator import OperatorContext, Output, OutputTag
+from flowrun.api.process_function import RichFunction
 from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable, StateDescriptor
-from flowrun.core.elements import MAX_TIMESTAMP, PassingWatermarks, RecordBatch, Watermark
+from flowrun.core.elements import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    LatencyMarker,
+    PassingWatermarks,
+    RecordBatch,
+    Watermark,
+    WatermarkStatus,
+)
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
-from flowrun.core.schema import Schema
+from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.errors import DataError, FlowrunError, StateError, did_you_mean
 from flowrun.operators.base import AbstractOperator
@@ -75,24 +84,36 @@ class KeyedBackend(Protocol):
 
 
 @record
+class ProcessInput:
+    """One input of a process operator; `keys` are the positions of its key columns, None: it has none."""
+
+    schema: Schema
+    keys: tuple[int, ...] | None = None
+
+    @property
+    def key_fields(self) -> tuple[Field, ...]:
+        """The key columns."""
+        return tuple(self.schema.fields[k] for k in self.keys or ())
+
+
+@record
 class ProcessSettings:
     """What a process operator is made from.
 
     Attributes:
         place: names function and step in messages.
-        keys: positions of the key columns; None: no keys.
+        inputs: one or two. The names of the first one's keys are those of the state's tables.
         event_time: whether rows have event time; None: the first batch shows it.
         leading: positions of the input columns that go before those that the function sends.
         added: puts these, and the event time, around the function's columns; None: rows leave as the function sends them.
-        errors: what becomes of rows that `process_element` fails on.
+        errors: what becomes of rows that the function fails on.
     """
 
     loaded: LoadedFunction
     place: str
-    input_schema: Schema
+    inputs: tuple[ProcessInput, ...]
     output_schema: Schema
     side_schemas: Mapping[str, Schema]
-    keys: tuple[int, ...] | None
     null_keys: NullKeys
     event_time: bool | None
     leading: tuple[int, ...] = ()
@@ -104,26 +125,37 @@ class ProcessOperator(AbstractOperator):
     """The common part. Subclasses make the backend, and call the function."""
 
     def __init__(self, settings: ProcessSettings) -> None:
+        self.inputs = len(settings.inputs)
         self._settings = settings
-        self._function: ProcessFunction = settings.loaded.function
+        self._function: RichFunction = settings.loaded.function
         self._place = settings.place
         self._handles: dict[str, Any] = {}
         self._lists: dict[str, SubtaskList] = {}
         self._backend: KeyedBackend | None = None
-        self._intake: RowIntake | None = None
+        self._intakes: list[RowIntake | None] = [None] * self.inputs
         self._opened = False
         self._now = _NO_TIME
+        self._forwarded = MIN_TIMESTAMP
         self._newest_time: int | None = None
         self._timed: bool | None = settings.event_time
 
     # ---- life
 
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Keep context and output."""
+        super().setup(context, output if self.inputs == 1 else EvenlyTimedOutput(output, self._place))
+
     def initialize_state(self, restored: OperatorSnapshot | None) -> None:
         """Make the states that the function declares, and take back what they held."""
         settings = self._settings
-        if settings.keys is not None:
-            self._backend = self._keyed_backend()
-            self._intake = RowIntake(self.context, settings.input_schema, settings.keys, settings.null_keys, None)
+        if settings.inputs[0].keys is not None:
+            self._backend = self._keyed_backend(settings.inputs[0].key_fields)
+            self._intakes = [
+                None
+                if given.keys is None
+                else RowIntake(self.context, given.schema, given.keys, settings.null_keys, None)
+                for given in settings.inputs
+            ]
         for attribute, declaration in settings.loaded.states.items():
             handle = self._handle(declaration, attribute)
             self._handles[declaration.descriptor(attribute).name] = handle
@@ -140,7 +172,7 @@ class ProcessOperator(AbstractOperator):
         assert self._backend is not None
         return self._backend.handle(descriptor)
 
-    def _keyed_backend(self) -> KeyedBackend:
+    def _keyed_backend(self, fields: tuple[Field, ...]) -> KeyedBackend:
         raise NotImplementedError
 
     def _restore(self, restored: OperatorSnapshot) -> None:
@@ -197,37 +229,63 @@ class ProcessOperator(AbstractOperator):
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Call the function for the rows that the NULL key policy lets through."""
-        if self._intake is not None:
-            batch = self._intake.grouped_rows(batch)
+        intake = self._intakes[input_index]
+        if intake is not None:
+            batch = intake.grouped_rows(batch)
             if batch.num_rows == 0 and batch.watermarks is None:
                 return
+        if self._backend is not None:
             self._tick()
-        self._timed = batch.timestamps is not None
-        if batch.timestamps is not None and batch.num_rows:
+        self._note_times(batch)
+        watermarks = batch.watermarks
+        if watermarks is None:
+            self._process(batch, input_index)
+            return
+        passing = self._event_time.passing(input_index, watermarks)
+        batch = batch.with_watermarks(None)
+        if passing is not None:
+            self._process_between(batch, passing, input_index)
+            if (
+                self.inputs > 1 and self._forwarded < self.current_watermark
+            ):  # none follows that is as great, if another input waits
+                self._advance_to(self.current_watermark)
+        elif batch.num_rows:
+            self._process(batch, input_index)
+
+    def _note_times(self, batch: RecordBatch) -> None:
+        if batch.timestamps is None:
+            self._timed = bool(self._timed) and self.inputs > 1
+            return
+        self._timed = True
+        if batch.num_rows:
             newest = int(batch.timestamps_numpy().max())
             if self._newest_time is None or newest > self._newest_time:
                 self._newest_time = newest
-        if batch.watermarks is None:
-            self._process(batch)
-        else:
-            self._process_between(batch, batch.watermarks)
 
-    def _process(self, batch: RecordBatch) -> None:
-        """Call the function for rows."""
+    def _process(self, batch: RecordBatch, input_index: int) -> None:
+        """Call the function for rows of an input."""
         raise NotImplementedError
 
-    def _process_between(self, batch: RecordBatch, watermarks: PassingWatermarks) -> None:
-        """Call the function for rows, and for the timers that are due between them."""
+    def _process_between(self, batch: RecordBatch, watermarks: PassingWatermarks, input_index: int) -> None:
+        """Call the function for rows of an input, and for the timers that are due between them.
+
+        `watermarks`: of the operator, what those of the input come to.
+        """
         raise NotImplementedError
 
     def _pass_watermark(self, timestamp: int) -> None:
-        """A watermark between rows: what has not fired by it is not due."""
+        """A watermark of the operator between rows: what has not fired by it is not due."""
         first = None if self._backend is None else self._backend.first_event_timer
         if first is not None and first <= timestamp:
             self._flush()
-            self.process_watermark(Watermark(timestamp))
+            self._event_time.reach(timestamp)
+            self._advance_to(timestamp)
         else:
-            self._event_time.update(0, timestamp)
+            self._event_time.reach(timestamp)
+
+    def _advance_to(self, timestamp: int) -> None:
+        self._forwarded = timestamp
+        super()._advance_to(timestamp)
 
     def _tick(self) -> int:
         """Processing time, which never goes back; state that has expired by then is gone."""
@@ -302,3 +360,47 @@ class ProcessOperator(AbstractOperator):
             row=row,
             hint="handle such input in the function, or drop it with a filter before",
         )
+
+
+class EvenlyTimedOutput:
+    """The output of a function of several streams: all rows of it have event time, or none has.
+
+    Args:
+        output: gets everything.
+        place: names the function.
+    """
+
+    def __init__(self, output: Output, place: str) -> None:
+        self._output = output
+        self._place = place
+        self._timed: dict[str | None, bool] = {}
+
+    def emit(self, batch: RecordBatch) -> None:
+        """Send rows to the main output."""
+        self._check(None, batch)
+        self._output.emit(batch)
+
+    def emit_side(self, tag: OutputTag, batch: RecordBatch) -> None:
+        """Send rows to a side output."""
+        self._check(tag.name, batch)
+        self._output.emit_side(tag, batch)
+
+    def _check(self, tag: str | None, batch: RecordBatch) -> None:
+        timed = batch.timestamps is not None
+        if self._timed.setdefault(tag, timed) is not timed:
+            raise DataError(
+                f"{self._place} sends rows with event time and rows without: one of its inputs has event time, the other has none",
+                hint="give both inputs timestamps and watermarks, or send the rows of the other input to a side output",
+            )
+
+    def emit_watermark(self, watermark: Watermark) -> None:
+        """Send a watermark."""
+        self._output.emit_watermark(watermark)
+
+    def emit_status(self, status: WatermarkStatus) -> None:
+        """Send an idleness change."""
+        self._output.emit_status(status)
+
+    def emit_latency_marker(self, marker: LatencyMarker) -> None:
+        """Pass on a latency marker."""
+        self._output.emit_latency_marker(marker)

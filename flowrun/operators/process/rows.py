@@ -9,6 +9,7 @@ from typing import Any
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.core.elements import PassingWatermarks, RecordBatch
 from flowrun.core.row_errors import RowFault
+from flowrun.core.schema import Field
 from flowrun.errors import DataError, is_from_outside
 from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
 from flowrun.operators.process.row_output import RowOutputs
@@ -35,15 +36,14 @@ class RowProcessOperator(ProcessOperator):
         super().setup(context, output)
         settings = self._settings
         self._failures = RowFailures(settings.errors, context, output)
-        self._outputs = RowOutputs(output, settings.output_schema, settings.side_schemas, self._place, settings.added)
+        self._outputs = RowOutputs(
+            self.output, settings.output_schema, settings.side_schemas, self._place, settings.added
+        )
         if self._failures.isolates:
             self._outputs.hold()
         self._context = _RowContext(self._outputs, lambda: self.current_watermark, context.processing_time.now_ms)
 
-    def _keyed_backend(self) -> ObjectBackend:
-        keys = self._settings.keys
-        assert keys is not None
-        fields = tuple(self._settings.input_schema.fields[k] for k in keys)
+    def _keyed_backend(self, fields: tuple[Field, ...]) -> ObjectBackend:
         self._objects = ObjectBackend(self.context, fields, self._place, self._on_timer)
         self._context = _KeyedRowContext(
             self._outputs,
@@ -54,13 +54,13 @@ class RowProcessOperator(ProcessOperator):
         )
         return self._objects
 
-    def _process(self, batch: RecordBatch) -> None:
-        self._call_for_rows(batch, _NONE_PASSING)
+    def _process(self, batch: RecordBatch, input_index: int) -> None:
+        self._call_for_rows(batch, _NONE_PASSING, input_index)
 
-    def _process_between(self, batch: RecordBatch, watermarks: PassingWatermarks) -> None:
+    def _process_between(self, batch: RecordBatch, watermarks: PassingWatermarks, input_index: int) -> None:
         passing = list(zip(watermarks.rows.tolist(), watermarks.timestamps.tolist(), strict=True))
         passing.reverse()
-        self._call_for_rows(batch.with_watermarks(None), passing)
+        self._call_for_rows(batch, passing, input_index)
         self._pass_up_to(batch.num_rows, passing)
 
     def _pass_up_to(self, row: int, passing: list[tuple[int, int]]) -> int:
@@ -71,10 +71,9 @@ class RowProcessOperator(ProcessOperator):
         self._is_between = False
         return passing[-1][0] if passing else _NO_ROW
 
-    def _call_for_rows(self, batch: RecordBatch, passing: list[tuple[int, int]]) -> None:
+    def _call_for_rows(self, batch: RecordBatch, passing: list[tuple[int, int]], input_index: int) -> None:
         """Call the function for each row. `passing`: (row, watermark that stands before it), the last one first; goes with the rows."""
-        function: Any = self._function
-        call: Callable[[Any, Any], Any] = function.process_element
+        call = self._settings.loaded.calls[input_index]
         context, outputs, objects = self._context, self._outputs, self._objects
         if self._settings.added is not None:
             self._settings.added.begin([batch.columns.column(i) for i in self._settings.leading])
@@ -84,7 +83,7 @@ class RowProcessOperator(ProcessOperator):
         keys: Any = repeat(())
         cursor = None
         if objects is not None:
-            positions = self._settings.keys or ()
+            positions = self._settings.inputs[input_index].keys or ()
             keys = objects.keys.tuples([batch.columns.column(k) for k in positions])
             cursor = objects.cursor
         position, stop = 0, passing[-1][0] if passing else _NO_ROW
@@ -106,13 +105,14 @@ class RowProcessOperator(ProcessOperator):
             except Exception as error:
                 if self._is_between:
                     raise
-                self._leave_out(batch, position if outputs.row is not None else None, error)
+                method = self._settings.loaded.methods[input_index]
+                self._leave_out(batch, position if outputs.row is not None else None, error, method)
                 continue
             break
         if self._failures is not None:
             self._failures.send()
 
-    def _leave_out(self, batch: RecordBatch, position: int | None, error: Exception) -> None:
+    def _leave_out(self, batch: RecordBatch, position: int | None, error: Exception, method: str) -> None:
         """Go on without a row that fails, if rows are left out; else this is the end of the job.
 
         `position` is that of the row at which the function was called, None while rows are sent; an error that names another row is right.
@@ -121,10 +121,10 @@ class RowProcessOperator(ProcessOperator):
         assert failures is not None
         row = error.row if isinstance(error, DataError) and error.row is not None else position
         if row is None or not failures.isolates or is_from_outside(error):
-            self._fail(error, "process_element", position, batch.columns)
-        failure = self._failure(error, "process_element", row, batch.columns)
+            self._fail(error, method, position, batch.columns)
+        failure = self._failure(error, method, row, batch.columns)
         if not isinstance(failure, DataError):
-            self._fail(error, "process_element", position, batch.columns)
+            self._fail(error, method, position, batch.columns)
         self._outputs.discard(row)
         failures.add(batch.slice(row, 1), RowFault.FUNCTION, failure)
 

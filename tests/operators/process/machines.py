@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.api.co_process_function import KeyedCoProcessFunction
 from flowrun.api.process_function import (
     KeyedProcessFunction,
     TimeToLive,
@@ -72,7 +73,7 @@ ACCUMULATOR = "ROW<`sum` BIGINT, n BIGINT>"
 READ_TOO = TimeToLive(MAP_TTL, TtlUpdate.ON_READ_AND_WRITE)
 
 
-class RowMachine(KeyedProcessFunction):
+class RowCommands:
     """On rows."""
 
     value = value_state("BIGINT")
@@ -122,7 +123,7 @@ class RowMachine(KeyedProcessFunction):
             case "no_processing":
                 context.delete_processing_time_timer(v)
             case "show":
-                yield self._shown(row, "row")
+                yield self._shown({"k": row.get("k", row.get("key2"))}, "row")
 
     def on_timer(self, timestamp, context):
         self.items.add(timestamp)
@@ -150,7 +151,17 @@ class RowMachine(KeyedProcessFunction):
         }
 
 
-class BatchMachine(KeyedProcessFunction):
+class RowMachine(RowCommands, KeyedProcessFunction):
+    """Of one stream."""
+
+
+class RowCoMachine(RowCommands, KeyedCoProcessFunction):
+    """Of two streams, which do the same."""
+
+    process_element1 = process_element2 = RowCommands.process_element
+
+
+class BatchCommands:
     """On batches: the first row of each key at once, then the second of each, and so on."""
 
     value = value_state("BIGINT")
@@ -250,6 +261,16 @@ class BatchMachine(KeyedProcessFunction):
             "text": self.text.get().take(taken),
         }
         context.collect(pa.record_batch(columns), rows)
+
+
+class BatchMachine(BatchCommands, KeyedProcessFunction):
+    """Of one stream."""
+
+
+class BatchCoMachine(BatchCommands, KeyedCoProcessFunction):
+    """Of two streams, which do the same."""
+
+    process_batch1 = process_batch2 = BatchCommands.process_batch
 
 
 class Model:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowrun.api.operator import OperatorRecipe
 from flowrun.core.clock import ManualClock
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
@@ -59,9 +60,8 @@ class Job:
 
     def __init__(self, machine: str, kind: str) -> None:
         self.schema = Schema.from_pairs([("k", KEY_TYPES[kind]), *((f.name, f.type) for f in COLUMNS)])
-        shown = Schema.from_pairs([("k", KEY_TYPES[kind]), *((f.name, f.type) for f in SHOWN)])
-        recipe = FunctionRecipe(f"tests.operators.process.machines:{machine}")
-        self.factory = ProcessFunctionFactory(recipe, self.schema, shown, (0,))
+        self.factory = self.make_factory(machine, kind)
+        self.input = 0
         self.keys = KEYS[kind]
         self.models: dict[object, Model] = collections.defaultdict(Model)
         self.expected: dict[object, list[object]] = collections.defaultdict(list)
@@ -69,18 +69,26 @@ class Job:
         self.now, self.watermark = 0, -1
         self.subtasks = [self._harness(0, 1, None)]
 
+    def make_factory(self, machine: str, kind: str) -> OperatorRecipe:
+        shown = Schema.from_pairs([("k", KEY_TYPES[kind]), *((f.name, f.type) for f in SHOWN)])
+        recipe = FunctionRecipe(f"tests.operators.process.machines:{machine}")
+        return ProcessFunctionFactory(recipe, self.schema, shown, (0,))
+
+    def options(self) -> dict[str, object]:
+        return {"schema": self.schema, "state_keys": [(0,)]}
+
     def _harness(self, subtask: int, parallelism: int, snapshots: list[object] | None) -> OperatorHarness:
-        options = {"schema": self.schema, "state_keys": [(0,)], "clock": ManualClock(self.now), "checkpointing": True}
+        options = {**self.options(), "clock": ManualClock(self.now), "checkpointing": True}
         if snapshots is None:
             return OperatorHarness(self.factory, subtask=subtask, parallelism=parallelism, **options)
         return OperatorHarness.restore(self.factory, snapshots, subtask=subtask, parallelism=parallelism, **options)
 
     def push(self, rows: list[tuple[int, str, int, int]]) -> None:
         values = [self.keys[r[0]] for r in rows]
-        columns = {"k": pa.array(values, self.schema.types[0].arrow)}
+        columns = {("k", "key2")[self.input]: pa.array(values, self.schema.types[0].arrow)}
         columns |= {n: pa.array([r[i] for r in rows]) for i, n in enumerate(COLUMNS.names, start=1)}
         for harness in self.subtasks:
-            harness.push(columns, [0] * len(rows))
+            harness.push(columns, [0] * len(rows), self.input)
         for value, (_, command, m, v) in zip(values, rows, strict=True):
             key = key_of(value)
             shown = self.models[key].do(command, m, v, self.now)
@@ -115,11 +123,37 @@ class Job:
         for harness in self.subtasks:
             harness.close()
         self.subtasks = [self._harness(i, parallelism, snapshots) for i in range(parallelism)]
+        self.restore_watermarks()
+        self._fire("event", self.watermark)
+        self._fire("processing", self.now)
+
+    def restore_watermarks(self) -> None:
         if self.watermark >= 0:
             for harness in self.subtasks:
                 harness.watermark(self.watermark)
-            self._fire("event", self.watermark)
-        self._fire("processing", self.now)
+
+    def do(self, steps: list[object]) -> None:
+        for step in steps:
+            match step:
+                case list():
+                    self.push(step)
+                case ("watermark", timestamp):
+                    self.advance_watermark(timestamp)
+                case ("clock", ms):
+                    self.advance_clock(ms)
+                case ("restore", parallelism):
+                    self.restore(parallelism)
+                case ("snapshot", _):
+                    for harness in self.subtasks:
+                        harness.snapshot()
+            self.collect()
+            assert self.shown() == self.wanted()
+
+    def shown(self) -> dict[object, list[object]]:
+        return {k: v for k, v in self.got.items() if v}
+
+    def wanted(self) -> dict[object, list[object]]:
+        return {k: v for k, v in self.expected.items() if v}
 
     def collect(self) -> None:
         for harness in self.subtasks:
@@ -143,23 +177,9 @@ class Job:
 @given(steps=STEPS)
 def test_the_machine_shows_what_the_model_shows(machine: str, kind: str, steps: list[object]) -> None:
     job = Job(machine, kind)
-    for step in steps:
-        match step:
-            case list():
-                job.push(step)
-            case ("watermark", timestamp):
-                job.advance_watermark(timestamp)
-            case ("clock", ms):
-                job.advance_clock(ms)
-            case ("restore", parallelism):
-                job.restore(parallelism)
-            case ("snapshot", _):
-                for harness in job.subtasks:
-                    harness.snapshot()
-        job.collect()
-        assert {k: v for k, v in job.got.items() if v} == {k: v for k, v in job.expected.items() if v}
+    job.do(steps)
     job.end()
-    assert {k: v for k, v in job.got.items() if v} == {k: v for k, v in job.expected.items() if v}
+    assert job.shown() == job.wanted()
 
 
 @pytest.mark.parametrize(("before", "after"), [("RowMachine", "BatchMachine"), ("BatchMachine", "RowMachine")])

@@ -185,10 +185,11 @@ def test_an_event_time_for_a_stream_without() -> None:
             context.collect(row, 5)
 
     from flowrun.operators.process.loading import LoadedFunction
-    from flowrun.operators.process.operator import ProcessSettings
+    from flowrun.operators.process.operator import ProcessInput, ProcessSettings
     from flowrun.operators.process.rows import RowProcessOperator
 
-    loaded = LoadedFunction(Late(), False, False, {})
-    operator = RowProcessOperator(ProcessSettings(loaded, "f", ROWS, ROWS, {}, None, NullKeys.GROUP, None))
+    late = Late()
+    loaded = LoadedFunction(late, False, False, {}, ("process_element",), (late.process_element,))
+    operator = RowProcessOperator(ProcessSettings(loaded, "f", (ProcessInput(ROWS),), ROWS, {}, NullKeys.GROUP, None))
     with pytest.raises(DataError, match="gave a row the event time 5, but the stream has no event time"):
         OperatorHarness(operator, schema=ROWS).push({"k": ["a"], "n": [1]})
