@@ -64,17 +64,17 @@ def value_state(type: StateType, *, ttl: Lifetime | None = None, name: str | Non
     Raises:
         ValueError: not a type, or not a duration.
     """
-    return StateDeclaration(ValueStateDescriptor("", _type(type), _ttl(ttl)), name)
+    return StateDeclaration(ValueStateDescriptor("", data_type(type), _ttl(ttl)), name)
 
 
 def list_state(type: StateType, *, ttl: Lifetime | None = None, name: str | None = None) -> Any:
     """Declare a list a key, of elements of `type`: a `ListState` or `ListColumn`. The whole list expires at once."""
-    return StateDeclaration(ListStateDescriptor("", _type(type), _ttl(ttl)), name)
+    return StateDeclaration(ListStateDescriptor("", data_type(type), _ttl(ttl)), name)
 
 
 def map_state(key_type: StateType, type: StateType, *, ttl: Lifetime | None = None, name: str | None = None) -> Any:
     """Declare a map a key, with entries from `key_type` to `type`: a `MapState` or `MapColumn`. Entries expire one by one."""
-    return StateDeclaration(MapStateDescriptor("", _type(type), _ttl(ttl), key_type=_type(key_type)), name)
+    return StateDeclaration(MapStateDescriptor("", data_type(type), _ttl(ttl), key_type=data_type(key_type)), name)
 
 
 def reducing_state(
@@ -91,7 +91,7 @@ def reducing_state(
     """
     if isinstance(function, str) and function not in REDUCTIONS:
         raise ValueError(f"a reducing state combines by {', '.join(REDUCTIONS)} or by a function, got '{function}'")
-    return StateDeclaration(ReducingStateDescriptor("", _type(type), _ttl(ttl), function=function), name)
+    return StateDeclaration(ReducingStateDescriptor("", data_type(type), _ttl(ttl), function=function), name)
 
 
 def aggregating_state(
@@ -102,7 +102,9 @@ def aggregating_state(
     name: str | None = None,
 ) -> Any:
     """Declare an aggregate a key: an `AppendingState` or `AppendingColumn`; `accumulator_type` is that of its accumulators."""
-    return StateDeclaration(AggregatingStateDescriptor("", _type(accumulator_type), _ttl(ttl), function=function), name)
+    return StateDeclaration(
+        AggregatingStateDescriptor("", data_type(accumulator_type), _ttl(ttl), function=function), name
+    )
 
 
 def operator_state(type: StateType, *, redistribution: str = "split", name: str | None = None) -> Any:
@@ -115,7 +117,7 @@ def operator_state(type: StateType, *, redistribution: str = "split", name: str 
         name: in checkpoints; default: the attribute's name.
     """
     mode = Redistribution(redistribution)
-    return StateDeclaration(ListStateDescriptor("", _type(type)), name, mode)
+    return StateDeclaration(ListStateDescriptor("", data_type(type)), name, mode)
 
 
 class StateDeclaration:
@@ -243,7 +245,7 @@ class AppendingColumn(Protocol):
         ...
 
 
-def _type(given: StateType) -> types.DataType:
+def data_type(given: StateType) -> types.DataType:
     if isinstance(given, types.DataType):
         return given
     if isinstance(given, str):

@@ -7,7 +7,7 @@ splits, implement `flowrun.api.source.Source` instead. Names after Apache Flink'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -31,6 +31,12 @@ class SourceContext(Protocol):
         self, columns: pa.RecordBatch, timestamps: pa.Int64Array, *, position: Mapping[str, JsonValue] | None = None
     ) -> None:
         """Send rows with their event times, int64 ms, no NULL."""
+        ...
+
+    def collect_row(
+        self, row: Mapping[str, Any], timestamp: int | None = None, *, position: Mapping[str, JsonValue] | None = None
+    ) -> None:
+        """Send one row, by column names, with its event time in ms if it has one. Rows that wait for the job become one batch."""
         ...
 
     def emit_watermark(self, timestamp_ms: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,17 +14,49 @@ from flowrun.api.source import JsonValue, ReaderContext, SourceOutput, Split
 from flowrun.api.source_function import SourceFunction
 from flowrun.core.elements import RecordBatch, concat_batches
 from flowrun.core.record import record
-from flowrun.errors import JobCancelledError
+from flowrun.errors import InternalError, JobCancelledError
 
 Position = Mapping[str, JsonValue]
 
+Row = Mapping[str, Any]
+ColumnsOf = Callable[[Sequence[Row]], pa.RecordBatch]
+"""From rows to columns; raises DataError if one of them does not fit."""
+
 DEFAULT_QUEUE_CAPACITY = 4
+_JOINED_ROWS = 8192
+"""How many rows that were sent one by one may wait together: they count as one entry of the queue."""
 
 
 @record
 class _Rows:
     batch: RecordBatch
     position: Position | None
+
+
+class _SingleRows:
+    """Rows that were sent one by one and wait together; more may be put behind them until they are taken."""
+
+    def __init__(self, *, timed: bool) -> None:
+        self.rows: list[Row] = []
+        self.timestamps: list[int] | None = [] if timed else None
+        self.position: Position | None = None
+
+    def takes(self, timestamp: int | None) -> bool:
+        """Whether a row with this event time, or none, may be put behind the others."""
+        return len(self.rows) < _JOINED_ROWS and (self.timestamps is None) == (timestamp is None)
+
+    def put(self, row: Row, timestamp: int | None, position: Position | None) -> None:
+        """Put a row behind the others."""
+        self.rows.append(row)
+        if self.timestamps is not None and timestamp is not None:
+            self.timestamps.append(timestamp)
+        if position is not None:
+            self.position = position
+
+    def joined(self, columns_of: ColumnsOf) -> _Rows:
+        """The rows as one batch."""
+        timestamps = None if self.timestamps is None else pa.array(self.timestamps, pa.int64())
+        return _Rows(RecordBatch(columns_of(self.rows), timestamps), self.position)
 
 
 @record
@@ -41,7 +74,7 @@ class _End:
     error: BaseException | None
 
 
-_Item = _Rows | _OwnWatermark | _Idle | _End
+_Item = _Rows | _SingleRows | _OwnWatermark | _Idle | _End
 
 
 class _HandOver:
@@ -61,12 +94,30 @@ class _HandOver:
             JobCancelledError: the queue was cancelled.
         """
         with self._changed:
-            while len(self._items) >= self._capacity and not self.cancelled:
-                self._changed.wait()
-            if self.cancelled:
-                raise JobCancelledError("the source was cancelled")
+            self._wait_for_room()
             self._items.append(item)
         self._notify()
+
+    def put_row(self, row: Row, timestamp: int | None, position: Position | None) -> None:
+        """Hand over a row, behind those that wait if there are any. Raises `JobCancelledError` once cancelled."""
+        with self._changed:
+            last = self._items[-1] if self._items else None
+            if not isinstance(last, _SingleRows) or not last.takes(timestamp):
+                self._wait_for_room()
+                last = _SingleRows(timed=timestamp is not None)
+                self._items.append(last)
+            elif self.cancelled:
+                raise JobCancelledError("the source was cancelled")
+            last.put(row, timestamp, position)
+            is_first = len(last.rows) == 1
+        if is_first:
+            self._notify()
+
+    def _wait_for_room(self) -> None:
+        while len(self._items) >= self._capacity and not self.cancelled:
+            self._changed.wait()
+        if self.cancelled:
+            raise JobCancelledError("the source was cancelled")
 
     def end(self, error: BaseException | None) -> None:
         """Hand over the end of the function, which needs no room. After a cancel nobody takes it."""
@@ -81,7 +132,10 @@ class _HandOver:
         with self._changed:
             while self._items and rows < max_rows:
                 item = self._items.popleft()
-                rows += item.batch.num_rows if isinstance(item, _Rows) else 0
+                if isinstance(item, _Rows):
+                    rows += item.batch.num_rows
+                elif isinstance(item, _SingleRows):
+                    rows += len(item.rows)
                 taken.append(item)
             self._changed.notify_all()
         return taken
@@ -120,6 +174,10 @@ class _Context:
     ) -> None:
         """Send rows with event times."""
         self._hand_over.put(_Rows(RecordBatch(columns, timestamps), position))
+
+    def collect_row(self, row: Row, timestamp: int | None = None, *, position: Position | None = None) -> None:
+        """Send one row."""
+        self._hand_over.put_row(row, timestamp, position)
 
     def emit_watermark(self, timestamp_ms: int) -> None:
         """Send a watermark."""
@@ -171,6 +229,7 @@ class SourceFunctionReader:
         context: the context of the subtask.
         create: makes the function for a split.
         capacity: how many items, most of them batches, wait in a queue at most.
+        columns_of: makes columns of rows that are sent one by one. None: rows come in batches only.
     """
 
     def __init__(
@@ -179,10 +238,12 @@ class SourceFunctionReader:
         create: Callable[[Split], SourceFunction],
         *,
         capacity: int = DEFAULT_QUEUE_CAPACITY,
+        columns_of: ColumnsOf | None = None,
     ) -> None:
         self._context = context
         self._create = create
         self._capacity = capacity
+        self._columns_of = columns_of
         self._runs: list[_Run] = []
         self._no_more = False
 
@@ -205,7 +266,8 @@ class SourceFunctionReader:
     def _send(self, run: _Run, items: list[_Item], output: SourceOutput) -> None:
         split_id = run.split.split_id
         waiting: list[RecordBatch] = []
-        for item in items:
+        for given in items:
+            item = self._joined(given) if isinstance(given, _SingleRows) else given
             if isinstance(item, _Rows):
                 if waiting and (waiting[-1].timestamps is None) != (item.batch.timestamps is None):
                     self._flush(waiting, split_id, output)
@@ -221,6 +283,11 @@ class SourceFunctionReader:
             else:
                 self._finish(run, item.error)
         self._flush(waiting, split_id, output)
+
+    def _joined(self, rows: _SingleRows) -> _Rows:
+        if self._columns_of is None:
+            raise InternalError("a source function sent rows, but its reader knows no columns: send batches")
+        return rows.joined(self._columns_of)
 
     @staticmethod
     def _flush(waiting: list[RecordBatch], split_id: str, output: SourceOutput) -> None:

@@ -4,12 +4,14 @@ from flowrun.core.row_errors import OnError
 from flowrun.datastream.connected import ConnectedStreams
 from flowrun.datastream.environment import StreamExecutionEnvironment
 from flowrun.datastream.functions import ColumnValue
+from flowrun.datastream.schemas import SchemaLike
 from flowrun.datastream.stream import (
     DataStream,
     DataStreamSink,
     IterativeStream,
     KeyedStream,
 )
+from flowrun.datastream.watermarks import WatermarkGenerator
 from flowrun.datastream.windowed import WindowedStream
 from flowrun.datastream.windows import (
     ContinuousEventTimeTrigger,
@@ -54,6 +56,7 @@ __all__ = [
     "ProcessingTimeSessionWindows",
     "ProcessingTimeTrigger",
     "PurgingTrigger",
+    "SchemaLike",
     "SessionGap",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
@@ -61,5 +64,6 @@ __all__ = [
     "TimeEvictor",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
+    "WatermarkGenerator",
     "WindowedStream",
 ]

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from flowrun.api.source import Source
+import pyarrow as pa
+
+from flowrun.api.source import Boundedness, Source
+from flowrun.api.source_function import SourceContext, SourceFunction
+from flowrun.connectors.values import ValuesSource
+from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.core.row_errors import OnError
+from flowrun.core.schema import Schema
+from flowrun.datastream.connectors import source_of
+from flowrun.datastream.execution import JobClient, current_executor
+from flowrun.datastream.function_source import FunctionSource
+from flowrun.datastream.functions import recipe_of
 from flowrun.datastream.row_errors import on_error_of, routed
+from flowrun.datastream.schemas import SchemaLike, as_schema, table_of
 from flowrun.datastream.stream import DataStream
 from flowrun.errors import PipelineError
 from flowrun.graph.explain import Format, render_stream_graph
@@ -18,8 +31,7 @@ from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.graph.transformation import SinkTransformation, SourceTransformation
 from flowrun.operators.factories import SourceOperatorFactory
 from flowrun.operators.watermark_strategy import WatermarkStrategy
-
-R = TypeVar("R")
+from flowrun.runtime.job_status import JobResult
 
 
 class StreamExecutionEnvironment:
@@ -27,8 +39,8 @@ class StreamExecutionEnvironment:
 
         env = StreamExecutionEnvironment("orders", parallelism=2)
         orders = env.from_source(source, name="orders", watermarks=WatermarkStrategy.bounded(5000, ColumnValue("ts")))
-        orders.filter(is_paid).key_by("user_id").window(TumblingSlices(60_000)).aggregate(total).sink_to(sink)
-        env.execute(run_embedded)
+        orders.filter(lambda row: row["paid"]).key_by("user_id").window(TumblingSlices(60_000)).aggregate(total).sink_to(sink)
+        env.execute()
 
     Args:
         name: of the job.
@@ -71,6 +83,100 @@ class StreamExecutionEnvironment:
         factory = SourceOperatorFactory(source, watermarks, None, self.settings.job.batch_rows, name)
         return DataStream(self, SourceTransformation(name=name, schema=source.schema, factory=factory, source=source))
 
+    def from_collection(
+        self,
+        rows: Sequence[Any] | pa.Table | pa.RecordBatch,
+        schema: SchemaLike | None = None,
+        *,
+        name: str = "collection",
+        watermarks: WatermarkStrategy | None = None,
+    ) -> DataStream:
+        """The rows of a collection: mappings from column to value, single values (the column `value`), or a table of Arrow.
+
+        One subtask reads them, in their order.
+
+        Raises:
+            PipelineError: the rows do not have the columns of `schema`, or there is none and it cannot be found from them.
+        """
+        batch = table_of(rows, schema, name)
+        return self.from_source(ValuesSource(Schema.from_arrow(batch.schema), batch), name=name, watermarks=watermarks)
+
+    def from_elements(self, *values: Any, name: str = "elements") -> DataStream:
+        """The given values or rows; see `from_collection`."""
+        return self.from_collection(values, name=name)
+
+    def socket_text_stream(
+        self,
+        hostname: str,
+        port: int,
+        *,
+        delimiter: str = "\n",
+        max_retries: int = 0,
+        retry_delay: str | int = 500,
+        name: str = "socket",
+    ) -> DataStream:
+        """Lines that a server sends: one column, `line`. One subtask reads them; at most once.
+
+        Args:
+            hostname: of the server.
+            port: of the server.
+            delimiter: what ends a line.
+            max_retries: how often to connect again after a failure or an end; -1: without limit.
+            retry_delay: wait before each attempt: ms, or text such as `1s`.
+            name: of the source.
+        """
+        options = {
+            "hostname": hostname, "port": port, "delimiter": delimiter, "max-retries": max_retries, "retry-delay": retry_delay,
+        }  # fmt: skip
+        return self.from_connector("socket", "line STRING", options, format="raw", name=name)
+
+    def from_connector(
+        self,
+        connector: str,
+        schema: SchemaLike,
+        options: Mapping[str, object] | None = None,
+        *,
+        format: str | None = None,
+        name: str = "source",
+        watermarks: WatermarkStrategy | None = None,
+    ) -> DataStream:
+        """The rows of a connector's table: `from_connector("filesystem", "id BIGINT", {"path": "in"}, format="json")`.
+
+        `flowrun connectors` lists connectors, formats and their options.
+
+        Raises:
+            PipelineError: connector, format or options are wrong.
+        """
+        source = source_of(connector, as_schema(schema, name), options or {}, name, format=format)
+        return self.from_source(source, name=name, watermarks=watermarks)
+
+    def add_source(
+        self,
+        function: SourceFunction | type[SourceFunction] | Callable[[SourceContext], None],
+        schema: SchemaLike,
+        *,
+        bounded: bool = False,
+        name: str = "source",
+        watermarks: WatermarkStrategy | None = None,
+    ) -> DataStream:
+        """The rows of a source function; see `flowrun.api.source_function`.
+
+        Args:
+            function: an object or class with `run(context)` and `cancel()`, or a function that takes the context: it ends when its next
+                `collect` raises.
+            schema: columns of the rows that it sends.
+            bounded: whether it ends by itself.
+            name: of the source.
+            watermarks: gives rows event time; None: what the function sends itself, with `collect_row(row, timestamp)` and
+                `emit_watermark`.
+
+        Raises:
+            PipelineError: the function cannot be sent to tasks.
+        """
+        boundedness = Boundedness.BOUNDED if bounded else Boundedness.UNBOUNDED
+        source = FunctionSource(name, recipe_of(function, name), as_schema(schema, name), boundedness)
+        return self.from_source(source, name=name, watermarks=watermarks or WatermarkStrategy.from_source())
+
     def add_sink(self, sink: SinkTransformation) -> None:
         """Make a sink part of the job; `DataStream.sink_to` calls this."""
         self._sinks.append(sink)
@@ -97,6 +203,69 @@ class StreamExecutionEnvironment:
         """The stream graph as JSON, in the layout of Apache Flink's execution plan."""
         return render_stream_graph(self.stream_graph(), Format.JSON)
 
-    def execute(self, runner: Callable[[JobGraph], R]) -> R:
-        """Run the job with `runner`, e.g. `flowrun.runners.embedded.run_embedded`; what it returns."""
-        return runner(self.job_graph())
+    # Settings
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """The parallelism of operators that do not set their own."""
+        self.settings = replace(self.settings, parallelism=parallelism)
+        return self
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """The number of key groups of operators that do not set their own."""
+        self.settings = replace(self.settings, max_parallelism=max_parallelism)
+        return self
+
+    def set_buffer_timeout(self, timeout_ms: int) -> StreamExecutionEnvironment:
+        """The longest wait before a partial buffer is sent; 0: none."""
+        return self._job(buffer_timeout_ms=timeout_ms)
+
+    def set_runtime_mode(self, mode: ExecutionMode) -> StreamExecutionEnvironment:
+        """Streaming, or batch (bounded sources only)."""
+        self.settings = replace(self.settings, mode=mode)
+        return self
+
+    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        """Give each operator a task of its own."""
+        self.settings = replace(self.settings, chaining=False)
+        return self
+
+    def enable_checkpointing(self, interval_ms: int, **settings: Any) -> StreamExecutionEnvironment:
+        """Take a checkpoint every `interval_ms`; further settings by the names of `flowrun.core.recovery.CheckpointSettings`."""
+        return self._job(checkpoint=CheckpointSettings(interval_ms=interval_ms, **settings))
+
+    def set_restart_strategy(self, restart: RestartSettings) -> StreamExecutionEnvironment:
+        """What happens after a failure."""
+        return self._job(restart=restart)
+
+    def _job(self, **settings: Any) -> StreamExecutionEnvironment:
+        self.settings = replace(self.settings, job=replace(self.settings.job, **settings))
+        return self
+
+    # Running
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What the program was given: `--var` of the command line, and the environment variables of the process."""
+        return {**os.environ, **current_executor().variables}
+
+    def execute(self, runner: Callable[[JobGraph], JobResult] | None = None) -> JobResult:
+        """Run the job to its end, and forget its sinks: what is built afterwards is another job.
+
+        Args:
+            runner: runs the job graph; None: whoever has started the program, in this process if that is nobody.
+
+        Raises:
+            PipelineError: the job is wrong.
+            JobFailedError: the job failed.
+        """
+        try:
+            return current_executor().execute(self) if runner is None else runner(self.job_graph())
+        finally:
+            self._sinks.clear()
+
+    def execute_async(self) -> JobClient:
+        """Start the job and give a handle to it; the process must live until it ends. Raises as `execute`."""
+        try:
+            return current_executor().execute_async(self)
+        finally:
+            self._sinks.clear()

@@ -15,12 +15,14 @@ from flowrun.api.process_function import RichFunction
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, FlowrunError, PipelineError, did_you_mean
+from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, where
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.factories import ProcessFunctionFactory
 from flowrun.operators.process.loading import load_process_function
 
 BatchCallable = Callable[[pa.RecordBatch], Any]
+RowCallable = Callable[[dict[str, Any]], Any]
 
 
 def column_positions(schema: Schema, names: Iterable[str], place: str) -> tuple[int, ...]:
@@ -43,7 +45,7 @@ def column_positions(schema: Schema, names: Iterable[str], place: str) -> tuple[
     return tuple(positions)
 
 
-def recipe_of(function: Callable[..., Any] | str, place: str) -> FunctionRecipe:
+def recipe_of(function: object, place: str) -> FunctionRecipe:
     """How tasks get a function: one that is named `module:name`, or as `FunctionRecipe.of_code` says.
 
     Raises:
@@ -140,6 +142,63 @@ def class_recipe(function: Any, base: type, arguments: Mapping[str, object], pla
     return FunctionRecipe.of(function)
 
 
+@record
+class RowPredicate:
+    """A Python function from a row, a dict, to whether it is kept."""
+
+    function: FunctionRecipe
+    place: str
+
+    def compile(self) -> MaskKernel:
+        """Loads the function; None counts as false."""
+        kernel = RowValue(self.function, self.place).compile_python()
+        return lambda batch: pa.array([bool(v) for v in kernel(batch)], pa.bool_())
+
+
+@record
+class RowValue:
+    """A Python function from a row, a dict, to a value: ms or a datetime for event time."""
+
+    function: FunctionRecipe
+    place: str
+
+    def compile(self) -> ArrayKernel:
+        """Loads the function."""
+        kernel, place = self.compile_python(), self.place
+        reference = self.function.reference
+
+        def values(batch: pa.RecordBatch) -> pa.Array:
+            given = kernel(batch)
+            try:
+                return pa.array(given, pa.int64() if all(v is None or isinstance(v, int) for v in given) else None)
+            except (pa.ArrowException, OverflowError) as error:
+                raise DataError(f"{place}: '{reference}' gave values of different types: {error}") from error
+
+        return values
+
+    def compile_python(self) -> Callable[[pa.RecordBatch], list[Any]]:
+        """What the function gives for each row of a batch. Raises DataError that names the row on which it fails."""
+        function, reference, place = self.function.load_function(), self.function.reference, self.place
+
+        def call(batch: pa.RecordBatch) -> list[Any]:
+            given: list[Any] = []
+            try:
+                for row in batch.to_pylist():
+                    given.append(function(row))  # noqa: PERF401 - how many there are says which row failed
+            except FlowrunError:
+                raise
+            except Exception as error:
+                raise DataError(
+                    f"{place}: '{reference}' raised {describe(error)}{where(error, __file__)}; the row is "
+                    f"{describe_row(batch, len(given))}",
+                    row=len(given),
+                    hint="handle such rows in the function, or drop them with a filter before",
+                ) from error
+            return given
+
+        return call
+
+
 def process_factory(
     function: OperatorRecipe | FunctionLike,
     arguments: Mapping[str, object],
@@ -161,8 +220,13 @@ def process_factory(
     return ProcessFunctionFactory(recipe, input_schema, output_schema, keys, side_outputs=side_outputs, name=name)
 
 
-def predicate_of(condition: PredicateFunction | BatchCallable | str, place: str) -> PredicateFunction:
-    """A predicate as it is, or a Python function as a predicate."""
-    if not isinstance(condition, str) and hasattr(condition, "compile"):
-        return condition
+def row_predicate(condition: PredicateFunction | RowCallable | str, place: str) -> PredicateFunction:
+    """A predicate as it is, or a Python function of a row as a predicate."""
+    if isinstance(condition, str) or not hasattr(condition, "compile"):
+        return RowPredicate(recipe_of(condition, place), place)
+    return condition
+
+
+def batch_predicate(condition: BatchCallable | str, place: str) -> PredicateFunction:
+    """A Python function of a batch as a predicate."""
     return PythonPredicate(recipe_of(condition, place))

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from flowrun.api.functions import PredicateFunction
+from flowrun.api.keyed_state import StateType, data_type
 from flowrun.api.operator import OperatorRecipe, OutputTag
 from flowrun.api.process_function import ProcessFunction
 from flowrun.api.sink import Sink
+from flowrun.api.state import AggregateFunction
+from flowrun.connectors import memory
+from flowrun.connectors.print import PrintSink
 from flowrun.core.schema import Schema
 from flowrun.datastream.connected import ConnectedIterativeStreams, ConnectedStreams
+from flowrun.datastream.connectors import sink_of
+from flowrun.datastream.function_sink import FunctionSink, SinkFunction
 from flowrun.datastream.functions import (
     BatchCallable,
+    RowCallable,
     SelectColumns,
+    batch_predicate,
     column_positions,
-    predicate_of,
     process_factory,
     recipe_of,
+    row_predicate,
 )
+from flowrun.datastream.partitioning import Partitionable
+from flowrun.datastream.rolling import Aggregated, Extreme, Fold, Reduce, Rolling, RollingOperation
+from flowrun.datastream.schemas import SchemaLike, as_schema
 from flowrun.datastream.settings import OperatorSettings
+from flowrun.datastream.watermarks import WatermarkGenerator, timed_strategy
 from flowrun.datastream.windowed import WindowedStream
 from flowrun.datastream.windows import TimedWindows, Windows
 from flowrun.errors import PipelineError, did_you_mean
-from flowrun.graph.partitioner import (
-    BroadcastPartitioner,
-    ChannelFunction,
-    CustomPartitioner,
-    ForwardPartitioner,
-    GlobalPartitioner,
-    KeyGroupPartitioner,
-    Partitioner,
-    RebalancePartitioner,
-    RescalePartitioner,
-    ShufflePartitioner,
-)
+from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import (
     FeedbackTransformation,
     OneInputTransformation,
@@ -62,7 +64,7 @@ class DataStreamSink(OperatorSettings):
     """The end of a stream; only its settings can still be changed."""
 
 
-class DataStream(OperatorSettings):
+class DataStream(Partitionable, OperatorSettings):
     """The rows that one transformation puts out.
 
     Attributes:
@@ -104,35 +106,64 @@ class DataStream(OperatorSettings):
 
     # Row-wise operators
 
-    def map_batches(self, function: BatchCallable | str, schema: Schema, *, name: str = "map") -> DataStream:
-        """Call `function(pa.RecordBatch)` on each batch; it returns as many rows, with the columns of `schema`.
+    def map(
+        self, function: RowCallable | str, schema: SchemaLike | None = None, *, name: str = "map", batches: bool = False
+    ) -> DataStream:
+        """Call `function` with each row, a dict; it returns a dict with the columns of `schema`.
 
-        `function` is one at the top level of a module, or `module:function`.
+        Args:
+            function: any Python function, or `module:function`. An object or class may have `open()` and `close()`.
+            schema: the columns that it gives: `"word STRING, count BIGINT"` or a `Schema`; None: those of this stream.
+            name: of the operator.
+            batches: call it with each `pa.RecordBatch` instead, a hundred times as fast: it returns as many rows.
+
+        Raises:
+            PipelineError: the function cannot be sent to tasks.
         """
-        return self._python(function, schema, name, flat=False, row=False)
+        return self._python(function, schema, name, flat=False, row=not batches)
 
-    def flat_map_batches(self, function: BatchCallable | str, schema: Schema, *, name: str = "flat map") -> DataStream:
-        """Call `function(pa.RecordBatch)` on each batch; it returns any number of rows, or (rows, position of each row's parent)."""
-        return self._python(function, schema, name, flat=True, row=False)
+    def flat_map(
+        self,
+        function: RowCallable | str,
+        schema: SchemaLike | None = None,
+        *,
+        name: str = "flat map",
+        batches: bool = False,
+    ) -> DataStream:
+        """Call `function` with each row, a dict; it returns any number of dicts, or is a generator of them. Arguments as of `map`.
 
-    def map_rows(self, function: BatchCallable | str, schema: Schema, *, name: str = "map") -> DataStream:
-        """Call `function(dict)` on each row; it returns a dict. Slow: Python runs once a row."""
-        return self._python(function, schema, name, flat=False, row=True)
+        With `batches` it is called with each `pa.RecordBatch` and returns any number of rows, or (rows, position of each row's parent).
+        """
+        return self._python(function, schema, name, flat=True, row=not batches)
 
-    def flat_map_rows(self, function: BatchCallable | str, schema: Schema, *, name: str = "flat map") -> DataStream:
-        """Call `function(dict)` on each row; it returns any number of dicts. Slow: Python runs once a row."""
-        return self._python(function, schema, name, flat=True, row=True)
+    def map_batches(
+        self, function: BatchCallable | str, schema: SchemaLike | None = None, *, name: str = "map"
+    ) -> DataStream:
+        """`map` with `batches`."""
+        return self.map(function, schema, name=name, batches=True)
 
-    def _python(self, function: BatchCallable | str, schema: Schema, name: str, *, flat: bool, row: bool) -> DataStream:
+    def flat_map_batches(
+        self, function: BatchCallable | str, schema: SchemaLike | None = None, *, name: str = "flat map"
+    ) -> DataStream:
+        """`flat_map` with `batches`."""
+        return self.flat_map(function, schema, name=name, batches=True)
+
+    def _python(
+        self, function: Callable[[Any], Any] | str, schema: SchemaLike | None, name: str, *, flat: bool, row: bool
+    ) -> DataStream:
+        output = self.schema if schema is None else as_schema(schema, name)
+        recipe = recipe_of(function, name)
         return self.process(
-            PythonFunctionFactory(recipe_of(function, name), self.schema, schema, flat=flat, row=row, name=name),
-            schema,
-            name=name,
+            PythonFunctionFactory(recipe, self.schema, output, flat=flat, row=row, name=name), output, name=name
         )
 
-    def filter(self, condition: PredicateFunction | BatchCallable | str, *, name: str = "filter") -> DataStream:
-        """Keep the rows for which `condition`, a predicate or a function from a batch to a boolean array, is true."""
-        return self.process(CalcFactory(predicate_of(condition, name), None, name), self.schema, name=name)
+    def filter(self, condition: PredicateFunction | RowCallable | str, *, name: str = "filter") -> DataStream:
+        """Keep the rows for which `condition`, a function of a row (a dict), or a predicate over columns, is true."""
+        return self.process(CalcFactory(row_predicate(condition, name), None, name), self.schema, name=name)
+
+    def filter_batches(self, condition: BatchCallable | str, *, name: str = "filter") -> DataStream:
+        """Keep the rows for which `condition`, a function from a `pa.RecordBatch` to a boolean array, is true."""
+        return self.process(CalcFactory(batch_predicate(condition, name), None, name), self.schema, name=name)
 
     def select(self, *columns: str, name: str = "select") -> DataStream:
         """Keep the named columns, in this order."""
@@ -143,7 +174,7 @@ class DataStream(OperatorSettings):
     def process(
         self,
         function: OperatorRecipe | ProcessFunction | type[ProcessFunction] | str,
-        schema: Schema | None = None,
+        schema: SchemaLike | None = None,
         *,
         name: str = "process",
         side_outputs: Sequence[OutputTag] = (),
@@ -161,19 +192,34 @@ class DataStream(OperatorSettings):
         Raises:
             PipelineError: the function does not keep to the rules of `flowrun.api.process_function`.
         """
-        schema = self.schema if schema is None else schema
+        output = self.schema if schema is None else as_schema(schema, name)
         factory = process_factory(
-            function, arguments or {}, self.schema, schema, tuple(side_outputs), self.state_keys, name
+            function, arguments or {}, self.schema, output, tuple(side_outputs), self.state_keys, name
         )
         transformation = OneInputTransformation(
-            name=name, schema=schema, factory=factory, input=self.transformation, state_keys=self.state_keys
+            name=name, schema=output, factory=factory, input=self.transformation, state_keys=self.state_keys
         )
         return self.derived(transformation, side_outputs)
 
     def assign_timestamps_and_watermarks(
-        self, strategy: WatermarkStrategy, *, name: str = "timestamps and watermarks"
+        self,
+        strategy: WatermarkStrategy | WatermarkGenerator | type[WatermarkGenerator],
+        timestamps: RowCallable | str | None = None,
+        *,
+        name: str = "timestamps and watermarks",
     ) -> DataStream:
-        """Give rows event time and watermarks; watermarks from upstream end here."""
+        """Give rows event time and watermarks; watermarks from upstream end here.
+
+        Args:
+            strategy: which watermarks follow from the rows; or a generator of the user's (each subtask gets one of its own).
+            timestamps: the column that holds the event time, or a function of a row (a dict) that gives it: ms since 1970 or a datetime.
+                None: as the strategy says, or what the rows have.
+            name: of the operator.
+
+        Raises:
+            PipelineError: there is no such column, or a function cannot be sent to tasks.
+        """
+        strategy = timed_strategy(strategy, timestamps, self.schema, name)
         factory = TimestampsAndWatermarksFactory(strategy, name)
         transformation = WatermarkTransformation(
             name=name, schema=self.schema, factory=factory, input=self.transformation
@@ -198,12 +244,21 @@ class DataStream(OperatorSettings):
         return ConnectedStreams(self, other)
 
     def split(
-        self, branches: Mapping[str, PredicateFunction | BatchCallable | str], *, name: str = "split"
+        self, branches: Mapping[str, PredicateFunction | RowCallable | str], *, name: str = "split"
     ) -> DataStream:
-        """Send each row to every branch whose condition is true: `get_side_output(branch)`. The result has the rows of no branch."""
+        """Send each row to every branch whose condition is true: `get_side_output(branch)`. The result has the rows of no branch.
+
+        Conditions are as those of `filter`.
+        """
+        return self._split({b: row_predicate(c, f"{name}, branch '{b}'") for b, c in branches.items()}, name)
+
+    def split_batches(self, branches: Mapping[str, BatchCallable | str], *, name: str = "split") -> DataStream:
+        """`split` by conditions as those of `filter_batches`."""
+        return self._split({b: batch_predicate(c, f"{name}, branch '{b}'") for b, c in branches.items()}, name)
+
+    def _split(self, branches: Mapping[str, PredicateFunction], name: str) -> DataStream:
         tags = tuple(OutputTag(branch, self.schema) for branch in branches)
-        conditions = (predicate_of(c, f"{name}, branch '{b}'") for b, c in branches.items())
-        factory = SplitFactory(tuple(zip(tags, conditions, strict=True)), name)
+        factory = SplitFactory(tuple(zip(tags, branches.values(), strict=True)), name)
         return self.process(factory, self.schema, name=name, side_outputs=tags)
 
     def get_side_output(self, tag: OutputTag | str) -> DataStream:
@@ -237,40 +292,6 @@ class DataStream(OperatorSettings):
         if not keys:
             raise PipelineError.of("key_by needs at least one column", "use window_all for windows over all rows")
         return KeyedStream(self, keys)
-
-    def forward(self) -> DataStream:
-        """Subtask i to subtask i; an error if the next operator's parallelism differs."""
-        return self._partitioned(ForwardPartitioner(), "forward")
-
-    def rebalance(self) -> DataStream:
-        """Batches round robin to all subtasks."""
-        return self._partitioned(RebalancePartitioner(), "rebalance")
-
-    def rescale(self) -> DataStream:
-        """Batches round robin to the near share of subtasks."""
-        return self._partitioned(RescalePartitioner(), "rescale")
-
-    def shuffle(self, seed: int = 0) -> DataStream:
-        """Rows to random subtasks."""
-        return self._partitioned(ShufflePartitioner(seed), "shuffle")
-
-    def broadcast(self) -> DataStream:
-        """Every row to every subtask."""
-        return self._partitioned(BroadcastPartitioner(), "broadcast")
-
-    def global_(self) -> DataStream:
-        """Every row to the first subtask."""
-        return self._partitioned(GlobalPartitioner(), "global")
-
-    def partition_custom(self, function: ChannelFunction, name: str = "custom") -> DataStream:
-        """Rows to the subtasks that `function(batch, number of subtasks)` names, one index a row. It must pickle."""
-        return self._partitioned(CustomPartitioner(function, name), name)
-
-    def _partitioned(self, partitioner: Partitioner, name: str) -> DataStream:
-        transformation = PartitionTransformation(
-            name=name, schema=self.schema, input=self.transformation, partitioner=partitioner
-        )
-        return self.derived(transformation)
 
     # Windows, iterations, sinks
 
@@ -307,6 +328,47 @@ class DataStream(OperatorSettings):
         self.environment.add_sink(transformation)
         return DataStreamSink(transformation)
 
+    def add_sink(
+        self, function: SinkFunction | type[SinkFunction] | RowCallable, *, name: str = "sink"
+    ) -> DataStreamSink:
+        """Call a function of the program with each row, a dict, or a `SinkFunction`; at least once.
+
+        Raises:
+            PipelineError: the function cannot be sent to tasks.
+        """
+        return self.sink_to(FunctionSink(name, recipe_of(function, name), self.schema), name=name)
+
+    def to_connector(
+        self, connector: str, options: Mapping[str, object] | None = None, *, name: str = "sink", **table: Any
+    ) -> DataStreamSink:
+        """Write the rows with a connector: `to_connector("filesystem", {"path": "out"}, format="parquet")`.
+
+        Args:
+            connector: its name; `flowrun connectors` lists them and their options.
+            options: of the connector and the format.
+            name: of the sink.
+            table: `format`, `partition_keys` and `primary_key`.
+
+        Raises:
+            PipelineError: the options are wrong.
+        """
+        return self.sink_to(sink_of(connector, self.schema, options or {}, name, **table), name=name)
+
+    def print(self, identifier: str = "", *, name: str = "print") -> DataStreamSink:
+        """Print the rows to standard output, as `+I[a, 1]`; `identifier` stands before each."""
+        return self.sink_to(PrintSink(self.schema, identifier, standard_error=False), name=name)
+
+    def execute_and_collect(self) -> list[dict[str, Any]]:
+        """Run the job and give the rows of this stream; for bounded streams, in tests and notebooks.
+
+        Raises:
+            JobFailedError: the job failed.
+        """
+        table = f"collected-{uuid.uuid4()}"
+        self.sink_to(memory.MemorySink(table, self.schema), name="collect")
+        self.environment.execute()
+        return [row for batch in memory.take(table) for row in batch.columns.to_pylist()]
+
 
 class KeyedStream(DataStream):
     """A stream partitioned by key; `process` runs operators with keyed state.
@@ -329,6 +391,69 @@ class KeyedStream(DataStream):
     @property
     def state_keys(self) -> tuple[int, ...] | None:
         return self.keys
+
+    # Rolling aggregates: each row in, what all rows of its key so far amount to out
+
+    def sum(self, column: str, *, name: str = "sum") -> DataStream:
+        """The sum of a column so far; of the columns beside it and the key, what the first row of the key had."""
+        return self._rolling(RollingOperation.SUM, column, name)
+
+    def min(self, column: str, *, name: str = "min") -> DataStream:
+        """The least value of a column so far; the others as of `sum`."""
+        return self._rolling(RollingOperation.MIN, column, name)
+
+    def max(self, column: str, *, name: str = "max") -> DataStream:
+        """The greatest value of a column so far; the others as of `sum`."""
+        return self._rolling(RollingOperation.MAX, column, name)
+
+    def min_by(self, column: str, *, last: bool = False, name: str = "min by") -> DataStream:
+        """The whole row with the least value of a column so far; of equal ones the first, or the last."""
+        return self._extreme(column, name, greatest=False, last=last)
+
+    def max_by(self, column: str, *, last: bool = False, name: str = "max by") -> DataStream:
+        """The whole row with the greatest value of a column so far; of equal ones the first, or the last."""
+        return self._extreme(column, name, greatest=True, last=last)
+
+    def reduce(self, function: Callable[[Any, Any], Any] | str, *, name: str = "reduce") -> DataStream:
+        """What `function(reduced, row)` made of all rows so far; the first row of a key is sent as it is."""
+        return self.process(Reduce(recipe_of(function, name), self.schema), self.schema, name=name)
+
+    def fold(
+        self,
+        initial: Mapping[str, Any],
+        function: Callable[[Any, Any], Any] | str,
+        schema: SchemaLike,
+        *,
+        name: str = "fold",
+    ) -> DataStream:
+        """What `function(folded, row)` made of `initial` and all rows so far, with the columns of `schema`."""
+        output = as_schema(schema, name)
+        return self.process(Fold(initial, recipe_of(function, name), output), output, name=name)
+
+    def aggregate(
+        self,
+        function: AggregateFunction[Any, Any, Any] | type[AggregateFunction[Any, Any, Any]],
+        accumulator: StateType,
+        schema: SchemaLike,
+        *,
+        name: str = "aggregate",
+    ) -> DataStream:
+        """The result of an `AggregateFunction` over all rows so far: `get_result` gives a row with the columns of `schema`.
+
+        `accumulator` is the type of its accumulators, e.g. `"ROW<sum BIGINT, count BIGINT>"`.
+        """
+        output = as_schema(schema, name)
+        return self.process(Aggregated(recipe_of(function, name), data_type(accumulator)), output, name=name)
+
+    def _rolling(self, operation: RollingOperation, column: str, name: str) -> DataStream:
+        column_positions(self.schema, [column], name)
+        if self.schema.index(column) in self.keys:
+            raise PipelineError.of(f"{name}: '{column}' is a column of the key", "aggregate another column")
+        return self.process(Rolling(column, self.schema, operation), self.schema, name=name)
+
+    def _extreme(self, column: str, name: str, *, greatest: bool, last: bool) -> DataStream:
+        column_positions(self.schema, [column], name)
+        return self.process(Extreme(column, self.schema, greatest, last), self.schema, name=name)
 
     def window(self, windows: Windows | TimedWindows) -> WindowedStream:
         """Windows a key."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import sys
 from collections.abc import Mapping
 from dataclasses import field
+from types import CodeType, FunctionType
 from typing import Any
 
 from flowrun.core.record import record
@@ -70,12 +72,17 @@ class FunctionRecipe:
         if self.pickled is None:
             return load_attribute(self.reference, self.search_path)
         try:
-            return pickle.loads(self.pickled)
+            loaded, file = pickle.loads(self.pickled)
         except Exception as error:
             raise PipelineError.of(
                 f"'{self.reference}' was sent to a task, which cannot load it: {describe(error)}",
                 "install the modules that it uses wherever tasks run",
             ) from error
+        if file is not None:
+            for function in (loaded, *(vars(loaded).values() if isinstance(loaded, type) else ())):
+                if isinstance(function, FunctionType):
+                    function.__code__ = _from_file(function.__code__, file)
+        return loaded
 
     def load_function(self) -> Any:
         """Something that can be called with one argument; raises PipelineError as `function_loading.load_function`."""
@@ -91,11 +98,24 @@ def _is_found(function: object, module: str, name: str) -> bool:
     return found is function
 
 
+def _file_of(value: object) -> str | None:
+    """Where a function or class is defined. Code that goes by value forgets it, and errors are to name it."""
+    if isinstance(value, type):
+        return getattr(sys.modules.get(value.__module__), "__file__", None)
+    return value.__code__.co_filename if isinstance(value, FunctionType) else None
+
+
+def _from_file(code: CodeType, file: str) -> CodeType:
+    """The code, and that of the functions in it, as code of a file."""
+    constants = tuple(_from_file(c, file) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.replace(co_filename=file, co_consts=constants)
+
+
 def _pickled(value: object, name: str) -> bytes:
     import cloudpickle  # here, as only programs in Python need it
 
     try:
-        return bytes(cloudpickle.dumps(value))
+        return bytes(cloudpickle.dumps((value, _file_of(value))))
     except Exception as error:
         raise PipelineError.of(
             f"'{name}' cannot be sent to tasks: {describe(error)}",

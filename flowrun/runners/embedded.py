@@ -8,8 +8,9 @@ running job puts back what was there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -26,7 +27,18 @@ from flowrun.runtime.local_cluster import LocalCluster
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS
 from flowrun.runtime.watchdog.job_board import JobBoard
 
-__all__ = ["JobStateOptions", "LocalJob", "SnapshotTicket", "StatusListener", "run_embedded", "start_embedded"]
+if TYPE_CHECKING:
+    from flowrun.datastream.environment import StreamExecutionEnvironment
+
+__all__ = [
+    "EmbeddedExecutor",
+    "JobStateOptions",
+    "LocalJob",
+    "SnapshotTicket",
+    "StatusListener",
+    "run_embedded",
+    "start_embedded",
+]
 
 StatusListener = Callable[[JobStatus], None]
 
@@ -204,6 +216,23 @@ def run_embedded(
                 listener(job.status())
             if result is not None:
                 return result
+
+
+class EmbeddedExecutor:
+    """Runs the jobs of a program in its own process."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """None beside those of the process."""
+        return {}
+
+    def execute(self, environment: StreamExecutionEnvironment) -> JobResult:
+        """Run the job to its end. Raises as `run_embedded`."""
+        return run_embedded(environment.job_graph())
+
+    def execute_async(self, environment: StreamExecutionEnvironment) -> LocalJob:
+        """Start the job. Raises as `start_embedded`."""
+        return start_embedded(environment.job_graph())
 
 
 class _ArrowThreads:

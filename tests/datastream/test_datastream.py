@@ -90,7 +90,11 @@ def sink(stream: DataStream, name: str = "out") -> Any:
 class TestGraphs:
     def test_a_line_of_calls_is_a_line_of_operators_in_one_chain(self) -> None:
         env, clicks = environment()
-        sink(clicks.filter(is_big, name="big").map_batches(double, CLICKS, name="double").select("user", "amount"))
+        sink(
+            clicks.filter_batches(is_big, name="big")
+            .map_batches(double, CLICKS, name="double")
+            .select("user", "amount")
+        )
         (vertex,) = env.job_graph().vertices
         assert vertex.name == "clicks -> big -> double -> select -> out"
         assert vertex.operators[3].schema == Schema.of(user=STRING, amount=BIGINT)
@@ -114,7 +118,7 @@ class TestGraphs:
     def test_union_and_split(self) -> None:
         env, clicks = environment()
         more = env.from_source(MemorySource("more", CLICKS), name="more")
-        split = clicks.union(more).split({"big": is_big, "user": f"{__name__}:is_big_numpy"})
+        split = clicks.union(more).split_batches({"big": is_big, "user": f"{__name__}:is_big_numpy"})
         sink(split.get_side_output("big"), "big out")
         sink(split, "rest")
         assert edges(env) == [
@@ -197,7 +201,7 @@ class TestGraphs:
         env, clicks = environment()
         loop = clicks.iterate(wait_ms=100)
         body = loop.map_batches(double, CLICKS, name="body")
-        loop.close_with(body.filter(is_big, name="again"))
+        loop.close_with(body.filter_batches(is_big, name="again"))
         sink(body)
         assert "iteration (head) -> body FORWARD" in edges(env)
         assert "again -> iteration (tail) FORWARD" in edges(env)
@@ -261,7 +265,7 @@ class TestGraphs:
 
     def test_row_functions(self) -> None:
         env, clicks = environment()
-        sink(clicks.map_rows(double, CLICKS, name="r").flat_map_rows(double, CLICKS, name="fr"), "a")
+        sink(clicks.map(double, CLICKS, name="r").flat_map(double, CLICKS, name="fr"), "a")
         sink(clicks.flat_map_batches(double, CLICKS, name="fb"), "b")
         factories = {n.name: n.factory for n in env.stream_graph().nodes}
         flags = {n: (factories[n].flat, factories[n].row) for n in ("r", "fr", "fb")}  # type: ignore[union-attr]
@@ -296,7 +300,7 @@ class TestMistakes:
 
     def test_an_undeclared_side_output(self) -> None:
         _, clicks = environment()
-        split = clicks.split({"big": is_big})
+        split = clicks.split_batches({"big": is_big})
         with pytest.raises(PipelineError, match="'split' has no side output 'bg'") as caught:
             split.get_side_output("bg")
         assert "did you mean 'big'?" in str(caught.value)
@@ -337,7 +341,7 @@ class TestMistakes:
 
 class TestFunctions:
     def harness(self, function: Any) -> OperatorHarness:
-        transformation = environment()[1].filter(function).transformation
+        transformation = environment()[1].filter_batches(function).transformation
         assert isinstance(transformation, PhysicalTransformation)
         return OperatorHarness(pickle.loads(pickle.dumps(transformation.factory)), schema=CLICKS)
 

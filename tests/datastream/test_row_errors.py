@@ -72,7 +72,7 @@ def run(folder: Path, parallelism: int, batch_rows: int, mode: OnError | str, **
     streams: dict[str, Any] = {}
     streams["source"] = env.from_source(MemorySource("numbers", ROWS), name="numbers", watermarks=strategy)
     streams["map"] = streams["source"].map_batches(inverse, ROWS, name="inverse")
-    streams["filter"] = streams["map"].filter(small, name="small")
+    streams["filter"] = streams["map"].filter_batches(small, name="small")
     streams["process"] = streams["filter"].key_by("k").process(Running, ROWS, name="running")
     strict = Schema((Field("n", BIGINT, nullable=False), *ROWS.fields[1:]))
     streams["sink"] = streams["process"].sink_to(_Strict("out", strict), name="out")

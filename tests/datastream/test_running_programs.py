@@ -179,7 +179,7 @@ def test_timers_of_ingestion_time_are_due_before_another_row_comes() -> None:
 
 def test_union_and_split_and_side_outputs() -> None:
     env, stream = program(2)
-    split = stream.union(stream.map_batches(double, CLICKS)).split({"big": is_big})
+    split = stream.union(stream.map_batches(double, CLICKS)).split_batches({"big": is_big})
     split.get_side_output("big").sink_to(memory.MemorySink("big", CLICKS), name="big")
     split.sink_to(memory.MemorySink("small", CLICKS), name="small")
     env.execute(run_embedded)
@@ -202,7 +202,7 @@ def test_an_iteration_goes_round_until_nothing_comes_back() -> None:
     env = StreamExecutionEnvironment("halving", parallelism=2)
     loop = env.from_source(memory.MemorySource("numbers", NUMBERS)).iterate(wait_ms=1500)
     halved = loop.map_batches(halve, NUMBERS, name="halve")
-    loop.close_with(halved.filter(is_positive))
+    loop.close_with(halved.filter_batches(is_positive))
     halved.sink_to(memory.MemorySink("halves", NUMBERS))
     env.execute(run_embedded)
     assert taken("halves") == Counter([(2,), (1,), (0,), (4,), (2,), (1,), (0,), (0,)])
