@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,13 +165,35 @@ def test_a_chain_calls_directly_and_finishes_from_head_to_tail() -> None:
     assert result.accumulators["chain.2"]["numRecordsIn"] == 2
 
 
-def test_without_object_reuse_operators_get_their_own_batch_over_shared_columns() -> None:
-    seen, batch = Seen(), rows([1])
-    chain = vertex("chain", lambda: ListSource(lambda _: [batch]), lambda: Collect(seen))
-    run_embedded(job(chain, settings=JobSettings(object_reuse=False)))
-    (got,) = seen.of(RecordBatch)
-    assert got is not batch
-    assert got.columns is batch.columns
+class Scribble(Collect):
+    """Overwrites the first column in place, after the next operators have seen it."""
+
+    def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+        super().process_batch(batch, input_index)
+        keys = np.frombuffer(batch.columns.column(0).buffers()[1], np.int64)
+        keys.setflags(write=True)
+        keys[:] = -1
+
+
+def scribbled(*, object_reuse: bool) -> tuple[Seen, Seen]:
+    """What operators hold that write into their rows, and what those hold that read the same rows, chained and over an exchange."""
+    ruined, kept = Seen(), Seen()
+    source = vertex("source", lambda: ListSource(lambda _: [rows([1, 2])]), lambda: Collect(kept))
+    first = vertex("first", lambda: Scribble(ruined), lambda: Scribble(ruined)).read(source, BroadcastPartitioner())
+    second = vertex("second", lambda: Collect(kept)).read(source, BroadcastPartitioner())
+    run_embedded(job(source, first, second, settings=JobSettings(object_reuse=object_reuse)))
+    return ruined, kept
+
+
+def test_without_object_reuse_each_operator_has_rows_of_its_own() -> None:
+    ruined, kept = scribbled(object_reuse=False)
+    assert [k for k, _ in ruined.pairs()] == [-1] * 4
+    assert [k for k, _ in kept.pairs()] == [1, 2] * 2
+
+
+def test_with_object_reuse_operators_share_their_rows() -> None:
+    _, kept = scribbled(object_reuse=True)
+    assert [k for k, _ in kept.pairs()] == [-1] * 4
 
 
 EVEN = OutputTag("even", rows([]).columns.schema)  # type: ignore[arg-type]

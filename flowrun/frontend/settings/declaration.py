@@ -40,7 +40,7 @@ SETTINGS = RecordSpec(
         KeySpec(
             "object_reuse",
             BooleanValue(),
-            "`false`: batches are copied between chained operators, for functions that change them in place.",
+            "`false`: every operator gets a copy of its rows, for functions that change them in place.",
             default="true",
         ),
         KeySpec("chaining", BooleanValue(), "`false`: every operator runs in a task of its own.", default="true"),

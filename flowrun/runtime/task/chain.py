@@ -23,6 +23,7 @@ from flowrun.runtime.task.outputs import (
     OperatorOutput,
     Target,
     WriterTarget,
+    copied,
     process_with_watermarks,
 )
 from flowrun.runtime.watchdog.board import SubtaskActivity, private_activity
@@ -160,6 +161,8 @@ class OperatorChain:
         """Rows for the head."""
         head = self._links[0]
         head.metrics.counter("numRecordsIn").inc(batch.num_rows)
+        if not self._environment.settings.object_reuse:
+            batch = copied(batch)
         self.activity.enter(0)
         try:
             if batch.watermarks is None:

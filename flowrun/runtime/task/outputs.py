@@ -1,7 +1,7 @@
 """Outputs: what an operator of a chain emits into. Each leads straight to the next operators and record writers.
 
-With object reuse off the next operator gets a batch object of its own (`CopyingChainTarget`). Its columns are shared all the same: Arrow
-data is immutable, and its NumPy views are read-only, so a deep copy would only cost time; only the wrapper is copied.
+With object reuse off each operator gets rows in memory of its own (`CopyingChainTarget`; the head of a chain likewise): a function that
+writes into the buffers of its columns changes them for nobody else. With object reuse on all operators share the columns, which nobody may change.
 """
 
 from __future__ import annotations
@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+import pyarrow as pa
+
 from flowrun.api.operator import OutputTag, PassesWatermarks, StreamOperator
 from flowrun.core.clock import Clock
-from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.elements import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    LatencyMarker,
+    PassingWatermarks,
+    RecordBatch,
+    Watermark,
+    WatermarkStatus,
+)
 from flowrun.runtime.metrics import ScopedMetrics
 from flowrun.runtime.watchdog.board import SubtaskActivity
 
@@ -131,12 +141,34 @@ class ChainTarget:
             raise
 
 
+def copied(batch: RecordBatch) -> RecordBatch:
+    """The same rows in memory of their own."""
+    columns = pa.RecordBatch.from_arrays([_copied(c) for c in batch.columns.columns], schema=batch.columns.schema)
+    if not batch.columns.num_columns:
+        columns = batch.columns  # nothing but a number of rows
+    between = batch.watermarks
+    return RecordBatch(
+        columns,
+        None if batch.timestamps is None else _copied(batch.timestamps),
+        None if batch.row_kinds is None else _copied(batch.row_kinds),
+        None if between is None else PassingWatermarks(between.rows.copy(), between.timestamps.copy()),
+    )
+
+
+def _copied(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        indices, values = _copied(column.indices), _copied(column.dictionary)
+        return pa.DictionaryArray.from_arrays(indices, values, ordered=column.type.ordered, safe=False)
+    # Arrow has no call that copies an array; concatenating does.
+    return pa.concat_arrays([column, column.slice(0, 0)])
+
+
 class CopyingChainTarget(ChainTarget):
-    """As `ChainTarget`, for object reuse off: the operator gets its own batch object over the shared, immutable columns."""
+    """As `ChainTarget`, for object reuse off: the operator gets a copy of the rows."""
 
     def emit(self, batch: RecordBatch) -> None:
         """Have the operator process its own copy."""
-        super().emit(RecordBatch(batch.columns, batch.timestamps, batch.row_kinds, batch.watermarks))
+        super().emit(copied(batch))
 
 
 class ChainWriter(Protocol):
