@@ -1,7 +1,8 @@
 """Outputs: what an operator of a chain emits into. Each leads straight to the next operators and record writers.
 
-With object reuse off each operator gets rows in memory of its own (`CopyingChainTarget`; the head of a chain likewise): a function that
-writes into the buffers of its columns changes them for nobody else. With object reuse on all operators share the columns, which nobody may change.
+With object reuse off each operator gets rows in memory of its own (`CopyingChainTarget`; the head of a chain likewise): a function
+that writes into the buffers of its columns changes them for nobody else. With object reuse on all operators share the columns, which
+nobody may change.
 """
 
 from __future__ import annotations
