@@ -1,1 +1,1 @@
-"""Formats: how rows become bytes and files."""
+"""Formats: how rows are written as bytes and files, and read from them."""

@@ -1,4 +1,4 @@
-"""Fitting Arrow columns of a file to a table's types: what may differ, and the kernel that makes it equal."""
+"""Fits the Arrow columns of a file to a table's types: which types may differ, and the kernel that converts them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class MisfitError(ValueError):
 
 
 def fit_column(given: pa.DataType, target: DataType) -> Fit | None:
-    """The kernel from a file's Arrow type to `target`; None if they are equal.
+    """The kernel that converts a file's Arrow type to `target`; None if they are equal.
 
-    Integers may have another width and decimals another precision (checked value by value), text may be large, viewed or dictionary
-    encoded, timestamps may have another unit (finer ones are floored) and may or may not be marked as UTC.
+    Integers may have another width and decimals another precision (each value is checked); text may be large, a view or dictionary
+    encoded; timestamps may have another unit (finer ones are floored), and may or may not be marked as UTC.
 
     Raises:
-        MisfitError: anything else.
+        MisfitError: the types differ in another way.
     """
     arrow = target.arrow
     if given == arrow:
@@ -41,7 +41,7 @@ def fit_column(given: pa.DataType, target: DataType) -> Fit | None:
     if target.is_timestamp and pa.types.is_timestamp(given):
         return _fit_timestamp(given, arrow)
     if target.root is TypeRoot.DECIMAL and pa.types.is_integer(given):
-        wide = pa.decimal128(38, target.scale or 0)  # a direct cast wants room for every integer of the given width
+        wide = pa.decimal128(38, target.scale or 0)  # a direct cast requires room for every integer of the given width
         return lambda a: pc.cast(pc.cast(a, wide), arrow)
     if _may_cast(given, target):
         return lambda a: pc.cast(a, arrow)
@@ -49,7 +49,7 @@ def fit_column(given: pa.DataType, target: DataType) -> Fit | None:
 
 
 def needed_leaves(path: str, given: pa.DataType, target: DataType) -> tuple[pa.DataType, tuple[str, ...]]:
-    """(the part of a file's nested type that `target` needs, dotted paths of what is to be read for it).
+    """(the part of a file's nested type that `target` needs, the dotted paths of the leaves to read for it).
 
     >>> from flowrun.core.types import BIGINT, row
     >>> given = pa.struct([("a", pa.int64()), ("b", pa.string())])

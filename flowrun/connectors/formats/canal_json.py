@@ -1,4 +1,4 @@
-"""The canal-json format: changes as Canal publishes them, `{"data": [rows], "old": [what changed], "type": …}`; Flink's option names."""
+"""The canal-json format: changes in Canal's form, `{"data": [rows], "old": [old values], "type": …}`. Its options have Flink's names."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _OPTIONS = (
 
 
 class CanalDecoder:
-    """Decodes Canal messages: INSERT and DELETE of the rows in `data`; UPDATE, where `old` holds those fields that had other values.
+    """Decodes Canal messages: an INSERT, DELETE or UPDATE of the rows in `data`. In an UPDATE `old` holds the fields that changed.
 
     Args:
-        schema: columns of the rows.
-        database: pattern of the databases to keep; None: all.
-        table: pattern of the tables to keep; None: all.
-        ignore_parse_errors: a field that cannot be read becomes NULL.
+        schema: the columns of the rows.
+        database: a pattern for the databases to keep; None: all are kept.
+        table: a pattern for the tables to keep; None: all are kept.
+        ignore_parse_errors: whether a field that cannot be read becomes NULL.
     """
 
     has_header = False
@@ -65,7 +65,7 @@ class CanalDecoder:
         self._messages = JsonDecoder(outer, ignore_parse_errors=ignore_parse_errors)
 
     def read_header(self, record: bytes) -> None:
-        """JSON has none."""
+        """Nothing to do: JSON has no header."""
 
     def decode(self, chunk: RecordChunk) -> DecodedRecords:
         """Rows of a chunk; see `RecordDecoder`."""
@@ -91,8 +91,8 @@ class CanalDecoder:
         rows = change_rows(updates, types[message] == _DELETE)
         from_after = rows.after_update | ~updates[rows.changes]
         nth_update = np.cumsum(updates) - 1
-        places = np.where(from_after, rows.changes, nth_update[rows.changes]) if len(message) else rows.changes
-        changes = Changes(before, after, from_after, places, rows.kinds, decoded.records[message][rows.changes])
+        positions = np.where(from_after, rows.changes, nth_update[rows.changes]) if len(message) else rows.changes
+        changes = Changes(before, after, from_after, positions, rows.kinds, decoded.records[message][rows.changes])
         return changes.rows(self._schema, (), bad)
 
     def _wanted(self, columns: pa.RecordBatch) -> Bools:
@@ -112,7 +112,7 @@ class CanalDecoder:
         message: Integers,
         chunk: RecordChunk,
     ) -> pa.StructArray:
-        """Rows before their updates: fields that `old` does not have did not change."""
+        """The rows as they were before the updates. Fields that are not in `old` did not change."""
         given = _flattened(old, update_messages)
         current = after.filter(pa.array(updates)) if len(updates) else after
         if not len(given):
@@ -128,7 +128,7 @@ class CanalDecoder:
         return pa.StructArray.from_arrays(children, fields=list(after.type)) if children else given
 
     def _nulled(self, records: Integers, chunk: RecordChunk) -> dict[str, list[int]]:
-        """For each column the updated rows whose `old` has the field and says null; only messages with a null are looked at."""
+        """Column → positions of the updated rows for which `old` says null. Only messages that contain a null are parsed."""
         found: dict[str, list[int]] = {}
         row = 0
         while row < len(records):
@@ -145,7 +145,7 @@ class CanalDecoder:
 
 
 def _lengths(lists: pa.ListArray) -> Integers:
-    """Number of elements of each list, −1 for NULL."""
+    """The number of elements of each list; −1 for NULL."""
     lengths: Integers = pc.fill_null(pc.list_value_length(lists), -1).to_numpy().astype(np.int64)
     return lengths
 

@@ -1,4 +1,4 @@
-"""The CSV record decoder: pyarrow splits blocks of lines into text columns, the text kernels turn those into values."""
+"""Decodes CSV records: pyarrow splits blocks of lines into columns of text, and the text kernels convert these to values."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class CsvDecoder:
     """Decodes delimited text.
 
     Args:
-        schema: columns to produce.
-        declared: all columns; without a header fields stand in this order.
+        schema: the columns to give.
+        declared: all columns of the table, in the order that fields have in a file without a header.
         settings: the format's options.
     """
 
@@ -65,7 +65,9 @@ class CsvDecoder:
                 f"the header line is broken or names a column twice: {record[:80].decode(errors='replace')}"
             )
         names = [n.strip() for n in names]
-        if not set(names) & set(self._declared):  # of all that are declared: pruning must not change what is an error
+        if not set(names) & set(
+            self._declared
+        ):  # compared with all declared columns, so that pruning does not change what is an error
             hint = did_you_mean(self._declared[0], names)
             raise DataError(f"the header names none of the columns {', '.join(self._declared)}", hint=hint)
         self._names = names
@@ -92,7 +94,7 @@ class CsvDecoder:
             self._halve(chunk.slice(middle, len(chunk)), first + middle, pieces)
 
     def _fields(self, chunk: RecordChunk) -> list[pa.Array] | None:
-        """The text of each column by pyarrow, one a record; None if it cannot split them all as declared."""
+        """The text of each column, as pyarrow splits the records; None if it cannot split all of them into the declared fields."""
         start, stop = int(chunk.starts[0]), int(chunk.stops[-1])
         text = chunk.data.slice(start, stop - start)
         if not text_is_utf8(text):
@@ -135,7 +137,7 @@ class CsvDecoder:
         return self._nested(text, target)
 
     def _nested(self, text: pa.Array, target: DataType) -> ParsedColumn:
-        """ARRAY and ROW: elements between `array-element-delimiter`."""
+        """ARRAY and ROW values, whose elements are separated by `array-element-delimiter`."""
         parts = pc.split_pattern(text, self._settings.element_delimiter)
         if self._settings.null_literal is not None:
             values = parts.values
@@ -167,7 +169,7 @@ class CsvDecoder:
         return ParsedColumn(pa.StructArray.from_arrays(children, fields=list(target.arrow), mask=usable.is_null()), bad)
 
     def _exact(self, chunk: RecordChunk) -> DecodedRecords:
-        """The rows one by one, with the reason for each that cannot be split."""
+        """The rows, split one by one, with the reason for each record that cannot be split."""
         places: list[int] = []
         rows: list[list[str]] = []
         bad: list[BadRecord] = []

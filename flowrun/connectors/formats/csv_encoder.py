@@ -1,4 +1,4 @@
-"""The CSV record encoder: text columns, quoted where needed, joined element-wise; the join's value buffer is the output."""
+"""Encodes rows as CSV: columns of text, quoted where necessary, are joined element by element into one buffer, the output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flowrun.errors import DataError
 
 
 class CsvEncoder:
-    """Encodes rows as delimited lines; a field with a delimiter, quote or line end is quoted, quotes in it are doubled."""
+    """Encodes rows as delimited lines. A field with a delimiter, a quote or a line end is quoted, and quotes in it are doubled."""
 
     def __init__(self, schema: Schema, settings: CsvSettings) -> None:
         self._schema = schema
@@ -34,16 +34,20 @@ class CsvEncoder:
 
     @property
     def refuses(self) -> bool:
-        """Without quotes, values that hold a delimiter or line end."""
+        """Whether there are values that cannot be written: without quotes, those with a delimiter or a line end."""
         return self._settings.quote is None
 
     def check(self, columns: pa.RecordBatch) -> None:
-        """Raise DataError for values that would need quotes, and get none."""
+        """Check that all values can be written.
+
+        Raises:
+            DataError: a value needs quotes, and the format has none.
+        """
         if self.refuses:
             self._joined(columns, "")
 
     def encode(self, columns: pa.RecordBatch) -> pa.Buffer:
-        """Delimited lines."""
+        """All rows as delimited lines."""
         if columns.nbytes > MAX_ENCODED_BYTES and columns.num_rows > 1:
             middle = columns.num_rows // 2
             halves = (columns.slice(0, middle), columns.slice(middle))
@@ -54,7 +58,7 @@ class CsvEncoder:
         return data.slice(int(ends[0]), int(ends[-1] - ends[0])) if data is not None else pa.py_buffer(b"")
 
     def encode_messages(self, columns: pa.RecordBatch) -> pa.Array:
-        """One delimited line a row, without line end."""
+        """A delimited line for each row, without line end."""
         return self._joined(columns, "")
 
     def _joined(self, columns: pa.RecordBatch, end: str) -> pa.Array:
@@ -74,7 +78,7 @@ class CsvEncoder:
         return pc.fill_null(text, self._settings.null_literal or "")
 
     def _clashes(self, text: pa.Array) -> bool:
-        """Whether the text of numbers or times holds a special character, as with the delimiter `-` or `.`."""
+        """Whether the text of numbers or times contains a special character, for example if the delimiter is `-` or `.`."""
         return bool(pc.any(pc.match_substring_regex(text, self._special)).as_py())
 
     def _text(self, column: pa.Array, source: DataType) -> pa.Array:

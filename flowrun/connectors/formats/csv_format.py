@@ -1,4 +1,4 @@
-"""The CSV format: delimited text after RFC 4180; Flink's option names."""
+"""The CSV format: delimited text as in RFC 4180. Its options have Flink's names."""
 
 from __future__ import annotations
 

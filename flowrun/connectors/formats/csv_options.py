@@ -1,4 +1,4 @@
-"""What the options of the CSV format mean, as one value."""
+"""The parsed options of the CSV format as one record."""
 
 from __future__ import annotations
 
@@ -60,7 +60,11 @@ class CsvSettings:
 
 
 def csv_settings(options: Options) -> CsvSettings:
-    """The settings in parsed options. Raises OptionError for characters that are none."""
+    """The settings of parsed options.
+
+    Raises:
+        OptionError: a delimiter, quote or escape is not one character.
+    """
     quote = None if options.flag("csv.disable-quote-character") else _character(options, "csv.quote-character")
     delimiter = _character(options, "csv.field-delimiter")
     assert delimiter is not None

@@ -1,4 +1,4 @@
-"""The debezium-json format: changes as Debezium publishes them, `{"before": …, "after": …, "op": …}`; Flink's option names."""
+"""The debezium-json format: changes in Debezium's form, `{"before": …, "after": …, "op": …}`. Its options have Flink's names."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _OPTIONS = (
 
 
 class DebeziumDecoder:
-    """Decodes one Debezium event a record: c and r insert, u updates (two rows; of upserts one), d deletes.
+    """Decodes Debezium events, one in each record: c and r insert, u updates (which gives two rows, or one for upserts), d deletes.
 
     Args:
-        schema: columns of the rows.
-        schema_include: events are in the field `payload`.
-        ignore_parse_errors: a field that cannot be read becomes NULL.
-        upserts: rows before updates are not read.
+        schema: the columns of the rows.
+        schema_include: whether events are in the field `payload`, beside their schema.
+        ignore_parse_errors: whether a field that cannot be read becomes NULL.
+        upserts: whether changes are upserts: the rows before updates are not read.
     """
 
     has_header = False
@@ -81,7 +81,7 @@ class DebeziumDecoder:
         self._events = JsonDecoder(outer, ignore_parse_errors=ignore_parse_errors)
 
     def read_header(self, record: bytes) -> None:
-        """JSON has none."""
+        """Nothing to do: JSON has no header."""
 
     def decode(self, chunk: RecordChunk) -> DecodedRecords:
         """Rows of a chunk; see `RecordDecoder`."""
@@ -105,8 +105,8 @@ class DebeziumDecoder:
             changes = Changes(before, after, codes < _DELETE, good, kinds, decoded.records[good])
             return changes.rows(self._schema, (), bad)
         rows = change_rows(codes == _UPDATE, codes == _DELETE)
-        places, from_after = good[rows.changes], rows.after_update | (codes < _UPDATE)[rows.changes]
-        changes = Changes(before, after, from_after, places, rows.kinds, decoded.records[places])
+        positions, from_after = good[rows.changes], rows.after_update | (codes < _UPDATE)[rows.changes]
+        changes = Changes(before, after, from_after, positions, rows.kinds, decoded.records[positions])
         return changes.rows(self._schema, (), bad)
 
 

@@ -1,7 +1,7 @@
-"""Framing: where records begin and end in the bytes of a file.
+"""Finds where records begin and end in the bytes of a file.
 
-`LineFramer` ends a record at every line end. `QuotedFramer` does not end it at one between quotes (CSV): as long as the number of
-quotes before each line end is even, counting them is enough; only blocks with an odd count are scanned field by field.
+`LineFramer` ends a record at every line end. `QuotedFramer`, for CSV, does not end it at a line end between quotes: as long as the number
+of quotes before each line end is even, counting them is enough; only blocks with an odd count are scanned field by field.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from flowrun.core.options import Options
 
 _LINE_FEED, _CARRIAGE_RETURN, _HASH = 10, 13, ord("#")
 MAX_QUOTED_RECORD_BYTES = 16 << 20
-"""A quoted record longer than this is taken for a stray quote: its first line is one (bad) record and reading goes on behind it."""
+"""The longest quoted record. In a longer one the quote is taken for a mistake: its first line is a bad record, the next line another."""
 
 
 class LineFramer:
-    """One record a line, ended by LF or CR LF. Empty lines hold no record; with `comments`, lines that begin with # neither."""
+    """Takes each line for a record, which ends with LF or CR LF. Empty lines are none, nor, with `comments`, lines that begin with #."""
 
     def __init__(self, *, comments: bool = False) -> None:
         self._comments = comments
 
     def frame(self, data: bytes | memoryview, at_end: bool) -> tuple[RecordChunk, int]:
-        """Whole lines; see `Framer`."""
+        """The complete lines of the data; see `Framer`."""
         bytes_ = np.frombuffer(data, np.uint8)
         ends = _line_ends(bytes_, at_end)
         return _chunk(data, bytes_, ends, self._comments)
 
 
 class QuotedFramer:
-    """One record a line, except that quoted fields may hold line ends.
+    """Takes each line for a record, except that quoted fields may contain line ends.
 
     Args:
-        delimiter: between fields, one byte.
-        quote: around fields, one byte.
-        escape: makes the next byte literal, one byte or None.
-        comments: as `LineFramer`.
+        delimiter: the byte between fields.
+        quote: the byte around quoted fields.
+        escape: the byte that makes the next one literal; None: there is none.
+        comments: whether lines that begin with # are no records.
     """
 
     def __init__(self, delimiter: bytes, quote: bytes, escape: bytes | None, *, comments: bool = False) -> None:
@@ -48,7 +48,7 @@ class QuotedFramer:
         self._comments = comments
 
     def frame(self, data: bytes | memoryview, at_end: bool) -> tuple[RecordChunk, int]:
-        """Whole records; see `Framer`."""
+        """The complete records of the data; see `Framer`."""
         bytes_ = np.frombuffer(data, np.uint8)
         ends = _line_ends(bytes_, at_end)
         quotes = np.flatnonzero(bytes_ == self._quote[0])
@@ -58,7 +58,7 @@ class QuotedFramer:
         return _chunk(data, bytes_, ends, self._comments)
 
     def _scan(self, data: bytes, at_end: bool) -> Offsets:
-        """Ends of the records, found field by field."""
+        """The ends of the records, found field by field."""
         ends: list[int] = []
         start, size = 0, len(data)
         while start < size:
@@ -66,7 +66,7 @@ class QuotedFramer:
             if end is None:
                 if not at_end and size - start <= MAX_QUOTED_RECORD_BYTES:
                     break
-                line_end = data.find(b"\n", start)  # the quote is never closed: give up this line only
+                line_end = data.find(b"\n", start)  # the quote is never closed: only this line is a bad record
                 end = size if line_end < 0 else line_end
             elif end >= size and not at_end:
                 break
@@ -75,7 +75,7 @@ class QuotedFramer:
         return np.array(ends, np.int64)
 
     def _record_end(self, data: bytes, start: int) -> int | None:
-        """Position of the line end behind the record, the size of `data` if it has none, None if a quote stays open."""
+        """The position of the line end behind a record; the size of `data` if there is none; None if a quote stays open."""
         position, size = start, len(data)
         if self._comments and data[start : start + 1] == b"#":
             end = data.find(b"\n", start)
@@ -121,7 +121,7 @@ class QuotedFramer:
 
 
 def _line_ends(bytes_: Bytes, at_end: bool) -> Offsets:
-    """Positions of the line feeds; at the end of the file a last line without one ends there too."""
+    """The positions of the line feeds; at the end of the file also the end of a last line without one."""
     ends = np.flatnonzero(bytes_ == _LINE_FEED)
     if at_end and len(bytes_) and (not len(ends) or ends[-1] != len(bytes_) - 1):
         ends = np.append(ends, len(bytes_))
@@ -143,16 +143,16 @@ def _chunk(data: bytes | memoryview, bytes_: Bytes, ends: Offsets, comments: boo
     chunk = RecordChunk(buffer, starts, stops)
     if comments and len(starts):
         comment = bytes_[starts] == _HASH
-        if comment.any():  # a gap of comments is no white space: records are only contiguous within themselves
+        if comment.any():  # comments between records are no white space: the records of the chunk are not contiguous
             chunk = RecordChunk(buffer, starts[~comment], stops[~comment], separated=False)
     return chunk, consumed
 
 
 def framer_for_lines(_options: Options) -> Framer:
-    """`RecordFormat.create_framer` of formats whose records are lines."""
+    """Creates the framer of formats whose records are lines (`RecordFormat.create_framer`)."""
     return LineFramer()
 
 
 def at_any_line(_options: Options) -> bool:
-    """`RecordFormat.splittable` of formats whose records are lines: every line end ends a record."""
+    """True: a file whose records are lines can be split at any line end (`RecordFormat.splittable`)."""
     return True

@@ -1,8 +1,8 @@
-"""The JSON record decoder: blocks of lines through pyarrow's reader, what it cannot express through an exact path.
+"""Decodes JSON records: pyarrow's reader parses blocks of lines, and Python's parsers read exactly what it cannot.
 
-pyarrow parses a whole block at once. When it refuses one, the block is halved until the records that it refuses are in small
-pieces; those go through Python's JSON parsers, which say exactly what is wrong with which record. So a few odd records in a block
-cost little, and the result never depends on where blocks begin.
+pyarrow parses a whole block at once. If it refuses a block, the block is halved until the records that it refuses are in small pieces.
+Python's JSON parsers read these, and say exactly what is wrong with which record. So a few odd records in a block cost little, and the
+result never depends on where blocks begin.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from flowrun.connectors.formats.records import assemble, batch_of, concat_decode
 from flowrun.core.schema import Schema
 
 _BLANK = np.isin(np.arange(256), (9, 13, 32))
-"""By byte: whether it is white space within a line of JSON."""
+"""Byte → whether it is white space within a line of JSON."""
 _OPEN, _CLOSE = ord("{"), ord("}")
 _EXACT_RECORDS = 64
-"""Pieces of at most so many records are not halved further."""
+"""Pieces of this many records or fewer are not halved."""
 _ODD_CHUNKS = 2
-"""After so many chunks in a row that were mostly odd, pyarrow is tried only now and then."""
+"""After how many consecutive chunks of mostly odd records pyarrow is tried only now and then."""
 _RETRY_EVERY = 16
 _E, _MINUS, _ZERO, _POINT = ord("e"), ord("-"), ord("0"), ord(".")
 _TINY_NUMBER = re.compile(rb"(?:^|[^0-9A-Za-z_.-])-?[0-9.]+[eE]-0*(?:[2-9][0-9]|[0-9]{3,})(?![0-9A-Za-z_-])")
@@ -43,12 +43,12 @@ _NUMBER_WINDOW = 100
 
 
 class JsonDecoder:
-    """Decodes one JSON object a record.
+    """Decodes records that are JSON objects.
 
     Args:
-        schema: columns to produce; object fields outside it are ignored.
-        ignore_parse_errors: a field that cannot be read becomes NULL instead of making its record bad.
-        fail_on_missing_field: a field that is absent (not: null) makes its record bad.
+        schema: the columns to give; other fields of the objects are ignored.
+        ignore_parse_errors: whether a field that cannot be read becomes NULL, instead of making its record bad.
+        fail_on_missing_field: whether a field that is absent (not one that is null) makes its record bad.
     """
 
     has_header = False
@@ -72,7 +72,7 @@ class JsonDecoder:
             return None
 
     def read_header(self, record: bytes) -> None:
-        """JSON has none."""
+        """Nothing to do: JSON has no header."""
 
     def decode(self, chunk: RecordChunk) -> DecodedRecords:
         """Rows of a chunk; see `RecordDecoder`."""
@@ -96,7 +96,7 @@ class JsonDecoder:
         return DecodedRecords(decoded.columns, places[decoded.records], bad)
 
     def _halve(self, chunk: RecordChunk, first: int, pieces: list[tuple[int, DecodedRecords]]) -> int:
-        """Decode records `first…` into `pieces`, in order; the number of records that needed the exact path."""
+        """Decode the records from `first` on and append them to `pieces`; gives how many of them Python had to read."""
         columns = self._fast(chunk)
         if columns is not None:
             pieces.append((first, DecodedRecords(columns, np.arange(len(chunk)))))
@@ -109,7 +109,7 @@ class JsonDecoder:
         return odd + self._halve(chunk.slice(middle, len(chunk)), first + middle, pieces)
 
     def _fast(self, chunk: RecordChunk) -> pa.RecordBatch | None:
-        """The rows by pyarrow's reader, one a record; None if it cannot read them all."""
+        """The rows as pyarrow reads them, one for each record; None if it cannot read all of them."""
         if not _one_object_a_line(chunk):
             return None  # pyarrow would also crash on a line that is just `null`
         start, stop = int(chunk.starts[0]), int(chunk.stops[-1])
@@ -151,7 +151,7 @@ class JsonDecoder:
         return batch
 
     def _exact(self, chunk: RecordChunk) -> DecodedRecords:
-        """The rows by Python's parsers."""
+        """The rows as Python's parsers read them."""
         loads = load_exact if self._exact_numbers else load_fast
         places: list[int] = []
         documents: list[dict[str, Any]] = []
@@ -172,7 +172,7 @@ class JsonDecoder:
                 bad.append(BadRecord(i, f"expected a JSON object, got {json.dumps(document, default=str)[:40]}"))
         try:
             columns = self._columns(documents)
-        except LostNumberTextError:  # a number for a STRING: parse again, keeping numbers as written
+        except LostNumberTextError:  # a number for a STRING: parse again, and keep numbers as they are written
             documents = [load_exact(chunk.record(i)) for i in places]
             columns = self._columns(documents)
         if self._ignore:
@@ -192,7 +192,7 @@ class JsonDecoder:
 
 
 def text_is_utf8(text: pa.Buffer) -> bool:
-    """Whether the bytes are UTF-8; nearly free for ASCII."""
+    """Whether the bytes are UTF-8. For ASCII this takes nearly no time."""
     view = np.frombuffer(text, np.uint8)
     if not len(view) or int(view.max()) < 128:
         return True
@@ -204,12 +204,12 @@ def text_is_utf8(text: pa.Buffer) -> bool:
 
 
 def _finer_than_declared(message: str) -> bool:
-    """Whether pyarrow complains of a timestamp or a decimal that has more digits than its type, or another spelling."""
+    """Whether pyarrow's error is about a timestamp or a decimal with more digits than its type has, or in another spelling."""
     return "requires scale" in message or "to timestamp[" in message
 
 
 def _trim(chunk: RecordChunk) -> tuple[RecordChunk, Offsets]:
-    """The chunk without white space around records and without blank records, and the index that each record had."""
+    """(the chunk without white space around records and without blank records, the index that each record had)."""
     starts, stops = chunk.starts, chunk.stops
     data = np.frombuffer(chunk.data, np.uint8)
     places = np.flatnonzero(stops > starts)
@@ -229,7 +229,7 @@ def _trim(chunk: RecordChunk) -> tuple[RecordChunk, Offsets]:
 
 
 def _may_be_too_deep(chunk: RecordChunk, text: pa.Buffer) -> bool:
-    """Whether some record may be nested deeper than is read. Records that are too short for that, the usual ones, cost nothing."""
+    """Whether some record may be nested too deeply. Most records are too short for that, which is known without reading them."""
     if int((chunk.stops - chunk.starts).max(initial=0)) <= 2 * MAX_NESTING:
         return False
     data = np.frombuffer(text, np.uint8)
@@ -241,7 +241,7 @@ def _may_be_too_deep(chunk: RecordChunk, text: pa.Buffer) -> bool:
 
 
 def _has_tiny_number(text: pa.Buffer) -> bool:
-    """Whether some number has a great negative exponent: pyarrow 26 crashes when it makes a decimal of 1e-999999999."""
+    """Whether some number has a large negative exponent: pyarrow 26 crashes when it converts 1e-999999999 to a decimal."""
     data = np.frombuffer(text, np.uint8)
     exponents = ((data[1:-2] | 0x20) == _E) & (data[2:-1] == _MINUS)
     if not exponents.any():

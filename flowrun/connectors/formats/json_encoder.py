@@ -1,8 +1,8 @@
-"""The JSON record encoder: rows to JSON lines by string kernels, a column at a time.
+"""Encodes rows as JSON lines with string kernels, a column at a time.
 
-Each column becomes a string array of JSON texts; one element-wise join with the field names between them gives the lines, and the
-join's value buffer is the output. Nested values are joined the same way from their children. No Python runs per row, except for
-control characters in text and for BYTES.
+Each column becomes a string array of JSON texts. They are joined element by element with the field names between them, and the value
+buffer of the result is the output. Nested values are joined in the same way from their children. No Python code runs for each row, except
+for control characters in text and for BYTES.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _NUMERIC = (
     TypeRoot.INTERVAL_DAY_TIME,
 )
 MAX_ENCODED_BYTES = 128 << 20
-"""Batches of more bytes are encoded in pieces."""
+"""A batch of more bytes is encoded in pieces."""
 _SCANNED_BYTES = 1 << 18
-"""How much text is looked at at a time: what fits into a core's own cache."""
+"""How many bytes of text are scanned at a time: as many as fit into the cache of a core."""
 _CONTROL = r"[\x00-\x1f]"
 
 
 class JsonEncoder:
-    """Encodes rows as one JSON object a line.
+    """Encodes each row as a JSON object in a line of its own.
 
     Args:
-        schema: columns of the rows.
-        iso_timestamps: write `2024-03-01T10:00:00.123` instead of the SQL spelling.
-        ignore_null_fields: leave out fields that are NULL instead of writing null.
+        schema: the columns of the rows.
+        iso_timestamps: whether timestamps are written as `2024-03-01T10:00:00.123` instead of as in SQL.
+        ignore_null_fields: whether fields that are NULL are left out instead of written as null.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class JsonEncoder:
         self._keys = [json.dumps(name, ensure_ascii=False) + ":" for name in schema.names]
 
     def header(self) -> bytes:
-        """Nothing."""
+        """Empty: JSON has no header."""
         return b""
 
     def encode(self, columns: pa.RecordBatch) -> pa.Buffer:
-        """JSON lines."""
+        """All rows as JSON lines."""
         if columns.nbytes > MAX_ENCODED_BYTES and columns.num_rows > 1:  # a string array holds less than 2 GiB
             middle = columns.num_rows // 2
             halves = (columns.slice(0, middle), columns.slice(middle))
@@ -71,7 +71,7 @@ class JsonEncoder:
     def encode_messages(
         self, columns: pa.RecordBatch, before: str | pa.Array = "", behind: str | pa.Array = ""
     ) -> pa.Array:
-        """One JSON object a row, and text around it: the same for all rows, or one for each."""
+        """A JSON object for each row, between the texts `before` and `behind`, each of which is the same for all rows or one for each."""
         return self._object(columns.columns, self._schema.types, self._keys, columns.num_rows, before, behind)
 
     def _object(
@@ -122,7 +122,7 @@ class JsonEncoder:
         return pc.binary_join_element_wise(before, "{", fields, "}", behind, "")
 
     def _text(self, column: pa.Array, source: DataType) -> tuple[pa.Array, bool]:
-        """JSON text of each value (NULL stays NULL), and whether quotes have to go around it."""
+        """(the JSON text of each value, where NULL stays NULL; whether the texts must be quoted)."""
         match source.root:
             case root if root in _NUMERIC:
                 return value_text(column, source), False
@@ -168,14 +168,14 @@ class JsonEncoder:
 
 
 def joined_bytes(lines: pa.Array) -> pa.Buffer:
-    """The bytes of all strings, one behind the other, without copying them."""
+    """The bytes of all strings, one behind the other; they are not copied."""
     _, offsets, data = lines.buffers()
     ends = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
     return data.slice(int(ends[0]), int(ends[-1] - ends[0])) if data is not None else pa.py_buffer(b"")
 
 
 def escaped(text: pa.Array) -> pa.Array:
-    """Text as it stands between the quotes of a JSON string; untouched (and nearly free) when nothing needs an escape."""
+    """Texts as they are written between the quotes of a JSON string; if nothing must be escaped they are returned as they are."""
     if not _may_need_escape(text):
         return text
     result = pc.replace_substring(pc.replace_substring(text, "\\", "\\\\"), '"', '\\"')
@@ -189,7 +189,7 @@ def escaped(text: pa.Array) -> pa.Array:
 
 
 def _may_need_escape(text: pa.Array) -> bool:
-    """Whether a quote, a backslash or a control character is anywhere among the bytes; ten times faster than a pattern a row."""
+    """Whether a quote, a backslash or a control character is among the bytes. It is ten times faster than a pattern for each row."""
     _, offsets, data = text.buffers()
     if data is None or not len(text):
         return False
@@ -209,10 +209,10 @@ def _where_valid(column: pa.Array, text: pa.Array) -> pa.Array:
 
 
 def _span(column: pa.Array) -> tuple[pa.Array, pa.Array, int, int]:
-    """A list or map array whose NULLs are empty, its offsets beginning at 0, and the range of its children that it covers."""
+    """(a list or map array whose NULLs are empty, its offsets from 0, the first and the last position of the children that it covers)."""
     lengths = np.diff(column.offsets.to_numpy(zero_copy_only=False))
     if column.null_count and lengths[column.is_null().to_numpy(zero_copy_only=False)].any():
-        column = column.take(pa.array(np.arange(len(column))))  # `take` leaves nothing behind NULLs
+        column = column.take(pa.array(np.arange(len(column))))  # after `take` there are no children behind NULLs
     ends = column.offsets.to_numpy(zero_copy_only=False)
     return column, pa.array(ends - ends[0]), int(ends[0]), int(ends[-1] - ends[0])
 

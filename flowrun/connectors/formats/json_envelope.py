@@ -1,4 +1,4 @@
-"""JSON objects that say which change a row is: what the changelog formats on top of JSON have in common."""
+"""The common part of changelog formats on top of JSON, whose objects say which change a row is."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _SHARED = (
     "decode.json-parser.enabled",
 )
 SHARED_OPTIONS: tuple[Option, ...] = tuple(o for o in JSON.options if o.name in _SHARED)
-"""Options that mean the same as those of the json format."""
+"""Options that have the same meaning as those of the json format."""
 
 
 @record
 class Envelope:
-    """The text around the object of a row: before and behind it, for rows that are added and for rows that are removed."""
+    """The texts before and behind the object of a row, for rows that are added and for rows that are removed."""
 
     added: tuple[str, str]
     removed: tuple[str, str]
@@ -44,12 +44,11 @@ class Envelope:
 class EnvelopeEncoder:
     """Encodes each row as one JSON object that holds the row and its change.
 
-    −U and −D become one kind of object, +I and +U the other: who reads them back sees the same table, though not which changes were
-    updates.
+    −U and −D become one kind of object, +I and +U the other: a reader gets the same table, but does not know which changes were updates.
 
     Args:
         rows: encodes the row itself.
-        envelope: what is written around it.
+        envelope: the texts that are written around it.
     """
 
     def __init__(self, rows: JsonEncoder, envelope: Envelope) -> None:
@@ -57,19 +56,19 @@ class EnvelopeEncoder:
         self._envelope = envelope
 
     def header(self) -> bytes:
-        """Nothing."""
+        """Empty: JSON has no header."""
         return b""
 
     def encode(self, columns: pa.RecordBatch) -> pa.Buffer:
-        """JSON lines of inserts."""
+        """All rows as JSON lines that say that they are inserts."""
         return self.encode_changes(columns, inserts(columns.num_rows))
 
     def encode_messages(self, columns: pa.RecordBatch) -> pa.Array:
-        """One JSON object an insert."""
+        """A JSON object for each row, which says that it is an insert."""
         return self.encode_change_messages(columns, inserts(columns.num_rows))
 
     def encode_changes(self, columns: pa.RecordBatch, kinds: pa.Int8Array) -> pa.Buffer:
-        """JSON lines."""
+        """All changes as JSON lines."""
         if columns.nbytes > MAX_ENCODED_BYTES and columns.num_rows > 1:  # a string array holds less than 2 GiB
             middle = columns.num_rows // 2
             first = self.encode_changes(columns.slice(0, middle), kinds.slice(0, middle))
@@ -79,7 +78,7 @@ class EnvelopeEncoder:
         return joined_bytes(self._wrapped(columns, kinds, "\n"))
 
     def encode_change_messages(self, columns: pa.RecordBatch, kinds: pa.Int8Array) -> pa.Array:
-        """One JSON object a change."""
+        """A JSON object for each change."""
         return self._wrapped(columns, kinds, "")
 
     def _wrapped(self, columns: pa.RecordBatch, kinds: pa.Int8Array, end: str) -> pa.Array:
@@ -94,7 +93,7 @@ class EnvelopeEncoder:
 
 
 def json_encoder(schema: Schema, options: Options, name: str) -> JsonEncoder:
-    """The encoder of rows, with the options under the prefix `name`."""
+    """The encoder of the rows of the format `name`, whose options have that prefix."""
     return JsonEncoder(
         schema,
         iso_timestamps=options.text(f"{name}.timestamp-format.standard") == "iso-8601",
@@ -103,7 +102,7 @@ def json_encoder(schema: Schema, options: Options, name: str) -> JsonEncoder:
 
 
 def inserts(rows: int) -> pa.Int8Array:
-    """Row kinds of `rows` inserts."""
+    """The row kinds of `rows` inserts."""
     return pa.array(np.zeros(rows, np.int8))
 
 
@@ -118,7 +117,7 @@ def row_type(schema: Schema) -> DataType:
 
 
 def codes_of(column: pa.Array, known: pa.Array) -> Int32s:
-    """The position of each value among the known ones; −1 for NULL and for what is not among them.
+    """The position of each value among the known ones; −1 for NULL and for other values.
 
     >>> codes_of(pa.array(["d", None, "x", "c"]), pa.array(["c", "d"])).tolist()
     [1, -1, -1, 0]
@@ -129,12 +128,12 @@ def codes_of(column: pa.Array, known: pa.Array) -> Int32s:
 
 @record
 class ChangeRows:
-    """The rows that changes become: one each, and two of an update, the row before it and the row after it.
+    """The rows that changes become: an insert or delete is one row, an update two, the row before it and the row after it.
 
     Attributes:
-        changes: position of the change that each row is of, ascending.
-        after_update: whether it is the second row of an update.
-        kinds: its `RowKind`.
+        changes: for each row the position of its change, ascending.
+        after_update: for each row whether it is the second row of an update.
+        kinds: for each row its `RowKind`.
     """
 
     changes: Integers
@@ -143,7 +142,7 @@ class ChangeRows:
 
 
 def change_rows(updates: Bools, deletes: Bools) -> ChangeRows:
-    """The rows of changes that are updates, deletes or, where they are neither, inserts.
+    """The rows of changes: for each change `updates` and `deletes` say whether it is one; else it is an insert.
 
     >>> rows = change_rows(np.array([False, True, False]), np.array([False, False, True]))
     >>> rows.changes.tolist(), [RowKind(k).name for k in rows.kinds]
@@ -161,47 +160,47 @@ def change_rows(updates: Bools, deletes: Bools) -> ChangeRows:
 
 @record
 class Changes:
-    """Decoded changes: rows in two struct arrays, and for each row that comes out where it is.
+    """Decoded changes: the rows of two struct arrays, and which of them come out in which order.
 
     Attributes:
-        before: rows as they were.
-        after: rows as they are.
-        from_after: whether a row that comes out is one of `after`.
-        places: its position there.
-        kinds: its `RowKind`.
-        records: index of its record, ascending.
+        before: the rows as they were before their changes.
+        after: the rows as they are after their changes.
+        from_after: for each row that comes out whether it is one of `after`; else it is one of `before`.
+        positions: for each row that comes out its position in that array.
+        kinds: for each row that comes out its `RowKind`.
+        records: for each row that comes out the index of its record, ascending.
     """
 
     before: pa.StructArray
     after: pa.StructArray
     from_after: Bools
-    places: Integers
+    positions: Integers
     kinds: Kinds
     records: Offsets
 
     def rows(self, schema: Schema, extra: Sequence[pa.Array], bad: Sequence[BadRecord]) -> DecodedRecords:
-        """The rows with the columns of `schema`, of which the last are `extra` (one value a row that comes out)."""
-        places = pa.array(self.places)
+        """The rows that come out, with the columns of `schema`. Its last columns are `extra`, which have a value for each of these rows."""
+        positions = pa.array(self.positions)
         if self.from_after.all():
-            arrays = [c.take(places) for c in self.after.flatten()]
+            arrays = [c.take(positions) for c in self.after.flatten()]
         else:
-            shifted = pa.array(self.places + np.where(self.from_after, len(self.before), 0))
+            shifted = pa.array(self.positions + np.where(self.from_after, len(self.before), 0))
             pairs = zip(self.before.flatten(), self.after.flatten(), strict=True)
             arrays = [pa.concat_arrays(pair).take(shifted) for pair in pairs]
         columns = (
             pa.RecordBatch.from_arrays([*arrays, *extra], schema=schema.arrow)
             if schema.fields
-            else pa.RecordBatch.from_struct_array(pa.array([{}] * len(self.places), pa.struct([])))
+            else pa.RecordBatch.from_struct_array(pa.array([{}] * len(self.positions), pa.struct([])))
         )
         kinds = pa.array(self.kinds) if self.kinds.any() else None
         return DecodedRecords(columns, self.records, tuple(sorted(bad, key=lambda b: b.index)), kinds)
 
 
 def check_columns(schema: Schema) -> None:
-    """Pass if JSON can hold the columns.
+    """Check that JSON can hold the columns.
 
     Raises:
-        OptionError: a MAP has keys that cannot be names of fields.
+        OptionError: the keys of a MAP cannot be names of fields.
     """
     for field in schema:
         check_map_keys(field.name, field.type)
@@ -217,7 +216,7 @@ def change_format(
     create_encoder: Callable[[Schema, Options], EnvelopeEncoder],
     upserts: Callable[[Options], bool] | None = None,
 ) -> RecordFormat:
-    """A format of JSON objects that say which change a row is; see `RecordFormat`."""
+    """A changelog format on top of JSON; the arguments are those of `RecordFormat`."""
     return RecordFormat(
         name=name,
         summary=summary,

@@ -1,4 +1,4 @@
-"""The JSON format: one object a record; Flink's option names."""
+"""The JSON format: each record is an object. Its options have Flink's names."""
 
 from __future__ import annotations
 
@@ -58,7 +58,11 @@ def _check(schema: Schema, options: Options) -> None:
 
 
 def check_map_keys(column: str, kind: DataType) -> None:
-    """Raise OptionError if a MAP below this type has keys that JSON cannot spell."""
+    """Check that JSON can hold the keys of each MAP in a type.
+
+    Raises:
+        OptionError: it cannot.
+    """
     if kind.root is TypeRoot.MAP and kind.children[0].is_nested:
         raise OptionError("format", f"json: column '{column}' is {kind}, but a JSON object has text keys only")
     for child in kind.children:

@@ -1,8 +1,8 @@
-"""Columns from parsed JSON values: the exact path of the JSON decoder, for what pyarrow's reader cannot express.
+"""Converts parsed JSON values to columns, for records that pyarrow's reader cannot read.
 
-Works a column at a time: if all values of a column have the Python type that its SQL type expects, one Arrow call converts them;
-only columns with odd values (a number for a STRING, text for a number) are looked at value by value. Coercions follow Flink's
-JSON format: text is parsed for numbers and booleans, anything becomes text for STRING.
+It converts a column at a time: if all values of a column have the Python type that its SQL type expects, one Arrow call converts them.
+Only columns with other values (a number for a STRING, a text for a number) are converted value by value. Coercions are those of Flink's
+JSON format: numbers and booleans are parsed from text, and every value becomes text for STRING.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from flowrun.core.types import DataType, TypeRoot
 
 _MAX_INTEGER_DIGITS = 20
 MAX_NESTING = 1000
-"""Objects and arrays within each other, the record's own object included; deeper records are bad, as for Jackson, Flink's parser."""
+"""How deeply objects and arrays may be nested, counting the record itself. Deeper records are bad, as in Jackson, Flink's parser."""
 _SHALLOW = 100
-"""Python's stack always has room for so many levels."""
+"""How many levels Python's stack has room for in any case."""
 _STACK_FRAMES = 4 * MAX_NESTING
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SURROGATE = b"\\ud"
@@ -79,7 +79,7 @@ def _direct_or(
         try:
             return ParsedColumn(pa.array(values, target.arrow))
         except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
-            pass  # a value out of range: find it below
+            pass  # some value is out of range, and is found below
     bad: dict[int, str] = {}
     converted: list[Any] = []
     for i, value in enumerate(values):
@@ -122,22 +122,22 @@ def _boolean(value: Any) -> bool:
 
 
 def json_text(value: Any) -> str:
-    """What a STRING column holds for a JSON value: text itself, a number as written, else compact JSON.
+    """The text that a STRING column holds for a JSON value: a text itself, a number as it is written, and other values as compact JSON.
 
     Raises:
-        LostNumberTextError: a float is involved.
+        LostNumberTextError: the value contains a float, whose text is not known.
     """
     return str(value) if isinstance(value, str) else _compact(value)
 
 
 class _Written(str):
-    """A piece of JSON text that is ready."""
+    """A piece of finished JSON text."""
 
     __slots__ = ()
 
 
 def _compact(value: Any) -> str:
-    # A stack of our own: documents may be nested deeper than Python functions may call each other.
+    # The stack is a list, because documents may be nested more deeply than Python functions may call each other.
     pieces: list[str] = []
     waiting: list[Any] = [value]
     while waiting:
@@ -166,7 +166,7 @@ _COMMA = _Written(",")
 
 
 def _through_text(values: Sequence[Any], target: DataType) -> ParsedColumn:
-    """Decimals, binary, dates and times: written as text, or (decimals, intervals) as numbers."""
+    """Decimals, binary, dates, times and intervals, which JSON has as texts, or (decimals and intervals) as numbers."""
     numbers = target.root is TypeRoot.DECIMAL or target.is_interval
     kinds = set(map(type, values))
     bad: dict[int, str] = {}
@@ -185,7 +185,7 @@ def _through_text(values: Sequence[Any], target: DataType) -> ParsedColumn:
 
 
 def _offsets(lengths: list[int], missing: list[bool]) -> pa.Array:
-    """int32 offsets of a list array; NULL where the list itself is missing."""
+    """The int32 offsets of a list array; NULL where the list itself is missing."""
     ends = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=ends[1:])
     return pa.array(ends, mask=np.array([*missing, False]))
@@ -194,7 +194,7 @@ def _offsets(lengths: list[int], missing: list[bool]) -> pa.Array:
 def _containers(
     values: Sequence[Any], kind: type, target: DataType, bad: dict[int, str]
 ) -> tuple[list[Any], list[bool]]:
-    """The values with everything that is no `kind` made None, and which ones are None."""
+    """(the values, with None for those that are no `kind`, for each whether it is None). What is wrong with them is noted in `bad`."""
     kept = list(values)
     if set(map(type, values)) - {kind, type(None)}:
         for i, value in enumerate(values):
@@ -205,7 +205,7 @@ def _containers(
 
 
 def _inherit(bad: dict[int, str], children: ParsedColumn, lengths: list[int], label: str) -> None:
-    """Report children's problems at their parents."""
+    """Note the problems of children as problems of their parents."""
     if children.bad:
         ends = np.cumsum(lengths)
         for index, reason in children.bad.items():
@@ -229,7 +229,7 @@ def _maps(values: Sequence[Any], target: DataType) -> ParsedColumn:
     items = column_from_json(list(chain.from_iterable(v.values() for v in maps if v)), target.children[1])
     _inherit(bad, keys, lengths, "key ")
     _inherit(bad, items, lengths, "value ")
-    if keys.bad:  # an Arrow map key must not be NULL: leave out the whole map of a bad row
+    if keys.bad:  # a key of an Arrow map must not be NULL: the map of a bad row is left out
         good = [None if i in bad else v for i, v in enumerate(maps)]
         return ParsedColumn(_maps(good, target).values, bad)
     offsets = _offsets(lengths, missing)
@@ -250,12 +250,12 @@ def _rows(values: Sequence[Any], target: DataType) -> ParsedColumn:
 
 
 def nesting(text: bytes) -> int:
-    """How many objects and arrays of a JSON text stand within each other at most; brackets in strings do not count.
+    """How deeply objects and arrays of a JSON text are nested; brackets in strings do not count.
 
     >>> nesting(b'{"a": [[1], "]]]"]}')
     3
     """
-    codes = np.frombuffer(_STRING.sub(b"", text), np.uint8) | 0x20  # then [ looks like {, and ] like }
+    codes = np.frombuffer(_STRING.sub(b"", text), np.uint8) | 0x20  # which makes { of [, and } of ]
     steps = (codes == _OPENING).astype(np.int32) - (codes == _CLOSING)
     return int(np.cumsum(steps).max(initial=0))
 
@@ -264,7 +264,7 @@ _OPENING, _CLOSING = ord("{"), ord("}")
 
 
 def _check_nesting(record: bytes) -> None:
-    """Refuse what is nested too deeply, and make room for the rest: Python's own parser needs a level of the stack for each."""
+    """Refuse a record that is nested too deeply, and make room on the stack for others: Python's parser recurses once for each level."""
     if record.count(b"[") + record.count(b"{") <= _SHALLOW or (depth := nesting(record)) <= _SHALLOW:
         return
     if depth > MAX_NESTING:
@@ -274,7 +274,11 @@ def _check_nesting(record: bytes) -> None:
 
 
 def load_fast(record: bytes) -> Any:
-    """A JSON text as Python values; numbers with a fraction become floats. Raises ValueError with the reason."""
+    """A JSON text as Python values; numbers with a fraction become floats.
+
+    Raises:
+        ValueError: it is no JSON; the message says why.
+    """
     _check_nesting(record)
     try:
         return orjson.loads(record)
@@ -283,7 +287,11 @@ def load_fast(record: bytes) -> Any:
 
 
 def load_exact(record: bytes) -> Any:
-    """A JSON text as Python values; numbers with fraction or exponent become `NumberText`. Raises ValueError with the reason."""
+    """A JSON text as Python values; numbers with a fraction or exponent become `NumberText`.
+
+    Raises:
+        ValueError: it is no JSON; the message says why.
+    """
     _check_nesting(record)
     try:
         document = json.loads(record.decode("utf-8"), parse_float=NumberText)
@@ -300,7 +308,7 @@ def load_exact(record: bytes) -> Any:
 
 
 def needs_exact_numbers(target: DataType) -> bool:
-    """Whether values of this type must always see numbers as they are written: decimals."""
+    """Whether this type contains decimals, for which numbers must be read as they are written."""
     if target.root is TypeRoot.DECIMAL:
         return True
     return any(needs_exact_numbers(child) for child in target.children)

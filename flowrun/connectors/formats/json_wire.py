@@ -1,7 +1,7 @@
-"""What pyarrow's JSON reader is asked for, and how its columns become those of the schema.
+"""The types that pyarrow's JSON reader reads columns as (their wire types), and the kernels that convert them to those of the schema.
 
-pyarrow reads most SQL types directly. The others travel as text and are parsed by vectorised kernels afterwards. MAP has no wire
-form: tables with maps go the exact way.
+pyarrow reads most SQL types directly. The others are read as text, which vectorised kernels parse afterwards. MAP has no wire type: tables
+with maps are read by Python's parsers.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _MAX_SCALE_DIGITS = 38
 
 
 class NoWireFormError(ValueError):
-    """A type that pyarrow's JSON reader cannot deliver in any form."""
+    """pyarrow's JSON reader cannot read a type in any form."""
 
 
 class OddTextError(ValueError):
-    """Some text of a column is no value of its type: the records have to be looked at one by one."""
+    """Some text of a column is no value of its type: the records must be parsed one by one."""
 
 
 @record
 class WireColumn:
-    """The Arrow type to ask pyarrow for, and the kernel from there to the column's own type (None: they are equal)."""
+    """The Arrow type that pyarrow reads a column as, and the kernel that converts it to the column's own type (None: they are equal)."""
 
     arrow: pa.DataType
     finish: Finish | None = None
@@ -49,18 +49,22 @@ class WireColumn:
 
 @record
 class WireSchema:
-    """An explicit schema for pyarrow's reader, and how to finish each of its columns."""
+    """The schema for pyarrow's reader, and the kernel that converts each of its columns."""
 
     arrow: pa.Schema
     finishes: tuple[Finish | None, ...]
 
 
 def wire_schema(schema: Schema, *, widened: bool) -> WireSchema:
-    """How to read `schema`. Raises NoWireFormError.
+    """How pyarrow reads the columns of `schema`.
 
     Args:
-        schema: columns to produce.
-        widened: read timestamps as text and decimals with all the scale that fits: slower, for data that is finer than its type.
+        schema: the columns to give.
+        widened: whether timestamps are read as text, and decimals with the largest scale that fits. That is slower; it is for data that
+            has more digits than its type.
+
+    Raises:
+        NoWireFormError: pyarrow cannot read a column in any form.
     """
     columns = [wire_column(f.type, widened=widened) for f in schema]
     fields = [pa.field(f.name, c.arrow) for f, c in zip(schema, columns, strict=True)]
@@ -68,7 +72,11 @@ def wire_schema(schema: Schema, *, widened: bool) -> WireSchema:
 
 
 def wire_column(target: DataType, *, widened: bool) -> WireColumn:
-    """How to read one type. Raises NoWireFormError."""
+    """How pyarrow reads columns of one type.
+
+    Raises:
+        NoWireFormError: it cannot.
+    """
     match target.root:
         case root if root in _NATIVE:
             return WireColumn(target.arrow)
@@ -97,7 +105,7 @@ def _text(target: DataType) -> WireColumn:
 
 
 def _checked_decimal(values: pa.Array) -> pa.Array:
-    """The same decimals. pyarrow reads integers beyond the precision (100 as DECIMAL(4, 2)) without complaint: complain here."""
+    """The same decimals, checked, because pyarrow reads integers beyond the precision (100 as DECIMAL(4, 2)) without an error."""
     values.validate(full=True)
     return values
 

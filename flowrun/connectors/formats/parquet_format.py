@@ -1,4 +1,4 @@
-"""The Parquet format: whole files, read by row group, with column pruning and statistics."""
+"""The Parquet format: files that are read by row group. Only the wanted columns are read, and statistics exclude row groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ROW_GROUP_ROWS = 1 << 20
 
 @record
 class _ReadPlan:
-    """Columns of the schema that a file has, the dotted paths that are read for them, and how to fit each column."""
+    """How a file is read: the columns of the schema that it has, the dotted paths that are read for them, and how to fit each column."""
 
     columns: list[str]
     leaves: list[str]
@@ -48,7 +48,7 @@ class _ReadPlan:
 
 
 class ParquetReader:
-    """Reads Parquet files as rows of a schema; columns that a file lacks are NULL."""
+    """Reads Parquet files as rows of a schema. Columns that a file does not have are NULL."""
 
     def __init__(self, request: ReadRequest) -> None:
         self._schema = request.schema
@@ -56,7 +56,7 @@ class ParquetReader:
         self._types = {f.name: f.type for f in request.declared} | {f.name: f.type for f in request.schema}
 
     def parts(self, file: IO[bytes], name: str, target_bytes: int) -> Sequence[FilePart]:
-        """Runs of row groups of about `target_bytes`, without groups that statistics exclude."""
+        """Ranges of consecutive row groups of about `target_bytes`, without the groups that statistics exclude."""
         metadata = _open(file, name).metadata
         parts: list[FilePart] = []
         for group in range(metadata.num_row_groups):
@@ -74,7 +74,7 @@ class ParquetReader:
     def read(
         self, file: IO[bytes], name: str, first: int, row: int, stop: int | None, batch_rows: int
     ) -> Iterator[FileRows]:
-        """Rows of row groups `first` to `stop`; see `FileReader`."""
+        """The rows of row groups `first` to `stop`; see `FileReader`."""
         parquet = _open(file, name)
         plan = self._plan(parquet.schema_arrow, name)
         for group in range(first, parquet.metadata.num_row_groups if stop is None else stop):
@@ -123,7 +123,7 @@ class ParquetReader:
             raise ConnectorError(f"{name}: row group {group} cannot be read: {error}") from error
 
     def _plan(self, given: pa.Schema, name: str) -> _ReadPlan:
-        """What is read of a file with the columns `given`."""
+        """How a file with the columns `given` is read."""
         columns: list[str] = []
         leaves: list[str] = []
         fits: list[Fit | None] = []
@@ -158,7 +158,7 @@ class ParquetReader:
 
 
 class ParquetFileWriter:
-    """Writes row groups of bounded memory."""
+    """Writes a Parquet file, and holds one row group of bounded size in memory."""
 
     def __init__(self, file: IO[bytes], schema: Schema, options: Options) -> None:
         self._file = file
@@ -182,7 +182,7 @@ class ParquetFileWriter:
 
     @property
     def written_bytes(self) -> int:
-        """Bytes on disk and in the open row group."""
+        """The size of the file in bytes, with the open row group."""
         return self._file.tell() + self._pending_bytes
 
     def finish(self) -> None:
@@ -194,9 +194,9 @@ class ParquetFileWriter:
     def abandon(self) -> None:
         """Drop what is pending and close the writer."""
         self._pending = []
-        with contextlib.suppress(OSError):  # the footer of a file that nobody will see: a full disk does not matter
+        with contextlib.suppress(OSError):  # nobody will read the file, so that a full disk does not matter
             self._writer.close()
-        self._writer.is_open = False  # else it would try again when it is collected
+        self._writer.is_open = False  # else the writer would try again to close the file when it is garbage collected
 
     def _write_group(self) -> None:
         table = pa.Table.from_batches(self._pending, schema=self._schema)

@@ -1,4 +1,4 @@
-"""Deciding from a Parquet file's statistics that no row of a row group can pass a filter."""
+"""Decides from the statistics of a Parquet file that no row of a row group can pass a filter."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _EPOCH_DAY = datetime.date(1970, 1, 1)
 
 
 def may_match(row_group: Any, filters: tuple[PushedFilter, ...], types: dict[str, DataType]) -> bool:
-    """Whether some row of the group may pass all filters, as far as its statistics tell.
+    """Whether some row of a row group may pass all filters, as far as the statistics say.
 
     Args:
-        row_group: `pyarrow.parquet.RowGroupMetaData`.
-        filters: conjuncts.
-        types: type of each column of the table.
+        row_group: a `pyarrow.parquet.RowGroupMetaData`.
+        filters: the filters, all of which a row must pass.
+        types: column of the table → its type.
     """
     if not filters:
         return True
@@ -37,13 +37,13 @@ def may_match(row_group: Any, filters: tuple[PushedFilter, ...], types: dict[str
 
 
 def column_may_match(statistics: Any, rows: int, pushed: PushedFilter, kind: DataType) -> bool:
-    """Whether some of so many values may pass one filter.
+    """Whether some values of a column may pass a filter.
 
     Args:
-        statistics: `pyarrow.parquet.Statistics`, or what has the same properties.
-        rows: how many values they are about, NULLs included.
+        statistics: a `pyarrow.parquet.Statistics`, or an object with the same properties.
+        rows: how many values the statistics are about, with NULLs.
         pushed: the filter.
-        kind: type of the column.
+        kind: the type of the column.
     """
     if statistics.has_null_count:
         if pushed.comparison is Comparison.IS_NULL:
@@ -72,14 +72,14 @@ def column_may_match(statistics: Any, rows: int, pushed: PushedFilter, kind: Dat
 
 
 def _comparable(value: Any, kind: DataType) -> Any:
-    """A statistic in the domain of pushed values, as int, Decimal, float, str, bytes or bool; None if it says nothing.
+    """A value of the statistics in the form of pushed values, as int, Decimal, float, str, bytes or bool; None if it says nothing.
 
     Timestamps are floored to ms, the precision of pushed values; a group is skipped only by bounds that hold after flooring.
     """
     match value:
         case bool() | str() | bytes():
             return value
-        case int() if kind.is_timestamp:  # nanoseconds without pandas
+        case int() if kind.is_timestamp:  # nanoseconds are an int if pandas is not installed
             return None
         case int():
             return Decimal(value)

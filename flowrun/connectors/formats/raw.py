@@ -1,4 +1,4 @@
-"""The raw format: a record is the value of the one column, STRING (UTF-8 text) or BYTES."""
+"""The raw format: a record is the value of the only column, which is STRING (UTF-8 text) or BYTES."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RawDecoder:
         self._schema = schema
 
     def read_header(self, record: bytes) -> None:
-        """There is none."""
+        """Nothing to do: there is no header."""
 
     def decode(self, chunk: RecordChunk) -> DecodedRecords:
         """Rows of a chunk; see `RecordDecoder`."""
@@ -44,7 +44,7 @@ class RawDecoder:
         return DecodedRecords(batch_of([self._values(kept)], self._schema, len(kept)), records[good], tuple(bad))
 
     def _values(self, chunk: RecordChunk) -> pa.Array:
-        """Records as an array: the runs of bytes between them are cut out by one mask."""
+        """The records as an array; the bytes between them are removed with one mask."""
         arrow = self._schema.types[0].arrow
         if not len(chunk):
             return pa.array([], arrow)
@@ -60,26 +60,34 @@ class RawDecoder:
 
 
 class RawEncoder:
-    """Writes the one column; NULL is an empty record."""
+    """Writes the only column; NULL is an empty record."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
     def header(self) -> bytes:
-        """Nothing."""
+        """Empty: there is no header."""
         return b""
 
     @property
     def refuses(self) -> bool:
-        """Values with a line end."""
+        """True: values with a line end cannot be written."""
         return True
 
     def check(self, columns: pa.RecordBatch) -> None:
-        """Raise DataError for values that hold a line end."""
+        """Check that no value contains a line end.
+
+        Raises:
+            DataError: one does.
+        """
         self.encode(columns)
 
     def encode(self, columns: pa.RecordBatch) -> pa.Buffer:
-        """One line a row. Raises DataError for values that hold a line end."""
+        """A line for each row.
+
+        Raises:
+            DataError: a value contains a line end.
+        """
         values = self.encode_messages(columns)
         broken = pc.match_substring(values, "\n")
         if pc.any(broken).as_py():

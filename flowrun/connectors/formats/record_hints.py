@@ -1,4 +1,4 @@
-"""What records look like that are no rows, or rows of nothing but NULL, and what to set then."""
+"""Hints for records that cannot be read, and warnings about columns that no record has: which option may be set wrongly."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from flowrun.errors import near_matches
 _log = logging.getLogger(__name__)
 _EPOCH = re.compile(r"column '([^']+)': (\d{9,19}) is no (TIMESTAMP\S*)")
 ENOUGH_ROWS = 10_000
-"""Columns that none of so many rows has are warned about."""
+"""After how many rows a warning says which columns none of them has."""
 GO_ON = "set on_error (in SQL: 'format.on-error') to skip or dead-letter to go on without such records"
 
 
 def bad_record_hint(raw: bytes, reason: str, columns: Sequence[str], format: str) -> str:
-    """What to set for a record that cannot be read.
+    """A hint for a record that cannot be read: which option to set.
 
     >>> bad_record_hint(b"[", "not JSON", ["id"], "json").split(":")[0]
     'the file is one JSON array'
@@ -48,7 +48,7 @@ def _names_columns(raw: bytes, columns: Sequence[str]) -> bool:
     for separator in (",", ";", "\t", "|"):
         try:
             fields = next(csv.reader([line], delimiter=separator), [])
-        except csv.Error:  # no line of names is so odd
+        except csv.Error:  # such a line is no header
             continue
         named = {f.strip().casefold() for f in fields} & {c.casefold() for c in columns}
         if named and len(named) >= min(2, len(columns)):
@@ -60,9 +60,9 @@ class WatchedDecoder:
     """A decoder of JSON objects that notices columns which no record has, and warns about them once.
 
     Args:
-        decoder: reads the records.
+        decoder: decodes the records.
         schema: the columns that it gives.
-        place: what is read, for the warning.
+        place: the name of what is read, for the warning.
     """
 
     def __init__(self, decoder: RecordDecoder, schema: Schema, place: str) -> None:
@@ -74,16 +74,16 @@ class WatchedDecoder:
 
     @property
     def is_watching(self) -> bool:
-        """Whether there may still be something to warn about."""
+        """Whether records that were not read yet decide about a warning."""
         return bool(self._unseen)
 
     @property
     def has_header(self) -> bool:
-        """As the decoder says."""
+        """Whether files begin with a header, as the decoder says."""
         return self._decoder.has_header
 
     def read_header(self, record: bytes) -> None:
-        """Passed on."""
+        """Pass the header on to the decoder."""
         self._decoder.read_header(record)
 
     def decode(self, chunk: RecordChunk) -> DecodedRecords:
@@ -100,7 +100,7 @@ class WatchedDecoder:
         return decoded
 
     def report(self) -> None:
-        """Warn about columns that no record had so far; once."""
+        """Warn about the columns that no record had so far. Only the first call warns."""
         missing = [n for n in self._unseen if n not in self._first]
         self._unseen = []
         if missing and self._first:
@@ -108,7 +108,7 @@ class WatchedDecoder:
 
 
 class HeaderWatch:
-    """A decoder of CSV without a header line that warns if the first record it sees names the columns. See `WatchedDecoder`."""
+    """A decoder of CSV without a header that warns if the first record names the columns; its arguments are those of `WatchedDecoder`."""
 
     has_header = False
 
@@ -120,11 +120,11 @@ class HeaderWatch:
 
     @property
     def is_watching(self) -> bool:
-        """Whether it has yet to see a record."""
+        """Whether it has not seen a record yet."""
         return not self._looked
 
     def read_header(self, record: bytes) -> None:
-        """There is none."""
+        """Nothing to do: there is no header."""
 
     def decode(self, chunk: RecordChunk) -> DecodedRecords:
         """Rows of a chunk; see `RecordDecoder`."""
@@ -138,7 +138,7 @@ class HeaderWatch:
 
 
 def leave_warnings_to_others() -> None:
-    """Warn about nothing in this process from now on: it reads a part of the data, and another process warns about the whole."""
+    """Give no warnings in this process from now on: it reads a part of the data, and another process warns about all of it."""
     _log.disabled = True
 
 

@@ -1,4 +1,4 @@
-"""Putting decoded records together: columns with their bad values become good rows and bad records."""
+"""Assembles decoded records: columns with bad values become good rows and bad records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flowrun.core.schema import Schema
 
 
 def batch_of(arrays: Sequence[pa.Array], schema: Schema, rows: int) -> pa.RecordBatch:
-    """A batch of the schema; keeps the row count when there are no columns, and is all NULL without arrays of its own."""
+    """A batch of the schema with `rows` rows, also if there are no columns. Without arrays all its values are NULL."""
     if not schema.fields:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     if not arrays:
@@ -24,12 +24,12 @@ def batch_of(arrays: Sequence[pa.Array], schema: Schema, rows: int) -> pa.Record
 def assemble(
     schema: Schema, columns: Sequence[ParsedColumn], records: Offsets, bad: Sequence[BadRecord] = ()
 ) -> DecodedRecords:
-    """Rows whose values are all good; the others join the bad records, each with its first problem.
+    """Decoded records: the rows whose values are all good, and the bad records, each with its first problem.
 
     Args:
-        schema: of the rows.
-        columns: one a field, all of the same length.
-        records: index of the record of each row, ascending.
+        schema: the columns of the rows.
+        columns: the values of each column, all of the same length.
+        records: for each row the index of its record, ascending.
         bad: records that gave no row at all.
     """
     reasons: dict[int, str] = {}
@@ -47,7 +47,7 @@ def assemble(
 
 
 def reject_nulls(decoded: DecodedRecords, schema: Schema, *, upserts: bool = False) -> DecodedRecords:
-    """The same rows without those that hold NULL in a NOT NULL column, which become bad records; of `upserts` those that delete may."""
+    """Decoded records in which rows with NULL in a NOT NULL column are bad records. Deletions of `upserts` may have such NULLs."""
     required = [(i, f.name) for i, f in enumerate(schema) if not f.nullable]
     if not any(decoded.columns.column(i).null_count for i, _ in required):
         return decoded
@@ -61,7 +61,7 @@ def reject_nulls(decoded: DecodedRecords, schema: Schema, *, upserts: bool = Fal
             found.setdefault(
                 int(record), BadRecord(int(record), f"column '{name}' is NOT NULL, but the value is missing")
             )
-    good = ~np.isin(decoded.records, np.fromiter(found, np.int64, len(found)))  # all rows of a bad record go
+    good = ~np.isin(decoded.records, np.fromiter(found, np.int64, len(found)))  # all rows of a bad record are removed
     mask = pa.array(good)
     kinds = None if decoded.kinds is None else decoded.kinds.filter(mask)
     bad = tuple(found[i] for i in sorted(found))
@@ -69,7 +69,7 @@ def reject_nulls(decoded: DecodedRecords, schema: Schema, *, upserts: bool = Fal
 
 
 def concat_decoded(pieces: Sequence[tuple[int, DecodedRecords]], schema: Schema) -> DecodedRecords:
-    """One result of several over consecutive records; each comes with the index of its first record."""
+    """The decoded records of several consecutive pieces, each of which comes with the index of its first record."""
     if len(pieces) == 1:
         return pieces[0][1]
     batches = [d.columns for _, d in pieces if d.columns.num_rows]

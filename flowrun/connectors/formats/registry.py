@@ -1,6 +1,6 @@
-"""The registry of formats: a table of names, and entry points (`flowrun.formats`) for those of other packages.
+"""The registry of formats: a table of flowrun's own, and entry points `flowrun.formats` for those of other packages.
 
-A format's module is imported when it is first used.
+A format's module is imported when the format is first used.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ ERROR_OPTIONS = (
         "Folder for bad records (JSON lines with file, offset, reason and the raw bytes); needed with on-error = dead-letter.",
     ),
 )
-"""Options of every source that decodes records, whatever the format."""
+"""The options of every source that decodes records, in all formats."""
 
 
 def format_named(name: str) -> Format:
     """The format with this name.
 
     Raises:
-        OptionError: nobody registered the name; lists near matches.
-        InternalError: two packages registered it, or what is registered is no format.
+        OptionError: there is no format of this name; the message lists near matches.
+        InternalError: two packages registered the name, or the object that is registered is no format.
     """
     target = _targets().get(name)
     if target is None:
@@ -58,7 +58,15 @@ def format_named(name: str) -> Format:
 
 
 def record_format_named(name: str, user: str) -> RecordFormat:
-    """The format with this name, which must decode single records. `user` names who needs that, for the message."""
+    """The format with this name, which must decode single records.
+
+    Args:
+        name: of the format.
+        user: the connector that needs such a format, for the message.
+
+    Raises:
+        OptionError: there is no format of this name, or it reads whole files.
+    """
     found = format_named(name)
     if not isinstance(found, RecordFormat):
         raise OptionError("format", f"{user} carries single records, but format '{name}' is one of whole files")
@@ -71,13 +79,13 @@ def format_names() -> tuple[str, ...]:
 
 
 def format_options(name: str) -> FormatOptions:
-    """A format's options as declared, names without its prefix. Raises as `format_named`."""
+    """A format's options as it declares them, without the prefix of their names. It raises the errors of `format_named`."""
     found = format_named(name)
     return FormatOptions(found.name, found.summary, found.options)
 
 
 def prefixed_options(name: str) -> tuple[Option, ...]:
-    """A format's options as users write them: `json.ignore-parse-errors`. Raises as `format_named`."""
+    """A format's options as users write them, e.g. `json.ignore-parse-errors`. It raises the errors of `format_named`."""
     return tuple(dataclasses.replace(o, name=f"{name}.{o.name}") for o in format_named(name).options)
 
 

@@ -1,7 +1,7 @@
-"""Values from text, a column at a time: what CSV fields, JSON strings and partition folders hold.
+"""Parses values from text, a column at a time: from CSV fields, JSON strings and partition folders.
 
-One kernel a type parses a whole string array. When it fails, the array is halved until the wrong values are alone, so that a few
-bad values in a large column cost a few more kernel calls and everything else stays vectorised.
+Each type has a kernel that parses a whole string array. If it fails, the array is halved until the wrong values are alone: a few bad
+values in a large column cost a few more calls of the kernel, and all other values are still parsed together.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _UNITS_PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 def parse_text(text: pa.Array, target: DataType) -> ParsedColumn:
     """A string array as values of `target`; NULL stays NULL.
 
-    Lenient as Flink's formats: surrounding blanks and a plus sign of numbers are ignored, decimals are rounded half up to the
-    scale, timestamps may have either separator, any number of fraction digits (finer ones are cut) and a zone, which is applied.
+    It accepts what Flink's formats accept: blanks around a value and the plus sign of a number are ignored, decimals are rounded half up
+    to the scale, timestamps may have either separator, any number of fraction digits (which are cut) and a zone, which is applied.
 
     >>> from flowrun.core.types import BIGINT
     >>> parsed = parse_text(pa.array(["1", "x"]), BIGINT)
@@ -52,7 +52,7 @@ def parse_text(text: pa.Array, target: DataType) -> ParsedColumn:
 
 
 def is_textual(target: DataType) -> bool:
-    """Whether text can hold values of this type (nested types cannot)."""
+    """Whether values of this type can be parsed from text; those of nested types cannot."""
     return target.root in _KERNELS
 
 
@@ -116,7 +116,7 @@ def _decimal(text: pa.Array, target: DataType) -> pa.Array:
 
 
 def _is_plain_decimal(text: pa.Array) -> bool:
-    """Whether Arrow's parser may see the text: pyarrow 26 reads beyond its tables for great scales (1e-999999999 crashes it)."""
+    """Whether Arrow can parse the text: pyarrow 26 reads beyond its tables for large scales, and crashes for 1e-999999999."""
     data = text.buffers()[2]
     if data is None:
         return True
@@ -125,7 +125,11 @@ def _is_plain_decimal(text: pa.Array) -> bool:
 
 
 def _decimal_exactly(text: pa.Array, target: DataType) -> pa.Array:
-    """Decimals by Python, one by one. Raises ValueError."""
+    """Decimals, parsed by Python one by one.
+
+    Raises:
+        ValueError: a text is no decimal of the type.
+    """
     step = Decimal(1).scaleb(-(target.scale or 0))
     with localcontext(prec=100, rounding=ROUND_HALF_UP):
         try:
@@ -136,7 +140,11 @@ def _decimal_exactly(text: pa.Array, target: DataType) -> pa.Array:
 
 
 def round_decimal(values: pa.Array, target: DataType) -> pa.Array:
-    """Decimals rounded half up (away from zero) to the scale of `target`. Raises ArrowInvalid on overflow."""
+    """Decimals rounded half up (away from zero) to the scale of `target`.
+
+    Raises:
+        pa.ArrowInvalid: a value is too large for `target`.
+    """
     return pc.cast(pc.round(values, ndigits=target.scale or 0, round_mode="half_towards_infinity"), target.arrow)
 
 
@@ -165,14 +173,14 @@ def _timestamp(text: pa.Array, target: DataType) -> pa.Array:
 
 
 def _timestamps(text: pa.Array, unit: str, zone: str | None) -> pa.Array:
-    """Timestamps in any of the accepted spellings; without zone they are UTC."""
+    """Timestamps in any of the accepted spellings; without a zone they are in UTC."""
     parts = pc.extract_regex(text, _TIMESTAMP)
     if parts.null_count > text.null_count:
         raise ValueError("not a timestamp")
     digits = {"ms": 3, "us": 6, "ns": 9}[unit]
     fraction = pc.utf8_slice_codeunits(parts.field("fraction"), 0, digits + 1)
     spelled = pc.binary_join_element_wise(parts.field("main"), fraction, "")
-    if parts.null_count:  # the fields of a NULL struct are empty text
+    if parts.null_count:  # the fields of a NULL struct are empty texts
         spelled = pc.if_else(parts.is_valid(), spelled, pa.scalar(None, pa.string()))
     naive = pc.cast(spelled, pa.timestamp(unit))
     zones = parts.field("zone").dictionary_encode()
@@ -205,7 +213,7 @@ def _interval_ms(text: pa.Array, _target: DataType) -> pa.Array:
 
 
 def floor_to_unit(values: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Timestamps in the coarser unit of `arrow`, floored (also before 1970), and with its time zone."""
+    """Timestamps in the coarser unit of `arrow`, rounded down also before 1970, and with its time zone."""
     per = _UNITS_PER_SECOND[values.type.unit] // _UNITS_PER_SECOND[arrow.unit]
     numbers = values.view(pa.int64())
     if per > 1:

@@ -1,4 +1,4 @@
-"""Text of values, a column at a time: what CSV fields, JSON values and partition folders say. The inverse of `text_values`."""
+"""Writes values as text, a column at a time: for CSV fields, JSON values and partition folders. `text_values` is the inverse."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _SAMPLE = 1024
 
 
 def value_text(values: pa.Array, source: DataType, *, iso: bool = False) -> pa.Array:
-    """The plain text of each value (string array; NULL stays NULL).
+    """The text of each value as a string array; NULL stays NULL.
 
-    Decimals are written without exponent, BYTES as base64, floating point numbers the shortest way that reads back equal, timestamps
-    as `2024-03-01 10:00:00.123` (zeros at the end of the fraction are left out, as Flink does), TIMESTAMP_LTZ with a `Z`.
+    Decimals are written without exponent, BYTES in base64, floating point numbers with the fewest digits that are read back as the same
+    number, timestamps as `2024-03-01 10:00:00.123` (zeros at the end of the fraction are left out, as in Flink), TIMESTAMP_LTZ with a `Z`.
 
     Args:
         values: the column.
-        source: its type; not a nested one.
-        iso: write `T` between date and time (Flink's ISO-8601 standard).
+        source: its type, which is not nested.
+        iso: whether `T` is between date and time, as in Flink's ISO-8601 standard.
 
     >>> from flowrun.core.types import timestamp
     >>> value_text(pa.array([1500], pa.timestamp("ms")), timestamp(3)).to_pylist()
@@ -70,7 +70,7 @@ def plain_decimal(values: pa.Array) -> pa.Array:
 
 
 def floating_text(values: pa.Array) -> pa.Array:
-    """FLOATs and DOUBLEs as text, spelled as Flink does.
+    """FLOATs and DOUBLEs as text, in Flink's spelling.
 
     >>> floating_text(pa.array([1.0, 0.5, float("nan"), float("-inf")])).to_pylist()
     ['1.0', '0.5', 'NaN', '-Infinity']
@@ -81,14 +81,14 @@ def floating_text(values: pa.Array) -> pa.Array:
         spelled = pc.if_else(pc.is_nan(values), "NaN", pc.if_else(pc.greater(values, 0), "Infinity", "-Infinity"))
         text = pc.if_else(finite, text, spelled)
     integral = pc.and_(finite, pc.equal(pc.floor(values), values))
-    if pc.any(integral).as_py():  # 1 becomes 1.0, 1e+20 stays
+    if pc.any(integral).as_py():  # 1 becomes 1.0, but 1e+20 does not change
         plain = pc.and_(integral, pc.invert(pc.match_substring(text, "e")))
         text = pc.if_else(plain, pc.binary_join_element_wise(text, ".0", ""), text)
     return text
 
 
 def _timestamps(values: pa.Array, iso: bool) -> pa.Array:
-    """Each different value is spelled once if the first rows often repeat one, as the time of a row does."""
+    """The text of timestamps. If the first rows repeat values, as times of rows often do, each different value is written once."""
     first = values.slice(0, _SAMPLE)
     if 2 * len(pc.unique(first)) > len(first):
         return _timestamp(values, iso)
