@@ -285,6 +285,25 @@ class PassesWatermarks(Protocol):
 
 
 @runtime_checkable
+class WorksAside(Protocol):
+    """An operator whose rows may be under way somewhere else when `process_batch` returns. What comes of them it learns by mails
+    (`OperatorContext.execute`) and callbacks in processing time.
+    """
+
+    @property
+    def accepts_rows(self) -> bool:
+        """Whether it has room for more: while it has none, the subtask reads no input, but barriers that overtake, and runs mails."""
+        ...
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is under way: before that the subtask does not finish its operators. One whose input comes from an operator that
+        finishes may still have to wait in `finish`, where no mails run.
+        """
+        ...
+
+
+@runtime_checkable
 class DescribesState(Protocol):
     """A recipe whose operators have keyed state: lets a pipeline be compared with a savepoint without running it."""
 

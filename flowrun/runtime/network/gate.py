@@ -54,12 +54,17 @@ class InputGate(Protocol):
         """Whether every channel has ended."""
         ...
 
+    @property
+    def has_urgent(self) -> bool:
+        """Whether something has overtaken what was queued in a channel and was not given yet. Any thread."""
+        ...
+
     def request_partitions(self) -> None:
         """Connect all channels."""
         ...
 
     def set_listener(self, listener: Callable[[], None]) -> None:
-        """`listener` is called, from any thread, when something came after `poll` gave None."""
+        """`listener` is called, from any thread, when something came after `poll` gave None, and when something overtook."""
         ...
 
     def poll(self) -> RecordBatch | GateRows | GateEvent | None:
@@ -109,6 +114,7 @@ class SingleInputGate:
         self._in_hand: list[InputChannel] = []
         """Channels whose rows the task has, or which are held for it."""
         self._ended = 0
+        self._urgent: set[int] = set()
 
     @property
     def channels(self) -> int:
@@ -119,6 +125,11 @@ class SingleInputGate:
     def is_finished(self) -> bool:
         """Whether every channel has ended."""
         return self._ended == len(self._channels)
+
+    @property
+    def has_urgent(self) -> bool:
+        """Whether the channel that is read next was put there by something that overtook."""
+        return bool(self._urgent)
 
     def set_listener(self, listener: Callable[[], None]) -> None:
         """Set who is told that there is something again."""
@@ -259,8 +270,9 @@ class SingleInputGate:
                 self._ready.remove(index)
             self._is_ready[index] = True
             self._ready.appendleft(index)
-            armed, self._armed = self._armed, False
-        if armed and self._listener is not None:
+            self._urgent.add(index)
+            self._armed = False
+        if self._listener is not None:
             self._listener()
 
     def _next_ready(self, *, arm: bool) -> int | None:
@@ -269,6 +281,7 @@ class SingleInputGate:
             while self._ready:
                 index = self._ready.popleft()
                 self._is_ready[index] = False
+                self._urgent.discard(index)
                 if not self._blocked[index]:
                     return index
             self._armed = arm
@@ -292,6 +305,11 @@ class UnionInputGate:
     def is_finished(self) -> bool:
         """Whether every channel of every member has ended."""
         return all(m.is_finished for m in self._members)
+
+    @property
+    def has_urgent(self) -> bool:
+        """Whether one of the members has something urgent."""
+        return any(member.has_urgent for member in self._members)
 
     def set_listener(self, listener: Callable[[], None]) -> None:
         """Set who is told that a member has something again."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 
 from flowrun.api.coordination import CoordinatedSource
-from flowrun.api.operator import OperatorContext, ProcessingTimeService, StreamOperator, TimerHandle
+from flowrun.api.operator import OperatorContext, ProcessingTimeService, StreamOperator, TimerHandle, WorksAside
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import Clock
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
@@ -103,6 +103,7 @@ class OperatorChain:
         self._environment = environment
         self.activity = environment.activity
         self._links: list[_Link] = []
+        self._working_aside: tuple[WorksAside, ...] = ()
         self._closed = False
         self.failure: OperatorFailure | None = None
         self.phase = "create"
@@ -156,6 +157,17 @@ class OperatorChain:
             with _Noting(self, position):
                 self._links[position].operator.open()
         self.phase = "process"
+        self._working_aside = tuple(o for o in self.operators if isinstance(o, WorksAside))
+
+    @property
+    def accepts_rows(self) -> bool:
+        """Whether every operator has room for more input."""
+        return all(operator.accepts_rows for operator in self._working_aside)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no operator has rows under way somewhere else."""
+        return all(operator.is_at_rest for operator in self._working_aside)
 
     def process_batch(self, batch: RecordBatch, input_index: int) -> None:
         """Rows for the head."""

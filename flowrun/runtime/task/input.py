@@ -18,6 +18,11 @@ class TaskInput(Protocol):
         """Have the chain process about one batch or one event, without waiting for input."""
         ...
 
+    @property
+    def has_urgent(self) -> bool:
+        """Whether there is something to process even while the chain has no room for rows: a barrier that has overtaken them."""
+        ...
+
     def stop(self, drain: bool) -> None:
         """End the input early, if this task is where it starts."""
         ...
@@ -62,6 +67,11 @@ class SourceInput:
                 output.emit_watermark(MAX_WATERMARK)
         return status
 
+    @property
+    def has_urgent(self) -> bool:
+        """Barriers come as mails."""
+        return False
+
     def stop(self, drain: bool) -> None:
         """Have the source end early."""
         self._drain = self._drain and drain
@@ -93,6 +103,11 @@ class FinishedInput:
     def process_next(self) -> InputStatus:
         """The end."""
         return InputStatus.END_OF_INPUT
+
+    @property
+    def has_urgent(self) -> bool:
+        """Nothing comes."""
+        return False
 
     def stop(self, drain: bool) -> None:
         """It has ended anyway."""

@@ -154,6 +154,11 @@ class NetworkInput:
             return InputStatus.END_OF_INPUT
         return InputStatus.NOTHING_AVAILABLE
 
+    @property
+    def has_urgent(self) -> bool:
+        """Whether a barrier has overtaken rows in a channel and was not read."""
+        return any(member.gate.has_urgent for member in self._inputs)
+
     def stop(self, drain: bool) -> None:
         """Inputs end when the sources upstream do."""
 

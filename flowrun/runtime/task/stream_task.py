@@ -245,6 +245,7 @@ class StreamTask:
         mailbox, time, task_input, checkpoints = self._mailbox, self.time, self._input, self._checkpoints
         activity = self._activity
         assert task_input is not None
+        ended = False
         while True:
             self._run_letters()
             if checkpoints.is_stopped:
@@ -259,13 +260,18 @@ class StreamTask:
                     mailbox.wait()
                     time.end()
                 continue
-            activity.call()
-            status = task_input.process_next()
-            activity.rest()
-            if status is InputStatus.NOTHING_AVAILABLE:
-                self._wait()
-            elif status is InputStatus.END_OF_INPUT:
+            if not (self._chain.accepts_rows or task_input.has_urgent):
+                self._wait(back_pressured=True)
+                continue
+            if not ended:
+                activity.call()
+                status = task_input.process_next()
+                activity.rest()
+                ended = status is InputStatus.END_OF_INPUT
+            if ended and self._chain.is_at_rest:
                 return
+            if ended or status is InputStatus.NOTHING_AVAILABLE:
+                self._wait()
 
     def _run_letters(self) -> None:
         # No more mails than there are now: one that puts itself back must not keep input waiting for ever.
@@ -275,8 +281,8 @@ class StreamTask:
                 mail()
         self._cancellation.check()
 
-    def _wait(self) -> None:
-        self.time.begin(back_pressured=False)
+    def _wait(self, *, back_pressured: bool = False) -> None:
+        self.time.begin(back_pressured=back_pressured)
         self._mailbox.wait()
         self.time.end()
 

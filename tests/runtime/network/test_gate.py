@@ -223,6 +223,23 @@ def test_a_channel_with_a_barrier_that_overtook_is_read_next() -> None:
     assert gate.poll() == GateEvent(2, UNALIGNED)
 
 
+def test_a_gate_says_that_a_barrier_has_overtaken_until_it_is_read() -> None:
+    queues, gate = gate_of(2)
+    woken: list[str] = []
+    gate.set_listener(lambda: woken.append("woken"))
+    put(queues[0], rows(range(3)))
+    put(queues[1], rows(range(3)))
+    assert not gate.has_urgent
+    before = len(woken)
+    queues[1].add_barrier(UNALIGNED, lambda overtaken: None)
+    assert gate.has_urgent
+    assert len(woken) == before + 1, "a reader that has no room for rows is woken, too"
+    event = gate.poll()
+    assert isinstance(event, GateEvent)
+    assert event.channel == 1
+    assert not gate.has_urgent
+
+
 def test_nothing_behind_a_barrier_is_given_before_the_alignment_ends() -> None:
     queues, gate = gate_of(3)
     barrier = CheckpointBarrier(1, 0)
