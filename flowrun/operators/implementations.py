@@ -45,6 +45,7 @@ IMPLEMENTATIONS: Mapping[str, str] = {
     "joins.factories:IntervalJoinFactory": "joins.interval:IntervalJoinOperator",
     "joins.factories:TemporalJoinFactory": "joins.temporal:TemporalJoinOperator",
     "joins.factories:LookupJoinFactory": "joins.lookup:LookupJoinOperator",
+    "asynchronous.factories:AsyncFunctionFactory": "asynchronous.operator:AsyncFunctionOperator",
     "process.factories:ProcessFunctionFactory": "process.create_operator:process_operator",
     "process.factories:CoProcessFunctionFactory": "process.create_operator:co_process_operator",
     "windows.slices.factories:SliceWindowFactory": "windows.slices.open_windows:slice_window_operator",
