@@ -8,7 +8,7 @@ The kinds are defined by contrast, by who has to act:
 * `ConnectorError`: an outside system or file misbehaved while the job ran; `retryable` says whether to try again.
 * `DataError`: a record cannot be read, evaluated or written as declared; names the record.
 * `StateError`: a checkpoint, savepoint or state table cannot be used.
-* `ClusterError`: processes of a cluster cannot reach or trust each other.
+* `ClusterError`: processes of a cluster cannot reach or trust each other, or lack what a job needs.
 * `JobFailedError`: a running job failed; `__cause__` is the root cause.
 * `ForeignError`: an error of another library or of users' code, as another process tells of it.
 * `InternalError`: flowrun itself is wrong; please report it.
@@ -210,6 +210,10 @@ class StateError(FlowrunError):
 
 class ClusterError(FlowrunError):
     """Processes of a cluster cannot reach, trust or understand each other."""
+
+
+class NoResourceAvailableError(ClusterError):
+    """A job needs more slots than there are, or did not get them in time."""
 
 
 class JobFailedError(FlowrunError):

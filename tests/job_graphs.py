@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowrun.api.operator import ChainingStrategy
+from flowrun.core.resources import ResourceSpec
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.graph.job_graph import (
@@ -19,7 +20,6 @@ from flowrun.graph.job_graph import (
     ResultType,
 )
 from flowrun.graph.partitioner import Partitioner
-from flowrun.graph.transformation import ResourceSpec
 
 SCHEMA = Schema.of(x=BIGINT)
 

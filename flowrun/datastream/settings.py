@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TypeVar
 
 from flowrun.api.operator import ChainingStrategy
+from flowrun.core.resources import ResourceSpec
 from flowrun.core.row_errors import OnError
 from flowrun.errors import PipelineError
-from flowrun.graph.transformation import PhysicalTransformation, ResourceSpec, Transformation
+from flowrun.graph.transformation import PhysicalTransformation, Transformation
 
 S = TypeVar("S", bound="OperatorSettings")
 

@@ -10,9 +10,9 @@ from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.record import record
 from flowrun.core.recovery import DEFAULT_CANCELLATION_TIMEOUT_MS, CheckpointSettings, RestartSettings
+from flowrun.core.resources import ResourceSpec, SlotSettings
 from flowrun.core.schema import Schema
 from flowrun.graph.partitioner import Partitioner
-from flowrun.graph.transformation import ResourceSpec
 
 
 class ResultType(Enum):
@@ -126,6 +126,7 @@ class JobSettings:
     batch_mode: bool = False
     checkpoint: CheckpointSettings | None = None
     restart: RestartSettings | None = None
+    slots: SlotSettings = SlotSettings()
 
 
 @record

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from flowrun.api.operator import OperatorSpec
 from flowrun.core.record import record
+from flowrun.core.resources import ResourceSpec
 from flowrun.errors import InternalError, PipelineError
 from flowrun.graph.chaining import is_chainable
 from flowrun.graph.hasher import operator_ids
@@ -21,7 +22,6 @@ from flowrun.graph.job_graph import (
     ResultType,
 )
 from flowrun.graph.stream_graph import ExchangeMode, ExecutionMode, NodeKind, StreamEdge, StreamGraph, StreamNode
-from flowrun.graph.transformation import ResourceSpec
 from flowrun.operators.factories import IterationHeadFactory, IterationTailFactory
 
 

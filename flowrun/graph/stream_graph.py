@@ -11,10 +11,10 @@ from flowrun.api.operator import ChainingStrategy, OperatorRecipe, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.record import record
+from flowrun.core.resources import ResourceSpec
 from flowrun.core.schema import Schema
 from flowrun.graph.job_graph import JobSettings
 from flowrun.graph.partitioner import Partitioner
-from flowrun.graph.transformation import ResourceSpec
 
 
 class ExecutionMode(Enum):

@@ -12,23 +12,12 @@ from flowrun.api.operator import ChainingStrategy, OperatorRecipe, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.record import record
+from flowrun.core.resources import ResourceSpec
 from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
 from flowrun.graph.partitioner import Partitioner
 
 DEFAULT_SLOT_SHARING_GROUP = "default"
-
-
-@record
-class ResourceSpec:
-    """Minimum or preferred resources of one subtask; 0 means unspecified. Chained operators add up."""
-
-    cpu_cores: float = 0.0
-    memory_bytes: int = 0
-
-    def merge(self, other: ResourceSpec) -> ResourceSpec:
-        """The resources of both in one task."""
-        return ResourceSpec(self.cpu_cores + other.cpu_cores, self.memory_bytes + other.memory_bytes)
 
 
 @record(eq=False, slots=False, frozen=False, kw_only=True)

@@ -16,6 +16,7 @@ from flowrun.api.aggregate import Accumulator, AggregateKernel, BoundAggregate
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.connectors.memory import MemorySink, MemorySource
 from flowrun.core.elements import RecordBatch
+from flowrun.core.resources import ResourceSpec
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys, TimeDomain
 from flowrun.core.types import BIGINT, STRING, DataType, timestamp
@@ -27,7 +28,7 @@ from flowrun.datastream import (
 )
 from flowrun.errors import DataError, PipelineError
 from flowrun.graph.job_graph import JobGraph
-from flowrun.graph.transformation import PhysicalTransformation, ResourceSpec
+from flowrun.graph.transformation import PhysicalTransformation
 from flowrun.operators.factories import CalcFactory
 from flowrun.operators.timed.assigners import SlidingSlices, TumblingSlices
 from flowrun.operators.watermark_strategy import WatermarkStrategy

@@ -14,12 +14,13 @@ import graph_fakes as f
 import pytest
 
 from flowrun.api.operator import ChainingStrategy
+from flowrun.core.resources import ResourceSpec
 from flowrun.graph.explain import Format, render_job_graph, render_stream_graph, render_transformations
 from flowrun.graph.explain.drawing import Arrow, Box, boxes_as_mermaid
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph import GraphSettings
 from flowrun.graph.stream_graph_generator import build_stream_graph
-from flowrun.graph.transformation import FeedbackTransformation, ResourceSpec, Transformation
+from flowrun.graph.transformation import FeedbackTransformation, Transformation
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = {Format.TEXT: "txt", Format.JSON: "json", Format.MERMAID: "mmd"}

@@ -8,13 +8,14 @@ import graph_fakes as f
 import pytest
 
 from flowrun.api.operator import ChainingStrategy
+from flowrun.core.resources import ResourceSpec
 from flowrun.errors import PipelineError
 from flowrun.graph.job_graph import ChainEdge, JobGraph, JobSettings, ResultType
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.partitioner import BroadcastPartitioner, RebalancePartitioner
 from flowrun.graph.stream_graph import ExecutionMode, GraphSettings
 from flowrun.graph.stream_graph_generator import build_stream_graph
-from flowrun.graph.transformation import FeedbackTransformation, ResourceSpec, Transformation
+from flowrun.graph.transformation import FeedbackTransformation, Transformation
 from flowrun.operators.factories import IterationHeadFactory, IterationTailFactory
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.recovery import CheckpointSettings
+from flowrun.core.resources import ResourceSpec
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import InternalError, PipelineError, UnsupportedPlanError
@@ -25,7 +26,6 @@ from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.graph.transformation import (
     CoFeedbackTransformation,
     FeedbackTransformation,
-    ResourceSpec,
     Transformation,
     WatermarkTransformation,
 )

@@ -8,9 +8,9 @@ from enum import Enum
 from typing import Any
 
 from flowrun.core.record import record
+from flowrun.core.resources import ResourceSpec
 from flowrun.core.schema import Schema
 from flowrun.graph.partitioner import KeyGroupPartitioner, Partitioner
-from flowrun.graph.transformation import ResourceSpec
 
 _MERMAID_ARROWS = 300
 """Mermaid refuses more than 500 edges; beyond this number arrows are drawn between groups instead of boxes."""

@@ -8,11 +8,13 @@ so that most channels are local (`LocalInputPreferredSlotSharingStrategy`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from flowrun.core.record import record
-from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId
-from flowrun.graph.transformation import ResourceSpec
+from flowrun.core.resources import ResourceProfile, ResourceSpec
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId, PartitionId
+from flowrun.runtime.jobmaster.regions import PipelinedRegion
+from flowrun.runtime.slot_messages import SlotRequest
 
 
 @record
@@ -33,22 +35,67 @@ class SharedSlot:
     min_resources: ResourceSpec
     preferred_resources: ResourceSpec
 
+    @property
+    def name(self) -> str:
+        """As users see it: group and number, from 1."""
+        return f"{self.group}/{self.index + 1}"
+
+    @property
+    def request(self) -> SlotRequest:
+        """What is asked of whoever has slots."""
+        return SlotRequest(self.name, ResourceProfile.of(self.min_resources))
+
+
+@record
+class SchedulingUnit:
+    """Subtasks that are deployed together, as none of them can do its work without the others, and their slots.
+
+    Attributes:
+        vertices: in topological order.
+        slots: what they need at one time.
+        reads: blocking partitions of other units; the unit may start once they are complete.
+    """
+
+    vertices: tuple[ExecutionVertexId, ...]
+    slots: tuple[SharedSlot, ...]
+    reads: tuple[PartitionId, ...]
+
 
 Placed = dict[ExecutionVertexId, tuple[str, int]]
 """Subtask → group and number of its slot."""
 
 
-def share_slots(graph: ExecutionGraph) -> tuple[SharedSlot, ...]:
+def scheduling_units(graph: ExecutionGraph, found: tuple[PipelinedRegion, ...]) -> tuple[SchedulingUnit, ...]:
+    """The units of a job, in topological order; together they hold every subtask once.
+
+    A job in streaming mode, whose exchanges are all pipelined, is one unit: it keeps its slots to its end. In batch mode, or with
+    blocking exchanges, each pipelined region is one, so that a job of many stages needs the slots of one at a time.
+
+    Args:
+        graph: the parallel job.
+        found: its pipelined regions.
+    """
+    if not graph.job_graph.settings.batch_mode and not any(region.reads for region in found):
+        return (SchedulingUnit(tuple(v.id for v in graph.all_vertices()), share_slots(graph), ()),)
+    return tuple(SchedulingUnit(r.vertices, share_slots(graph, frozenset(r.vertices)), r.reads) for r in found)
+
+
+def share_slots(graph: ExecutionGraph, among: Collection[ExecutionVertexId] | None = None) -> tuple[SharedSlot, ...]:
     """The slots that a job needs, in the order of their groups' first appearance: each subtask is in exactly one.
 
     A group needs as many slots as its most parallel vertex has subtasks, or more if co-location asks for it.
+
+    Args:
+        graph: the parallel job.
+        among: only these subtasks; None: all.
     """
     groups: dict[str, _GroupUnderConstruction] = {}
     placed: Placed = {}
     for job_vertex in graph.job_vertices:
         name = job_vertex.job_vertex.slot_sharing_group
         group = groups.setdefault(name, _GroupUnderConstruction(name))
-        waiting = [v for v in job_vertex.vertices if not group.place_co_located(v, placed)]
+        vertices = [v for v in job_vertex.vertices if among is None or v.id in among]
+        waiting = [v for v in vertices if not group.place_co_located(v, placed)]
         waiting = [v for v in waiting if not group.place_near_producer(v, placed)]
         for vertex in waiting:
             group.place_anywhere(vertex, placed)
@@ -94,9 +141,9 @@ class _GroupUnderConstruction:
             # Of an all-to-all exchange every slot holds a producer: the one of the same index keeps layouts regular.
             same_index = [c for c in gate.channels if c.producer.subtask == vertex.subtask]
             for channel in (*same_index, *gate.channels):
-                group, index = placed[channel.producer]
-                if group == self._name and index not in self._taken:
-                    self._put(vertex, index, placed)
+                place = placed.get(channel.producer)  # None if it is of another stage
+                if place is not None and place[0] == self._name and place[1] not in self._taken:
+                    self._put(vertex, place[1], placed)
                     return True
         return False
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowrun.core.resources import ResourceSpec
 from flowrun.graph.execution_graph import ExecutionGraph, build_execution_graph
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner, RescalePartitioner
-from flowrun.graph.transformation import ResourceSpec
 from flowrun.runtime.jobmaster.slots import share_slots, slot_of
 from tests.job_graphs import Edge, Vertex, job_graph
 
