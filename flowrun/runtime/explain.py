@@ -23,7 +23,7 @@ from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.stream_graph import StreamGraph
 from flowrun.graph.transformation import Transformation
 from flowrun.runtime.jobmaster.regions import regions
-from flowrun.runtime.jobmaster.slots import share_slots, slot_of
+from flowrun.runtime.jobmaster.slots import scheduling_units, slot_of
 
 
 class Stage(Enum):
@@ -62,18 +62,21 @@ def render_execution_graph(graph: ExecutionGraph, output: Format = Format.TEXT) 
 
 
 def draw_execution_graph(graph: ExecutionGraph) -> Drawing:
-    """The subtasks of a job: which subpartitions each reads, its slot and its failover region; in batch mode its stage too."""
+    """The subtasks of a job: which subpartitions each reads, its slot and its failover region; in batch mode its stage too.
+
+    The number of slots is what the job needs at one time, at least; stages with a slot of one name need it one after the other.
+    """
     numbers = {vertex.id: number for number, vertex in enumerate(graph.all_vertices(), start=1)}
-    slots = share_slots(graph)
-    slot_names = {vertex: f"{slot.group}/{slot.index + 1}" for vertex, slot in slot_of(slots).items()}
     found = regions(graph)
+    units = scheduling_units(graph, found)
+    slot_names = {v: slot.name for unit in units for v, slot in slot_of(unit.slots).items()}
     region_numbers = {vertex: number for number, region in enumerate(found, start=1) for vertex in region.vertices}
     facts: tuple[str, ...] = (
         counted(len(graph.job_vertices), "vertex", "vertices"),
         counted(len(numbers), "subtask"),
         counted(sum(len(p.consumers) for v in graph.all_vertices() for p in v.partitions), "channel"),
         counted(len(found), "region"),
-        counted(len(slots), "slot"),
+        counted(max(len(unit.slots) for unit in units), "slot"),
     )
     stages = graph.job_graph.stages() if graph.job_graph.settings.batch_mode else {}
     if stages:

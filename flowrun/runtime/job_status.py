@@ -65,6 +65,10 @@ class JobStatus:
     restarts: int = 0
     last_failure: str | None = None
     """What the last restart is due to."""
+    slots: int = 0
+    """How many slots it has."""
+    waits_for: str | None = None
+    """What the job, or a stage of it, waits for before it can run, such as `slots: needs 2 slots, 1 of 2 are free …`."""
 
 
 @record

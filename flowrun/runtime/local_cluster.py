@@ -18,6 +18,7 @@ from types import TracebackType
 from flowrun.api.source import Split
 from flowrun.core.clock import Clock, ForwardClock
 from flowrun.core.elements import CheckpointBarrier
+from flowrun.core.resources import ResourceProfile, ResourceSpec
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionVertexId, PartitionId
 from flowrun.graph.job_graph import JobGraph
@@ -29,6 +30,7 @@ from flowrun.runtime.messages import JobMasterGateway, TaskDeployment
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
 from flowrun.runtime.network.environment import NetworkEnvironment
+from flowrun.runtime.slot_pool import LocalSlots, SlotPool
 from flowrun.runtime.task.create_task import create_task
 from flowrun.runtime.task.stream_task import StreamTask
 from flowrun.runtime.timers import TimerThread
@@ -41,6 +43,7 @@ UPLOAD_THREADS = 4
 STACK_DEPTH = 6
 """How many frames of a stuck thread its description shows."""
 
+NO_RESOURCES = ResourceSpec()
 
 _log = logging.getLogger(__name__)
 
@@ -187,12 +190,13 @@ class LocalTaskExecutor:
 
 
 class LocalCluster:
-    """Runs jobs in this process. Use as a context manager: leaving it ends the timer thread.
+    """Runs jobs in this process; they share its slots. Use as a context manager: leaving it, after its jobs, ends the timer thread.
 
     Args:
         clock: of everything in the cluster, where its time never goes back.
         total_slots: network buffer slots of 32 KiB.
-        task_slots: how many slots (each runs one subtask of every vertex) there are; None: as many as jobs ask for.
+        task_slots: how many slots there are: each runs at most one subtask of every vertex of a job. None: as many as jobs ask for.
+        resources: CPU cores and memory that the slots divide among them; 0: as much as jobs ask for.
         spill_dir: parent folder of spilled blocking partitions; None: the system's temporary folder.
     """
 
@@ -202,12 +206,13 @@ class LocalCluster:
         *,
         total_slots: int = DEFAULT_TOTAL_SLOTS,
         task_slots: int | None = None,
+        resources: ResourceSpec = NO_RESOURCES,
         spill_dir: Path | None = None,
     ) -> None:
+        self.slots = LocalSlots(SlotPool("local", task_slots, ResourceProfile.of(resources)))
         self.clock = ForwardClock(clock)
         self.pool = GlobalBufferPool(total_slots)
         self.timers = TimerThread(self.clock)
-        self._task_slots = task_slots
         self._spill_dir = spill_dir
 
     def submit(
@@ -257,7 +262,7 @@ class LocalCluster:
                 clock=self.clock,
                 timers=self.timers,
                 metrics=metrics,
-                slots=self._task_slots,
+                slots=self.slots,
                 on_end=executor.end,
                 describe_stuck=executor.describe_stuck,
                 hooks=hooks,

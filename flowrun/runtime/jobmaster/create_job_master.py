@@ -21,11 +21,13 @@ from flowrun.runtime.jobmaster.restart import restart_strategy
 from flowrun.runtime.jobmaster.scheduler import Scheduler
 from flowrun.runtime.jobmaster.scheduler_driver import SchedulerDriver
 from flowrun.runtime.jobmaster.scheduler_events import ResultsCommitted
+from flowrun.runtime.jobmaster.slot_requests import SlotRequests
 from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
 from flowrun.runtime.jobmaster.sources import JobSources
 from flowrun.runtime.jobmaster.status import StatusReader
 from flowrun.runtime.mailbox import Mail, Mailbox
 from flowrun.runtime.metrics import MetricRegistry
+from flowrun.runtime.slot_messages import SlotProvider
 from flowrun.runtime.timers import TimerThread
 
 
@@ -36,7 +38,7 @@ def create_job_master(
     clock: Clock,
     timers: TimerThread,
     metrics: MetricRegistry,
-    slots: int | None = None,
+    slots: SlotProvider,
     on_end: Callable[[Sequence[str]], None],
     describe_stuck: Callable[[Sequence[str]], tuple[str, ...]],
     hooks: Sequence[MasterHook] = (),
@@ -49,7 +51,7 @@ def create_job_master(
         clock: processing time.
         timers: for periodic work.
         metrics: of the job.
-        slots: the number of slots there are; None: as many as needed.
+        slots: whoever has slots.
         on_end: called on the job master's thread with all subtasks ended: frees what they shared.
         describe_stuck: attempt ids → what those subtasks are doing, for the error.
         hooks: take part in checkpoints.
@@ -61,7 +63,7 @@ def create_job_master(
         mailbox.put(mail)
 
     strategy = restart_strategy(settings.restart, checkpoints=settings.checkpoint is not None)
-    driver = SchedulerDriver(Scheduler(graph, job_id, slots, now_ms, strategy), clock)
+    driver = SchedulerDriver(Scheduler(graph, job_id, now_ms, strategy), clock)
     executions = driver.scheduler.executions
     commits = CommitCoordinator(
         job_graph, checkpoints=state.takes_checkpoints, run=state.run, log=state.storage.note_commits
@@ -107,6 +109,7 @@ def create_job_master(
         graph=graph,
         mailbox=mailbox,
         driver=driver,
+        slots=SlotRequests(job_id, job_graph.name, slots, timers, settings.slots.request_timeout_ms, post),
         status=StatusReader(graph, executions, metrics, clock),
         tasks=tasks,
         sources=sources,

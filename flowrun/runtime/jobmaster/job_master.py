@@ -30,6 +30,7 @@ from flowrun.runtime.jobmaster.job_tasks import JobTasks
 from flowrun.runtime.jobmaster.memory_failures import is_out_of_memory
 from flowrun.runtime.jobmaster.recovery import Recovery
 from flowrun.runtime.jobmaster.scheduler_driver import SchedulerDriver
+from flowrun.runtime.jobmaster.slot_requests import SlotRequests
 from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.jobmaster.sources import JobSources, SourceError
@@ -44,6 +45,7 @@ from flowrun.runtime.messages import (
     TaskFailure,
     TaskUpdate,
 )
+from flowrun.runtime.slot_messages import SlotAnswer, SlotsGranted
 from flowrun.runtime.timers import TimerThread
 
 _log = logging.getLogger(__name__)
@@ -57,6 +59,7 @@ class JobMasterParts:
         graph: the parallel job.
         mailbox: everything that the job master does comes through it.
         driver: of the scheduler.
+        slots: asks for slots.
         status: reads how the job stands.
         tasks: the subtasks as the job master reaches them.
         sources: the split enumerators.
@@ -71,6 +74,7 @@ class JobMasterParts:
     graph: ExecutionGraph
     mailbox: Mailbox
     driver: SchedulerDriver
+    slots: SlotRequests
     status: StatusReader
     tasks: JobTasks
     sources: JobSources
@@ -120,6 +124,7 @@ class JobMaster:
         self._mailbox = parts.mailbox
         self._driver = parts.driver
         self._scheduler = parts.driver.scheduler
+        self._slots = parts.slots
         self._status = parts.status
         self._tasks = parts.tasks
         self._sources = parts.sources
@@ -130,13 +135,15 @@ class JobMaster:
         self._requests = parts.requests
         self._final_commit = parts.final_commit
         self._driver.connect(self._carry_out)
+        self._slots.connect(self._hear_of_slots)
         self._done = threading.Condition()
         self._result: JobResult | FlowrunError | None = None
         self._thread = threading.Thread(target=self._run, name=f"flowrun-job-{self.job_graph.name}", daemon=True)
 
     def start(self, executor: TaskExecutorGateway) -> None:
-        """Begin; subtasks run on `executor`."""
+        """Begin; subtasks run on `executor`. Slots are asked for before this returns, so jobs get them in the order of their starts."""
         self._tasks.connect(executor)
+        self._driver.handle(events.StartJob())
         self._thread.start()
 
     def cancel(self) -> None:
@@ -171,13 +178,15 @@ class JobMaster:
     def status(self) -> JobStatus:
         """The present status."""
         status = self._status.read(self.job_id, self._scheduler.state, self._clock.now_ms() - self._started_ms)
-        checkpoints = self.checkpoints_status
+        checkpoints, pending = self.checkpoints_status, self._scheduler.slots.pending
         taken = self._state.takes_checkpoints or checkpoints.completed or checkpoints.failed or checkpoints.in_progress
         return replace(
             status,
             checkpoints=checkpoints if taken else None,
             restarts=self._scheduler.restarts,
             last_failure=self._scheduler.last_failure,
+            slots=self._scheduler.slots.held,
+            waits_for=None if pending is None else f"slots: {pending.reason}",
         )
 
     def wait(self, timeout_ms: float | None = None) -> JobResult | None:
@@ -219,7 +228,6 @@ class JobMaster:
     # Everything below is called on the job master's thread.
 
     def _run(self) -> None:
-        self._guard(self._begin)
         while self._result is None:
             self._mailbox.wait_for_mail()
             mail = self._mailbox.take_nowait()
@@ -239,17 +247,25 @@ class JobMaster:
                 worse.add_note(f"while the job was being failed because of: {error!r}")
                 self._finish(JobState.FAILED, InternalError(f"the job master broke: {worse}"), worse)
 
-    def _begin(self) -> None:
-        try:
-            self._recovery.start()
-        except Exception as error:
-            self._driver.fail(error)
-            return
-        self._driver.handle(events.StartJob())
+    def _hear_of_slots(self, event: SlotAnswer | events.SlotRequestTimedOut) -> None:
+        """Pass on what becomes of a request for slots. With its first slots the job begins: until then it has touched nothing."""
+        if isinstance(event, SlotsGranted) and self._scheduler.state is JobState.CREATED:
+            try:
+                self._recovery.start()
+            except Exception as error:
+                self._driver.fail(error)
+                return
+        self._driver.handle(event)
 
     def _carry_out(self, command: events.Command) -> None:
         executor = self._tasks.executor
         match command:
+            case events.RequestSlots():
+                self._slots.request(command)
+            case events.WithdrawSlotRequest(number=number):
+                self._slots.withdraw(number)
+            case events.ReleaseSlots(allocation_ids=allocations):
+                self._slots.release(allocations)
             case events.DeployTask():
                 self._deploy(command)
             case events.AnnounceRunning():
@@ -392,6 +408,8 @@ class JobMaster:
         self._publish(error)
 
     def _publish(self, result: JobResult | FlowrunError) -> None:
+        living = (self._scheduler.slots.slot_of(e.vertex) for e in self._scheduler.alive)
+        self._slots.leave([slot.allocation_id for slot in living if slot is not None])
         with self._done:
             self._result = result
             self._done.notify_all()

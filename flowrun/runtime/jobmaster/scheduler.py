@@ -1,8 +1,9 @@
 """The scheduler: a pure state machine over the executions of a job. An event goes in, commands come out; nothing else happens.
 
-Scheduling is eager within a stage: all its subtasks at once, in topological order, so that the partitions of a producer exist before
-anyone reads them and nothing that is written can be lost. A job in streaming mode is one stage; in batch mode each one starts when the
-blocking partitions that it reads are complete (`stages.py`).
+Scheduling is eager within a stage: all its subtasks at once, in topological order, as soon as all its slots are there, so that the
+partitions of a producer exist before anyone reads them and nothing that is written can be lost. A job in streaming mode is one stage;
+in batch mode each one starts when the blocking partitions that it reads are complete (`stages.py`), and gives its slots back when it
+has finished (`slot_allocation.py`).
 
 A failure asks the restart strategy. If it allows one, the pipelined regions that the failure concerns are cancelled, and once their
 subtasks have ended:
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from flowrun.errors import ClusterError, InternalError
+from flowrun.errors import ClusterError, InternalError, NoResourceAvailableError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster import scheduler_events as events
@@ -29,10 +30,11 @@ from flowrun.runtime.jobmaster.memory_failures import REFUSAL, is_out_of_memory
 from flowrun.runtime.jobmaster.regions import restart_together
 from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures
 from flowrun.runtime.jobmaster.restart import NoRestart, RestartStrategy, is_retryable
-from flowrun.runtime.jobmaster.slots import share_slots
+from flowrun.runtime.jobmaster.slot_allocation import SlotAllocation
 from flowrun.runtime.jobmaster.stages import Stages
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.messages import TaskFailure, TaskUpdate
+from flowrun.runtime.slot_messages import SlotsGranted, SlotsPending, SlotsRefused
 
 
 class _Phase(Enum):
@@ -58,7 +60,6 @@ class Scheduler:
     Args:
         graph: what to run.
         job_id: the run.
-        slots: how many slots there are; None if there is no limit.
         now_ms: processing time.
         restart: what to do about failures; None: the first one ends the job.
     """
@@ -67,12 +68,10 @@ class Scheduler:
         self,
         graph: ExecutionGraph,
         job_id: str,
-        slots: int | None,
         now_ms: int,
         restart: RestartStrategy | None = None,
     ) -> None:
         self._graph = graph
-        self._slots = slots
         self._strategy: RestartStrategy = restart or NoRestart()
         self._repeated = RepeatedFailures()
         self.executions = Executions(graph, job_id, now_ms)
@@ -95,6 +94,7 @@ class Scheduler:
         self._delay_ms = 0
         self._affected: set[ExecutionVertexId] = set()
         self._stages = Stages(graph)
+        self.slots = SlotAllocation(graph, self._stages.regions)
 
     def handle(self, event: events.Event, now_ms: int) -> list[events.Command]:
         """What to do about an event.
@@ -106,7 +106,14 @@ class Scheduler:
             return []
         match event:
             case events.StartJob():
-                return self._start(now_ms)
+                return self._schedule(now_ms) or [*self._announce(), *self._settle(now_ms)]
+            case SlotsGranted():
+                return self._deploy(event)
+            case SlotsPending():
+                self.slots.report(event)
+                return []
+            case SlotsRefused() | events.SlotRequestTimedOut():
+                return self._lack_slots(event, now_ms)
             case TaskUpdate():
                 return self._update(event, now_ms)
             case events.StopJob():
@@ -149,25 +156,51 @@ class Scheduler:
 
     # Start and normal life.
 
-    def _start(self, now_ms: int) -> list[events.Command]:
-        needed = len(share_slots(self._graph))
-        if self._slots is not None and needed > self._slots:
-            error = ClusterError(
-                f"job '{self._graph.job_graph.name}' needs {needed} slots, there are {self._slots}",
-                hint=f"lower the parallelism, or give the cluster {needed} slots",
-            )
-            return self._fail(events.LocatedFailure(TaskFailure(error), None), now_ms)
-        self.state = JobState.RUNNING
-        return self._schedule(now_ms) or [*self._announce(), *self._settle(now_ms)]
-
     def _schedule(self, now_ms: int) -> list[events.Command]:
-        """Start all subtasks that wait for no input any more."""
+        """Begin whatever can begin now: units with new executions and complete inputs. Those without slots ask for them first.
+
+        A unit whose inputs are being produced again has no use for slots until they are there.
+        """
         commands: list[events.Command] = []
-        for vertex in self._stages.startable(lambda v: self.executions.current(v).state is ExecutionState.CREATED):
-            execution = self.executions.current(vertex)
-            execution.transition(ExecutionState.SCHEDULED, now_ms)
-            commands.append(events.DeployTask(execution.vertex, execution.attempt_id))
+        for number, unit in enumerate(self.slots.units):
+            new = [e for v in unit.vertices if (e := self.executions.current(v)).state is ExecutionState.CREATED]
+            if not new:
+                continue
+            if not all(map(self._stages.is_available, unit.reads)):
+                commands += self.slots.release(number)
+                continue
+            for execution in new:
+                execution.transition(ExecutionState.SCHEDULED, now_ms)
+            if self.slots.holds(number):
+                commands += [events.DeployTask(e.vertex, e.attempt_id) for e in new]
+            elif not self.slots.waits(number):
+                commands.append(self.slots.request(number))
         return commands
+
+    def _deploy(self, granted: SlotsGranted) -> list[events.Command]:
+        number = self.slots.grant(granted)
+        if number is None:
+            return []  # it was withdrawn: whoever gave the slots knows
+        if self.state is JobState.CREATED:
+            self.state = JobState.RUNNING
+        waiting = [self.executions.current(vertex) for vertex in self.slots.units[number].vertices]
+        return [events.DeployTask(e.vertex, e.attempt_id) for e in waiting if e.state is ExecutionState.SCHEDULED]
+
+    def _lack_slots(self, answer: SlotsRefused | events.SlotRequestTimedOut, now_ms: int) -> list[events.Command]:
+        """Fail for want of slots, unless they came or are not wanted any more."""
+        pending, name = self.slots.report_of(answer.number), self._graph.job_graph.name
+        if not self.slots.refuse(answer):
+            return []
+        if isinstance(answer, SlotsRefused):
+            error = NoResourceAvailableError(f"job '{name}' {answer.reason}", hint=answer.hint)
+            return self._fail(events.LocatedFailure(TaskFailure(error), None), now_ms)
+        reason = "got no answer to its request for slots" if pending is None else pending.reason
+        error = NoResourceAvailableError(
+            f"job '{name}' {reason}; it waited {answer.waited}",
+            hint="wait for the end of other jobs, give the cluster more slots, or have the job wait longer (slots.request_timeout)",
+        )
+        withdrawn = events.WithdrawSlotRequest(answer.number)
+        return [withdrawn, *self._fail(events.LocatedFailure(TaskFailure(error), None), now_ms)]
 
     def _update(self, update: TaskUpdate, now_ms: int) -> list[events.Command]:
         execution = self.executions.by_attempt(update.attempt_id)
@@ -189,7 +222,7 @@ class Scheduler:
         commands: list[events.Command] = []
         if target is ExecutionState.RUNNING and self._stop is not None:
             commands = self._stop_commands([execution], self._stop.drain)
-        if target is ExecutionState.FINISHED and self._stages.are_several:
+        if target is ExecutionState.FINISHED and (self._stages.are_several or self.slots.is_staged):
             commands += self._end_of_stage(execution.vertex, now_ms)
         return [*commands, *self._announce(), *self._settle(now_ms)]
 
@@ -198,6 +231,9 @@ class Scheduler:
         self._stages.finished(vertex)
         released = self._stages.release(vertex, lambda v: self.executions.current(v).state is ExecutionState.FINISHED)
         commands: list[events.Command] = [events.ReleasePartitions(released)] if released else []
+        unit = self.slots.unit_of[vertex]
+        if all(self.executions.current(v).state is ExecutionState.FINISHED for v in self.slots.units[unit].vertices):
+            commands += self.slots.release(unit)
         if self.state is JobState.RUNNING or self._phase is _Phase.STARTING:
             commands += self._schedule(now_ms)
         return commands
@@ -318,6 +354,7 @@ class Scheduler:
         self._round += 1
         return [
             events.InterruptJob(self._reason(located)),
+            *self.slots.withdraw(self._affected),
             *self._cancel((self.executions.current(v) for v in self._order(self._affected)), now_ms),
             *self._settle(now_ms),
         ]
@@ -387,7 +424,8 @@ class Scheduler:
     def _take_down(self, state: JobState, reason: str, now_ms: int) -> list[events.Command]:
         interrupted: list[events.Command] = [] if self.state is JobState.CREATED else [events.InterruptJob(reason)]
         self.state, self._phase = state, _Phase.NONE
-        return [*interrupted, *self._cancel(self.executions, now_ms), *self._settle(now_ms)]
+        withdrawn = self.slots.withdraw([e.vertex for e in self.executions])
+        return [*interrupted, *withdrawn, *self._cancel(self.executions, now_ms), *self._settle(now_ms)]
 
     def _give_up(self, event: events.CancelTimedOut, now_ms: int) -> list[events.Command]:
         stuck = {a for a in event.attempts if (e := self.executions.by_attempt(a)) is not None and not e.is_terminal}

@@ -6,13 +6,27 @@ from flowrun.core.record import record
 from flowrun.graph.execution_graph import ExecutionVertexId, PartitionId
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.messages import TaskFailure, TaskUpdate
+from flowrun.runtime.slot_messages import SlotAnswer, SlotRequest
 
 # ---- events
 
 
 @record
 class StartJob:
-    """Event: deploy everything that waits for no input."""
+    """Event: ask for slots and, once they are there, deploy everything that waits for no input."""
+
+
+@record
+class SlotRequestTimedOut:
+    """Event: the time that the slots of `RequestSlots` were waited for is over; harmless if they are there.
+
+    Attributes:
+        number: as in the command.
+        waited: how long, for people.
+    """
+
+    number: int
+    waited: str
 
 
 @record
@@ -104,11 +118,35 @@ Event = (
     | CancelTimedOut
     | RestartDue
     | StateRestored
+    | SlotRequestTimedOut
+    | SlotAnswer
     | TaskUpdate
 )
 
 
 # ---- commands
+
+
+@record
+class RequestSlots:
+    """Command: ask for slots; send on what is answered, and `SlotRequestTimedOut` after the time that a job may wait."""
+
+    number: int
+    requests: tuple[SlotRequest, ...]
+
+
+@record
+class WithdrawSlotRequest:
+    """Command: the slots of the `RequestSlots` with this number are not needed any more."""
+
+    number: int
+
+
+@record
+class ReleaseSlots:
+    """Command: these slots are not needed any more. At the end of the job all are free, without a command."""
+
+    allocation_ids: tuple[str, ...]
 
 
 @record
@@ -203,7 +241,10 @@ class EndJob:
 
 
 Command = (
-    DeployTask
+    RequestSlots
+    | WithdrawSlotRequest
+    | ReleaseSlots
+    | DeployTask
     | AnnounceRunning
     | ReleasePartitions
     | CancelTask

@@ -1,4 +1,4 @@
-"""Which regions of a job may start, and which blocking partitions nobody needs any more. A part of the scheduler, and pure as it is.
+"""Which blocking partitions of a job can be read, and which nobody needs any more. A part of the scheduler, and pure as it is.
 
 A stage is a pipelined region: the subtasks that run at the same time. It starts when all blocking partitions that it reads are complete.
 A partition is released once every region that reads it has finished: as long as one of them may be restarted, it may be read again.
@@ -6,7 +6,7 @@ A partition is released once every region that reads it has finished: as long as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, PartitionId
 from flowrun.graph.job_graph import ResultType
@@ -47,12 +47,6 @@ class Stages:
     def is_available(self, partition: PartitionId) -> bool:
         """Whether a blocking partition can be read, from its beginning."""
         return partition in self._complete
-
-    def startable(self, is_new: Holds) -> Iterator[ExecutionVertexId]:
-        """The subtasks that may start now, in topological order; `is_new`: never started."""
-        for region in self.regions:
-            if self._complete.issuperset(region.reads):
-                yield from (v for v in region.vertices if is_new(v))
 
     def finished(self, vertex: ExecutionVertexId) -> None:
         """A subtask came to its end: what it wrote is complete."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from flowrun.errors import ClusterError
 from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.partitioner import RebalancePartitioner
 from flowrun.runtime.jobmaster.scheduler import Scheduler
@@ -26,6 +25,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.messages import TaskFailure, TaskUpdate
 from tests.job_graphs import Edge, Vertex, job_graph
+from tests.slot_grants import handle
 
 S = ExecutionState
 
@@ -33,15 +33,15 @@ S = ExecutionState
 class Story:
     """A scheduler over source(2) → sink(1), and a short way to tell it things."""
 
-    def __init__(self, slots: int | None = None) -> None:
+    def __init__(self) -> None:
         graph = build_execution_graph(
             job_graph([Vertex("source", 2), Vertex("sink", 1)], [Edge("source", "sink", RebalancePartitioner())])
         )
-        self.scheduler = Scheduler(graph, "job", slots, 0)
+        self.scheduler = Scheduler(graph, "job", 0)
         self.executions = list(self.scheduler.executions)
 
     def deploy(self) -> list[Command]:
-        commands = self.scheduler.handle(StartJob(), 0)
+        commands = handle(self.scheduler, StartJob(), 0)
         for execution in self.executions:
             assert self.scheduler.begin_deployment(execution.vertex, 0)
         return commands
@@ -74,14 +74,6 @@ def test_everything_is_deployed_at_once_producers_first() -> None:
     assert story.scheduler.state is JobState.RUNNING
 
 
-def test_a_job_that_needs_more_slots_is_not_started() -> None:
-    story = Story(slots=1)
-    assert story.scheduler.handle(StartJob(), 0) == [EndJob(JobState.FAILED)]
-    error = story.scheduler.failures[0].failure.error
-    assert isinstance(error, ClusterError)
-    assert "needs 2 slots, there are 1" in error.message
-
-
 def test_results_are_committed_when_all_have_finished() -> None:
     story = Story()
     story.run()
@@ -108,7 +100,7 @@ def test_the_first_failure_is_the_root_cause_and_takes_the_others_down() -> None
 
 def test_subtasks_that_are_not_deployed_yet_are_not_deployed_any_more() -> None:
     story = Story()
-    story.scheduler.handle(StartJob(), 0)
+    handle(story.scheduler, StartJob(), 0)
     assert story.scheduler.begin_deployment(story.executions[0].vertex, 0)
     assert story.tell(0, S.FAILED, ValueError("no room"))[1:] == [EndJob(JobState.FAILED)]
     assert not story.scheduler.begin_deployment(story.executions[1].vertex, 0)

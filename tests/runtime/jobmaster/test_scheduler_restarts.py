@@ -40,6 +40,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.messages import TaskFailure, TaskUpdate
 from tests.job_graphs import Edge, Vertex, job_graph
+from tests.slot_grants import handle
 
 S = ExecutionState
 ONE = (Vertex("source", 2), Vertex("sink", 1)), (Edge("source", "sink", RebalancePartitioner()),)
@@ -60,12 +61,12 @@ class Story:
         strategy: RestartStrategy | None = None,
     ) -> None:
         self.scheduler = Scheduler(
-            build_execution_graph(job_graph(*shape)), "job", None, 0, strategy or FixedDelay(attempts=3, delay_ms=500)
+            build_execution_graph(job_graph(*shape)), "job", 0, strategy or FixedDelay(attempts=3, delay_ms=500)
         )
         self.now = 1_000
 
     def handle(self, event: Event) -> list[Command]:
-        return self.scheduler.handle(event, self.now)
+        return handle(self.scheduler, event, self.now)
 
     def id(self, name: str) -> ExecutionVertexId:
         vertex, subtask = name.rsplit("_", 1)

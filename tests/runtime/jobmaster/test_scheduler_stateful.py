@@ -34,6 +34,7 @@ from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.messages import TaskFailure, TaskUpdate
 from tests.examples import examples
 from tests.job_graphs import Edge, Vertex, job_graph
+from tests.slot_grants import handle
 
 S = ExecutionState
 NEXT = {S.DEPLOYING: S.INITIALIZING, S.INITIALIZING: S.RUNNING, S.RUNNING: S.FINISHED}
@@ -51,7 +52,7 @@ class Life(RuleBasedStateMachine):
                 [Edge("a", "x", RebalancePartitioner()), Edge("b", "y", ForwardPartitioner())],
             )
         )
-        self.scheduler = Scheduler(graph, "job", None, 0, ExponentialDelay(10, 100, 2.0, 10**9))
+        self.scheduler = Scheduler(graph, "job", 0, ExponentialDelay(10, 100, 2.0, 10**9))
         self.tasks: dict[str, tuple[ExecutionVertexId, S]] = {}
         """Attempt → what it really is at; only living ones."""
         self.cancelled: set[str] = set()
@@ -61,7 +62,7 @@ class Life(RuleBasedStateMachine):
         self.send(StartJob())
 
     def send(self, event: Event) -> None:
-        for command in self.scheduler.handle(event, 0):
+        for command in handle(self.scheduler, event, 0):
             self.carry_out(command)
 
     def carry_out(self, command: Command) -> None:

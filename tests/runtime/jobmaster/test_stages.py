@@ -15,6 +15,7 @@ from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.messages import TaskFailure, TaskUpdate
 from flowrun.runtime.network.blocking import PartitionLostError
 from tests.job_graphs import Edge, Vertex, job_graph
+from tests.slot_grants import handle
 
 S = ExecutionState
 BLOCKING = ResultType.BLOCKING
@@ -33,13 +34,13 @@ class Story:
 
     def __init__(self) -> None:
         graph = build_execution_graph(job_graph(VERTICES, EDGES))
-        self.scheduler = Scheduler(graph, "job", None, 0, FixedDelay(5, 0))
+        self.scheduler = Scheduler(graph, "job", 0, FixedDelay(5, 0))
         self.released: list[PartitionId] = []
 
     def give(self, event: events.Event) -> list[str]:
         """The subtasks that are deployed because of an event, as in `a_0`."""
         deployed = []
-        for command in self.scheduler.handle(event, 0):
+        for command in handle(self.scheduler, event, 0):
             match command:
                 case events.DeployTask(vertex=vertex):
                     assert self.scheduler.begin_deployment(vertex, 0)

@@ -1,0 +1,108 @@
+"""Which units of a job have their slots, and which wait for some. A pure state machine, part of the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
+from flowrun.runtime.jobmaster import scheduler_events as events
+from flowrun.runtime.jobmaster.regions import PipelinedRegion
+from flowrun.runtime.jobmaster.slots import scheduling_units
+from flowrun.runtime.slot_messages import AllocatedSlot, SlotsGranted, SlotsPending, SlotsRefused
+
+
+class SlotAllocation:
+    """The slots of one job, unit by unit. Owned by the job master's thread; not thread-safe.
+
+    A unit asks for all its slots at once, and keeps them while it is restarted.
+
+    Args:
+        graph: the parallel job.
+        found: its pipelined regions.
+    """
+
+    def __init__(self, graph: ExecutionGraph, found: tuple[PipelinedRegion, ...]) -> None:
+        self.units = scheduling_units(graph, found)
+        """What is deployed together, in topological order."""
+        self.unit_of = {vertex: number for number, unit in enumerate(self.units) for vertex in unit.vertices}
+        """Subtask → position of its unit."""
+        self._next_number = 1
+        self._asked: dict[int, int] = {}
+        """Number of a bulk → the unit that waits for it."""
+        self._held: dict[int, tuple[AllocatedSlot, ...]] = {}
+        """Unit → its slots."""
+        self._reports: dict[int, SlotsPending] = {}
+        """Number of a bulk → what it waits for, as was told last."""
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether there are stages, which need slots one after the other."""
+        return len(self.units) > 1
+
+    def holds(self, unit: int) -> bool:
+        """Whether a unit has its slots."""
+        return unit in self._held
+
+    def waits(self, unit: int) -> bool:
+        """Whether a unit has asked for slots that it did not get yet."""
+        return unit in self._asked.values()
+
+    def request(self, unit: int) -> events.RequestSlots:
+        """Have the slots of a unit asked for."""
+        number, self._next_number = self._next_number, self._next_number + 1
+        self._asked[number] = unit
+        return events.RequestSlots(number, tuple(slot.request for slot in self.units[unit].slots))
+
+    def grant(self, granted: SlotsGranted) -> int | None:
+        """Note that a unit has its slots; gives the unit, or None if it has given up waiting for them."""
+        unit = self._answered(granted.number)
+        if unit is not None:
+            self._held[unit] = granted.slots
+        return unit
+
+    def report(self, pending: SlotsPending) -> None:
+        """Note what a unit waits for."""
+        if pending.number in self._asked:
+            self._reports[pending.number] = pending
+
+    def report_of(self, number: int) -> SlotsPending | None:
+        """What a bulk waits for; None if nothing was told."""
+        return self._reports.get(number)
+
+    @property
+    def pending(self) -> SlotsPending | None:
+        """What the job has waited for longest, as it was told last; None if it waits for nothing. From any thread."""
+        reports = self._reports.copy()
+        return reports[min(reports)] if reports else None
+
+    def refuse(self, answer: SlotsRefused | events.SlotRequestTimedOut) -> bool:
+        """Note that a unit will not get its slots; whether it waited for them."""
+        return self._answered(answer.number) is not None
+
+    def withdraw(self, vertices: Collection[ExecutionVertexId]) -> list[events.Command]:
+        """Have the units of these subtasks wait no more."""
+        units = {self.unit_of[vertex] for vertex in vertices}
+        numbers = [number for number, unit in self._asked.items() if unit in units]
+        for number in numbers:
+            self._answered(number)
+        return [events.WithdrawSlotRequest(number) for number in numbers]
+
+    def release(self, unit: int) -> list[events.Command]:
+        """Have the slots of a unit given back, if it has any."""
+        slots = self._held.pop(unit, ())
+        return [events.ReleaseSlots(tuple(slot.allocation_id for slot in slots))] if slots else []
+
+    def slot_of(self, vertex: ExecutionVertexId) -> AllocatedSlot | None:
+        """The slot that a subtask may use; None if it has none."""
+        unit = self.unit_of[vertex]
+        wanted = next(slot.name for slot in self.units[unit].slots if vertex in slot.vertices)
+        return next((slot for slot in self._held.get(unit, ()) if slot.name == wanted), None)
+
+    @property
+    def held(self) -> int:
+        """How many slots the job has. From any thread."""
+        return sum(map(len, list(self._held.values())))
+
+    def _answered(self, number: int) -> int | None:
+        self._reports.pop(number, None)
+        return self._asked.pop(number, None)

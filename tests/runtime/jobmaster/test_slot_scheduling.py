@@ -1,0 +1,396 @@
+"""When a job gets its slots, what it does without them, and when it gives them back."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowrun.errors import NoResourceAvailableError
+from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
+from flowrun.graph.job_graph import JobGraph, ResultType
+from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner, RescalePartitioner
+from flowrun.runtime.jobmaster.restart import FixedDelay, RestartStrategy
+from flowrun.runtime.jobmaster.scheduler import Scheduler
+from flowrun.runtime.jobmaster.scheduler_events import (
+    AnnounceRunning,
+    CancelJob,
+    CancelTask,
+    Command,
+    CommitResults,
+    DeployTask,
+    EndJob,
+    Event,
+    JobBroke,
+    ReleasePartitions,
+    ReleaseSlots,
+    RequestSlots,
+    RestartAt,
+    RestartDue,
+    RestoreState,
+    ResultsCommitted,
+    SlotRequestTimedOut,
+    StartJob,
+    StateRestored,
+    WithdrawSlotRequest,
+)
+from flowrun.runtime.lifecycle import ExecutionState, JobState
+from flowrun.runtime.messages import TaskFailure, TaskUpdate
+from flowrun.runtime.slot_messages import SlotRequestBulk, SlotsGranted, SlotsPending, SlotsRefused
+from flowrun.runtime.slot_pool import SlotPool
+from tests.examples import examples
+from tests.job_graphs import Edge, Vertex, job_graph
+from tests.slot_grants import granted
+
+S = ExecutionState
+BLOCKING = ResultType.BLOCKING
+STREAM = [Vertex("source", 2), Vertex("sink", 1)], [Edge("source", "sink", RebalancePartitioner())]
+STAGES = [Vertex("a", 2), Vertex("b", 1)], [Edge("a", "b", RebalancePartitioner(), type=BLOCKING)]
+"""Three units: a_0 and a_1, which b_0 waits for."""
+
+
+class Story:
+    """One scheduler, told what happens."""
+
+    def __init__(self, shape: tuple[Sequence[Vertex], Sequence[Edge]], strategy: RestartStrategy | None = None) -> None:
+        self.scheduler = Scheduler(build_execution_graph(job_graph(*shape)), "job", 0, strategy)
+
+    def handle(self, event: Event) -> list[Command]:
+        return self.scheduler.handle(event, 0)
+
+    def grant(self, *requests: Command) -> list[str]:
+        """Give what was asked for; who is deployed."""
+        deployed = []
+        for request in requests:
+            assert isinstance(request, RequestSlots)
+            for command in self.handle(granted(request)):
+                assert isinstance(command, DeployTask)
+                assert self.scheduler.begin_deployment(command.vertex, 0)
+                deployed.append(str(command.vertex))
+        return deployed
+
+    def tell(self, name: str, *states: S, error: BaseException | None = None) -> list[Command]:
+        """The last answer."""
+        vertex, subtask = name.rsplit("_", 1)
+        vertex_id = ExecutionVertexId(vertex, int(subtask))
+        execution = self.scheduler.executions.current(vertex_id)
+        answer: list[Command] = []
+        for state in states:
+            failure = None if error is None else TaskFailure(error)
+            answer = self.handle(TaskUpdate(vertex_id, execution.attempt_id, state, failure))
+        return answer
+
+    def states(self) -> str:
+        return " ".join(e.state.value for e in self.scheduler.executions)
+
+
+UP = (S.INITIALIZING, S.RUNNING)
+
+
+def test_a_streaming_job_asks_for_all_its_slots_and_waits_without_a_task() -> None:
+    story = Story(STREAM)
+    (request,) = story.handle(StartJob())
+    assert isinstance(request, RequestSlots)
+    assert [r.name for r in request.requests] == ["default/1", "default/2"]
+    assert story.scheduler.state is JobState.CREATED
+    assert story.states() == "scheduled scheduled scheduled"
+    assert story.handle(SlotsPending("job", request.number, 2, 0, 2, "needs 2 slots")) == []
+    assert story.scheduler.slots.pending is not None
+    assert story.grant(request) == ["source_0", "source_1", "sink_0"]
+    assert story.scheduler.state is JobState.RUNNING
+    assert story.scheduler.slots.pending is None
+    assert story.scheduler.slots.held == 2
+
+
+def test_a_job_that_can_never_fit_fails_at_once() -> None:
+    story = Story(STREAM)
+    (request,) = story.handle(StartJob())
+    assert isinstance(request, RequestSlots)
+    refused = SlotsRefused("job", request.number, "needs 2 slots, there are 1", "give the cluster 2 slots")
+    assert story.handle(refused) == [EndJob(JobState.FAILED)]
+    error = story.scheduler.failures[0].failure.error
+    assert isinstance(error, NoResourceAvailableError)
+    assert error.message == "job 'job' needs 2 slots, there are 1"
+    assert error.hint == "give the cluster 2 slots"
+
+
+def test_a_job_that_waited_long_enough_fails_with_what_it_waited_for_even_if_it_would_be_restarted() -> None:
+    story = Story(STREAM, FixedDelay(attempts=3, delay_ms=0))
+    (request,) = story.handle(StartJob())
+    assert isinstance(request, RequestSlots)
+    story.handle(SlotsPending("job", request.number, 2, 1, 2, "needs 2 slots, 1 of 2 are free (held by 'other' 1)"))
+    timed_out = SlotRequestTimedOut(request.number, "300 s")
+    assert story.handle(timed_out) == [WithdrawSlotRequest(request.number), EndJob(JobState.FAILED)]
+    message = str(story.scheduler.failures[0].failure.error)
+    assert "needs 2 slots, 1 of 2 are free (held by 'other' 1); it waited 300 s" in message
+    assert "give the cluster more slots" in message
+
+
+def test_a_time_out_that_crossed_the_grant_is_nothing() -> None:
+    story = Story(STREAM)
+    (request,) = story.handle(StartJob())
+    story.grant(request)
+    assert isinstance(request, RequestSlots)
+    assert story.handle(SlotRequestTimedOut(request.number, "300 s")) == []
+    assert story.handle(SlotsPending("job", request.number, 2, 0, 2, "of before")) == []
+    assert story.scheduler.slots.pending is None
+
+
+def test_a_job_that_waits_can_be_cancelled_and_a_grant_that_crossed_is_nothing() -> None:
+    story = Story(STREAM)
+    (request,) = story.handle(StartJob())
+    assert isinstance(request, RequestSlots)
+    assert story.handle(CancelJob()) == [WithdrawSlotRequest(request.number), EndJob(JobState.CANCELED)]
+    assert story.handle(granted(request)) == []
+
+
+def test_a_streaming_job_keeps_its_slots_while_it_is_restarted_and_until_its_end() -> None:
+    story = Story(STREAM, FixedDelay(attempts=3, delay_ms=0))
+    story.grant(*story.handle(StartJob()))
+    for name in ("source_0", "source_1", "sink_0"):
+        story.tell(name, *UP)
+    story.tell("source_0", S.FINISHED)
+    assert story.scheduler.slots.held == 2
+    story.tell("source_1", S.FAILED, error=OSError("broke"))
+    assert story.tell("sink_0", S.CANCELED) == [RestartAt(0, 1)]
+    (restore,) = story.handle(RestartDue(1))
+    assert isinstance(restore, RestoreState)
+    again = story.handle(StateRestored(1))
+    assert [type(c) for c in again] == [DeployTask] * 3, "without asking for slots"
+    assert story.scheduler.slots.held == 2
+
+
+def test_stages_ask_for_slots_when_their_input_is_complete_and_give_them_back_when_they_are_done() -> None:
+    story = Story(STAGES)
+    first, second = story.handle(StartJob())
+    assert story.states() == "scheduled scheduled created"
+    assert story.grant(first) == ["a_0"]
+    assert [type(c) for c in story.tell("a_0", *UP, S.FINISHED)] == [ReleaseSlots]
+    assert story.scheduler.slots.held == 0
+    assert story.grant(second) == ["a_1"]
+    released, request = story.tell("a_1", *UP, S.FINISHED)
+    assert isinstance(released, ReleaseSlots)
+    assert story.grant(request) == ["b_0"]
+    story.tell("b_0", *UP)
+    *released, commit = story.tell("b_0", S.FINISHED)
+    assert [type(c) for c in released] == [ReleasePartitions, ReleaseSlots]
+    assert commit == CommitResults()
+
+
+def test_a_stage_that_fails_keeps_its_slot_and_is_deployed_again_alone() -> None:
+    story = Story(STAGES, FixedDelay(attempts=3, delay_ms=0))
+    for request in story.handle(StartJob()):
+        story.grant(request)
+    story.tell("a_0", *UP, S.FINISHED)
+    _, request = story.tell("a_1", *UP, S.FINISHED)
+    story.grant(request)
+    story.tell("b_0", *UP)
+    assert story.tell("b_0", S.FAILED, error=OSError("broke"))[-1] == RestartAt(0, 1)
+    story.handle(RestartDue(1))
+    (again,) = story.handle(StateRestored(1))
+    assert isinstance(again, DeployTask)
+    assert story.scheduler.state is JobState.RESTARTING
+    assert story.scheduler.begin_deployment(again.vertex, 0)
+    assert story.tell("b_0", *UP) == [AnnounceRunning()]
+    assert story.scheduler.state is JobState.RUNNING
+
+
+def test_a_stage_that_waits_for_slots_and_must_wait_for_its_input_again_waits_for_slots_no_more() -> None:
+    shape = (
+        [Vertex("a"), Vertex("b"), Vertex("c")],
+        [
+            Edge("a", "b", RebalancePartitioner(), type=BLOCKING),
+            Edge("b", "c", RebalancePartitioner(), type=BLOCKING),
+        ],
+    )
+    story = Story(shape, FixedDelay(attempts=3, delay_ms=0))
+    story.grant(*story.handle(StartJob()))
+    _, request = story.tell("a_0", *UP, S.FINISHED)
+    assert isinstance(request, RequestSlots)
+    commands = story.handle(JobBroke(OSError("no disk")))
+    assert WithdrawSlotRequest(request.number) in commands
+    assert commands[-1] == RestartAt(0, 1)
+    story.handle(RestartDue(1))
+    (again,) = story.handle(StateRestored(1))
+    assert story.states() == "scheduled created created"
+    assert story.grant(again) == ["a_0"]
+    story.tell("a_0", *UP)
+    assert story.scheduler.state is JobState.RUNNING, "all runs that can"
+
+
+def test_a_stage_whose_input_is_produced_again_gives_back_its_slots_meanwhile() -> None:
+    story = Story(([Vertex("a"), Vertex("b")], STAGES[1]), FixedDelay(attempts=3, delay_ms=0))
+    story.grant(*story.handle(StartJob()))
+    story.grant(story.tell("a_0", *UP, S.FINISHED)[1])
+    story.tell("b_0", *UP)
+    story.handle(JobBroke(OSError("no disk")))
+    story.tell("b_0", S.CANCELED)
+    story.handle(RestartDue(1))
+    request, released = story.handle(StateRestored(1))
+    assert isinstance(released, ReleaseSlots)
+    assert story.grant(request) == ["a_0"]
+
+
+# ---- several jobs on one pool
+
+
+class World:
+    """Random jobs that share a pool; their tasks advance, fail and end in any order."""
+
+    def __init__(self, graphs: Sequence[JobGraph], slots: int | None, choices: random.Random) -> None:
+        self.pool = SlotPool("local", slots)
+        self.choices = choices
+        self.tasks: dict[tuple[str, str], tuple[ExecutionVertexId, S]] = {}
+        """(job, attempt) → subtask and what it really is at; only living ones."""
+        self.cancelled: set[tuple[str, str]] = set()
+        self.wanted: list[tuple[str, Event]] = []
+        self.ended: dict[str, JobState] = {}
+        self.order: list[str] = []
+        """Jobs in the order in which they got their first slots."""
+        self.graphs = {f"job{number}": build_execution_graph(graph) for number, graph in enumerate(graphs)}
+        self.schedulers = {j: Scheduler(g, j, 0, FixedDelay(attempts=1000, delay_ms=0)) for j, g in self.graphs.items()}
+
+    def send(self, job: str, event: Event) -> None:
+        for command in self.schedulers[job].handle(event, 0):
+            self.carry_out(job, command)
+
+    def carry_out(self, job: str, command: Command) -> None:
+        match command:
+            case RequestSlots(number=number, requests=requests):
+                self.hear(self.pool.request(SlotRequestBulk(job, job, number, requests)))
+            case WithdrawSlotRequest(number=number):
+                self.hear(self.pool.withdraw(job, number))
+            case ReleaseSlots(allocation_ids=allocations):
+                self.hear(self.pool.release(job, allocations))
+            case DeployTask(vertex=vertex, attempt_id=attempt):
+                if self.schedulers[job].begin_deployment(vertex, 0):
+                    self.tasks[job, attempt] = (vertex, S.DEPLOYING)
+            case CancelTask(attempt_id=attempt):
+                self.cancelled.add((job, attempt))
+            case RestartAt(round=number):
+                self.wanted.append((job, RestartDue(number)))
+            case RestoreState(round=number):
+                self.wanted.append((job, StateRestored(number)))
+            case CommitResults():
+                self.wanted.append((job, ResultsCommitted()))
+            case EndJob(state=state):
+                self.ended[job] = state
+                self.hear(self.pool.leave(job))
+
+    def hear(self, answers: Sequence[SlotsGranted | SlotsPending | SlotsRefused]) -> None:
+        for answer in answers:
+            if isinstance(answer, SlotsGranted) and answer.job_id not in self.order:
+                self.order.append(answer.job_id)
+            self.wanted.append((answer.job_id, answer))
+
+    def check(self) -> None:
+        """Every task has a slot of its job, and shares it as the rules allow."""
+        held = {slot.allocation_id for slot in self.pool.held.values()}
+        members: dict[str, list[tuple[str, ExecutionVertexId]]] = {}
+        co_located: dict[tuple[str, str, int], set[str]] = {}
+        for (job, _), (vertex, _) in self.tasks.items():
+            slot = self.schedulers[job].slots.slot_of(vertex)
+            assert slot is not None
+            assert slot.allocation_id in held, "the pool knows of it"
+            members.setdefault(slot.allocation_id, []).append((job, vertex))
+            about = self.graphs[job].vertex(vertex).job_vertex
+            assert slot.name.split("/")[0] == about.slot_sharing_group
+            if about.co_location_key is not None:
+                co_located.setdefault((job, about.co_location_key, vertex.subtask), set()).add(slot.allocation_id)
+        for inside in members.values():
+            assert len({job for job, _ in inside}) == 1, "a slot is one job's"
+            assert max(Counter(vertex.vertex_id for _, vertex in inside).values()) == 1
+        assert all(len(places) == 1 for places in co_located.values())
+        assert len({slot.index for slot in self.pool.held.values()}) == len(held)
+
+    def step(self, fails: float) -> None:
+        """One thing happens."""
+        keys = sorted(self.tasks)
+        if self.wanted and (not keys or self.choices.random() < 0.5):
+            # messages of one job keep their order
+            jobs = list(dict.fromkeys(job for job, _ in self.wanted))
+            job = self.choices.choice(jobs)
+            position = next(i for i, (j, _) in enumerate(self.wanted) if j == job)
+            return self.send(*self.wanted.pop(position))
+        if not keys:
+            return None
+        key = self.choices.choice(keys)
+        vertex, state = self.tasks[key]
+        if key in self.cancelled:
+            target = S.CANCELED
+        elif self.choices.random() < fails:
+            target = S.FAILED
+        else:
+            target = {S.DEPLOYING: S.INITIALIZING, S.INITIALIZING: S.RUNNING, S.RUNNING: S.FINISHED}[state]
+        failure = TaskFailure(OSError(f"broke {self.choices.random()}")) if target is S.FAILED else None
+        if target in (S.CANCELED, S.FAILED, S.FINISHED):
+            del self.tasks[key]
+        else:
+            self.tasks[key] = (vertex, target)
+        return self.send(key[0], TaskUpdate(vertex, key[1], target, failure))
+
+
+@st.composite
+def graphs(draw: st.DrawFn, name: str = "job") -> JobGraph:
+    vertices = [
+        Vertex(
+            f"v{i}",
+            parallelism := draw(st.integers(1, 3)),
+            group := draw(st.sampled_from(["default", "other"])),
+            draw(st.sampled_from([None, None, f"k{parallelism}{group}"])),
+        )
+        for i in range(draw(st.integers(1, 5)))
+    ]
+    blocking = draw(st.booleans())
+    edges = []
+    for target in range(1, len(vertices)):
+        for source in draw(st.sets(st.integers(0, target - 1), max_size=2)):
+            equal = vertices[source].parallelism == vertices[target].parallelism
+            choices = [RebalancePartitioner(), RescalePartitioner(), *([ForwardPartitioner()] if equal else [])]
+            kinds = [ResultType.PIPELINED, BLOCKING] if blocking else [ResultType.PIPELINED]
+            edges.append(
+                Edge(f"v{source}", f"v{target}", draw(st.sampled_from(choices)), type=draw(st.sampled_from(kinds)))
+            )
+    return job_graph(vertices, edges)
+
+
+@examples(30)
+@given(st.lists(graphs(), min_size=1, max_size=4), st.integers(1, 6), st.integers(0, 10**6))
+def test_jobs_that_share_slots_all_come_to_their_end(jobs: list[JobGraph], slots: int, seed: int) -> None:
+    world = World(jobs, slots, random.Random(seed))
+    for job in world.schedulers:
+        world.send(job, StartJob())
+    for count in range(20_000):
+        if len(world.ended) == len(jobs) and not world.wanted:
+            break
+        if count == 60 and seed % 3 == 0:
+            world.send("job0", CancelJob())
+        world.step(fails=0.05 if count < 300 else 0)
+        world.check()
+    assert world.ended.keys() == world.schedulers.keys(), "nobody waits for ever"
+    assert world.tasks == {}
+    assert world.pool.held == {}, "all slots are free"
+    assert world.pool.waiting == ()
+    for job, state in world.ended.items():
+        needed = max(len(unit.slots) for unit in world.schedulers[job].slots.units)
+        lacks = [isinstance(f.failure.error, NoResourceAvailableError) for f in world.schedulers[job].failures]
+        assert state is not JobState.FAILED or (needed > slots and any(lacks)), "only what cannot fit fails"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slots_are_given_in_the_order_of_the_jobs_whatever_fails_meanwhile(seed: int) -> None:
+    shape = [Vertex("source", 2), Vertex("sink", 2)], [Edge("source", "sink", RebalancePartitioner())]
+    world = World([job_graph(*shape) for _ in range(5)], 2, random.Random(seed))
+    for job in world.schedulers:
+        world.send(job, StartJob())
+    for _ in range(20_000):
+        if len(world.ended) == 5:
+            break
+        world.step(fails=0.02)
+        world.check()
+    assert world.order == ["job0", "job1", "job2", "job3", "job4"]
+    assert set(world.ended.values()) == {JobState.FINISHED}
