@@ -1,4 +1,4 @@
-"""The embedded runner: one job in this process, from start to end.
+"""The embedded runner: jobs in this process, from start to end: each in a cluster of its own, or several in one that is given.
 
 While a job runs, Arrow's own CPU pool has one thread: subtasks are the parallelism, and a pool of as many threads as cores
 under each of them would only fight over the same cores (ADR 6). The setting is Arrow's and holds for the whole process; the last
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from flowrun.core.clock import Clock, SystemClock
-from flowrun.errors import InternalError
+from flowrun.errors import InternalError, PipelineError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.masking import mask_exception
 from flowrun.runtime.job_status import JobResult, JobStatus
@@ -49,7 +49,8 @@ class LocalJob:
     All methods are thread-safe; `stop`, `cancel` and `take_snapshot` may be called in a signal handler.
     """
 
-    def __init__(self, job_master: JobMaster, cluster: LocalCluster) -> None:
+    def __init__(self, job_master: JobMaster, cluster: LocalCluster | None) -> None:
+        """`cluster`: closed at the end of the job; None: it is not the job's alone."""
         self._job_master = job_master
         self._cluster = cluster
         self._lock = threading.Lock()
@@ -120,7 +121,8 @@ class LocalJob:
                 return
             self._closed = True
         _ARROW_THREADS.release()
-        self._cluster.close()
+        if self._cluster is not None:
+            self._cluster.close()
 
     def __enter__(self) -> LocalJob:
         return self
@@ -146,6 +148,7 @@ def start_embedded(
     clock: Clock | None = None,
     network_slots: int = DEFAULT_TOTAL_SLOTS,
     task_slots: int | None = None,
+    cluster: LocalCluster | None = None,
     state: JobStateOptions | None = None,
     hooks: Sequence[MasterHook] = (),
     board: JobBoard | None = None,
@@ -156,25 +159,44 @@ def start_embedded(
         job_graph: the job.
         clock: processing time; the system's if None.
         network_slots: buffer slots of 32 KiB that all exchanges share.
-        task_slots: refuse jobs that need more slots; None: no limit.
+        task_slots: how many slots the job may use: it fails if it needs more. None: as its settings say, which limit nothing
+            unless told so.
+        cluster: where the job runs, instead of a cluster of its own: jobs on one cluster share its slots and buffers, and wait for
+            each other (`JobStatus.waits_for`). `clock`, `network_slots` and `task_slots` are the cluster's then.
         state: where its state goes and what it restores from; None: checkpoints, if its settings ask for any, go to
             `settings.checkpoint.directory` or `.flowrun/state`, and it starts afresh.
         hooks: take part in checkpoints beside the job's subtasks.
         board: where subtasks note what they are doing; None: nobody looks.
 
     Raises:
+        PipelineError: a cluster is given, and what is the cluster's.
         StateError: the state to restore from is missing, damaged or does not fit, or the folder of checkpoints cannot be used.
     """
-    cluster = LocalCluster(SystemClock() if clock is None else clock, total_slots=network_slots, task_slots=task_slots)
+    own = None
+    if cluster is None:
+        cluster = own = _cluster_for(job_graph, clock or SystemClock(), network_slots, task_slots)
+    elif clock is not None or task_slots is not None or network_slots != DEFAULT_TOTAL_SLOTS:
+        raise PipelineError.of(
+            f"job '{job_graph.name}' is given a cluster, and a clock or slots of its own",
+            hint="give clock, network_slots and task_slots to the cluster",
+        )
     _ARROW_THREADS.acquire()
     try:
         job_master = cluster.submit(job_graph, state=state, hooks=hooks, board=board)
-        return LocalJob(job_master, cluster)
+        return LocalJob(job_master, own)
     except BaseException as error:
         _ARROW_THREADS.release()
-        cluster.close()
+        if own is not None:
+            own.close()
         mask_exception(error)
         raise
+
+
+def _cluster_for(job_graph: JobGraph, clock: Clock, network_slots: int, task_slots: int | None) -> LocalCluster:
+    """A cluster for one job, with the slots that its settings ask for."""
+    slots = job_graph.settings.slots
+    number = slots.number if task_slots is None else task_slots
+    return LocalCluster(clock, total_slots=network_slots, task_slots=number, resources=slots.resources)
 
 
 def run_embedded(
@@ -185,6 +207,7 @@ def run_embedded(
     listen_every_ms: int = 500,
     network_slots: int = DEFAULT_TOTAL_SLOTS,
     task_slots: int | None = None,
+    cluster: LocalCluster | None = None,
     state: JobStateOptions | None = None,
 ) -> JobResult:
     """Run a job to its end.
@@ -196,6 +219,7 @@ def run_embedded(
         listen_every_ms: as said.
         network_slots: see `start_embedded`.
         task_slots: see `start_embedded`.
+        cluster: see `start_embedded`.
         state: see `start_embedded`.
 
     Raises:
@@ -208,6 +232,7 @@ def run_embedded(
         clock=clock,
         network_slots=network_slots,
         task_slots=task_slots,
+        cluster=cluster,
         state=state,
     ) as job:
         while True:
