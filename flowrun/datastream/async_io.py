@@ -8,7 +8,6 @@ from dataclasses import replace
 from flowrun.api.async_function import AsyncFunction, AsyncRetryStrategy, Predicate
 from flowrun.api.operator import OutputTag
 from flowrun.core.schema import Schema
-from flowrun.datastream.functions import class_recipe
 from flowrun.datastream.stream import DataStream
 from flowrun.errors import PipelineError
 from flowrun.operators.asynchronous.factories import (
@@ -18,7 +17,7 @@ from flowrun.operators.asynchronous.factories import (
     WaitMode,
 )
 from flowrun.operators.asynchronous.loading import load_async_function
-from flowrun.operators.function_recipe import FunctionRecipe
+from flowrun.operators.function_recipe import FunctionRecipe, class_recipe
 
 Function = AsyncFunction | type[AsyncFunction] | str
 """An asynchronous function (each subtask gets a copy), its class, or `module:Class`."""

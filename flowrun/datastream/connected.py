@@ -9,9 +9,10 @@ from flowrun.api.co_process_function import CoFlatMapFunction, CoMapFunction
 from flowrun.api.operator import OperatorRecipe, OperatorSpec, OutputTag
 from flowrun.api.process_function import RichFunction
 from flowrun.core.schema import Schema
-from flowrun.datastream.functions import FunctionLike, class_recipe
+from flowrun.datastream.functions import FunctionLike
 from flowrun.errors import PipelineError
 from flowrun.graph.transformation import CoFeedbackTransformation, TwoInputTransformation
+from flowrun.operators.function_recipe import class_recipe
 from flowrun.operators.process.factories import CoProcessFunctionFactory
 from flowrun.operators.process.function_kinds import FunctionInputs
 from flowrun.operators.process.loading import load_process_function

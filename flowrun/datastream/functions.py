@@ -17,7 +17,7 @@ from flowrun.core.schema import Schema
 from flowrun.errors import DataError, FlowrunError, PipelineError, did_you_mean
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, where
-from flowrun.operators.function_recipe import FunctionRecipe
+from flowrun.operators.function_recipe import FunctionRecipe, class_recipe
 from flowrun.operators.process.factories import ProcessFunctionFactory
 from flowrun.operators.process.loading import load_process_function
 
@@ -120,26 +120,6 @@ class PythonPredicate:
 
 FunctionLike: TypeAlias = RichFunction | type[RichFunction] | str
 """A process function (each subtask gets a copy), its class, or `module:Class`."""
-
-
-def class_recipe(function: Any, base: type, arguments: Mapping[str, object], place: str) -> FunctionRecipe:
-    """How tasks get an instance of a class: given as one, as its class, or as `module:Class`.
-
-    Raises:
-        PipelineError: it is none of these, or cannot be sent to tasks; `place` begins the message.
-    """
-    if isinstance(function, str):
-        return FunctionRecipe(function, dict(arguments))
-    if isinstance(function, type):
-        return replace(FunctionRecipe.of_code(function), arguments=dict(arguments))
-    if not isinstance(function, base):
-        raise PipelineError.of(
-            f"{place}: {function!r} is of type {type(function).__name__}",
-            f"give an instance of a class that extends {base.__module__}.{base.__qualname__}, its class, or 'module:Class'",
-        )
-    if arguments:
-        raise PipelineError.of(f"{place}: an instance was given together with arguments", "give its class instead")
-    return FunctionRecipe.of(function)
 
 
 @record

@@ -34,7 +34,7 @@ from flowrun.datastream.schemas import SchemaLike, as_schema
 from flowrun.datastream.settings import OperatorSettings
 from flowrun.datastream.watermarks import WatermarkGenerator, timed_strategy
 from flowrun.datastream.windowed import WindowedStream
-from flowrun.datastream.windows import TimedWindows, Windows
+from flowrun.datastream.windows import AnyWindows
 from flowrun.errors import PipelineError, did_you_mean
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import (
@@ -295,9 +295,9 @@ class DataStream(Partitionable, OperatorSettings):
 
     # Windows, iterations, sinks
 
-    def window_all(self, windows: Windows | TimedWindows) -> WindowedStream:
-        """Windows over all rows, in one subtask."""
-        return WindowedStream(self, (), windows)
+    def window_all(self, windows: AnyWindows, *, arguments: Mapping[str, object] | None = None) -> WindowedStream:
+        """Windows over all rows, in one subtask. `arguments` as of `KeyedStream.window`."""
+        return WindowedStream(self, (), windows, arguments)
 
     def iterate(self, wait_ms: int) -> IterativeStream:
         """The head of an iteration: this stream's rows, and those given to `close_with`.
@@ -455,9 +455,9 @@ class KeyedStream(DataStream):
         column_positions(self.schema, [column], name)
         return self.process(Extreme(column, self.schema, greatest, last), self.schema, name=name)
 
-    def window(self, windows: Windows | TimedWindows) -> WindowedStream:
-        """Windows a key."""
-        return WindowedStream(self.unkeyed, self.keys, windows)
+    def window(self, windows: AnyWindows, *, arguments: Mapping[str, object] | None = None) -> WindowedStream:
+        """Windows a key. `arguments` are those of a user's assigner that is given as a class or `module:Class`."""
+        return WindowedStream(self.unkeyed, self.keys, windows, arguments)
 
 
 class IterativeStream(DataStream):

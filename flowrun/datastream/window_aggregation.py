@@ -19,6 +19,8 @@ from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionA
 from flowrun.operators.windows.general.evictors import Evictor
 from flowrun.operators.windows.general.factories import GeneralWindowFactory
 from flowrun.operators.windows.general.trigger_contract import Trigger
+from flowrun.operators.windows.general.user_assigners import CustomAssigner
+from flowrun.operators.windows.general.user_evictors import CustomEvictor
 from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,
@@ -53,7 +55,7 @@ class WindowAggregation:
     null_keys: NullKeys = NullKeys.GROUP
     pre_aggregates: bool = True
     trigger: Trigger | None = None
-    evictor: Evictor | None = None
+    evictor: Evictor | CustomEvictor | None = None
 
     def transformation(
         self, upstream: Transformation, aggregates: tuple[BoundAggregate, ...], name: str
@@ -145,13 +147,15 @@ class WindowAggregation:
             raise PipelineError.of(f"window aggregation: {error}", "give each aggregate a name of its own") from None
 
     def _factory(self, aggregates: tuple[BoundAggregate, ...], schema: Schema) -> OperatorSpec:
-        if isinstance(self.windows, GlobalAssigner) or self.trigger is not None or self.evictor is not None:
+        windows = self.windows
+        has_own = self.trigger is not None or self.evictor is not None
+        if has_own or isinstance(windows, GlobalAssigner | CustomAssigner):
             return self._general(aggregates, schema)
-        if isinstance(self.windows, SessionGap):
+        if isinstance(windows, SessionGap):
             return SessionWindowFactory(
                 keys=self.keys,
                 aggregates=aggregates,
-                gap_ms=self.windows.gap_ms,
+                gap_ms=windows.gap_ms,
                 input_schema=self.schema,
                 output_schema=schema,
                 allowed_lateness_ms=self.allowed_lateness_ms,
@@ -162,7 +166,7 @@ class WindowAggregation:
         return SliceWindowFactory(
             keys=self.keys,
             aggregates=aggregates,
-            assigner=self.windows,
+            assigner=windows,
             input_schema=self.schema,
             output_schema=schema,
             allowed_lateness_ms=self.allowed_lateness_ms,

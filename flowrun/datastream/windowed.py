@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flowrun.api import windowing
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import OutputTag
 from flowrun.api.window_function import ProcessWindowFunction
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys, TimeDomain
-from flowrun.datastream.functions import class_recipe
 from flowrun.datastream.window_aggregation import WindowAggregation
-from flowrun.datastream.windows import NamedDeltaEvictor, TimedWindows, Windows
+from flowrun.datastream.windows import AnyWindows, NamedDeltaEvictor, timed_windows
 from flowrun.errors import PipelineError
+from flowrun.operators.function_recipe import class_recipe
 from flowrun.operators.windows.general.evictors import Evictor
 from flowrun.operators.windows.general.trigger_contract import Trigger
+from flowrun.operators.windows.general.user_evictors import CustomEvictor
+from flowrun.operators.windows.general.user_triggers import as_trigger
 
 if TYPE_CHECKING:
     from flowrun.datastream.stream import DataStream
@@ -25,9 +28,15 @@ if TYPE_CHECKING:
 class WindowedStream:
     """Rows by key and window, waiting for an aggregation or a function. Settings return the same object."""
 
-    def __init__(self, stream: DataStream, keys: tuple[int, ...], windows: Windows | TimedWindows) -> None:
+    def __init__(
+        self,
+        stream: DataStream,
+        keys: tuple[int, ...],
+        windows: AnyWindows,
+        arguments: Mapping[str, object] | None = None,
+    ) -> None:
         self._stream = stream
-        timed = windows if isinstance(windows, TimedWindows) else TimedWindows(windows)
+        timed = timed_windows(windows, arguments or {})
         self._aggregation = WindowAggregation(
             stream.schema,
             keys,
@@ -58,14 +67,42 @@ class WindowedStream:
         self._aggregation = replace(self._aggregation, null_keys=policy)
         return self
 
-    def trigger(self, trigger: Trigger) -> WindowedStream:
-        """Fire when a trigger says so, instead of at the end of windows: `CountTrigger.of(5)`, for example."""
-        self._aggregation = replace(self._aggregation, trigger=trigger.bound(self._stream.schema))
+    def trigger(
+        self,
+        trigger: Trigger | windowing.Trigger | type[windowing.Trigger] | str,
+        *,
+        arguments: Mapping[str, object] | None = None,
+    ) -> WindowedStream:
+        """Fire when a trigger says so, instead of at the end of windows.
+
+        Args:
+            trigger: `CountTrigger.of(5)`, for example, or a user's trigger (`flowrun.api.windowing`), its class or `module:Class`.
+            arguments: of the class, by name.
+        """
+        bound = as_trigger(trigger, arguments).bound(self._stream.schema)
+        self._aggregation = replace(self._aggregation, trigger=bound)
         return self
 
-    def evictor(self, evictor: Evictor | NamedDeltaEvictor) -> WindowedStream:
-        """Drop rows before or after windows fire: `CountEvictor.of(5)`, for example."""
-        bound = evictor.bound(self._stream.schema) if isinstance(evictor, NamedDeltaEvictor) else evictor
+    def evictor(
+        self,
+        evictor: Evictor | NamedDeltaEvictor | windowing.Evictor | type[windowing.Evictor] | str,
+        *,
+        arguments: Mapping[str, object] | None = None,
+    ) -> WindowedStream:
+        """Drop rows before or after windows fire.
+
+        Args:
+            evictor: `CountEvictor.of(5)`, for example, or a user's evictor (`flowrun.api.windowing`), its class or `module:Class`.
+            arguments: of the class, by name.
+        """
+        bound: Evictor | CustomEvictor
+        if isinstance(evictor, NamedDeltaEvictor):
+            bound = evictor.bound(self._stream.schema)
+        elif isinstance(evictor, (str, type, windowing.Evictor)):
+            bound = CustomEvictor(class_recipe(evictor, windowing.Evictor, arguments or {}, "evictor"))
+            bound.check()
+        else:
+            bound = evictor
         self._aggregation = replace(self._aggregation, evictor=bound)
         return self
 

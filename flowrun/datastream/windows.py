@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.api import windowing
+from flowrun.api.windowing import ClockContext, MergingWindowAssigner, Window, WindowAssigner
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import TimeDomain
 from flowrun.datastream.functions import column_positions
+from flowrun.operators.function_recipe import class_recipe
 from flowrun.operators.timed.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, TumblingSlices
 from flowrun.operators.windows.general import evictors, triggers
 from flowrun.operators.windows.general.assigners import GlobalAssigner
 from flowrun.operators.windows.general.trigger_contract import Trigger
+from flowrun.operators.windows.general.user_assigners import CustomAssigner
+from flowrun.operators.windows.general.user_triggers import as_trigger
 
 
 @record
@@ -21,7 +31,7 @@ class SessionGap:
     gap_ms: int
 
 
-Windows: TypeAlias = AlignedSlices | SessionGap | GlobalAssigner
+Windows: TypeAlias = AlignedSlices | SessionGap | GlobalAssigner | CustomAssigner
 
 
 @record
@@ -30,6 +40,23 @@ class TimedWindows:
 
     windows: Windows
     domain: TimeDomain = TimeDomain.EVENT
+
+
+AnyWindows: TypeAlias = Windows | TimedWindows | WindowAssigner | type[WindowAssigner] | str
+
+
+def timed_windows(given: AnyWindows, arguments: Mapping[str, object]) -> TimedWindows:
+    """Windows in any form: of this module, or a user's assigner, its class or `module:Class` with arguments.
+
+    Raises:
+        PipelineError: the assigner does not keep to the rules, or cannot be sent to tasks.
+    """
+    if isinstance(given, TimedWindows):
+        return given
+    if isinstance(given, (str, type, WindowAssigner)):
+        custom = CustomAssigner(class_recipe(given, WindowAssigner, arguments, "window"))
+        return TimedWindows(custom, TimeDomain.EVENT if custom.assigner.is_event_time() else TimeDomain.PROCESSING)
+    return TimedWindows(given)
 
 
 class TumblingEventTimeWindows:
@@ -85,6 +112,11 @@ class EventTimeSessionWindows:
         """They end `gap_ms` after their last row."""
         return TimedWindows(SessionGap(gap_ms))
 
+    @staticmethod
+    def with_dynamic_gap(gap_ms: Callable[[Mapping[str, Any]], int] | str) -> WindowAssigner:
+        """They end the gap of its own after each row, ms: of a column, or of a function of the row (slower)."""
+        return ColumnGaps(gap_ms) if isinstance(gap_ms, str) else RowGaps(gap_ms)
+
 
 class ProcessingTimeSessionWindows:
     """Sessions of processing time."""
@@ -93,6 +125,45 @@ class ProcessingTimeSessionWindows:
     def with_gap(gap_ms: int) -> TimedWindows:
         """They end `gap_ms` after their last row."""
         return TimedWindows(SessionGap(gap_ms), TimeDomain.PROCESSING)
+
+    @staticmethod
+    def with_dynamic_gap(gap_ms: Callable[[Mapping[str, Any]], int] | str) -> WindowAssigner:
+        """As `EventTimeSessionWindows.with_dynamic_gap`."""
+        event_time = False
+        return ColumnGaps(gap_ms, event_time) if isinstance(gap_ms, str) else RowGaps(gap_ms, event_time)
+
+
+class RowGaps(MergingWindowAssigner):
+    """Sessions whose gap a function gives for each row."""
+
+    def __init__(self, gap_ms: Callable[[Mapping[str, Any]], int], event_time: bool = True) -> None:
+        self._gap_ms = gap_ms
+        self._event_time = event_time
+
+    def is_event_time(self) -> bool:
+        """As it was made."""
+        return self._event_time
+
+    def assign_windows(self, row: Mapping[str, Any], timestamp: int, context: ClockContext) -> Iterable[Window]:
+        """One that the row opens."""
+        return (Window(timestamp, timestamp + self._gap_ms(row)),)
+
+
+class ColumnGaps(MergingWindowAssigner):
+    """Sessions whose gap a column has for each row."""
+
+    def __init__(self, column: str, event_time: bool = True) -> None:
+        self._column = column
+        self._event_time = event_time
+
+    def is_event_time(self) -> bool:
+        """As it was made."""
+        return self._event_time
+
+    def assign_windows_batch(self, rows: pa.RecordBatch, timestamps: pa.Int64Array, context: ClockContext) -> Any:
+        """One that each row opens."""
+        ends = pc.add_checked(timestamps, rows.column(self._column).cast(pa.int64()))
+        return np.arange(rows.num_rows), timestamps, ends
 
 
 class GlobalWindows:
@@ -162,9 +233,9 @@ class PurgingTrigger:
     """Lets windows forget their rows whenever they fire."""
 
     @staticmethod
-    def of(trigger: Trigger) -> Trigger:
-        """Fires when the other trigger does."""
-        return triggers.PurgingTrigger(trigger)
+    def of(trigger: Trigger | windowing.Trigger | type[windowing.Trigger] | str) -> Trigger:
+        """Fires when the other trigger does: one of these, or a user's, its class or `module:Class`."""
+        return triggers.PurgingTrigger(as_trigger(trigger))
 
 
 @record(slots=False)

@@ -6,7 +6,7 @@ import importlib
 import pickle
 import sys
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -89,6 +89,26 @@ class FunctionRecipe:
         if self.pickled is None:
             return load_function(self.reference, self.search_path)
         return self.load()
+
+
+def class_recipe(function: Any, base: type, arguments: Mapping[str, object], place: str) -> FunctionRecipe:
+    """How tasks get an instance of a class: given as one, as its class, or as `module:Class`.
+
+    Raises:
+        PipelineError: it is none of these, or cannot be sent to tasks; `place` begins the message.
+    """
+    if isinstance(function, str):
+        return FunctionRecipe(function, dict(arguments))
+    if isinstance(function, type):
+        return replace(FunctionRecipe.of_code(function), arguments=dict(arguments))
+    if not isinstance(function, base):
+        raise PipelineError.of(
+            f"{place}: {function!r} is of type {type(function).__name__}",
+            f"give an instance of a class that extends {base.__module__}.{base.__qualname__}, its class, or 'module:Class'",
+        )
+    if arguments:
+        raise PipelineError.of(f"{place}: an instance was given together with arguments", "give its class instead")
+    return FunctionRecipe.of(function)
 
 
 def _is_found(function: object, module: str, name: str) -> bool:

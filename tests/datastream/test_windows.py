@@ -12,8 +12,9 @@ from test_datastream import CLICKS, TOTAL
 from test_running_programs import clicks, expected_totals, program, taken
 
 from flowrun.api.operator import OutputTag
-from flowrun.api.process_function import value_state
-from flowrun.api.window_function import ProcessWindowFunction
+from flowrun.api.process_function import reducing_state, value_state
+from flowrun.api.window_function import ProcessWindowFunction, Window
+from flowrun.api.windowing import Evictor, Trigger, TriggerResult, WindowAssigner
 from flowrun.connectors import memory
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
@@ -200,3 +201,72 @@ def test_what_does_not_go_together_is_refused_when_the_program_is_built() -> Non
         keyed.window(SessionGap(5)).process(5, SUMS)  # type: ignore[arg-type]
     with pytest.raises(PipelineError, match="'many' is the output of late rows already"):
         keyed.window(SessionGap(5)).side_output_late_data("many").process(Sums, CLICKS, side_outputs=[MANY])
+
+
+class Hours(WindowAssigner):
+    """Windows of `hours` seconds from each full one."""
+
+    def __init__(self, hours: int = 1) -> None:
+        self.size = hours * 1000
+
+    def assign_windows_batch(self, rows: pa.RecordBatch, timestamps: Any, context: Any) -> Any:
+        starts = timestamps.to_numpy() // self.size * self.size
+        return np.arange(rows.num_rows), starts, starts + self.size
+
+
+class Every(Trigger):
+    """Fires with every so many rows, and forgets them."""
+
+    seen = reducing_state("sum", "BIGINT")
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def on_element(self, row: Any, timestamp: int, window: Window, context: Any) -> TriggerResult:
+        self.seen.add(1)
+        return TriggerResult.FIRE if self.seen.get() % self.rows == 0 else TriggerResult.CONTINUE
+
+
+class Odd(Evictor):
+    def evict_before(self, elements: Any, window: Window, context: Any) -> Any:
+        return [e for e in elements if e.value["amount"] % 2]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("way", ["object", "class", "reference"])
+def test_assigners_triggers_and_evictors_of_users(parallelism: int, way: str) -> None:
+    env, stream = program(parallelism)
+    keyed = stream.key_by("user")
+    windows: Any = {"object": Hours(5), "class": Hours, "reference": f"{__name__}:Hours"}[way]
+    trigger: Any = {"object": Every(1000), "class": Every, "reference": f"{__name__}:Every"}[way]
+    evictor: Any = {"object": Odd(), "class": Odd, "reference": f"{__name__}:Odd"}[way]
+    hours = {} if way == "object" else {"arguments": {"hours": 5}}
+    rows = {} if way == "object" else {"arguments": {"rows": 1000}}
+    sums = keyed.window(windows, **hours).process(Sums, SUMS, side_outputs=[MANY])
+    sums.sink_to(memory.MemorySink("sums", SUMS))
+    never = keyed.window(windows, **hours).trigger(trigger, **rows).aggregate(TOTAL)
+    never.sink_to(memory.MemorySink("never", never.schema), name="never")
+    odd = keyed.window(windows, **hours).evictor(evictor).aggregate(TOTAL)
+    odd.sink_to(memory.MemorySink("odd", odd.schema), name="odd")
+    env.execute(run_embedded)
+    assert taken("sums") == expected_totals(200, 5000)
+    assert taken("never") == Counter()
+    assert sum(r[3] for r in taken("odd").elements()) == sum(n for n in range(200) if n % 2)
+
+
+def half_a_second(row: Any) -> int:
+    return 501 if row["user"] == "user " else 1
+
+
+@pytest.mark.parametrize("gap", ["gap", half_a_second])
+def test_sessions_with_gaps_of_the_rows(gap: Any) -> None:
+    env, stream = program(2)
+    if gap == "gap":
+        schema = Schema((*CLICKS, *Schema.of(gap=BIGINT)))
+        stream = stream.map_rows(lambda row: {**row, "gap": half_a_second(row)}, schema)
+    sessions = stream.key_by("user").window(EventTimeSessionWindows.with_dynamic_gap(gap)).aggregate(TOTAL)
+    sessions.sink_to(memory.MemorySink("sessions", sessions.schema))
+    env.execute(run_embedded)
+    found = taken("sessions")
+    assert {r[1:] for r in found if r[0] == "user "} == {(0, 19_500 + 501, sum(range(0, 200, 5)))}
+    assert sum(1 for r in found if r[0] == "user x") == 40

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from operator import attrgetter
+from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from flowrun.api.window_function import Window
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.operators.timed.assigners import AlignedSlices, Assignment, Times, assign_aligned
-from flowrun.operators.windows.general.assigners import GlobalAssigner
+from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
+from flowrun.operators.windows.general.user_assigners import CustomAssigner
 
 _end = attrgetter("end")
 EVER = Window(MIN_TIMESTAMP, MAX_TIMESTAMP)
@@ -22,9 +26,25 @@ def assign_ever(rows: int) -> Assignment:
     return Assignment(np.arange(rows), np.full(rows, EVER.start, np.int64), np.full(rows, EVER.end, np.int64))
 
 
-def assigned(assigner: AlignedSlices | GlobalAssigner, times: Times) -> Assignment:
-    """The windows of rows that do not merge."""
-    return assign_ever(len(times)) if isinstance(assigner, GlobalAssigner) else assign_aligned(assigner, times)
+Assign: TypeAlias = Callable[[pa.RecordBatch, Times], Assignment]
+"""(rows, time of each) → their windows, of one row after the other; of windows that merge, as they are before that."""
+
+
+def assigning(
+    assigner: AlignedSlices | GlobalAssigner | SessionAssigner | CustomAssigner,
+    now: Callable[[], int],
+    watermark: Callable[[], int],
+) -> Assign:
+    """What an assigner does in a subtask; `now` and `watermark` tell users' assigners the time."""
+    match assigner:
+        case GlobalAssigner():
+            return lambda _, times: assign_ever(len(times))
+        case SessionAssigner(gap_ms=gap_ms):
+            return lambda _, times: Assignment(np.arange(len(times)), times, times + gap_ms)
+        case CustomAssigner():
+            return assigner.loaded(now, watermark).assign
+        case _:
+            return lambda _, times: assign_aligned(assigner, times)
 
 
 def closed_before(watermarks: Integers, lateness_ms: int) -> Integers:

@@ -26,8 +26,7 @@ from flowrun.operators.process.current import stable_order
 from flowrun.operators.timed.event_rows import LateRows, RowIntake, process_at_multiples
 from flowrun.operators.windows.functions.create_runner import window_function_runner
 from flowrun.operators.windows.functions.fired import FiredWindows, Windows, function_results
-from flowrun.operators.windows.general.assigners import SessionAssigner
-from flowrun.operators.windows.general.assignment import assigned, closed_before
+from flowrun.operators.windows.general.assignment import assigning, closed_before
 from flowrun.operators.windows.general.collected_tables import CollectedView
 from flowrun.operators.windows.general.contents import WindowContents
 from flowrun.operators.windows.general.factories import GeneralWindowFactory
@@ -61,6 +60,7 @@ class CollectedWindowOperator(AbstractOperator):
         assert factory.function is not None
         self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
         self._late = LateRows(context, output, factory.late_tag)
+        self._assign = assigning(factory.assigner, context.processing_time.now_ms, lambda: self.current_watermark)
         self._runner = window_function_runner(
             factory.function,
             factory.name,
@@ -139,12 +139,11 @@ class CollectedWindowOperator(AbstractOperator):
         keys = [batch.columns.column(k) for k in self._factory.keys]
         watermarks = self._watermarks(keys, batch.num_rows)
         closed = closed_before(watermarks, self._lateness)
-        assert not isinstance(self._factory.assigner, SessionAssigner)
-        pairs = assigned(self._factory.assigner, times)
+        pairs = self._assign(batch.columns, times)
         live = pairs.ends - 1 > closed[pairs.rows]
-        if not live.all() or len(pairs.rows) < batch.num_rows:
-            skipped = np.ones(batch.num_rows, np.bool_)
-            skipped[pairs.rows[live]] = False
+        skipped = np.ones(batch.num_rows, np.bool_)
+        skipped[pairs.rows[live]] = False
+        if not live.all() or skipped.any():
             late = np.flatnonzero(skipped & (times <= closed))
             if len(late):
                 self._late.drop(batch.take(pa.array(late)))

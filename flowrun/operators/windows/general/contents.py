@@ -125,6 +125,12 @@ class WindowContents:
         values = None if column is None else as_floats(stored.column(column))
         return WindowRows(stored.column(self._columns).to_numpy(), values)
 
+    def timed_rows(self, positions: Integers) -> tuple[pa.RecordBatch, pa.Array]:
+        """Rows as they came, and the times by which they were assigned."""
+        stored = self._log.take(positions)
+        columns = pa.RecordBatch.from_arrays(stored.columns[: self._columns], schema=self._schema.arrow)
+        return columns, stored.column(self._columns)
+
     def keep_rows(self, positions: Integers) -> None:
         """Keep only these rows, which get the positions 0, 1, …"""
         self._log.keep(positions)

@@ -44,9 +44,12 @@ from flowrun.operators.windows.general.triggers import (
     ProcessingTimeTrigger,
     PurgingTrigger,
 )
+from flowrun.operators.windows.general.user_assigners import CustomAssigner
+from flowrun.operators.windows.general.user_evictors import CustomEvictor
+from flowrun.operators.windows.general.user_triggers import as_trigger
 from flowrun.operators.windows.recipes import TimeWindowFactory, TriggerRule
 
-WindowAssigner: TypeAlias = AlignedSlices | SessionAssigner | GlobalAssigner
+WindowAssigner: TypeAlias = AlignedSlices | SessionAssigner | GlobalAssigner | CustomAssigner
 
 
 def build_trigger(rule: TriggerRule | None, assigner: WindowAssigner, domain: TimeDomain) -> Trigger:
@@ -88,27 +91,35 @@ class GeneralWindowFactory(TimeWindowFactory):
         name: of the step, in messages.
 
     Raises:
-        ValueError: the trigger cannot be used with session windows.
+        ValueError: the trigger cannot be used with windows that merge.
+        PipelineError: a class of the user's does not keep to the rules.
     """
 
     assigner: WindowAssigner
     input_schema: Schema
     output_schema: Schema
     rule: TriggerRule | None = None
-    evictor: Evictor | None = None
+    evictor: Evictor | CustomEvictor | None = None
     trigger: Trigger | None = None
     function: FunctionRecipe | None = None
     side_outputs: tuple[OutputTag, ...] = ()
     name: str = "window"
 
     def __post_init__(self) -> None:
-        if isinstance(self.assigner, SessionAssigner) and not self.effective_trigger.can_merge:
-            raise ValueError(f"{self.effective_trigger} cannot be used with session windows, which merge")
+        if self.merging and not self.effective_trigger.can_merge:
+            kind = "session windows, which" if isinstance(self.assigner, SessionAssigner) else "windows that"
+            raise ValueError(f"{self.effective_trigger} cannot be used with {kind} merge")
 
     @cached_property
     def effective_trigger(self) -> Trigger:
-        """The trigger, built from the rule unless given."""
-        return self.trigger if self.trigger is not None else build_trigger(self.rule, self.assigner, self.domain)
+        """The trigger: as given, as the assigner has it by default, or built from the rule."""
+        if self.trigger is not None:
+            return self.trigger
+        if isinstance(self.assigner, CustomAssigner) and self.rule is None:
+            given = self.assigner.assigner.default_trigger()
+            if given is not None:
+                return as_trigger(given).bound(self.input_schema)
+        return build_trigger(self.rule, self.assigner, self.domain)
 
     @property
     def takes_exact_watermarks(self) -> bool:
@@ -133,6 +144,8 @@ class GeneralWindowFactory(TimeWindowFactory):
     @property
     def merging(self) -> bool:
         """Whether windows merge."""
+        if isinstance(self.assigner, CustomAssigner):
+            return self.assigner.assigner.merging
         return isinstance(self.assigner, SessionAssigner)
 
     @cached_property

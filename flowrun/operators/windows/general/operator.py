@@ -22,6 +22,7 @@ import pyarrow as pa
 from flowrun.api.operator import OperatorContext, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot
 from flowrun.api.window_function import Window
+from flowrun.api.windowing import TriggerResult
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
 from flowrun.core.semantics import TimeDomain
@@ -33,14 +34,16 @@ from flowrun.operators.timed.event_rows import LateRows, RowIntake, process_at_m
 from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.timers import InternalTimerService, Timer
 from flowrun.operators.windows.functions.fired import WindowFunctionRunner, Windows
-from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
-from flowrun.operators.windows.general.assignment import assigned, cleanup_time, closed_before, merge_sessions
+from flowrun.operators.windows.general.assigners import GlobalAssigner
+from flowrun.operators.windows.general.assignment import assigning, cleanup_time, closed_before, merge_sessions
 from flowrun.operators.windows.general.contents import OpenWindow, WindowContents
+from flowrun.operators.windows.general.evictors import Evictor
 from flowrun.operators.windows.general.factories import GeneralWindowFactory
 from flowrun.operators.windows.general.firing import Firing, FiringEvaluator
 from flowrun.operators.windows.general.tables import ROWS, TIMERS, WINDOWS, WindowTables
 from flowrun.operators.windows.general.timer_log import BOUNDS, TimerLog
-from flowrun.operators.windows.general.trigger_contract import TriggerContext, TriggerResult, TriggerRows
+from flowrun.operators.windows.general.trigger_contract import TriggerContext, TriggerRows
+from flowrun.operators.windows.general.user_evictors import CustomEvictor, LoadedEvictor
 from flowrun.operators.windows.progress import PROGRESS, Progress
 from flowrun.state.key_groups import key_groups_or_zero
 
@@ -53,7 +56,7 @@ class WindowOperator(AbstractOperator):
     def __init__(self, factory: GeneralWindowFactory) -> None:
         self._factory = factory
         self._assigner = factory.assigner
-        self._trigger = factory.effective_trigger
+        self._trigger = factory.effective_trigger.loaded()
         self._column = self._trigger.column
         self._processing = factory.domain is TimeDomain.PROCESSING
         self._lateness = 0 if self._processing else factory.allowed_lateness_ms
@@ -65,6 +68,7 @@ class WindowOperator(AbstractOperator):
         """The open windows of each key in order; used where they are sessions."""
         self._contents = WindowContents(factory.input_schema)
         self._runner: WindowFunctionRunner | None = None
+        self._evictor: Evictor | LoadedEvictor | None = None
         self._firings: list[Firing] = []
         self._forgotten: list[OpenWindow] = []
         self._kept = self._kept_keys = 0
@@ -79,6 +83,10 @@ class WindowOperator(AbstractOperator):
         self._late = LateRows(context, output, factory.late_tag)
         self._runner = self._function_runner()
         self._evaluator = FiringEvaluator(factory, self._contents, self._slots, self._runner)
+        clocks = (context.processing_time.now_ms, lambda: self.current_watermark)
+        self._assign = assigning(factory.assigner, *clocks)
+        evictor = factory.evictor
+        self._evictor = evictor.loaded(*clocks) if isinstance(evictor, CustomEvictor) else evictor
         self._tables = WindowTables(factory.input_schema, factory.keys, self._contents, context.max_parallelism)
         timers = self._tables.schemas[TIMERS]
         self._timer_log = TimerLog(timers, context.max_parallelism)
@@ -179,18 +187,23 @@ class WindowOperator(AbstractOperator):
         self._learn_keys()
         watermarks = self._watermarks(located.slots)
         base = self._contents.append(batch, times)
-        values = batch.columns.column(self._column).to_pylist() if self._column is not None else None
-        rows = TriggerRows(times, values)
-        if isinstance(self._assigner, SessionAssigner):
-            late = self._add_to_sessions(self._assigner.gap_ms, located, rows, watermarks, base)
-        else:
-            late = self._add_to_windows(located, rows, watermarks, base)
+        rows = TriggerRows(times, self._read_by_trigger(batch))
+        pairs = self._assign(batch.columns, times)
+        add = self._add_to_merging if self._factory.merging else self._add_to_windows
+        late = add(pairs, located, rows, watermarks, base)
         if len(late):
             self._late.drop(batch.take(pa.array(late)))
         self._firings.sort(key=lambda f: (f.row, -f.window.end))
         self._emit()
         if len(self._contents) > 2 * self._kept + _SPARE_ROWS or len(self._keys) > 2 * self._kept_keys + _SPARE_ROWS:
             self._collect()
+
+    def _read_by_trigger(self, batch: RecordBatch) -> Sequence[Any] | None:
+        column = self._column
+        read: Any = (
+            batch.columns if self._trigger.reads_rows else None if column is None else batch.columns.column(column)
+        )
+        return None if read is None else list(read.to_pylist())
 
     def _times(self, batch: RecordBatch) -> Times:
         """The time by which each row is assigned: event time, or the clock's (in a global window of a stream without event time too)."""
@@ -221,10 +234,10 @@ class WindowOperator(AbstractOperator):
         ahead = self._progress.most > self.current_watermark
         return int(self._watermarks(np.array([slot]))[0]) if ahead else self.current_watermark
 
-    def _add_to_windows(self, located: LocatedKeys, rows: TriggerRows, watermarks: Integers, base: int) -> Integers:
+    def _add_to_windows(
+        self, pairs: Assignment, located: LocatedKeys, rows: TriggerRows, watermarks: Integers, base: int
+    ) -> Integers:
         """Add rows to windows that do not merge; gives the late rows."""
-        assert not isinstance(self._assigner, SessionAssigner)
-        pairs = assigned(self._assigner, rows.times)
         late = np.zeros(0, np.int64)
         if not self._processing:
             closed = closed_before(watermarks, self._lateness)[located.local]
@@ -260,26 +273,29 @@ class WindowOperator(AbstractOperator):
         opened.add(base + added[done:])
         self._register_cleanup(opened)
 
-    def _add_to_sessions(
-        self, gap_ms: int, located: LocatedKeys, rows: TriggerRows, watermarks: Integers, base: int
+    def _add_to_merging(
+        self, pairs: Assignment, located: LocatedKeys, rows: TriggerRows, watermarks: Integers, base: int
     ) -> Integers:
-        """Add rows to sessions, one by one; gives the late rows."""
-        late: list[int] = []
-        times, keys = rows.times.tolist(), located.local.tolist()
+        """Add rows to windows that merge, one by one; gives the late rows."""
+        late = np.ones(len(rows.times), np.bool_)
+        keys = located.local.tolist()
         slots, reached = located.slots.tolist(), watermarks.tolist()
         closed = closed_before(watermarks, self._lateness).tolist()
-        for row in located.row_order().tolist():
-            slot, time = slots[keys[row]], times[row]
+        for row, start, end in zip(pairs.rows.tolist(), pairs.starts.tolist(), pairs.ends.tolist(), strict=True):
+            slot = slots[keys[row]]
             sessions = self._sessions.setdefault(slot, [])
-            merged, covered = merge_sessions(sessions, Window(time, time + gap_ms))
+            merged, covered = merge_sessions(sessions, Window(start, end))
             if not self._processing and merged.max_timestamp <= closed[keys[row]]:
-                late.append(row)
                 continue
+            late[row] = False
             if sessions[covered] != [merged]:
                 self._merge(slot, merged, sessions[covered], reached[keys[row]])
                 sessions[covered] = [merged]
             self._add(slot, merged, np.array([row]), rows, reached[keys[row]], base)
-        return np.array(sorted(late), np.int64)
+        if self._processing:
+            return np.zeros(0, np.int64)
+        # rows without a window are late as soon as event time is past them
+        return np.flatnonzero(late & (rows.times <= closed_before(watermarks, self._lateness)[located.local]))
 
     def _merge(self, slot: int, merged: Window, covered: Sequence[Window], watermark: int) -> None:
         """Let one window take over the rows and the trigger state of those that it covers."""
@@ -328,10 +344,19 @@ class WindowOperator(AbstractOperator):
             opened.replace(np.zeros(0, np.int64))
 
     def _evict(self, opened: OpenWindow, positions: Integers, *, after: bool) -> Integers:
-        evictor = self._factory.evictor
-        if evictor is None or evictor.after is not after or len(positions) == 0:
+        evictor = self._evictor
+        if evictor is None or len(positions) == 0:
             return positions
-        kept: Integers = positions[evictor.kept(self._contents.evictable(positions, evictor.column))]
+        if isinstance(evictor, LoadedEvictor):
+            if not evictor.evicts(after=after):
+                return positions
+            rows, times = self._contents.timed_rows(positions)
+            mask = evictor.kept(rows, times, opened.window, after=after)
+        elif evictor.after is after:
+            mask = evictor.kept(self._contents.evictable(positions, evictor.column))
+        else:
+            return positions
+        kept: Integers = positions[mask]
         opened.replace(kept)
         return kept
 
@@ -438,9 +463,9 @@ def _groups(keys: Integers, pairs: Assignment) -> Iterable[Integers]:
     """The pairs of each key and window, in order of row."""
     if len(keys) == 0:
         return []
-    order = np.lexsort((pairs.rows, pairs.ends, keys))
-    keys, ends = keys[order], pairs.ends[order]
-    begins = np.flatnonzero((keys[1:] != keys[:-1]) | (ends[1:] != ends[:-1])) + 1
+    order = np.lexsort((pairs.rows, pairs.starts, pairs.ends, keys))
+    keys, starts, ends = keys[order], pairs.starts[order], pairs.ends[order]
+    begins = np.flatnonzero((keys[1:] != keys[:-1]) | (ends[1:] != ends[:-1]) | (starts[1:] != starts[:-1])) + 1
     return np.split(order, begins)
 
 

@@ -122,16 +122,17 @@ class WindowTables:
     def _read_rows(self, rows: pa.RecordBatch, slots: KeySlots, opened: dict[tuple[int, Window], OpenWindow]) -> None:
         owners = self._slots(slots, rows)
         starts, ends = rows.column("window_start").to_numpy(), rows.column("window_end").to_numpy()
-        order = np.lexsort((rows.column(POSITION).to_numpy(), ends, starts, owners))
-        owners, starts, ends = owners[order], starts[order], ends[order]
+        order = np.argsort(rows.column(POSITION).to_numpy(), kind="stable")  # for windows that merge later, too
         first = rows.schema.get_field_index(POSITION) + 1
         stored = pa.RecordBatch.from_arrays(rows.columns[first:], schema=self._contents.state_schema)
         base = self._contents.append_stored(stored.take(pa.array(order)))
+        grouped = np.lexsort((ends[order], starts[order], owners[order]))
+        owners, starts, ends = (c[order][grouped] for c in (owners, starts, ends))
         changes = (owners[1:] != owners[:-1]) | (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1])
         begins = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(owners)]]).tolist()
         for begin, end in pairwise(begins):
             window = Window(int(starts[begin]), int(ends[begin]))
-            opened[int(owners[begin]), window].add(base + np.arange(begin, end))
+            opened[int(owners[begin]), window].add(base + grouped[begin:end])
 
     def read_timers(
         self, snapshot: OperatorSnapshot, slots: KeySlots, keys: Sequence[tuple[Any, ...]]

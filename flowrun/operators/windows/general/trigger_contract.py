@@ -7,37 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from flowrun.api.window_function import Window
+from flowrun.api.windowing import TriggerResult
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 
 Number: TypeAlias = int | float
 Register: TypeAlias = Callable[[bool, int], None]
-
-
-class TriggerResult(Enum):
-    """What happens to a window: (fires, forgets its rows)."""
-
-    CONTINUE = (False, False)
-    FIRE = (True, False)
-    PURGE = (False, True)
-    FIRE_AND_PURGE = (True, True)
-
-    @property
-    def fires(self) -> bool:
-        """Whether the window's rows are evaluated and emitted."""
-        return self.value[0]
-
-    @property
-    def purges(self) -> bool:
-        """Whether the window's rows are forgotten, after it fired."""
-        return self.value[1]
 
 
 @dataclass(slots=True)
@@ -85,34 +66,45 @@ class TriggerContext:
 
 @record
 class TriggerRows:
-    """New rows of one window, in arrival order: their times in ms, and their numbers if the trigger reads a column."""
+    """New rows of one window, in arrival order: their times in ms, and what the trigger reads of them.
+
+    Attributes:
+        values: numbers if it reads a column, whole rows if it reads rows, else None.
+    """
 
     times: npt.NDArray[np.int64]
-    values: Sequence[Number | None] | None = None
+    values: Sequence[Any] | None = None
 
 
 Decision: TypeAlias = tuple[int, TriggerResult]
 
 
 class Trigger:
-    """Base of all triggers. A custom trigger overrides `on_element` and what else it needs; instances must pickle.
+    """Base of all triggers. They override `on_element` and what else they need, and pickle. Those of users are another class,
+    `flowrun.api.windowing.Trigger`, which `user_triggers` makes one of these.
 
     Attributes:
         can_merge: whether it may be used with session windows; then `on_merge` takes over what merged windows remembered.
         column: position of the input column whose numbers `on_element` gets, or None.
+        reads_rows: `on_element` gets the whole row instead, as a dict.
         watermark_step_ms: what happens may depend on where among the rows a watermark passes a multiple of so many ms; 0: only on where it
             passes the end of the window.
     """
 
     can_merge: bool = True
     column: int | None = None
+    reads_rows: bool = False
     watermark_step_ms: int = 1
 
     def bound(self, schema: Schema) -> Trigger:
         """The trigger for rows with these columns: one that names a column knows its position then."""
         return self
 
-    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+    def loaded(self) -> Trigger:
+        """The trigger as one subtask uses it: users' classes are made here."""
+        return self
+
+    def on_element(self, time: int, value: Any, window: Window, context: TriggerContext) -> TriggerResult:
         """A row was added."""
         raise NotImplementedError
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from math import gcd
+from typing import Any
 
 from flowrun.api.window_function import Window
+from flowrun.api.windowing import TriggerResult
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.windows.general.trigger_contract import (
     Decision,
-    Number,
     Trigger,
     TriggerContext,
-    TriggerResult,
     TriggerRows,
 )
 
@@ -31,7 +31,7 @@ class EventTimeTrigger(Trigger):
 
     watermark_step_ms = 0
 
-    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+    def on_element(self, time: int, value: Any, window: Window, context: TriggerContext) -> TriggerResult:
         """Fire if the window's time is over, else wait for it."""
         if window.max_timestamp <= context.current_watermark:
             return TriggerResult.FIRE
@@ -65,7 +65,7 @@ class ProcessingTimeTrigger(Trigger):
 
     watermark_step_ms = 0
 
-    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+    def on_element(self, time: int, value: Any, window: Window, context: TriggerContext) -> TriggerResult:
         """Wait for the end."""
         _wait_for_end(window, context)
         return TriggerResult.CONTINUE
@@ -106,7 +106,7 @@ class CountTrigger(Trigger):
     def __post_init__(self) -> None:
         _require_positive("count", self.count)
 
-    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+    def on_element(self, time: int, value: Any, window: Window, context: TriggerContext) -> TriggerResult:
         """Count one row."""
         seen = context.get(_COUNT, 0) + 1
         context.put(_COUNT, seen if seen < self.count else 0)
@@ -217,7 +217,7 @@ class EarlyLateTrigger(Trigger):
     def _early(self) -> _Interval | None:
         return None if self.early_ms is None else _Interval(self.early_ms, False)
 
-    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+    def on_element(self, time: int, value: Any, window: Window, context: TriggerContext) -> TriggerResult:
         """Count it if it is late, else wait for the next interval and the end."""
         if window.max_timestamp <= context.current_watermark:
             late = context.get(_LATE, 0) + 1
@@ -281,7 +281,7 @@ class ContinuousProcessingTimeTrigger(Trigger):
     def _interval(self) -> _Interval:
         return _Interval(self.every_ms, True)
 
-    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+    def on_element(self, time: int, value: Any, window: Window, context: TriggerContext) -> TriggerResult:
         """Wait for the next interval."""
         self._wait(context)
         return TriggerResult.CONTINUE
@@ -325,7 +325,7 @@ class DeltaTrigger(Trigger):
     can_merge: bool = field(default=False, init=False)
     watermark_step_ms = 0
 
-    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+    def on_element(self, time: int, value: Any, window: Window, context: TriggerContext) -> TriggerResult:
         """Compare with the number at the last firing."""
         if value is None:
             return TriggerResult.CONTINUE
@@ -371,7 +371,16 @@ class PurgingTrigger(Trigger):
         """The same around the bound trigger."""
         return PurgingTrigger(self.trigger.bound(schema))
 
-    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+    def loaded(self) -> Trigger:
+        """The same around the loaded trigger."""
+        return PurgingTrigger(self.trigger.loaded())
+
+    @property
+    def reads_rows(self) -> bool:  # type: ignore[override]
+        """Whether the other one does."""
+        return self.trigger.reads_rows
+
+    def on_element(self, time: int, value: Any, window: Window, context: TriggerContext) -> TriggerResult:
         """As the other trigger."""
         return _purging(self.trigger.on_element(time, value, window, context))
 
@@ -437,7 +446,7 @@ class AnyTrigger(Trigger):
                     trigger.on_fired(window, part)
         return TriggerResult((fires, any(r.purges for r in results)))
 
-    def on_element(self, time: int, value: Number | None, window: Window, context: TriggerContext) -> TriggerResult:
+    def on_element(self, time: int, value: Any, window: Window, context: TriggerContext) -> TriggerResult:
         """Ask all."""
         return self._ask(window, context, lambda t, part: t.on_element(time, value, window, part))
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowrun.api.window_function import Window
+from flowrun.api.windowing import TriggerResult
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.timed.assigners import TumblingSlices
 from flowrun.operators.windows.general.factories import GlobalAssigner, SessionAssigner, build_trigger
-from flowrun.operators.windows.general.trigger_contract import Trigger, TriggerContext, TriggerResult, TriggerRows
+from flowrun.operators.windows.general.trigger_contract import Trigger, TriggerContext, TriggerRows
 from flowrun.operators.windows.general.triggers import (
     AnyTrigger,
     ContinuousProcessingTimeTrigger,
