@@ -137,7 +137,8 @@ def _stream_on(compiled: CompiledPipeline, path: str, view: ViewOptions, ctx: cl
     from flowrun.cli.restoring import locate_state
 
     restored = locate_state(path, compiled.job_graph.name)
-    return run_job(JobRun(compiled, replace(view, report=None), restored), show_traceback=ctx.obj["traceback"])
+    run = JobRun(compiled, replace(view, report=None), restored)
+    return run_job(run, show_traceback=ctx.obj["traceback"]).code
 
 
 def _show_preview(compiled: CompiledPipeline, wanted: Backfill) -> None:

@@ -10,6 +10,7 @@ import click
 from flowrun.cli.arguments import all_overrides, parse_assignments, pipeline_arguments
 from flowrun.cli.console import say, show_diagnostics
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
+from flowrun.errors import PipelineError
 
 if TYPE_CHECKING:
     from flowrun.runners.compile import CompiledPipeline
@@ -37,21 +38,40 @@ def explain(
 ) -> None:
     """Show what a pipeline becomes, from plan to execution graph, or on Spark.
 
+    Of a program (job.py), which is run up to its first env.execute(), the first stage is that of the transformations.
+
     The plan as text begins with what is promised of each sink after a failure. The stage spark starts Spark, and shows which steps are
     native and which run the streaming operators; with --verbose Spark's own plans too. Files that sources read need not exist.
     """
     from flowrun.connectors.filesystem.table_path import allowing_missing
-    from flowrun.runners.compile import compile_pipeline
+    from flowrun.runners.compile import PROGRAM_SUFFIX, compile_file, compile_pipeline
 
+    program = file.suffix.lower() == PROGRAM_SUFFIX
+    if program and stage in ("plan", SPARK):
+        if stage == SPARK:
+            raise PipelineError.of(f"{file}: programs run on the embedded runtime, not on Spark")
+        stage = "transformations"
+    given = parse_assignments(variables, "--var")
     values = all_overrides(overrides, parallelism)
     if stage == SPARK:
         values["settings.mode"] = "batch"
     with allowing_missing() as missing:
-        compiled = compile_pipeline(file, parse_assignments(variables, "--var"), values)
+        if program:
+            job = compile_file(file, given, values)
+            for number, name in enumerate(STAGES[1:] if stage == "all" else (stage,)):
+                _show_title(name, number, shown=stage == "all")
+                click.echo(job.render(name, output))
+            return
+        compiled = compile_pipeline(file, given, values)
         show_diagnostics(compiled.warnings)
         _show(compiled, _stages(compiled, stage), output, spark.options(parallelism=parallelism), verbose)
     for location in missing:
         say(f"warning: there is no file at '{location.text}': explained as if there were")
+
+
+def _show_title(name: str, number: int, *, shown: bool) -> None:
+    if shown:
+        click.echo(("\n" if number else "") + f"== {name} ==")
 
 
 def _stages(compiled: CompiledPipeline, stage: str) -> tuple[str, ...]:
@@ -64,8 +84,7 @@ def _show(
     compiled: CompiledPipeline, stages: tuple[str, ...], output: str, options: SparkOptions, verbose: bool
 ) -> None:
     for number, name in enumerate(stages):
-        if len(stages) > 1:
-            click.echo(("\n" if number else "") + f"== {name} ==")
+        _show_title(name, number, shown=len(stages) > 1)
         if name == "plan" and output == "text":
             click.echo("\n".join([*(f"{g}" for g in compiled.guarantees), ""]))
         if name == SPARK:

@@ -43,6 +43,7 @@ from flowrun.runtime.watchdog.watchdog import watched
 
 if TYPE_CHECKING:
     from flowrun.runners.compile import CompiledPipeline
+    from flowrun.runners.program import CompiledProgram
     from flowrun.state.storage.locate import SnapshotPath
 
 _REFRESH_MS = 250
@@ -75,7 +76,7 @@ class JobRun:
         release: is called as soon as the restored state is not needed any more, perhaps more than once.
     """
 
-    compiled: CompiledPipeline
+    compiled: CompiledPipeline | CompiledProgram
     view: ViewOptions
     restored: SnapshotPath | None = None
     allow_non_restored: bool = False
@@ -133,8 +134,16 @@ def prepare(view: ViewOptions) -> None:
     tune_process()
 
 
-def run_job(run: JobRun, *, show_traceback: bool) -> int:
-    """Run a pipeline to its end; gives the exit code. Messages to the user go to standard error."""
+@record
+class Ending:
+    """How a run ended: with which exit code, and the result of the job unless it failed."""
+
+    code: int
+    result: JobResult | None = None
+
+
+def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
+    """Run a pipeline to its end. Messages to the user go to standard error."""
     view = run.view
     if not view.quiet:
         show_diagnostics(run.compiled.warnings)
@@ -148,14 +157,14 @@ def run_job(run: JobRun, *, show_traceback: bool) -> int:
             job = start_embedded(run.compiled.job_graph, state=run.state_options(), board=board)
         except (StateError, SetupError) as error:  # nothing has run
             report_failure(error, show_traceback=show_traceback)
-            return EXIT_BAD_INPUT
+            return Ending(EXIT_BAD_INPUT)
         try:
             result = _supervise(run, job, interruption)
         except JobFailedError as error:
             code = report_failure(error, show_traceback=show_traceback)
             if not _could_not_restore(run, job.status(), error):
                 _say_how_to_resume(run, _last_checkpoint(run, job.status()))
-            return code
+            return Ending(code)
     if view.report is not None:
         _write_report(view.report, result)
     if not view.quiet:
@@ -167,7 +176,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> int:
     elif result.state is JobState.CANCELED:
         _say_how_to_resume(run, _last_checkpoint(run, result))
     was_interrupted = interruption.requested or result.state is JobState.CANCELED
-    return EXIT_INTERRUPTED if was_interrupted else EXIT_OK
+    return Ending(EXIT_INTERRUPTED if was_interrupted else EXIT_OK, result)
 
 
 def _supervise(run: JobRun, job: LocalJob, interruption: Interruption) -> JobResult:

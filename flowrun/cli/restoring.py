@@ -6,14 +6,18 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flowrun.cli.console import say
 from flowrun.errors import FlowrunError, PipelineError, StateError
-from flowrun.runners.compile import CompiledPipeline, compile_kept, compile_pipeline
-from flowrun.runners.pipeline_text import check_folders
+from flowrun.runners.compile import PROGRAM_SUFFIX, CompiledPipeline, compile_file, compile_kept, compile_pipeline
+from flowrun.runners.pipeline_text import check_folders, check_withheld
 from flowrun.state.checkpoints import PipelineText
 from flowrun.state.storage.locate import SnapshotPath, locate
 from flowrun.state.storage.names import METADATA_FILE
+
+if TYPE_CHECKING:
+    from flowrun.runners.program import CompiledProgram
 
 
 def as_input_error(error: FlowrunError) -> PipelineError:
@@ -62,6 +66,30 @@ def kept_text(found: SnapshotPath) -> PipelineText:
     return kept
 
 
+def kept_program(
+    path: str, functions_from: Path | None, variables: Mapping[str, str]
+) -> tuple[Path, PipelineText] | None:
+    """The program whose job the state at a path is of, and what the state keeps of it; None if it is of a pipeline.
+
+    Code is not run because state names it: the program is that file in `functions_from`, or in the working directory if it was there.
+
+    Raises:
+        PipelineError: there is no such state, the program is not there, or a value that was withheld is not among `variables`.
+    """
+    found = locate_state(path, None)
+    kept = found.metadata.pipeline
+    if kept is None or Path(kept.file_name).suffix.lower() != PROGRAM_SUFFIX:
+        return None
+    folder = functions_from or (Path.cwd() if Path(kept.directory) == Path.cwd() else None)
+    if folder is not None and (folder / Path(kept.file_name).name).is_file():
+        check_withheld(kept, variables)
+        return folder / Path(kept.file_name).name, kept
+    raise PipelineError.of(
+        f"{found.folder}: its job is of the program '{kept.file_name}' in '{kept.directory}', which is not run because state names it",
+        f"give the program: flowrun resume --from-savepoint {found.folder} {kept.file_name}",
+    )
+
+
 def pipeline_and_state(
     file: Path | None,
     path: str,
@@ -71,7 +99,7 @@ def pipeline_and_state(
     functions_from: Path | None,
     runs: bool,
     quiet: bool,
-) -> tuple[CompiledPipeline, SnapshotPath]:
+) -> tuple[CompiledPipeline | CompiledProgram, SnapshotPath]:
     """(a pipeline, the state at a path). The pipeline is that of a file, or, without a file, the one that is kept with the state.
 
     Without a file the working directory becomes that in which the job was started.
@@ -90,8 +118,10 @@ def pipeline_and_state(
         PipelineError: the pipeline has errors, or there is no state, or it is damaged.
     """
     if file is not None:
-        compiled = compile_pipeline(file, variables, overrides)
+        compiled = compile_file(file, variables, overrides)
         found = locate_state(path, compiled.job_graph.name)
+        if not isinstance(compiled, CompiledPipeline):
+            return compiled, found
         return in_order_of(compiled, found, file, variables, overrides), found
     found = locate_state(path, None)
     kept = kept_text(found)

@@ -49,7 +49,9 @@ def resume(
     the working directory if the pipeline was there. With FILE, FILE and what is given here count alone.
     """
     from flowrun.cli.job import JobRun, prepare, run_job
-    from flowrun.cli.restoring import pipeline_and_state
+    from flowrun.cli.program import ProgramRun, run_jobs
+    from flowrun.cli.restoring import kept_program, pipeline_and_state
+    from flowrun.runners.compile import PROGRAM_SUFFIX
     from flowrun.state.storage.leases import holding_leases
 
     if view.report is not None:
@@ -59,10 +61,16 @@ def resume(
     leases.enter_context(holding_leases())
     given = parse_assignments(variables, "--var")
     values = all_overrides(overrides, parallelism)
+    if file is None and (found := kept_program(from_savepoint, functions_from, given)) is not None:
+        file, kept = found
+        given, values = {**kept.variables, **given}, {**kept.overrides, **values}
+    if file is not None and file.suffix.lower() == PROGRAM_SUFFIX:
+        program = ProgramRun(file, given, values, view, from_savepoint, allow_non_restored_state, committed_after)
+        ctx.exit(run_jobs(program, show_traceback=ctx.obj["traceback"]))
     compiled, restored = pipeline_and_state(
         file, from_savepoint, given, values, functions_from=functions_from, runs=True, quiet=view.quiet
     )
     run = JobRun(
         compiled, view, restored, allow_non_restored_state, committed_after=committed_after, release=leases.close
     )
-    ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]))
+    ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]).code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from flowrun.cli.arguments import (
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 
 if TYPE_CHECKING:
+    from flowrun.cli.job import JobRun
     from flowrun.cli.views.changelog_table import ResultView
     from flowrun.plan.nodes import Plan
 
@@ -56,7 +58,7 @@ def run(
     view: ViewOptions,
     spark: SparkArguments,
 ) -> None:
-    """Run a pipeline to its end, or until it is stopped.
+    """Run a pipeline (.yaml, .sql) or a program (.py) to its end, or until it is stopped.
 
     In batch mode it runs on Spark: sources are read to their end, and what reaches the sinks is the final table, all of it or nothing.
 
@@ -64,19 +66,24 @@ def run(
     was read is processed and written. A second Ctrl-C cancels.
     """
     from flowrun.cli.console import EXIT_OK, show_diagnostics, show_outputs
-    from flowrun.cli.job import JobRun, prepare, run_job
+    from flowrun.cli.job import JobRun, prepare
     from flowrun.cli.user_code import may_run_user_code
     from flowrun.core.optional_pandas import allow_pandas, forgo_pandas
-    from flowrun.runners.compile import compile_pipeline
+    from flowrun.runners.compile import PROGRAM_SUFFIX, compile_pipeline
 
     prepare(view)
     if not may_run_user_code(file, variables):
         forgo_pandas()
         ctx.call_on_close(allow_pandas)
-    values = all_overrides(overrides, parallelism)
+    values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
+    if file.suffix.lower() == PROGRAM_SUFFIX:
+        from flowrun.cli.program import ProgramRun, run_jobs
+
+        _refuse_for_programs(("--mode", mode), ("--format", form), ("an option of Spark", spark.are_given))
+        program = ProgramRun(file, given, values, view, from_savepoint, allow_non_restored_state, committed_after)
+        ctx.exit(run_jobs(program, show_traceback=ctx.obj["traceback"]))
     if mode is not None:
         values["settings.mode"] = mode
-    given = parse_assignments(variables, "--var")
     compiled = compile_pipeline(file, given, values)
     show_outputs(compiled.outputs)
     if not compiled.runs:
@@ -102,11 +109,17 @@ def run(
         leases.enter_context(holding_leases())
         restored = locate_state(from_savepoint, compiled.job_graph.name)
         compiled = in_order_of(compiled, restored, file, given, values)
-    results, printing = _results(compiled.optimised, form)
-    job = JobRun(compiled, view, restored, allow_non_restored_state, results, committed_after, leases.close)
+    job = JobRun(compiled, view, restored, allow_non_restored_state, None, committed_after, leases.close)
+    ctx.exit(_run_with_results(job, compiled.optimised, form, show_traceback=ctx.obj["traceback"]))
+
+
+def _run_with_results(job: JobRun, plan: Plan, form: str | None, *, show_traceback: bool) -> int:
+    """Run a job while the rows of a SELECT are shown as is wanted; gives the exit code."""
+    from flowrun.cli.job import run_job
+
+    results, printing = _results(plan, form)
     with printing:
-        code = run_job(job, show_traceback=ctx.obj["traceback"])
-    ctx.exit(code)
+        return run_job(replace(job, results=results), show_traceback=show_traceback).code
 
 
 def _refuse(*given: tuple[str, object]) -> None:
@@ -114,6 +127,13 @@ def _refuse(*given: tuple[str, object]) -> None:
     for option, value in given:
         if value:
             raise click.UsageError(f"{option} goes with --mode streaming: a batch keeps no state")
+
+
+def _refuse_for_programs(*given: tuple[str, object]) -> None:
+    """Raise UsageError for an option that a program cannot have."""
+    for option, value in given:
+        if value:
+            raise click.UsageError(f"{option} cannot be given to a program: it runs on the embedded runtime")
 
 
 def _results(plan: Plan, form: str | None) -> tuple[ResultView | None, AbstractContextManager[None]]:

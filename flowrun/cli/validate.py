@@ -26,12 +26,12 @@ def validate(
 ) -> None:
     """Check a pipeline without running it; reports all problems.
 
-    For a valid one, says what is promised of each sink after a failure.
+    For a valid one, says what is promised of each sink after a failure. A program (job.py) is run up to its first env.execute().
     """
-    from flowrun.runners.compile import compile_pipeline
+    from flowrun.runners.compile import compile_file
 
     try:
-        compiled = compile_pipeline(file, parse_assignments(variables, "--var"), all_overrides(overrides, parallelism))
+        compiled = compile_file(file, parse_assignments(variables, "--var"), all_overrides(overrides, parallelism))
         problems, failed, guarantees = compiled.warnings, False, compiled.guarantees
     except PipelineError as error:
         problems, failed, guarantees = error.diagnostics, True, ()

@@ -195,9 +195,14 @@ class StreamExecutionEnvironment:
         sinks = routed(self._sinks, self.on_error, self.dead_letters)
         return build_stream_graph(self.name, sinks, self.settings)
 
+    def graphs(self) -> tuple[StreamGraph, JobGraph]:
+        """Both graphs. Raises as `job_graph`."""
+        graph = self.stream_graph()
+        return graph, build_job_graph(graph)
+
     def job_graph(self) -> JobGraph:
         """The job graph. Raises as `stream_graph` and `flowrun.graph.job_graph_generator.build_job_graph`."""
-        return build_job_graph(self.stream_graph())
+        return self.graphs()[1]
 
     def execution_plan(self) -> str:
         """The stream graph as JSON, in the layout of Apache Flink's execution plan."""

@@ -51,7 +51,11 @@ def load_pipeline(
     source = SourceText(str(path), _read(path))
     diagnostics = Diagnostics(source)
     if path.suffix.lower() not in (*YAML_SUFFIXES, *SQL_SUFFIXES):
-        diagnostics.error(f"'{path.name}' is no pipeline", None, hint="a pipeline is a .sql, .yaml or .yml file")
+        diagnostics.error(
+            f"'{path.name}' is no pipeline",
+            None,
+            hint="a pipeline is a .sql, .yaml or .yml file; programs (.py) are run, explained and validated",
+        )
         diagnostics.raise_if_errors()
     return load_text(source, path.parent, variables or {}, overrides or {}, environment, diagnostics)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.errors import Diagnostic, PipelineError, UnsupportedPlanError
 from flowrun.frontend.pipeline import LoadedPipeline, bounded_nesting, load_pipeline, load_text
 from flowrun.frontend.source_text import SourceText
-from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph import StreamGraph
@@ -27,8 +27,15 @@ from flowrun.plan.nodes import Plan
 from flowrun.plan.rewrites import optimise, rules_with
 from flowrun.plan.row_errors import route_row_errors
 from flowrun.plan.superseded import superseded_rows
+from flowrun.runners.graph_texts import render_graphs
 from flowrun.runners.pipeline_text import check_folders, check_withheld, text_to_keep
 from flowrun.state.checkpoints import PipelineText
+
+if TYPE_CHECKING:
+    from flowrun.runners.program import CompiledProgram
+
+PROGRAM_SUFFIX = ".py"
+"""Of files that are programs in Python."""
 
 BATCH = "batch"
 """The mode that runs on Spark."""
@@ -84,22 +91,14 @@ class CompiledPipeline:
                 f"a pipeline in batch mode runs on Spark: it has no stage '{stage}'",
                 hint="--stage spark shows what Spark makes of it, --set settings.mode=streaming what it is as a stream",
             )
-        # Imported here: explaining knows every operator, running needs few of them.
-        from flowrun.graph.explain import Format, render_job_graph, render_stream_graph, render_transformations
-        from flowrun.runtime.explain import render_execution_graph
-
-        form = Format(output)
-        renderers: dict[str, Callable[[], str]] = {
-            "plan": lambda: self._render_plan(output),
-            "transformations": lambda: render_transformations(self.plan.name, self.transformations, form),
-            "stream": lambda: render_stream_graph(self.stream_graph, form),
-            "job": lambda: render_job_graph(self.job_graph, form),
-            "execution": lambda: render_execution_graph(build_execution_graph(self.job_graph), form),
-        }
-        return renderers[stage]()
+        if stage == "plan":
+            return self._render_plan(output)
+        return render_graphs(self.plan.name, self.transformations, self.stream_graph, self.job_graph, stage, output)
 
     def _render_plan(self, output: str) -> str:
-        from flowrun.plan.explain_rewrites import explain_rewrites  # as in `render`
+        from flowrun.plan.explain_rewrites import (
+            explain_rewrites,  # explaining knows every operator, running few of them
+        )
 
         rules = rules_with(order_by_sizes(self.text.table_rows))
         return explain_rewrites(self.plan, output, {"delivery": [g.to_json() for g in self.guarantees]}, rules)
@@ -125,6 +124,17 @@ def compile_pipeline(
     """
     loaded = load_pipeline(path, variables, overrides)
     return _compile(path, loaded, text_to_keep(path, loaded.plan, variables or {}, overrides or {}), rows)
+
+
+def compile_file(
+    path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]
+) -> CompiledPipeline | CompiledProgram:
+    """A pipeline file, or the first job of a program. Raises as `compile_pipeline` and `flowrun.runners.program.compile_program`."""
+    if path.suffix.lower() != PROGRAM_SUFFIX:
+        return compile_pipeline(path, variables, overrides)
+    from flowrun.runners.program import compile_program  # pipelines do not need the DataStream API
+
+    return compile_program(path, variables, overrides)
 
 
 def compile_kept(

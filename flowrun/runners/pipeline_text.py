@@ -57,6 +57,20 @@ def text_to_keep(
     )
 
 
+def program_text_to_keep(path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> PipelineText:
+    """What checkpoints of a program's job keep of the program and of the command line; see `text_to_keep`."""
+    withheld = tuple(sorted(name for name, value in variables.items() if value and is_secret(value)))
+    return PipelineText(
+        file_name=str(path),
+        text=path.read_text(encoding="utf-8", errors="replace"),
+        directory=str(path.parent.absolute()),
+        variables={name: value for name, value in variables.items() if name not in withheld},
+        overrides=dict(overrides),
+        working_directory=os.getcwd(),
+        withheld=withheld,
+    )
+
+
 def check_withheld(kept: PipelineText, variables: Mapping[str, str]) -> None:
     """Raise PipelineError unless every value that was withheld is given again."""
     problems = [

@@ -1,0 +1,290 @@
+"""Programs in Python as pipelines: `flowrun run job.py`.
+
+A program builds streams and ends with `env.execute()`. It is run as `python job.py` would run it; its jobs go to an executor, which may
+run them, or stop the program there because it only wants to see the job.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import NoReturn
+
+from flowrun.core.record import record
+from flowrun.core.recovery import CheckpointSettings
+from flowrun.datastream.environment import StreamExecutionEnvironment
+from flowrun.datastream.execution import JobClient, PipelineExecutor, executing
+from flowrun.errors import Diagnostic, FlowrunError, PipelineError
+from flowrun.frontend.settings.overrides import overridden_settings
+from flowrun.graph.job_graph import JobGraph
+from flowrun.graph.stream_graph import GraphSettings, StreamGraph
+from flowrun.graph.transformation import SinkTransformation, SourceTransformation, Transformation
+from flowrun.operators.function_loading import describe
+from flowrun.plan.guarantees import Endpoint, SinkGuarantee, sink_guarantee
+from flowrun.runners.graph_texts import render_graphs
+from flowrun.runners.pipeline_text import program_text_to_keep
+from flowrun.runtime.job_status import JobResult
+from flowrun.state.checkpoints import PipelineText
+
+
+@record
+class CompiledProgram:
+    """A job of a program: it has what a compiled pipeline has, but for a plan.
+
+    Attributes:
+        transformations: the sinks; everything else is reached from them.
+        text: what checkpoints keep of the program.
+    """
+
+    name: str
+    transformations: tuple[SinkTransformation, ...]
+    stream_graph: StreamGraph
+    job_graph: JobGraph
+    text: PipelineText
+    warnings: tuple[Diagnostic, ...] = ()
+
+    @property
+    def is_batch(self) -> bool:
+        """Spark runs no programs."""
+        return False
+
+    @property
+    def guarantees(self) -> tuple[SinkGuarantee, ...]:
+        """What holds for each sink after a failure."""
+        settings = self.job_graph.settings
+        return tuple(
+            sink_guarantee(
+                Endpoint(sink.name, type(sink.sink).__name__, sink.sink.delivery),
+                [Endpoint(s.name, type(s.source).__name__, s.source.delivery) for s in _sources(sink)],
+                settings.checkpoint,
+                settings.restart,
+                unbounded=settings.unbounded,
+            )
+            for sink in self.transformations
+        )
+
+    def render(self, stage: str, output: str) -> str:
+        """One stage (`transformations`, `stream`, `job` or `execution`) as `text`, `json` or `mermaid`.
+
+        Raises:
+            PipelineError: the stage is `plan`, which programs do not have.
+        """
+        if stage == "plan":
+            raise PipelineError.of(
+                f"{self.text.file_name}: a program has no plan", "--stage transformations shows what it builds"
+            )
+        return render_graphs(self.name, self.transformations, self.stream_graph, self.job_graph, stage, output)
+
+
+def run_program(path: Path, executor: PipelineExecutor) -> None:
+    """Run a program; its jobs go to the executor.
+
+    Raises:
+        PipelineError: the program cannot be read, or fails before it has run a job.
+        FlowrunError: what the executor raises; or the program fails afterwards.
+    """
+    if not path.is_file():
+        raise PipelineError.of(f"cannot read '{path}': there is no such file")
+    counting = _Counting(executor)
+    folder = str(path.parent.absolute())
+    arguments, sys.argv = sys.argv, [str(path)]
+    sys.path.insert(0, folder)
+    try:
+        with executing(counting):
+            runpy.run_path(str(path), run_name="__main__")
+    except FlowrunError:
+        raise
+    except Exception as error:
+        _report(path, error, has_run=bool(counting.jobs))
+    finally:
+        sys.argv = arguments
+        sys.path.remove(folder)
+
+
+def compile_program(path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> CompiledProgram:
+    """The first job of a program, which is stopped where it would run it.
+
+    Raises:
+        PipelineError: the program fails, has no job, or its job or settings are wrong.
+    """
+    try:
+        run_program(path, _Stopping(path, variables, overrides))
+    except _Stopped as stopped:
+        return stopped.compiled
+    raise no_job(path)
+
+
+def no_job(path: Path) -> PipelineError:
+    """The error of a program that ended without a job."""
+    return PipelineError.of(f"{path}: the program ended without running a job", "end it with env.execute()")
+
+
+def compile_environment(
+    environment: StreamExecutionEnvironment, path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]
+) -> CompiledProgram:
+    """The job that an environment of a program has now, with what the command line says in place of the program's settings.
+
+    Raises:
+        PipelineError: the job is wrong, or one of the settings.
+    """
+    environment.settings = _overridden(environment.settings, overrides)
+    graph, job_graph = environment.graphs()
+    text = program_text_to_keep(path, variables, overrides)
+    return CompiledProgram(environment.name, environment.sinks, graph, job_graph, text)
+
+
+def _overridden(settings: GraphSettings, overrides: Mapping[str, str]) -> GraphSettings:
+    checkpoint = settings.job.checkpoint
+    given = dict(overrides)
+    names = {path.split(".")[1] for path in overrides if path.startswith("settings.")}
+    if "checkpoint" in names and checkpoint is not None:
+        given.setdefault("settings.checkpoint.interval", f"{checkpoint.interval_ms}ms")
+    read = overridden_settings(given)
+    if "checkpoint" in names and read.checkpoint is not None:
+        checkpoint = read.checkpoint if checkpoint is None else _changed(checkpoint, read.checkpoint)
+    unknown = sorted(names - _SHAPING - _RUNNING - {"checkpoint", "restart"})
+    if unknown:
+        raise PipelineError.of(
+            f"the setting '{unknown[0]}' says nothing to a program",
+            "set it in the program, where it builds its streams",
+        )
+    job = replace(
+        settings.job,
+        checkpoint=checkpoint,
+        restart=read.restart if "restart" in names else settings.job.restart,
+        **{_FIELDS.get(n, n): getattr(read, _FIELDS.get(n, n)) for n in names & _RUNNING},
+    )
+    return replace(settings, job=job, **{n: getattr(read, n) for n in names & _SHAPING})
+
+
+_SHAPING = frozenset({"parallelism", "max_parallelism", "chaining"})
+_RUNNING = frozenset(
+    {"buffer_timeout", "object_reuse", "batch_rows", "latency_interval", "cancellation_timeout", "memory_watch"}
+)
+_FIELDS = {n: f"{n}_ms" for n in ("buffer_timeout", "latency_interval", "cancellation_timeout")}
+"""Settings whose fields have other names."""
+
+
+def _changed(settings: CheckpointSettings, given: CheckpointSettings) -> CheckpointSettings:
+    """The settings with all that is given, which is what is not as if nothing were said."""
+    silent = CheckpointSettings(given.interval_ms)
+    changes = {
+        f.name: getattr(given, f.name) for f in fields(given) if getattr(given, f.name) != getattr(silent, f.name)
+    }
+    return replace(settings, **{"interval_ms": given.interval_ms, **changes})
+
+
+def _sources(sink: SinkTransformation) -> list[SourceTransformation]:
+    found: dict[int, SourceTransformation] = {}
+    seen: set[int] = set()
+    stack: list[Transformation] = [sink]
+    while stack:
+        one = stack.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            if isinstance(one, SourceTransformation):
+                found[id(one)] = one
+            stack.extend(one.inputs)
+    return list(found.values())
+
+
+def _report(path: Path, error: Exception, *, has_run: bool) -> NoReturn:
+    """Raise what says where a program failed: before its first job its input is wrong, afterwards something has happened."""
+    file = str(path)
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if os.path.abspath(f.filename) == os.path.abspath(file)
+    ]
+    line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
+    place = file if line is None else f"{file}:{line}"
+    message, hint = (
+        f"{place}: the program failed: {describe(error)}",
+        "`flowrun --traceback run …` shows how it got there",
+    )
+    if has_run:
+        raise FlowrunError(message, hint=hint) from error
+    raise PipelineError.of(message, hint) from error
+
+
+class _Counting:
+    """Knows how many jobs there were."""
+
+    def __init__(self, executor: PipelineExecutor) -> None:
+        self._executor = executor
+        self.jobs = 0
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return self._executor.variables
+
+    def execute(self, environment: StreamExecutionEnvironment) -> JobResult:
+        self.jobs += 1
+        return self._executor.execute(environment)
+
+    def execute_async(self, environment: StreamExecutionEnvironment) -> JobClient:
+        self.jobs += 1
+        return self._executor.execute_async(environment)
+
+
+class _Stopped(BaseException):
+    """The program has come to its first job."""
+
+    def __init__(self, compiled: CompiledProgram) -> None:
+        self.compiled = compiled
+
+
+class _Stopping:
+    """Stops a program at its first job."""
+
+    def __init__(self, path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> None:
+        self._path = path
+        self.variables = variables
+        self._overrides = overrides
+
+    def execute(self, environment: StreamExecutionEnvironment) -> JobResult:
+        raise _Stopped(compile_environment(environment, self._path, self.variables, self._overrides))
+
+    def execute_async(self, environment: StreamExecutionEnvironment) -> JobClient:
+        raise _Stopped(compile_environment(environment, self._path, self.variables, self._overrides))
+
+
+JobRunner = Callable[[CompiledProgram], JobResult]
+
+
+class RunningExecutor:
+    """Runs the jobs of a program with what the command line says.
+
+    Args:
+        run: runs one job to its end; it may raise to end the program there.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        variables: Mapping[str, str],
+        overrides: Mapping[str, str],
+        run: JobRunner,
+    ) -> None:
+        self._path = path
+        self.variables = variables
+        self._overrides = overrides
+        self._run = run
+
+    def execute(self, environment: StreamExecutionEnvironment) -> JobResult:
+        """Run the job."""
+        return self._run(compile_environment(environment, self._path, self.variables, self._overrides))
+
+    def execute_async(self, environment: StreamExecutionEnvironment) -> JobClient:
+        """Refused: the command watches the one job that it runs.
+
+        Raises:
+            PipelineError: always.
+        """
+        raise PipelineError.of(
+            f"{self._path}: the command runs a program's jobs one after the other, to their ends",
+            "call env.execute(), or start the program with python",
+        )
