@@ -1,4 +1,4 @@
-"""Aggregate calls → Spark SQL text, of a group or OVER a window."""
+"""Translates aggregate calls of a group, or OVER a window, to Spark SQL text."""
 
 from __future__ import annotations
 
@@ -13,38 +13,40 @@ from flowrun.plan.expressions import AggregateCall
 from flowrun.spark.expressions import spark_text
 from flowrun.spark.frame import NotNative
 
-PLACES = frozenset({"ROW_NUMBER", "RANK", "DENSE_RANK", "LAG", "LEAD", "NTILE", "PERCENT_RANK", "CUME_DIST"})
-"""Functions of a row's place in its partition: their window has an order and no frame."""
+POSITION_FUNCTIONS = frozenset(
+    {"ROW_NUMBER", "RANK", "DENSE_RANK", "LAG", "LEAD", "NTILE", "PERCENT_RANK", "CUME_DIST"}
+)
+"""Functions of a row's position in its partition: their window has an order and no frame."""
 
 
 def aggregate_text(call: AggregateCall, columns: Sequence[str], order: str | None = None) -> str:
-    """An aggregate of a group as Spark SQL text, for `groupBy().agg`, of exactly the Spark type of the call's type.
+    """An aggregate of a group as Spark SQL text for `groupBy().agg`, which has exactly the Spark type of the call's type.
 
     Args:
-        call: DISTINCT and FILTER included.
+        call: the call, with its DISTINCT and FILTER.
         columns: Spark SQL text of each input column.
-        order: Spark SQL text of the columns that give the order in which rows came, comma-separated; they order every row. None: in
-            any order (where it matters, what FIRST_VALUE and the like give is then undefined).
+        order: Spark SQL text of the columns, separated by commas, that order all rows as they came. None: there are no such columns, and
+            the result of FIRST_VALUE and similar functions is undefined.
 
     Raises:
-        NotNative: Spark has no equal.
+        NotNative: Spark has no equal aggregate.
     """
     return _rendered(call, columns, order, None)
 
 
 def over_text(call: AggregateCall, columns: Sequence[str], window: str, order: str | None = None) -> str:
-    """The same as a window call: `window` is what stands in OVER (…), of calls in `PLACES` without a frame.
+    """A call OVER a window as Spark SQL text.
 
     Args:
-        call: an aggregate, or one of `PLACES`.
+        call: an aggregate, or a call of one of `POSITION_FUNCTIONS`.
         columns: Spark SQL text of each input column.
-        window: PARTITION BY …, ORDER BY … and the frame.
-        order: as for `aggregate_text`, where the window's own order leaves ties (RANGE); None: the window's order will do.
+        window: the text between the parentheses of OVER (…): PARTITION BY, ORDER BY and, for aggregates, the frame.
+        order: as for `aggregate_text`, if several rows may be equal in the order of the window (RANGE); None: the window's order is enough.
 
     Raises:
-        NotNative: Spark has no equal.
+        NotNative: Spark has no equal function.
     """
-    if call.function not in PLACES:
+    if call.function not in POSITION_FUNCTIONS:
         return _rendered(call, columns, order, window)
     arguments = ", ".join(spark_text(a, columns) for a in call.arguments)
     return f"CAST({call.function.lower()}({arguments}) OVER ({window}) AS {spark_type(call.type)})"

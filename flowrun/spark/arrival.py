@@ -1,7 +1,8 @@
-"""Which nodes must carry the order in which their rows were read.
+"""Finds the nodes that must carry the order in which their rows were read.
 
-Rows that are equal in what a query orders by come in arrival order in the stream. On Spark there is no such order unless the scans
-number their rows, which costs a column in every shuffle and keeps filters from being pushed below it: only what is asked for is numbered.
+In the stream, rows that are equal in the columns of an ORDER BY stay in the order in which they arrived. On Spark there is no such order
+unless the scans number their rows. The numbers are a column in every shuffle, and filters cannot be pushed below them: so only the scans
+number their rows whose order some node needs.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from flowrun.plan.relational import Deduplicate, GroupAggregate, OverAggregate, 
 from flowrun.plan.windows import CountWindow, GlobalWindow
 
 _KEEPING_ORDER = (Calc, Union, Split, SideOutput, ToChangelog, FromChangelog)
-"""Besides those that pass on each row: nodes whose rows have an order of arrival because those that they come from have one."""
+"""Nodes whose rows keep the order of arrival of the rows that they come from, besides nodes that pass on each row."""
 _ORDERED = (Rank, Deduplicate, ChangelogNormalize, WindowRank, OverAggregate, MatchRecognize, Process)
-"""Nodes to which rows of equal order, or equal time, come one after the other."""
+"""Nodes whose result depends on the order in which rows with the same order columns, or the same time, arrive."""
 
 
 def arrival_needs(plan: Plan) -> frozenset[int]:
-    """`id` of each node whose frame must carry the arrival of its rows."""
+    """The `id` of each node whose frame must carry the order of arrival of its rows."""
     needed: set[int] = set()
-    for node in reversed(list(walk_plan(plan))):  # readers before what they read
+    for node in reversed(list(walk_plan(plan))):  # a node comes before the nodes that it reads
         if _orders_by_arrival(node) or (id(node) in needed and _keeps_order(node)):
             needed.update(id(i) for i in node.inputs)
-        if isinstance(node, TemporalJoin):  # of versions of the same time the one that came last counts
+        if isinstance(node, TemporalJoin):  # of versions with the same time the last one counts
             needed.add(id(node.right))
         if isinstance(node, TemporalJoin) and id(node) in needed:
             needed.add(id(node.inputs[0]))
@@ -37,7 +38,7 @@ def arrival_needs(plan: Plan) -> frozenset[int]:
 
 
 def _keeps_order(node: PlanNode) -> bool:
-    """Whether its rows arrive in the order of those that they come from; a user's function says nothing of it."""
+    """Whether the node's rows have the order of the rows that they come from, which is not known of a user's function."""
     description = node_description(type(node))
     passes = description.rows in (Rows.EACH, Rows.REPEATED) and not description.of(Meaning.FUNCTION)
     return passes or isinstance(node, _KEEPING_ORDER)
@@ -54,7 +55,7 @@ def _orders_by_arrival(node: PlanNode) -> bool:
 
 
 def goes_by_count(node: WindowAggregate) -> bool:
-    """Whether it is the arrival of rows that fires the windows, and not the time of the rows."""
+    """Whether the number of rows fires the windows, and not their time."""
     counted = node.trigger is not None and node.trigger.count is not None
     return isinstance(node.window, CountWindow) or (isinstance(node.window, GlobalWindow) and counted)
 

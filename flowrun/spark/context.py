@@ -1,4 +1,4 @@
-"""What the translation of a plan to Spark needs to know beside the node at hand."""
+"""The context of the translation of a plan to Spark, which all nodes share."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ ALL_TIME = TimeRange()
 
 @record(eq=False, slots=False)
 class Context:
-    """Of one translation.
+    """The context of one translation.
 
     Attributes:
-        session: in which the DataFrames are made.
-        settings: of the pipeline.
-        now_ms: processing time, the same for the whole run: what PROCTIME() and CURRENT_TIMESTAMP give.
-        arrivals: `id` of each node whose frame must carry `ARRIVAL`.
-        bounds: by `id` of a scan: the event times to read; a scan that is not in it is read whole.
-        stops: by `id` of a node: only rows with an event time before this count of what it reads (see `flowrun.spark.ranges`).
-        exact: whether scans leave Spark's own readers alone (see `flowrun.spark.input.exactness`).
-        optimistic: places of scans by Spark's own readers.
-        tallies: count rows that are left out; None: nobody does.
-        kept: rows that the translation had Spark keep; who runs the plan releases them at the end.
+        session: the session in which the DataFrames are made.
+        settings: the settings of the pipeline.
+        now_ms: processing time, which PROCTIME() and CURRENT_TIMESTAMP give; it is the same for the whole run.
+        arrivals: the `id` of each node whose frame must carry `ARRIVAL`.
+        bounds: `id` of a scan → the event times to read; other scans are read whole.
+        stops: `id` of a node → the event time before which the rows that it reads must lie (see `flowrun.spark.ranges`).
+        exact: whether scans do not use Spark's own readers (see `flowrun.spark.input.exactness`).
+        optimistic: the names of the sources that Spark's own readers read; translation adds to it.
+        tallies: counts rows that are left out; None: they are not counted.
+        kept: DataFrames that translation let Spark persist; whoever runs the plan releases them at the end.
     """
 
     session: SparkSession
@@ -58,7 +58,7 @@ class Context:
     tallies: Tallies | None = None
 
     def node_tally(self) -> NodeTally | None:
-        """What a node counts with that is about to be translated."""
+        """The counts for the node that is translated next; None: nothing is counted."""
         return None if self.tallies is None else self.tallies.of_node()
 
     def needs_arrival(self, node: PlanNode) -> bool:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 Staging = Callable[[Sink, SparkFrame, OutputJob], StagedOutput]
 Watcher = Callable[[str], None]
-"""Told what is being done now, such as `sink 'out'`."""
+"""Is called with what is being done now, such as `sink 'out'`."""
 
 
 @record
 class BatchResult:
-    """What a run wrote: rows by sink, in the plan's order; and what it left out, by operator."""
+    """How many rows a run wrote to each sink, in the plan's order, and what each operator left out."""
 
     rows: Mapping[str, int]
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
@@ -48,7 +48,7 @@ def plan_on_spark(
     exact: bool = False,
     tallies: Tallies | None = None,
 ) -> SparkPlan:
-    """The DataFrames of a plan (see `translate`); `exact`: with flowrun's own readers, see `flowrun.spark.input.exactness`."""
+    """The DataFrames of a plan (see `translate`); `exact` says that flowrun's readers read files (`flowrun.spark.input.exactness`)."""
     context = Context(
         session, plan.settings, now_ms, arrival_needs(plan), reading.bounds, reading.stops, exact, tallies=tallies
     )
@@ -65,25 +65,27 @@ def execute(
     watcher: Watcher | None = None,
     staging: Staging = stage,
 ) -> BatchResult:
-    """Run an optimised plan to its end; all of its outputs appear, or none.
+    """Run an optimised plan to its end. Either all of its outputs become visible, or none.
 
-    Sinks run one after the other: each has all cores, and reads what an earlier one left for it.
+    Sinks run one after the other, so that each has all cores, and reads the rows that an earlier one let Spark keep.
 
     Args:
-        plan: optimised.
-        session: with flowrun's semantics.
-        job: under whose name outputs are written, and replaced.
+        plan: the optimised plan.
+        session: a session with flowrun's semantics.
+        job: names the output files, and so the files of earlier runs that are replaced.
         now_ms: processing time.
-        readings: which event times are read and written; of several, each is computed by itself, and each sink gets the rows of all.
-        watcher: told what is being done.
-        staging: how the rows of a sink are written.
+        readings: which event times are read and written. If there are several, each is computed by itself, and a sink gets the rows of all.
+        watcher: is told what is being done.
+        staging: writes the rows of a sink.
 
     Raises:
-        JobFailedError: a stage failed; nothing of this run is visible.
+        JobFailedError: a stage failed; no output of this run is visible.
     """
 
     def run(exact: bool) -> BatchResult:
-        tallies = Tallies(session) if len(readings) == 1 else None  # ranges may read the same rows
+        tallies = (
+            Tallies(session) if len(readings) == 1 else None
+        )  # several ranges may read the same rows, which would be counted more than once
         with _explained(f"pipeline '{plan.name}'"):
             translated = [
                 plan_on_spark(plan, session, now_ms, reading, exact=exact, tallies=tallies) for reading in readings
@@ -109,17 +111,17 @@ def write(
     staging: Staging = stage,
     conclude: Callable[[], None] | None = None,
 ) -> BatchResult:
-    """Run what gives the rows of sinks; all outputs appear, or none.
+    """Compute and write the rows of sinks. Either all outputs become visible, or none.
 
     Args:
         outputs: each sink with its rows.
-        job: under whose name outputs are written, and replaced.
-        watcher: told what is being done.
-        staging: how the rows of a sink are written.
-        conclude: called once everything is visible; what it says to others is true then, also if this process is killed.
+        job: names the output files, and so the files of earlier runs that are replaced.
+        watcher: is told what is being done.
+        staging: writes the rows of a sink.
+        conclude: is called when all outputs are visible.
 
     Raises:
-        JobFailedError: as `execute`.
+        JobFailedError: a stage failed; no output of this run is visible.
     """
     watcher = watcher or _nobody
     staged: list[StagedOutput] = []
@@ -150,12 +152,12 @@ def _outputs(
 
 
 def _nobody(place: str) -> None:
-    """Nobody watches."""
+    """A watcher that does nothing."""
 
 
 @contextmanager
 def _explained(place: str) -> Iterator[None]:
-    """Spark's exceptions leave as flowrun's, with the place."""
+    """A context that turns exceptions of Spark into errors of flowrun, which say the place."""
     try:
         yield
     except Exception as error:
@@ -166,7 +168,10 @@ def _explained(place: str) -> Iterator[None]:
 
 @contextmanager
 def _kept_rows(translated: Sequence[SparkPlan]) -> Iterator[Callable[[int], None]]:
-    """Rows that several read are kept in here; gives what releases those that no sink after a position reads."""
+    """A context in which Spark keeps rows that are read several times.
+
+    Gives a function to call after each sink with its position, which releases the rows that no later sink reads.
+    """
     held = [kept for each in translated for kept in _keep(each)]
 
     def release(position: int) -> None:
@@ -183,13 +188,13 @@ def _kept_rows(translated: Sequence[SparkPlan]) -> Iterator[Callable[[int], None
 
 
 def _keep(translated: SparkPlan) -> list[tuple[int, DataFrame]]:
-    """Have Spark keep rows that several read; gives (position of the last sink that reads them, rows)."""
+    """Let Spark keep rows that are read several times; gives (the position of the last sink that reads them, the rows)."""
     kept = kept_nodes(translated.plan, lambda node: translated.results[id(node)].hosted is not None)
     return [(last, translated.results[number].main.data.persist()) for number, last in kept.items()]
 
 
 def _rows_of(sink: Sink, translated: Sequence[SparkPlan], readings: Sequence[Reading]) -> SparkFrame:
-    """What a sink gets: final rows of all ranges, and how things stand at the end of the last one."""
+    """The rows of a sink: those of all ranges if they are final, else the state of its table at the end of the last range."""
     frames = [
         within(plan.results[id(sink)].main, reading.written.get(id(sink), ALL_TIME))
         for plan, reading in zip(translated, readings, strict=True)

@@ -1,4 +1,4 @@
-"""What Spark makes of a plan, for people and programs: which steps are native and which hosted, and Spark's own plan of each sink."""
+"""Explains how a plan runs on Spark: which steps are native and which are hosted, and Spark's own plan of each sink."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NATIVE = "native"
 
 @record
 class ExplainedStep:
-    """A node of a plan on Spark. `hosted`: why it runs the streaming operators; None: it is native."""
+    """A node of a plan on Spark. `hosted` says why it runs the streaming operators; None: it is native."""
 
     number: int
     kind: str
@@ -29,20 +29,25 @@ class ExplainedStep:
 
     @property
     def title(self) -> str:
-        """Kind and name."""
+        """The kind and the name of the node."""
         return self.kind + (f" {self.name}" if self.name else "")
 
     @property
     def execution(self) -> str:
-        """`native`, or `hosted: ` and why."""
+        """`native`, or `hosted: ` and the reason."""
         return NATIVE if self.hosted is None else f"hosted: {self.hosted}"
 
 
 def explain_on_spark(translated: SparkPlan, form: str = "text", *, verbose: bool = False) -> str:
-    """The translated plan as `text`, `json` or `mermaid`; nothing is run. Text has Spark's own plans only if it is `verbose`.
+    """A translated plan as a text in the form `text`, `json` or `mermaid`; nothing is run.
+
+    Args:
+        translated: the plan.
+        form: the form.
+        verbose: whether `text` includes Spark's own plans.
 
     Raises:
-        ValueError: another form was asked for.
+        ValueError: there is no such form.
     """
     match form:
         case "text":
@@ -56,7 +61,7 @@ def explain_on_spark(translated: SparkPlan, form: str = "text", *, verbose: bool
 
 
 def explained_steps(translated: SparkPlan) -> tuple[ExplainedStep, ...]:
-    """Each node, inputs before those that read them."""
+    """All nodes as steps; a node comes after the nodes that it reads."""
     return tuple(
         ExplainedStep(
             shown["id"], shown["kind"], shown["name"], tuple(shown["inputs"]), translated.results[id(node)].hosted
@@ -79,7 +84,7 @@ def _numbered(step: ExplainedStep) -> str:
 
 
 def _reads(step: ExplainedStep) -> str:
-    """What a step reads, unless it is just the one before it."""
+    """The steps that a step reads, unless that is only the step before it."""
     if not step.inputs or step.inputs == (step.number - 1,):
         return ""
     return "  reads " + ", ".join(f"#{n}" for n in step.inputs)
@@ -112,7 +117,7 @@ def _spark_plans(translated: SparkPlan) -> Iterator[tuple[Sink, str]]:
 
 
 def _spark_plan(frame: SparkFrame) -> str:
-    """Spark's physical plan; PySpark only prints it, also of a Connect session."""
+    """Spark's physical plan, which PySpark can only print, also for a Connect session."""
     printed = StringIO()
     with redirect_stdout(printed):
         frame.data.explain(mode="formatted")

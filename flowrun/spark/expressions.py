@@ -1,4 +1,4 @@
-"""Expression trees → Spark SQL text of exactly the same value, row by row."""
+"""Translates expression trees to Spark SQL text that gives exactly the same value for each row."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _LOOKS_INSIDE_NO_TIME = frozenset(
         *("ROW", "ARRAY", "MAP", "ITEM", "GREATEST", "LEAST", "CARDINALITY"),
     }
 )
-"""Functions that mean the same of the numbers that Spark holds for nanoseconds."""
+"""Functions that give the same result for the numbers that times in nanoseconds are in Spark."""
 
 
 def spark_text(expression: trees.Expression, columns: Sequence[str]) -> str:
-    """The expression as Spark SQL text of exactly the Spark type of its type.
+    """An expression as Spark SQL text, which has exactly the Spark type of its type.
 
     Args:
-        expression: bound to input columns by position.
+        expression: an expression over the input columns.
         columns: Spark SQL text of each input column.
 
     Raises:
-        NotNative: a part of it has no form in Spark that gives the same.
+        NotNative: no Spark SQL gives the same result for a part of it.
     """
 
     def text(node: trees.Expression) -> str:

@@ -1,7 +1,7 @@
-"""Spark's exceptions as flowrun's: one message that says what went wrong, where, and what to do; Java's stacks stay in `__cause__`.
+"""Turns Spark's exceptions into flowrun's: one message that says what went wrong, where, and what to do. Java's stacks stay in `__cause__`.
 
-Spark raises through three doors: exceptions with a condition (`DIVIDE_BY_ZERO`) and parameters, Python exceptions that travel as the
-text of their traceback, and bare Java exceptions whose causes must be looked through.
+Spark raises three kinds of errors: exceptions with a condition (`DIVIDE_BY_ZERO`) and parameters, Python exceptions of its workers as the
+text of their traceback, and plain Java exceptions, the real reason of which is one of their causes.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _SHOWN = 200
 _TRACEBACK = "Traceback (most recent call last):"
 _FILE_CONDITIONS = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER")
 _PLACE = re.compile(r"(source|sink|step|table|lookup) '")
-"""How a message begins that says itself where it comes from."""
+"""The beginning of messages that say themselves where they come from."""
 _REFUSALS = ("AnalysisException", "ParseException")
 _MOST_CAUSES = 20
 
 
 @record
 class Fault:
-    """What went wrong, as Spark tells it.
+    """What went wrong, as Spark reports it.
 
     Attributes:
-        kind: class of the exception, without its package.
-        message: without condition and stack.
-        condition: Spark's name of the error; None: it has none.
-        parameters: of the condition.
-        fragment: the expression, as Spark SQL.
+        kind: the class of the exception, without its package.
+        message: the message, without condition and stack.
+        condition: Spark's name for the error; None: it has none.
+        parameters: the parameters of the condition by name.
+        fragment: the expression that failed, as Spark SQL; None: it is not known.
     """
 
     kind: str
@@ -44,19 +44,19 @@ class Fault:
 
 @record
 class Explanation:
-    """A fault in flowrun's words."""
+    """The message and the hint of flowrun for a fault."""
 
     message: str
     hint: str | None = None
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Whether PySpark raised it, or the bridge to Java."""
+    """Whether an error comes from PySpark or from its bridge to Java."""
     return type(error).__module__.startswith(("pyspark.", "py4j."))
 
 
 def job_failure(error: BaseException, where: str) -> FlowrunError:
-    """The error that users see for one that Spark raised; `where`: what was being done, such as `sink 'out'`."""
+    """The error that users see for an error of Spark; `where` says what was being done, such as `sink 'out'`."""
     fault = _telling_fault(error)
     explained = explain_fault(fault)
     refused = fault.kind in _REFUSALS and _condition(fault) not in _CONDITIONS and _TRACEBACK not in fault.message
@@ -75,7 +75,7 @@ def first_line(error: BaseException) -> str:
 
 
 def explain_fault(fault: Fault) -> Explanation:
-    """A fault in flowrun's words; Spark's own, cleaned, for those that need none.
+    """A fault in flowrun's words, or, if flowrun has none for it, in Spark's without useless parts.
 
     >>> explain_fault(Fault("ArithmeticException", "…", "DIVIDE_BY_ZERO", {}, "`a` / `b`")).message
     'division by zero, in a / b'
@@ -106,7 +106,7 @@ def _short(text: str) -> str:
 
 
 def _telling_fault(error: BaseException) -> Fault:
-    """The fault that tells most: a Python traceback, a file that cannot be read, the innermost with a condition, or else what is known."""
+    """The most useful fault: a Python traceback, a file that cannot be read, the innermost one with a condition, or else the first."""
     faults = list(_faults(error))
     for fault in faults:
         if _TRACEBACK in fault.message:
@@ -120,7 +120,7 @@ def _telling_fault(error: BaseException) -> Fault:
 
 
 def _faults(error: BaseException) -> Iterator[Fault]:
-    """Outermost first; at least one."""
+    """The fault of an error and those of its causes, the outermost first; there is at least one."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     condition = _asked(error, "getCondition")
     if condition is not None or java is None:
@@ -145,7 +145,7 @@ def _condition(fault: Fault) -> str:
 
 
 def _java_fault(java: Any) -> Fault:
-    """A Java exception; one that stands in the text of another is the one that counts."""
+    """The fault of a Java exception; if its text contains that of another exception, the fault of that one."""
     text = str(java.getMessage() or "")
     kind = str(java.getClass().getSimpleName())
     inner = re.search(
@@ -168,7 +168,7 @@ def _fragment(error: BaseException) -> str | None:
 
 
 def _cleaned(message: str) -> str:
-    """Without condition, state, and advice that is of no use here."""
+    """A message without its condition, its SQL state and advice that does not apply to flowrun."""
     message = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", message.strip())
     message = re.sub(r"\s*SQLSTATE: \w+", "", message)
     message = re.sub(
@@ -185,7 +185,7 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+), in (?P<functio
 
 
 def _python_failure(message: str) -> Explanation:
-    """What a worker raised: flowrun's own errors speak for themselves, those of the user's function are placed."""
+    """An explanation of an error in a worker: an error of flowrun as it is, an error of a user's function with its place."""
     traceback = message[message.rindex(_TRACEBACK) :]
     lines = traceback.splitlines()
     start = next((i for i, line in enumerate(lines[1:], 1) if line and not line.startswith(" ")), len(lines) - 1)
@@ -208,7 +208,7 @@ def _bare(name: str | None) -> str:
 
 
 def _value(text: str | None) -> str:
-    """A value as Spark SQL writes it, numbers without the letters of their type."""
+    """A value in the spelling of Spark SQL, but numbers without the letters of their type."""
     return re.sub(r"^(-?[\d.]+)(L|S|Y|BD|D|F)$", r"\1", text or "")
 
 

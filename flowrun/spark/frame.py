@@ -1,4 +1,4 @@
-"""The rows of a plan node on Spark, and the names of the columns that users do not see: they begin with `flowrun$`, as no user's do."""
+"""The rows of a plan node on Spark, and the names of their hidden columns, which begin with `flowrun$` as no column of a user does."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 EVENT_TIME = "flowrun$time"
-"""BIGINT, ms since the epoch, never NULL: the event time of a row, where the node's rows have one."""
+"""BIGINT, never NULL: the event time of a row in ms since the epoch, if the node's rows have one."""
 ARRIVAL = "flowrun$arrival"
-"""Orders rows as they come in the stream; only where a node further down needs it (`flowrun.spark.arrival`).
+"""The order in which rows come in the stream; it is there only if a node downstream needs it (`flowrun.spark.arrival`).
 
-BIGINT as scans number their rows; ARRAY<BIGINT> below nodes that make several rows of one or send rows in another order.
+It is a BIGINT as scans number their rows, and an ARRAY<BIGINT> after nodes that make several rows of one or send rows in another order.
 """
 KIND = "flowrun$kind"
-"""TINYINT: the row kind (as in `RecordBatch.row_kinds`), only in frames of changes, which temporal joins and normalisations read."""
+"""TINYINT: the row kind as in `RecordBatch.row_kinds`. Only frames of changes have it, which temporal joins and normalisations read."""
 
 
 class NotNative(Exception):
-    """A node or expression has no native form on Spark; says why, for `explain`."""
+    """A node or expression has no native form on Spark; `reason` says why, for `explain`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -35,14 +35,15 @@ class NotNative(Exception):
 
 @record(eq=False, slots=False)
 class SparkFrame:
-    """Rows of one node: one column of `data` a column of `schema`, by its name and in its order, then the hidden columns.
+    """The rows of one node.
 
     Attributes:
-        data: columns have exactly the Spark types of `flowrun.functions.spark_text.spark_type`.
-        schema: the node's.
+        data: the columns of `schema`, with the same names in the same order, and then the hidden columns. They have exactly the Spark types
+            of `flowrun.functions.spark_text.spark_type`.
+        schema: the columns of the node.
         event_time: whether `EVENT_TIME` is among the columns.
-        arrival: whether `ARRIVAL` is.
-        made_by: how Python made the rows, as long as `data` is what it gave; see `pipe`.
+        arrival: whether `ARRIVAL` is among the columns.
+        made_by: how Python made the rows, if nothing was done to `data` since; see `pipe`.
     """
 
     data: DataFrame
@@ -53,12 +54,12 @@ class SparkFrame:
 
     @property
     def pipe(self) -> Pipe | None:
-        """How Python makes the rows; None: it does not, or something was done to them since."""
+        """How Python makes the rows; None: it does not, or something was done to the rows since."""
         return self.made_by if self.made_by is not None and self.made_by.rows is self.data else None
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Each column of the schema as Spark SQL text."""
+        """The columns of the schema, each as Spark SQL text."""
         return tuple(quoted(name) for name in self.schema.names)
 
     @property
@@ -68,14 +69,14 @@ class SparkFrame:
 
     @property
     def arrival_array(self) -> str:
-        """`ARRIVAL` as ARRAY<BIGINT>, as Spark SQL text: what nodes put further places before or behind."""
+        """Spark SQL text of `ARRIVAL` as an ARRAY<BIGINT>, to which nodes add elements before or behind."""
         from pyspark.sql.types import ArrayType
 
         known = quoted(ARRIVAL)
         return known if isinstance(self.data.schema[ARRIVAL].dataType, ArrayType) else f"array({known})"
 
     def project(self, texts: Sequence[str], schema: Schema) -> SparkFrame:
-        """The same rows with one column of `schema` a Spark SQL expression; hidden columns stay."""
+        """The same rows with a Spark SQL expression for each column of `schema`; hidden columns stay."""
         return replace(self, data=self.data.selectExpr(*named(texts, schema.names), *self.hidden), schema=schema)
 
     def where(self, text: str) -> SparkFrame:
@@ -89,14 +90,14 @@ class SparkFrame:
         return replace(self, data=self.data.drop(EVENT_TIME), event_time=False)
 
     def with_time(self, text: str) -> SparkFrame:
-        """The same rows with a Spark SQL expression (BIGINT, ms) as their event time."""
+        """The same rows with a Spark SQL expression, a BIGINT in ms since the epoch, as their event time."""
         plain = self.without_time()
         kept = [*plain.columns, f"{text} AS {quoted(EVENT_TIME)}", *plain.hidden]
         return replace(plain, data=plain.data.selectExpr(*kept), event_time=True)
 
 
 def named(texts: Iterable[str], names: Iterable[str]) -> list[str]:
-    """`SELECT` items that give each Spark SQL text its name.
+    """Items of a SELECT that give each Spark SQL text its name.
 
     >>> named(["1"], ["a"])
     ['1 AS `a`']
@@ -105,7 +106,7 @@ def named(texts: Iterable[str], names: Iterable[str]) -> list[str]:
 
 
 def renamed(names: Iterable[str], prefix: str) -> list[str]:
-    """`SELECT` items that put a prefix before column names: so that both sides of a join can be told apart.
+    """Items of a SELECT that put a prefix before column names, so that the columns of both sides of a join differ.
 
     >>> renamed(["a"], "l$")
     ['`a` AS `l$a`']

@@ -1,4 +1,4 @@
-"""Ending a run early. The bridge to Java breaks if a signal comes while it waits, so runs are on a thread that gets no signals."""
+"""Ends a run early. The bridge to Java breaks if a signal comes while it waits, so a run has a thread of its own, which gets no signals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNTIL_SPARK_IS_THERE_S = 2.0
 
 
 class _Runs:
-    """The runs of this process: which sessions they use, and whether their outputs are appearing. Thread-safe."""
+    """The runs of this process: which sessions they use, and whether their outputs are becoming visible. It is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,12 +26,12 @@ class _Runs:
 
     @property
     def are_there(self) -> bool:
-        """Whether any has a session."""
+        """Whether any run has a session."""
         return bool(self._sessions)
 
     @contextmanager
     def running(self, session: SparkSession, *, is_own: bool) -> Iterator[None]:
-        """A run uses a session; `is_own`: nobody else uses its Spark."""
+        """A context in which a run uses a session; `is_own` says that only this run uses its Spark."""
         with self._lock:
             self._sessions[id(session)] = (session, is_own)
         try:
@@ -42,7 +42,7 @@ class _Runs:
 
     @contextmanager
     def appearing(self) -> Iterator[None]:
-        """Outputs appear together: they are not to be stopped half-way."""
+        """A context in which outputs become visible: they must not be stopped half-way."""
         with self._lock:
             self._appearing += 1
         try:
@@ -52,12 +52,12 @@ class _Runs:
                 self._appearing -= 1
 
     def interrupt(self) -> None:
-        """Have Spark end what it does for them, unless their outputs are appearing."""
+        """Let Spark end the jobs of all runs, unless outputs are becoming visible."""
         with self._lock:
             if self._appearing:
                 return
             for session, is_own in self._sessions.values():
-                with suppress(Exception):  # a Spark that is gone does nothing any more
+                with suppress(Exception):  # a Spark that has ended has no jobs any more
                     if is_own and hasattr(session, "_jsparkSession"):
                         session.sparkContext.cancelAllJobs()
                     else:
@@ -75,7 +75,9 @@ class _Call(threading.Thread, Generic[T]):
         self._call = call
         self.results: list[T] = []
         self.error: BaseException | None = None
-        self.ended = threading.Event()  # not `join`: a signal makes Python take the thread for ended
+        self.ended = (
+            threading.Event()
+        )  # `join` cannot be used: after a signal Python believes that the thread has ended
 
     def run(self) -> None:
         try:
@@ -87,13 +89,13 @@ class _Call(threading.Thread, Generic[T]):
 
 
 def run_interruptibly(call: Callable[[], T]) -> T:
-    """The result of a call that runs Spark; Ctrl-C ends what Spark does for it, waits for the call to clean up, and is raised then.
+    """The result of a call that runs Spark. Ctrl-C ends the jobs of Spark, waits until the call has cleaned up, and is raised then.
 
-    A second Ctrl-C is raised at once. Once outputs have begun to appear, the call goes on to its end and there is a result.
+    A second Ctrl-C is raised at once. If outputs have begun to become visible, the call goes on to its end, and there is a result.
 
     Raises:
-        KeyboardInterrupt: nothing has appeared.
-        BaseException: what the call raises.
+        KeyboardInterrupt: the user ended the call; no output has become visible.
+        BaseException: any error that the call raises.
     """
     thread = _Call(call)
     thread.start()
@@ -109,7 +111,7 @@ def run_interruptibly(call: Callable[[], T]) -> T:
 
 
 def _end(thread: _Call[T]) -> None:
-    if not RUNS.are_there:  # Spark is being started, which nothing can stop but the end of the process
+    if not RUNS.are_there:  # Spark is being started, which only the end of the process can stop
         thread.ended.wait(_UNTIL_SPARK_IS_THERE_S)
         if not RUNS.are_there:
             return

@@ -42,7 +42,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
         environment: environment variables; None: those of this process.
 
     Raises:
-        SetupError: there is none; says what was found and what to install.
+        SetupError: there is none; the message says what was found and what to install.
     """
     environment = os.environ if environment is None else environment
     refused: list[str] = []
@@ -75,7 +75,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _look_at(found_by: str, home: Path) -> Java | None:
-    """What is in a Java home: from its `release` file, which every build has, else by asking it; None: no Java."""
+    """The Java runtime in a folder, known from its `release` file, or else by running it; None: there is none."""
     if not home.joinpath("bin", "java").exists():
         return None
     try:
@@ -90,7 +90,7 @@ def _look_at(found_by: str, home: Path) -> Java | None:
 
 
 def _ask(found_by: str, home: Path) -> Java | None:
-    """What a runtime says of itself; a `java` in PATH may be a launcher that lies elsewhere than its runtime."""
+    """The Java runtime that a `java` says it is; one in PATH may be a launcher that lies outside its runtime."""
     command = [str(home / "bin" / "java"), "-XshowSettings:properties", "-version"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, check=False).stderr
@@ -104,7 +104,7 @@ def _ask(found_by: str, home: Path) -> Java | None:
 
 
 def _version(found: re.Match[str] | None) -> int | None:
-    """The feature version: Java 8 and before say `1.8`."""
+    """The feature version; Java 8 and older versions write `1.8`."""
     if found is None:
         return None
     numbers = re.match(r"(?:1\.)?(\d+)", found[1])

@@ -1,11 +1,11 @@
-"""A folder that looks like a Java home, whose `java` starts the real one with what flowrun wants of it.
+"""Makes a folder that looks like a Java home, whose `java` starts the real one with other arguments.
 
-Spark's launcher adds the module `jdk.incubator.vector`, which runtimes made by jlink need not have, and a JVM that misses a module that it
-is to add does not start: for such a runtime the argument is left out. (Spark uses the module for nothing but faster linear algebra.)
-The driver gets an archive of Spark's classes. Spark's launcher and the executors of `local-cluster` find the folder as `JAVA_HOME`.
+Spark's launcher adds the module `jdk.incubator.vector`, which runtimes made by jlink need not have, and a JVM without a module that it is
+told to add does not start: for such a runtime the argument is left out. (Spark uses the module only for faster linear algebra.) The driver
+is started with an archive of Spark's classes. Spark's launcher and the executors of `local-cluster` find the folder as `JAVA_HOME`.
 
-The workers of `local-cluster` write below `SPARK_HOME`, wherever that is: the driver is given one that may be thrown away. Its own classes
-are still those of the real one, for which the archive was made.
+The workers of `local-cluster` write below `SPARK_HOME`: the driver gets one that can be removed afterwards. Its own classes are still those
+of the real one, for which the archive was written.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from flowrun.spark.java import OPTIONAL_MODULE, Java
 
 _DRIVER = "org.apache.spark.deploy.SparkSubmit"
 _LAUNCHER = "org.apache.spark.launcher.Main"
-"""Makes the driver's command line, which it is given in part."""
+"""The class that makes the command line of the driver, and gets a part of it as arguments."""
 _WORK = "work"
-"""The folder of `local-cluster`'s workers in `SPARK_HOME`."""
+"""The folder in `SPARK_HOME` into which the workers of `local-cluster` write."""
 
 
 def java_home(java: Java, archive: ClassArchive | None, scratch: Path, spark_home: Path | None = None) -> Path:
-    """The folder to be used as `JAVA_HOME`: the runtime's own if nothing is to be done, else one that is made below `scratch`.
+    """The folder to use as `JAVA_HOME`: the runtime's own if nothing is to be changed, else one that is made below `scratch`.
 
     Args:
         java: the runtime.
-        archive: for the driver.
-        scratch: a folder for what is made.
-        spark_home: `SPARK_HOME` of the driver; None: as it is.
+        archive: the archive of classes for the driver; None: there is none.
+        scratch: the folder below which files are made.
+        spark_home: the `SPARK_HOME` for the driver; None: it is not changed.
     """
     if not java.lacks_module and archive is None and spark_home is None:
         return java.home
@@ -43,7 +43,7 @@ def java_home(java: Java, archive: ClassArchive | None, scratch: Path, spark_hom
 
 
 def throwaway_spark_home(spark_home: Path, scratch: Path) -> Path:
-    """A folder below `scratch` with all that is in a Spark's, by links: what is written into it stays there."""
+    """A folder below `scratch` with links to all that is in the folder of Spark, whose own content does not change when files are added."""
     home = scratch / "spark"
     home.mkdir()
     for part in spark_home.iterdir():
@@ -83,7 +83,7 @@ def _using(command: str, archive: ClassArchive) -> list[str]:
 
 
 def _making(command: str, archive: ClassArchive) -> list[str]:
-    """Whoever started this may be gone when the archive is written, so it gets its name here."""
+    """The lines of the script that write the archive and rename it: the process that started it may have ended then."""
     unfinished, path = shlex.quote(str(archive.unfinished)), shlex.quote(str(archive.path))
     base = "" if archive.base is None else shlex.quote(str(archive.base))
     return [

@@ -1,4 +1,4 @@
-"""Starts the Java side of Spark, and keeps what it says off the terminal unless it is wanted."""
+"""Starts the Java process of Spark, and shows its output on the terminal only if that is wanted."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _KEPT_LINES = 200
 
 
 class Jvm:
-    """The Java process of this Python process: there is one, which later sessions use again.
+    """The Java process of this Python process. There is only one, which later sessions use again.
 
     Attributes:
-        gateway: through which PySpark talks to it.
-        scratch: a folder for files that live as long as the process.
+        gateway: the connection through which PySpark calls it.
+        scratch: a folder for files that are needed as long as the process lives.
     """
 
     def __init__(self, gateway: JavaGateway, output: _Output, scratch: Path) -> None:
@@ -46,17 +46,17 @@ class Jvm:
         self._output = output
 
     def forward_output(self) -> None:
-        """From now on show what it says: prints of Python functions, and its log if there is one."""
+        """Show the output of the process from now on: what Python functions print, and Spark's log if there is one."""
         self._output.forward()
 
 
 def start_jvm(conf: Mapping[str, str], log_level: str, *, ships_python: bool) -> Jvm:
-    """Start the process.
+    """Start the Java process.
 
     Args:
         conf: settings of Spark.
-        log_level: of Spark's log: OFF, WARN, INFO, …
-        ships_python: whether workers run on other machines, with Pythons of their own.
+        log_level: the level of Spark's log: OFF, WARN, INFO, …
+        ships_python: whether workers run on other machines, which have Pythons of their own.
 
     Raises:
         SetupError: there is no Java, or the process ends at once.
@@ -74,7 +74,7 @@ def start_jvm(conf: Mapping[str, str], log_level: str, *, ships_python: bool) ->
             ]
         ).strip(),
         "PYTHONPATH": _python_path(),
-        "PYTHONSAFEPATH": "1",  # workers start in the user's folder, whose modules are not to hide others
+        "PYTHONSAFEPATH": "1",  # workers start in the user's folder, whose modules must not hide others
     }
     if not ships_python:
         variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
@@ -84,14 +84,14 @@ def start_jvm(conf: Mapping[str, str], log_level: str, *, ships_python: bool) ->
 
 
 def scratch_folder() -> Path:
-    """A folder that is there as long as this process."""
+    """A folder that is removed when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="flowrun-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def _spark_home(conf: Mapping[str, str], scratch: Path) -> Path | None:
-    """Where the workers of `local-cluster` write, which would be Spark's own folder; None for all other masters."""
+    """A `SPARK_HOME` for the workers of `local-cluster` to write to instead of Spark's own folder; None for all other masters."""
     if LOCAL_CLUSTER.fullmatch(conf["spark.master"]) is None:
         return None
     from pyspark.find_spark_home import _find_spark_home
@@ -120,7 +120,7 @@ def _launch(conf: Mapping[str, str], output: _Output) -> JavaGateway:
 
 
 class _Output:
-    """Reads what the process prints, on a thread of its own. Thread-safe."""
+    """Reads the output of the process, in a thread of its own. It is thread-safe."""
 
     def __init__(self, *, forwards: bool) -> None:
         self._forwards = forwards
@@ -129,7 +129,7 @@ class _Output:
 
     @contextmanager
     def pipe(self) -> Iterator[IO[bytes]]:
-        """The end for the process; closed here when the process has it."""
+        """A context that gives the end of the pipe for the process, and closes it in this process afterwards."""
         read, write = os.pipe()
         self._reader = threading.Thread(target=self._read, args=(read,), name="flowrun-spark-output", daemon=True)
         self._reader.start()
@@ -137,7 +137,7 @@ class _Output:
             yield end
 
     def wait(self) -> None:
-        """Until the process has closed its end."""
+        """Wait until the process has closed its end of the pipe."""
         if self._reader is not None:
             self._reader.join(5)
 
@@ -165,7 +165,7 @@ class _Output:
 
 
 def _python_path() -> str:
-    """`PYTHONPATH` of workers on this machine: they can import flowrun also where it is not installed."""
+    """The `PYTHONPATH` of workers on this machine, with which they can import flowrun even if it is not installed."""
     folder = Path(flowrun.__file__).resolve().parent.parent
     given = os.environ.get("PYTHONPATH", "")
     if str(folder) in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *given.split(os.pathsep)):
@@ -175,7 +175,7 @@ def _python_path() -> str:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for as long as the process is started: it takes them from here."""
+    """A context in which environment variables are set: the process gets those of this one when it is started."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,4 +1,4 @@
-"""Constants as Spark SQL text, exact to the last bit."""
+"""Writes constants as Spark SQL text, exact to the last bit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from flowrun.functions.spark_text import is_counted, quote_text, spark_type
 _SUFFIXES = {TypeRoot.TINYINT: "Y", TypeRoot.SMALLINT: "S", TypeRoot.INTEGER: "", TypeRoot.BIGINT: "L"}
 _EPOCH = datetime.datetime(1970, 1, 1)
 _YEARS = range(-62_135_596_800_000_000, 253_402_300_800_000_000)
-"""Microseconds since the epoch of the years 1 to 9999, which Python and date constants have."""
+"""Microseconds since the epoch of the years 1 to 9999, the only ones that Python and date constants have."""
 
 
 def literal_text(value: Any, type: DataType) -> str:
-    """A constant of a type as Spark SQL of exactly the type's Spark type; `value` as in `plan.expressions.Literal`.
+    """A constant as Spark SQL text, which has exactly the Spark type of `type`; `value` is as in `plan.expressions.Literal`.
 
     >>> from flowrun.core.types import BIGINT, STRING, decimal
     >>> literal_text(5, BIGINT), literal_text(None, STRING), literal_text(1, decimal(5, 2))

@@ -1,4 +1,4 @@
-"""Master URLs and Connect URLs: which are possible, whether anybody answers there, and how many cores a local one has."""
+"""Checks master URLs and Connect URLs, and whether a server answers there; tells how many cores a local master has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ _ANSWER_S = 5.0
 
 
 def check_master(master: str) -> None:
-    """Raise OptionError unless `master` may be one, SetupError if it is a server that does not answer."""
+    """Check the URL of a master.
+
+    Raises:
+        OptionError: it is no such URL.
+        SetupError: it names a server that does not answer.
+    """
     if LOCAL.fullmatch(master) or LOCAL_CLUSTER.fullmatch(master) or master == "yarn":
         return
     scheme, separator, rest = master.partition("://")
@@ -37,7 +42,12 @@ def check_master(master: str) -> None:
 
 
 def check_remote(url: str) -> None:
-    """Raise OptionError unless `url` may be a Connect URL, SetupError if nobody answers there."""
+    """Check a Connect URL.
+
+    Raises:
+        OptionError: it is no such URL.
+        SetupError: no server answers there.
+    """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme != "sc" or not rest:
         raise OptionError("--spark-remote", f"'{url}' is no Spark Connect URL", hint="sc://HOST:PORT")
@@ -69,7 +79,7 @@ def local_cores(master: str) -> int:
 
 
 def _unanswered(server: str, default_port: int) -> str | None:
-    """Why nobody can be reached at `host:port`; None: somebody answers."""
+    """Why no server can be reached at `host:port`; None: one answers."""
     found = _ADDRESS.fullmatch(server.strip())
     if found is None:
         return f"'{server}' is no address"

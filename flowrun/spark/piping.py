@@ -1,4 +1,4 @@
-"""Python functions one behind the other: those that follow go on in the same call, with no way back through Spark between them."""
+"""Chains Python functions: the next one takes the batches of the one before in the same call, so that they do not go through Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BatchFunction: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What `mapInArrow` takes; picklable."""
+"""A function for `mapInArrow`, which can be pickled."""
 
 
 @record(eq=False)
@@ -22,9 +22,9 @@ class Pipe:
     """How Python makes rows.
 
     Attributes:
-        source: what goes to Python.
-        function: what makes the rows of it.
-        rows: what Spark has of them: the columns that the function gives, perhaps under other names, or the first of them.
+        source: the rows that go to Python.
+        function: makes the new rows of them.
+        rows: the new rows as Spark has them: the columns that the function gives, or the first of them, perhaps under other names.
     """
 
     source: DataFrame
@@ -32,7 +32,7 @@ class Pipe:
     rows: DataFrame
 
     def then(self, following: BatchFunction, columns: int) -> BatchFunction:
-        """This function, and another that gets the first so many columns of what it gives."""
+        """This function followed by another one, which gets the first `columns` columns that this one gives."""
         return partial(_one_behind_the_other, self.function, following, columns)
 
 

@@ -1,4 +1,4 @@
-"""How far Spark is: the stages that run, and their tasks."""
+"""The progress of Spark: the stages that run, and their tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @record
 class StageProgress:
-    """A stage that runs. `stage_id` counts from 0 in a session."""
+    """A stage that runs. The ids of stages count from 0 in each session."""
 
     stage_id: int
     tasks: int
@@ -21,9 +21,9 @@ class StageProgress:
 
 
 class SparkProgress:
-    """Looks at a session from any thread.
+    """Reads the progress of a session; any thread may use it.
 
-    A Connect server tells of its own accord, and only of the query at hand; a session in this process is asked.
+    A Connect server sends the progress of the present query by itself; a session in this process is asked for it.
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -40,14 +40,14 @@ class SparkProgress:
         try:
             tracker = self._session.sparkContext.statusTracker()
             found = [tracker.getStageInfo(number) for number in sorted(tracker.getActiveStageIds())]
-        except Exception:  # it is only being looked at: whoever runs the job gets the error
+        except Exception:  # the error is raised where the job is run
             return ()
         return tuple(
             StageProgress(s.stageId, s.numTasks, s.numCompletedTasks, s.numFailedTasks) for s in found if s is not None
         )
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening to the server."""
         if self._is_remote:
             self._session.removeProgressHandler(self._take)
 

@@ -1,10 +1,10 @@
-"""Which event times a backfill must read so that the rows of a range come out exactly.
+"""Computes which event times a backfill must read so that it writes exactly the rows of a range.
 
 A backfill of [from, to) writes the final rows whose event time lies in the range; the event time of a window's result is the end of the
-window less 1 ms, so windows that end in (from, to] are written, each once over all backfills of neighbouring ranges. What a node must
-read for that follows from what it remembers: a filter the same range, a window of an hour also the hour before, an outer interval join
-also what may still match after the range, and whatever remembers without bound (GROUP BY, regular joins, top-N, sessions, …) everything
-before `to`. Results that tell how things stand rather than what happened (updated ones, and those without event time) are those at `to`.
+window less 1 ms, so that windows that end in (from, to] are written, each by exactly one of the backfills of neighbouring ranges. What a
+node must read for that depends on its state: a filter needs the same range, a window of an hour also the hour before, an outer interval
+join also the rows after the range that may still match, and a node with unbounded state (GROUP BY, regular joins, top-N, sessions, …)
+everything before `to`. Results that are updated or have no event time are the state of a table, and are written as they are at `to`.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.time_spread import Spread, spread, window_function
 
 _SAME = (nodes.Calc, nodes.Union, nodes.Split, nodes.SideOutput, nodes.PythonMap, ToChangelog, FromChangelog)
-"""Besides those that pass on each row: nodes whose rows have the event time of the row that they come from."""
+"""Nodes whose rows have the event time of the row that they come from, besides nodes that pass on each row."""
 _WITHOUT_BOUND = (GroupAggregate, Join, Rank, nodes.Process, ChangelogNormalize, ResolveConflicts)
 _ANY_RANGE = TimeRange(0, 1)
 
 
 @record
 class Reading:
-    """What a backfill reads and writes.
+    """Which event times a backfill reads and writes.
 
     Attributes:
-        bounds: by `id` of each scan with event time, the event times to read; all other scans are read whole.
-        stops: by `id` of each node that would tell of later rows too: of what it reads, only rows before this time count.
-        written: by `id` of each sink whose rows are final: the event times of those that it gets. Others get all their rows.
-        remembering: nodes that need everything before the range: why little can be left out.
+        bounds: `id` of each scan with event time → the event times to read; all other scans are read whole.
+        stops: `id` of each node whose result later rows would change → the event time before which the rows that it reads must lie.
+        written: `id` of each sink whose rows are final → the event times of the rows that it gets; other sinks get all their rows.
+        remembering: nodes that need everything before the range, because their state is unbounded.
     """
 
     bounds: Mapping[int, TimeRange]
@@ -72,21 +72,21 @@ class Reading:
 
 
 READ_ALL = Reading({}, {}, {}, ())
-"""Of a run that is no backfill."""
+"""The reading of a run that is no backfill."""
 
 
 def reading_for(plan: nodes.Plan, emitted: TimeRange) -> Reading:
-    """What the scans of a plan must give for the rows of a range of event times.
+    """What the scans of a plan must read for the rows of a range of event times.
 
     Raises:
-        UnsupportedPlanError: a scan gives upserts, of which not every one has an event time.
+        UnsupportedPlanError: a scan gives upserts, whose deletions may have no event time.
     """
     walked = list(nodes.walk_plan(plan))
     traits = TraitIndex()
     states = _states(walked)
     wanted: dict[int, TimeRange] = {}
     stops: dict[int, int] = {}
-    for node in reversed(walked):  # readers before what they read
+    for node in reversed(walked):  # a node comes before the nodes that it reads
         asked = wanted.get(id(node), TimeRange(None, emitted.stop) if id(node) in states else emitted)
         if asked.stop is not None and id(node) in states and any(id(i) not in states for i in node.inputs):
             stops[id(node)] = asked.stop
@@ -110,14 +110,14 @@ def reading_for(plan: nodes.Plan, emitted: TimeRange) -> Reading:
 
 
 def tells_state(plan: nodes.Plan) -> frozenset[int]:
-    """`id` of each node whose rows tell how things stand (at the end of what is read): they are updated, or have no event time."""
+    """The `id` of each node whose rows are the state of a table at the end of the input: they are updated, or have no event time."""
     return _states(list(nodes.walk_plan(plan)))
 
 
 def _states(walked: list[nodes.PlanNode]) -> frozenset[int]:
     found: set[int] = set()
     for node in walked:
-        # a temporal join gives rows of its left side; the other one only changes how they look
+        # a temporal join gives rows of its left side, to which the right one only adds columns
         passed = node.inputs[:1] if isinstance(node, TemporalJoin) else node.inputs
         if any(id(i) in found for i in passed) or not node.event_time or _ends_open(node):
             found.add(id(node))
@@ -125,7 +125,7 @@ def _states(walked: list[nodes.PlanNode]) -> frozenset[int]:
 
 
 def _ends_open(node: nodes.PlanNode) -> bool:
-    """Whether later rows would change what the node has given."""
+    """Whether later rows would change the result of the node."""
     match node:
         case nodes.Scan():
             return node_mode(node, ()) is not ChangelogMode.APPEND
@@ -153,12 +153,12 @@ def _both(one: TimeRange, other: TimeRange) -> TimeRange:
 
 
 def _needed(node: nodes.PlanNode, wanted: TimeRange, traits: TraitIndex) -> tuple[TimeRange, ...]:
-    """What each input must give so that the node gives the rows wanted of it."""
+    """The event times that each input must give, so that the node gives the rows of the wanted range."""
     match node:
         case nodes.Scan() | Values():
             return ()
         case WindowTableFunction(window=SessionWindow()) | nodes.WindowAggregate(window=SessionWindow()):
-            # a row just at the end of a session joins it: so one that ends at `to` must see whether there is one
+            # a row at the end of a session belongs to it: whether there is one must be seen for a session that ends at `to`
             return (TimeRange(None, None if wanted.stop is None else wanted.stop + 1),)
         case nodes.WindowAggregate():
             return (_rows_of_windows(node.window, wanted),)
@@ -184,7 +184,7 @@ def _needed(node: nodes.PlanNode, wanted: TimeRange, traits: TraitIndex) -> tupl
 
 
 def _earlier(wanted: TimeRange, memory_ms: int | None) -> TimeRange:
-    """The range and what lies up to `memory_ms` before it; None: everything before."""
+    """The range, and the time of `memory_ms` before it; None: all time before it."""
     if memory_ms is None or wanted.start is None:
         return TimeRange(None, wanted.stop)
     return TimeRange(wanted.start - memory_ms, wanted.stop)
@@ -201,11 +201,11 @@ def _by_column(wanted: TimeRange, spread: Spread | None) -> TimeRange:
 
 
 _GREATEST_CHANGE_MS = 25 * 3_600_000
-"""No clock is set back by more: the first of several instants of a local time is at most so long before the last."""
+"""By how much clocks are set back at most: the first of several instants of a local time is at most so long before the last."""
 
 
 def _rows_of_windows(window: WindowSpec, wanted: TimeRange) -> TimeRange:
-    """Where the rows of all windows lie that end in a range."""
+    """The event times of the rows of all windows that end in a range."""
     if wanted.start is None:
         return wanted
     zone = window_zone(window)
@@ -217,7 +217,7 @@ def _rows_of_windows(window: WindowSpec, wanted: TimeRange) -> TimeRange:
 
 
 def _first_row(window: WindowSpec, after: int) -> int | None:
-    """The beginning of the first window that ends after a time; None: that may be anywhere."""
+    """The beginning of the first window that ends after a time; None: it may be any time."""
     match window:
         case TumblingWindow(size_ms=size, offset_ms=offset):
             return _next(after, size, offset) - size
@@ -239,7 +239,7 @@ def _next(after: int, step: int, offset: int) -> int:
 
 
 def _window_needs(input: nodes.PlanNode, wanted: TimeRange, traits: TraitIndex) -> TimeRange:
-    """What closing a window reads of rows that carry it: results of windows are at its end already, others anywhere in it."""
+    """What a node needs that gets rows with a window: results of windows have the time of its end, other rows any time in it."""
     if traits[input].at_window_time:
         return wanted
     function = window_function(input)
@@ -249,7 +249,7 @@ def _window_needs(input: nodes.PlanNode, wanted: TimeRange, traits: TraitIndex) 
 
 
 def _over_needs(node: OverAggregate, wanted: TimeRange, traits: TraitIndex) -> TimeRange:
-    """Rows that only come carry the time that they are ordered by; those that are updated, their own."""
+    """What an OVER aggregate needs: inserted rows have the event time that they are ordered by, updated ones their own."""
     preceding = node.frame.preceding
     bounded = node.frame.unit is FrameUnit.RANGE and isinstance(preceding, int)
     needed = _earlier(wanted, int(preceding) if bounded and preceding is not None else None)
@@ -277,7 +277,7 @@ def _interval_needs(node: IntervalJoin, wanted: TimeRange, traits: TraitIndex) -
 
 
 def _temporal_needs(node: TemporalJoin, wanted: TimeRange, traits: TraitIndex) -> tuple[TimeRange, TimeRange]:
-    """The rows themselves, and all versions before the end of the range."""
+    """What each side of a temporal join needs: the left one the rows themselves, the right one all versions before the end of the range."""
     history = _earlier(wanted, None)
     if node.right_time is None:
         return wanted, history

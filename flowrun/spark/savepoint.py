@@ -1,4 +1,4 @@
-"""The hand-over from a backfill to the stream: the whole job runs up to a point in event time, and leaves its state as a savepoint."""
+"""Hands over from a backfill to the stream: the whole job runs up to a point in event time, and its state is written as a savepoint."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 Note = TypeVar("Note")
 
 _NUMBER = 1
-"""Of the savepoint: it begins the history of its job."""
+"""The number of the savepoint, which is the first one of its job."""
 
 
 class CompiledJob(Protocol):
@@ -73,23 +73,23 @@ class CompiledJob(Protocol):
 
     @property
     def transformations(self) -> tuple[Transformation, ...]:
-        """Its sinks, in its order."""
+        """The transformations of its sinks, in the plan's order."""
         ...
 
     @property
     def job_graph(self) -> JobGraph:
-        """What streams."""
+        """The graph of the streaming job."""
         ...
 
     @property
     def text(self) -> PipelineText:
-        """For resuming without its file."""
+        """The text that a job resumes from without its file."""
         ...
 
 
 @record
 class SavepointWritten:
-    """A savepoint that exists: where, bytes of state, operators that have any, and seconds from the first row to the last file."""
+    """A savepoint that was written: its path, the bytes of its state, how many operators have state, and how many seconds it took."""
 
     path: str
     bytes: int
@@ -98,11 +98,11 @@ class SavepointWritten:
 
 
 class HandOver:
-    """A job that ran up to the end of a backfill: what its sinks got, and its state, which is no savepoint before `finish`.
+    """A job that ran up to the end of a backfill: the rows of its sinks, and its state, which `finish` makes a savepoint.
 
     Attributes:
-        outputs: each sink, in the plan's order, with the final table of its rows. To be made visible before `finish`: a stream that goes
-            on from the savepoint does not write them again.
+        outputs: each sink, in the plan's order, with the final table of its rows. They must become visible before `finish` is called: a
+            stream that resumes from the savepoint does not write them again.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class HandOver:
         self._kept = tuple(kept)
 
     def finish(self) -> SavepointWritten:
-        """Let the savepoint exist.
+        """Write the metadata, which completes the savepoint.
 
         Raises:
             StateError: its metadata cannot be written.
@@ -124,7 +124,7 @@ class HandOver:
         return written
 
     def discard(self) -> None:
-        """Remove what was written. Idempotent."""
+        """Remove the files that were written. It may be called again."""
         self._state.discard()
         self._release()
 
@@ -146,23 +146,23 @@ def leave_savepoint(
 ) -> HandOver:
     """Run a whole job up to a point in event time, and write the state of its operators into a savepoint.
 
-    Every vertex is a stage with as many partitions as it has subtasks: compile with the parallelism that Spark is to have
-    (`settings.parallelism`); whoever resumes may have another. Sources read what there is now. Rows whose event time is `until_ms` or
-    later are left to the stream; sources without event time are read to their end.
+    Every vertex is a stage with as many partitions as it has subtasks: compile the pipeline with the parallelism that Spark is to have
+    (`settings.parallelism`); the stream that resumes may have another one. Sources read the data that is there now. Rows whose event
+    time is `until_ms` or later are left to the stream; sources without event time are read to their end.
 
     Args:
         compiled: the pipeline.
-        session: with flowrun's semantics; its workers must reach `directory`.
-        until_ms: ms since the epoch.
-        directory: in which the savepoint gets a folder.
+        session: a session with flowrun's semantics, whose workers can write to `directory`.
+        until_ms: the point in event time, in ms since the epoch.
+        directory: the folder in which the savepoint gets a folder of its own.
         now_ms: processing time.
-        identities: by `id` of a sink of the plan, the name under which what it keeps by key is written; None: nothing is written.
-        pipeline: what the savepoint keeps of the pipeline's text; None: `compiled.text`.
+        identities: `id` of a sink of the plan → the name that its files by key have; None: the sinks have no such files.
+        pipeline: the pipeline's text that the savepoint keeps; None: `compiled.text`.
 
     Raises:
         UnsupportedPlanError: nothing says which rows of a source are before `until_ms`.
         StateError: the folder cannot be made.
-        Exception: Spark's, if a task fails; nothing is left of the savepoint then.
+        Exception: an exception of Spark, because a task failed; no file of the savepoint is left then.
     """
     for vertex in compiled.job_graph.vertices:
         _check_source(vertex)
@@ -177,7 +177,7 @@ def leave_savepoint(
 
 
 def _check_order(plan: Plan) -> None:
-    """A backfill runs by event time, upserts and changes that come twice count as they come."""
+    """Refuse upserts and changes that may come twice: they count in the order in which they come, but a backfill runs by event time."""
     for node in walk_plan(plan):
         if isinstance(node, ChangelogNormalize):
             raise UnsupportedPlanError(
@@ -204,7 +204,7 @@ def _check_source(vertex: JobVertex) -> None:
 
 
 class _State:
-    """What becomes the savepoint's metadata."""
+    """Collects the savepoint's metadata."""
 
     def __init__(self, compiled: CompiledJob, directory: str, now_ms: int, pipeline: PipelineText) -> None:
         self._graph = compiled.job_graph
@@ -222,7 +222,7 @@ class _State:
         }
 
     def add(self, vertex_id: str, subtask: int, states: Sequence[OperatorSubtaskState]) -> None:
-        """What operators of a subtask remember."""
+        """Add the state of the operators of a subtask."""
         self._subtasks[ExecutionVertexId(vertex_id, subtask)] += states
 
     def finish(self, started: float) -> SavepointWritten:
@@ -270,7 +270,7 @@ class _Run:
         self._started = time.monotonic()
         self._flows: dict[str, Flow] = {}
         self._reached: dict[str, int | None] = {}
-        """Of each data set how far event time has come."""
+        """Data set → the event time that it has reached; None: it has none."""
         self._taken: list[tuple[SinkPlace, Flow]] = []
         self._kept: list[DataFrame] = []
         modes = changelog_modes(compiled.optimised)
@@ -288,7 +288,7 @@ class _Run:
         outputs = []
         for sink, node, _ in self._sinks:
             place, flow = next((p, f) for p, f in self._taken if p.sink is sink)
-            timed = node.event_time and not place.operator.state_keys  # of a table by key nobody asks for event times
+            timed = node.event_time and not place.operator.state_keys  # nobody reads the event times of a table by key
             outputs.append((node, frame_of(flow, event_time=timed, arrival=False)))
         return HandOver(outputs, self._state, self._started, self._kept)
 
@@ -394,13 +394,13 @@ class _Run:
         return kept
 
     def _notes(self, stage: DataFrame, kind: type[Note]) -> list[Note]:
-        """What the tasks of a stage say; this is where Spark runs it."""
+        """The notes of the tasks of a stage, which Spark runs now."""
         rows = stage.where(f"{EDGE} = {NOTE}").select(CONTENT).collect()
         notes = [pickle.loads(row[0]) for row in rows]
         return [note for note in notes if isinstance(note, kind)]
 
 
 def _least(reached: Sequence[int | None]) -> int | None:
-    """Where event time is behind several producers; None: one of them has said nothing."""
+    """The event time after several producers; None: one of them has sent no watermark."""
     known = [r for r in reached if r is not None]
     return min(known) if known and len(known) == len(reached) else None

@@ -1,4 +1,4 @@
-"""Spark sessions whose SQL means what flowrun's SQL means."""
+"""Opens Spark sessions whose SQL has the semantics of flowrun's SQL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SEMANTICS: Mapping[str, str] = {
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-"""Settings on which the meaning of translated pipelines depends; users cannot change them."""
+"""Settings on which the results of translated pipelines depend; users cannot change them."""
 
 _REASONS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "overflow, division by zero and bad casts are errors",
@@ -59,25 +59,25 @@ DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.sql.dataFrameQueryContext.enabled": "false",  # else each column made asks Python's stack where it is made
+    "spark.sql.dataFrameQueryContext.enabled": "false",  # else Spark inspects Python's stack for each column that is made
 }
-"""Of a local session, unless the user says otherwise."""
+"""Settings of a local session that users can change."""
 
 _LEAST_MEMORY_MB, _MOST_MEMORY_MB = 1024, 16 * 1024
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
-"""An environment variable that PySpark sets when it connects, and by which its functions are those of Connect from then on."""
+"""An environment variable that PySpark sets when it connects, and which makes its functions those of Connect from then on."""
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 @record
 class SparkOptions:
-    """Where and how to run.
+    """Where and how Spark runs.
 
     Attributes:
-        master: URL; None: `local[*]`.
-        remote: Connect URL of a server that runs; then there is no master.
+        master: the master URL; None: `local[*]`.
+        remote: the Connect URL of a running server; then there is no master.
         conf: further settings of Spark.
-        log_level: of Spark's own log, on standard error.
+        log_level: the level of Spark's own log, which goes to standard error.
     """
 
     master: str | None = None
@@ -89,10 +89,10 @@ class SparkOptions:
 def open_session(options: SparkOptions, name: str = "flowrun") -> SparkSession:
     """A session as the options say, with flowrun's semantics.
 
-    If this process already runs Spark, it is a new session of that.
+    If this process runs Spark already, it is a new session of that Spark.
 
     Raises:
-        OptionError: options contradict each other or flowrun's semantics, or a URL is none.
+        OptionError: options contradict each other or flowrun's semantics, or a URL is wrong.
         SetupError: Spark cannot be started or reached.
     """
     conf = _checked(options.conf or {})
@@ -117,13 +117,17 @@ def spark_session(options: SparkOptions, name: str = "flowrun") -> Iterator[Spar
             yield session
     finally:
         if not was_running:
-            with suppress(Exception):  # the run is over, whatever becomes of Spark
+            with suppress(Exception):  # the run is over, so that a failure to stop Spark does not matter
                 session.stop()
             os.environ.pop(_CONNECT_MODE, None)
 
 
 def _checked(conf: Mapping[str, str]) -> dict[str, str]:
-    """The user's settings without those that only repeat ours. Raises OptionError for those that would change what pipelines mean."""
+    """The user's settings without those that only repeat flowrun's.
+
+    Raises:
+        OptionError: a setting would change the results of pipelines.
+    """
     for key, value in conf.items():
         needed = SEMANTICS.get(key)
         if needed is not None:
@@ -143,7 +147,7 @@ def _one_of(option: str | None, setting: str | None, name: str) -> str | None:
 
 
 def _quiet_pyspark() -> None:
-    """PySpark logs the errors that it raises, as JSON; they are raised, that is enough."""
+    """Stop PySpark from logging errors as JSON, which it also raises."""
     for name in _LOGGERS:
         logging.getLogger(name).disabled = True
 
@@ -157,7 +161,7 @@ def _running_context() -> SparkContext | None:
 
 
 def _join(running: SparkContext, master: str | None, conf: Mapping[str, str]) -> SparkSession:
-    """A session beside those of a Spark that runs already."""
+    """A new session of a Spark that runs already."""
     from pyspark.sql import SparkSession
 
     if master is not None and master != running.master:
@@ -222,7 +226,7 @@ _process_of_spark: list[Jvm] = []
 
 
 def _process(settings: Mapping[str, str], log_level: str, *, ships_python: bool) -> Jvm:
-    """The Java process, started at the first call."""
+    """The Java process, which the first call starts."""
     if not _process_of_spark:
         from flowrun.spark.jvm import start_jvm
 
@@ -251,7 +255,7 @@ def _connect(url: str, conf: Mapping[str, str]) -> SparkSession:
 
 
 def _set_all(session: SparkSession, settings: Mapping[str, str], hint: str) -> None:
-    """Set what can be set of a session of a Spark that runs already."""
+    """Set those settings that a session of a Spark that runs already can have."""
     from flowrun.spark.failures import first_line
 
     for key, value in settings.items():
@@ -262,7 +266,7 @@ def _set_all(session: SparkSession, settings: Mapping[str, str], hint: str) -> N
 
 
 def _packed() -> str:
-    """The package as a zip file, for workers on other machines."""
+    """The path of a zip file with flowrun's package, for workers on other machines."""
     import flowrun
     from flowrun.spark.jvm import scratch_folder
 

@@ -1,4 +1,4 @@
-"""Which rows are worth keeping because several steps or sinks read them."""
+"""Decides which rows Spark keeps because several steps or sinks read them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, SideOutput, Sink, Spl
 from flowrun.plan.relational import AssignTime, Expand, Unnest, Values, WindowTableFunction
 
 _CHEAP = (Calc, Union, Split, SideOutput, AssignTime, Expand, Unnest, Values, WindowTableFunction, Sink)
-"""Computing these again costs less than keeping their rows. Files are read again: each reader wants other columns of them."""
+"""Nodes that cost less to compute again than to keep. Files are read again, too: each reader wants other columns."""
 FILES = "filesystem"
 
 
 def kept_nodes(plan: Plan, is_hosted: Callable[[PlanNode], bool]) -> Mapping[int, int]:
     """`id` of each node whose rows are computed once and kept → position of the last sink that reads them.
 
-    Kept is what several read and what is expensive: a shuffle, Python, or a source that is no file, which might also give other rows
-    when it is read again.
+    Rows are kept if several nodes read them and they are expensive: they need a shuffle, Python, or a source that is no file, which might
+    give other rows if it is read again.
 
     Args:
-        plan: optimised.
+        plan: the optimised plan.
         is_hosted: whether a node runs in Python workers.
     """
     readers = Counter(id(i) for node in walk_plan(plan) for i in node.inputs)

@@ -1,4 +1,4 @@
-"""How far the values of a time column may lie from the event times that the rows carry."""
+"""Computes how far the values of a time column may lie from the event times of the rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Spread:
 
 
 def spread(node: PlanNode, column: int, traits: TraitIndex) -> Spread | None:
-    """Where the values of a column may lie; None: anywhere."""
+    """How far the values of a column may lie from the event times; None: there is no bound."""
     while True:
         trait = traits[node].columns[column]
         if trait is not None and trait.current:
@@ -47,7 +47,7 @@ def spread(node: PlanNode, column: int, traits: TraitIndex) -> Spread | None:
 
 
 def window_function(node: PlanNode) -> WindowTableFunction | None:
-    """What gave the rows their window, if it is found."""
+    """The node that gave the rows their window; None: it is not known."""
     while not isinstance(node, WindowTableFunction):
         if not isinstance(node, (Calc, *_OF_ONE_TIME)):
             return None
@@ -56,7 +56,7 @@ def window_function(node: PlanNode) -> WindowTableFunction | None:
 
 
 def _window_spread(node: PlanNode, traits: TraitIndex) -> Spread | None:
-    """Where the last moments of the rows' windows may lie; None: anywhere."""
+    """How far the last ms of the rows' windows may lie from the event times; None: there is no bound."""
     function = window_function(node)
     if function is None or not isinstance(function.window, TumblingWindow | SlidingWindow | CumulativeWindow):
         return None
@@ -65,7 +65,7 @@ def _window_spread(node: PlanNode, traits: TraitIndex) -> Spread | None:
 
 
 def _column_of(node: Calc, column: int) -> int | None:
-    """The input column that a projection hands on."""
+    """The input column that a column of a projection passes on; None: it is computed."""
     expression = node.projections[column]
     if isinstance(expression, Cast) and expression.type == expression.operand.type:
         expression = expression.operand

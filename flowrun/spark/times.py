@@ -1,4 +1,4 @@
-"""Timestamps and milliseconds since the epoch as Spark SQL text. The session's time zone is UTC."""
+"""Converts between timestamps and ms since the epoch in Spark SQL text. The session's time zone is UTC."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowrun.spark.frame import EVENT_TIME, SparkFrame, quoted
 
 
 def millis_of(text: str, type: DataType) -> str:
-    """BIGINT milliseconds since the epoch of a TIMESTAMP or TIMESTAMP_LTZ, rounded down as the stream does.
+    """Spark SQL of a TIMESTAMP or TIMESTAMP_LTZ as a BIGINT in ms since the epoch, rounded down as in the stream.
 
     >>> from flowrun.core.types import timestamp
     >>> millis_of("`ts`", timestamp(3))
@@ -21,7 +21,7 @@ def millis_of(text: str, type: DataType) -> str:
 
 
 def timestamp_of(text: str, type: DataType) -> str:
-    """TIMESTAMP or TIMESTAMP_LTZ of BIGINT milliseconds since the epoch."""
+    """Spark SQL of a BIGINT in ms since the epoch as a TIMESTAMP or TIMESTAMP_LTZ."""
     if is_counted(type):
         return f"(({text}) * 1000000L)"
     instant = f"timestamp_millis({text})"
@@ -29,7 +29,7 @@ def timestamp_of(text: str, type: DataType) -> str:
 
 
 def within(frame: SparkFrame, emitted: TimeRange) -> SparkFrame:
-    """The rows with event times of a range."""
+    """The rows of a frame whose event times lie in a range."""
     time = quoted(EVENT_TIME)
     if emitted.start is not None:
         frame = frame.where(f"{time} >= {emitted.start}")

@@ -1,4 +1,4 @@
-"""What nodes become on Spark, and what they read of one another."""
+"""The result of the translation of a node, and the inputs of a node."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from flowrun.spark.frame import EVENT_TIME, SparkFrame, quoted
 
 @record(eq=False, slots=False)
 class Translated:
-    """What a node became.
+    """A translated node.
 
     Attributes:
-        main: its rows.
-        sides: rows of its side outputs, by tag; a tag that is not in it has none (nothing is late in a batch).
-        hosted: why it runs the streaming operators; None: it is native.
+        main: the rows of the node.
+        sides: the rows of its side outputs by tag; a tag that is missing has no rows (nothing is late in a batch).
+        hosted: why the node runs the streaming operators; None: it is native.
     """
 
     main: SparkFrame
@@ -29,7 +29,7 @@ class Translated:
 
 
 class Inputs:
-    """What a node reads: frames in order, and the nodes behind them for those who must look further."""
+    """The inputs of a node: their frames in order, and the translations of all nodes upstream."""
 
     def __init__(self, node: PlanNode, done: Mapping[int, Translated], stop: int | None = None) -> None:
         self._node = node
@@ -38,17 +38,17 @@ class Inputs:
 
     @property
     def frames(self) -> tuple[SparkFrame, ...]:
-        """One an input."""
+        """The rows of each input."""
         return tuple(self._cut(self._done[id(i)].main) for i in self._node.inputs)
 
     @property
     def only(self) -> SparkFrame:
-        """That of a node with one input."""
+        """The rows of the only input."""
         (frame,) = self.frames
         return frame
 
     def of(self, node: PlanNode) -> Translated:
-        """What any node further up became."""
+        """The translation of any node upstream."""
         return self._done[id(node)]
 
     def _cut(self, frame: SparkFrame) -> SparkFrame:
@@ -58,7 +58,7 @@ class Inputs:
 
 
 def leaves_rows_out(node: PlanNode, context: Context) -> str | None:
-    """Why a node is hosted whose rows may fail one by one; None: they may not, or the first that fails ends the run."""
+    """Why a node is hosted that leaves out rows which fail; None: no row can fail, or the first one that fails ends the run."""
     fails = on_error_of(node, context.settings) is OnError.FAIL
     if isinstance(node, Scan):
         puts_aside = decoding_of(node).mode is OnError.DEAD_LETTER

@@ -1,4 +1,4 @@
-"""Plan → DataFrames, node by node: natively where Spark has the node and all its functions, else by hosting the streaming operators."""
+"""Translates a plan to DataFrames node by node: natively if Spark has the node and all its functions, else with the streaming operators."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 Native: TypeAlias = Callable[[nodes.PlanNode, Inputs, Context], SparkFrame | Translated]
-"""(node, what it reads, context) → its rows. Raises `NotNative`: the node is hosted then."""
+"""(node, its inputs, context) → its rows. If it raises `NotNative`, the node is hosted."""
 
-# Module and function by name, below `flowrun.spark`: each family is imported when a plan has it.
+# The module below `flowrun.spark` and the function, as a text: a module is imported when a plan needs it.
 NATIVE: Mapping[type[nodes.PlanNode], str] = {
     nodes.Scan: "input.scan:read_scan",
     rel.Values: "native.rows:translate_values",
@@ -70,10 +70,10 @@ class SparkPlan:
     """A translated plan.
 
     Attributes:
-        plan: that was translated.
-        results: what each node became, by `id`.
-        kept: rows that Spark keeps for it until they are released.
-        optimistic: whether scans rely on Spark's readers to stop where they do not read exactly what flowrun's do.
+        plan: the plan that was translated.
+        results: `id` of each node → its translation.
+        kept: DataFrames that Spark keeps for it until they are released.
+        optimistic: whether scans use Spark's readers, which stop at the first record that they may read in another way than flowrun's.
     """
 
     plan: nodes.Plan
@@ -83,23 +83,23 @@ class SparkPlan:
 
     @property
     def outputs(self) -> tuple[tuple[nodes.Sink, SparkFrame], ...]:
-        """Each sink with the rows that it gets."""
+        """Each sink of the plan, with its rows."""
         return tuple((sink, self.results[id(sink)].main) for sink in self.plan.sinks)
 
 
 def translate(plan: nodes.Plan, context: Context) -> SparkPlan:
-    """The DataFrames of a plan; nothing is read or run beyond what Spark's analysis needs.
+    """The DataFrames of a plan. Nothing is read or run but what Spark needs to analyse them.
 
     Raises:
-        UnsupportedPlanError: a node cannot run on Spark in any way; names it and what does work.
-        ConnectorError: a file or folder that a scan reads is not there.
+        UnsupportedPlanError: a node cannot run on Spark; the message names it and says what works instead.
+        ConnectorError: a file or folder that a scan reads does not exist.
     """
     done: dict[int, Translated] = {}
     readers = Counter(id(i) for node in nodes.walk_plan(plan) for i in node.inputs)
-    with use_clock(ManualClock(context.now_ms)):  # the time that CURRENT_TIMESTAMP and its kin are rendered with
+    with use_clock(ManualClock(context.now_ms)):  # the time for CURRENT_TIMESTAMP and similar functions
         for node in nodes.walk_plan(plan):
             made = _translate_node(node, Inputs(node, done, context.stops.get(id(node))), context)
-            if readers[id(node)] > 1:  # they read what Spark keeps, and do not make it again
+            if readers[id(node)] > 1:  # its readers use rows that Spark keeps, which Python does not make again
                 made = replace(made, main=replace(made.main, made_by=None))
             done[id(node)] = made
     return SparkPlan(plan, done, context.kept, bool(context.optimistic))

@@ -14,7 +14,7 @@ from flowrun.core.types import BIGINT, DOUBLE, INT, STRING, decimal, map_of
 from flowrun.functions.contract import Argument
 from flowrun.functions.registry import aggregate_functions
 from flowrun.plan.expressions import AggregateCall, ColumnRef, UserAggregateReference
-from flowrun.spark.aggregates import PLACES, aggregate_text, over_text
+from flowrun.spark.aggregates import POSITION_FUNCTIONS, aggregate_text, over_text
 from flowrun.spark.frame import NotNative
 from tests.spark.grids import GRIDS
 from tests.spark.plans import Table, assert_same, assert_same_plan, spark_results, sql_plan, stream_results, yaml_plan
@@ -246,7 +246,7 @@ def test_places_have_no_frame():
     window = "PARTITION BY `k` ORDER BY `t`"
     lag = AggregateCall("LAG", (ColumnRef(STRING, 0, "s"),), STRING, "v")
     assert over_text(lag, ["`s`"], window) == f"CAST(lag(`s`) OVER ({window}) AS STRING)"
-    assert "COUNT" not in PLACES
+    assert "COUNT" not in POSITION_FUNCTIONS
     assert over_text(AggregateCall("COUNT", (), BIGINT, "n"), [], window) == f"count(*) OVER ({window})"
 
 

@@ -26,16 +26,16 @@ from flowrun.spark.hosted.folding import FoldedRows
 from flowrun.spark.hosted.wire import Sent
 
 _FIRST_OF_PARTITION = 44
-"""Bits of a sequence number that count the rows of one partition."""
+"""How many bits of a sequence number count the rows of one partition; the others are the partition."""
 
 
 class Form(Enum):
-    """What is made of the rows that go to a destination."""
+    """The form in which rows go to a destination."""
 
     CHANGES = "changes"
-    """They go on as they come."""
+    """All changes, as they come."""
     FINAL = "final"
-    """What the changes come to."""
+    """The final rows: those that were added and not removed."""
     NEWEST = "newest"
     """The newest row of each key."""
 
@@ -45,11 +45,11 @@ class Destination:
     """A destination of rows: a reader in a later stage, or a sink.
 
     Attributes:
-        schema: of the rows.
-        form: of what is sent.
-        partitioner: how rows choose their subtask; None: whoever reads them decides.
-        channels: number of subtasks to choose from.
-        max_parallelism: of these.
+        schema: the columns of the rows.
+        form: the form in which they are sent.
+        partitioner: how the subtask of a row is chosen; None: the reader chooses it.
+        channels: how many subtasks there are to choose from.
+        max_parallelism: the max parallelism of these subtasks.
         keys: positions of the key columns, for `NEWEST`.
     """
 
@@ -62,7 +62,7 @@ class Destination:
 
 
 class DestinationWriter:
-    """Takes what a chain sends to one destination; `take` gives it to the stage."""
+    """Collects the rows that a chain sends to one destination, until the stage takes them."""
 
     def __init__(self, destination: Destination, subtask: int) -> None:
         self._destination = destination
@@ -78,15 +78,15 @@ class DestinationWriter:
         )
         self._rows = 0
         self.watermark = MIN_TIMESTAMP
-        """The last that was sent, ms."""
+        """The last watermark that was sent, in ms since the epoch."""
 
     @property
     def rows(self) -> int:
-        """How many can be taken."""
+        """How many rows can be taken."""
         return self._rows
 
     def emit(self, batch: RecordBatch) -> None:
-        """Rows of the chain."""
+        """Collect rows of the chain."""
         if self._folded is not None:
             self._folded.add(batch)
         elif self._newest is not None:
@@ -95,7 +95,7 @@ class DestinationWriter:
             self._send(batch)
 
     def broadcast_event(self, event: Watermark | WatermarkStatus) -> None:
-        """Remember how far event time is."""
+        """Remember the last watermark."""
         if isinstance(event, Watermark):
             self.watermark = max(self.watermark, event.timestamp)
 
@@ -103,11 +103,11 @@ class DestinationWriter:
         """Drop it: latency is not measured here."""
 
     def kept(self) -> pa.RecordBatch | None:
-        """What a sink that keeps rows by key would keep; None of other destinations."""
+        """The rows that a sink with rows by key keeps in its state; None: the destination is no such sink."""
         return None if self._newest is None else self._newest.alive()
 
     def finish(self) -> None:
-        """Nothing more will be emitted: send what the changes came to."""
+        """Note that no more rows will be emitted; the final rows can be taken now."""
         if self._folded is not None:
             rows = self._folded.rows()
         elif self._newest is not None:
@@ -118,7 +118,7 @@ class DestinationWriter:
             self._send(rows)
 
     def take(self) -> Sent | None:
-        """All rows that wait, as one batch; None if there are none."""
+        """All rows that can be taken, as one batch; None if there are none."""
         if not self._waiting:
             return None
         waiting, self._waiting, self._rows = self._waiting, [], 0
@@ -140,7 +140,7 @@ class DestinationWriter:
         if batch.timestamps is None:
             return None
         times = batch.timestamps_numpy()
-        if batch.row_kinds is not None:  # what takes a row back must not overtake what added it
+        if batch.row_kinds is not None:  # a retraction must not overtake the row that it retracts
             times = np.maximum(np.maximum.accumulate(times), self._greatest)
         self._greatest = max(self._greatest, int(times.max()))
         return times

@@ -1,4 +1,4 @@
-"""Rows between stages as DataFrames: what leaves a stage, how it is dealt to the next, and in which order it arrives there."""
+"""Rows between stages as DataFrames: what leaves a stage, how it is distributed to the next one, and in which order it arrives there."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Flow:
     """Rows on their way to a vertex: `TARGET`, `ORDER`, `SEQUENCE`, `TIME`, `KIND` and the struct `ROW` of `schema`.
 
     Attributes:
-        numbered: `SEQUENCE` is the order in which rows were sent.
-        timed: `ORDER` may hold times.
-        arrived: `SEQUENCE` is the arrival of a native node's rows, an ARRAY<BIGINT>.
+        numbered: whether `SEQUENCE` is the order in which rows were sent.
+        timed: whether `ORDER` may contain times.
+        arrived: whether `SEQUENCE` is the order of arrival of a native node's rows, an ARRAY<BIGINT>.
     """
 
     data: DataFrame
@@ -49,11 +49,11 @@ class Sorting(Enum):
 
 @record
 class Exchange:
-    """How rows are dealt to the partitions of the next stage.
+    """How rows are distributed to the partitions of the next stage.
 
     Attributes:
-        partitions: how many there are.
-        keys: of each input, the positions of its key columns; None: rows know their target.
+        partitions: how many partitions there are.
+        keys: for each input the positions of its key columns; None: rows have their target in `TARGET`.
     """
 
     partitions: int
@@ -78,7 +78,7 @@ def flow_of(frame: SparkFrame) -> Flow:
 
 
 def destination_flow(stage: DataFrame, destination: int, schema: Schema, *, only: bool) -> Flow:
-    """What a stage sends to one of its destinations; `only`: it has no other."""
+    """The rows that a stage sends to one of its destinations; `only` says that it has no other."""
     rows = stage if only else stage.where(f"{wire.EDGE} = {destination}")
     data = rows.selectExpr(
         wire.TARGET, wire.ORDER, wire.SEQUENCE, wire.TIME, wire.KIND, f"{wire.row_column(destination)} AS {wire.ROW}"
@@ -87,12 +87,12 @@ def destination_flow(stage: DataFrame, destination: int, schema: Schema, *, only
 
 
 def stage_input(flows: Sequence[tuple[int, Flow]], exchange: Exchange | None, sorting: Sorting) -> DataFrame:
-    """The rows of all inputs (by their numbers) as a stage takes them.
+    """The rows of all inputs in the form that a stage takes.
 
     Args:
-        flows: of one input there may be several, whose columns are the same.
-        exchange: None: rows stay in their partitions.
-        sorting: of each partition.
+        flows: (the number of an input, its rows); an input may have several flows, which have the same columns.
+        exchange: how rows are distributed; None: they stay in their partitions.
+        sorting: the order of rows in each partition.
     """
     from pyspark.sql import functions as f
 
@@ -123,13 +123,13 @@ def input_schemas(flows: Sequence[tuple[int, Flow]]) -> tuple[Schema, ...]:
 
 
 def run_on(data: DataFrame, stage: Stage) -> DataFrame:
-    """What a stage gives for its input."""
+    """The rows that a stage gives for its input."""
     destinations = [destination.schema for destination in stage.destinations]
     return data.mapInArrow(stage_function(stage), wire.stage_type(destinations))
 
 
 def run_plainly(frame: SparkFrame, stage: Stage) -> SparkFrame:
-    """What a plain stage (see `Stage.plain`) gives for rows, which stay in their partitions, and in Python if they are there."""
+    """The rows that a plain stage (see `Stage.plain`) gives. Rows stay in their partitions, and in Python if they are there."""
     pipe, function, timed = frame.pipe, stage_function(stage), stage.timed
     if pipe is None:
         columns = [f"{c} AS {n}" for n, c in zip(wire.field_names(frame.schema), frame.columns, strict=True)]
@@ -169,7 +169,7 @@ def changes_of_flow(flow: Flow, *, event_time: bool) -> SparkFrame:
 
 
 def in_order_of_arrival(flow: Flow, partitions: int) -> Flow:
-    """The same rows in partitions that follow one another, and sorted in each: what numbers them keeps their order."""
+    """The same rows in consecutive partitions, each of which is sorted: if they are numbered, the numbers keep their order."""
     data = flow.data.repartitionByRange(partitions, wire.SEQUENCE).sortWithinPartitions(wire.SEQUENCE)
     return replace(flow, data=data)
 

@@ -1,4 +1,4 @@
-"""What the changes of a partition come to: the rows that were added and not taken back."""
+"""Folds the changes of a partition to the rows that were added and not removed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _REMOVING = (RowKind.UPDATE_BEFORE, RowKind.DELETE)
 
 
 class FoldedRows:
-    """A bag of rows with their event times. Changes are gathered and folded when there are as many as rows.
+    """A multiset of rows with their event times. Changes are gathered, and applied when there are as many of them as rows.
 
-    A change that takes a row back takes the oldest equal one.
+    A change that removes a row removes the oldest one of the equal rows.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class FoldedRows:
             self._fold()
 
     def rows(self) -> RecordBatch | None:
-        """All rows, as inserts, in order of arrival; None if nothing ever came."""
+        """All rows as inserts, in the order in which they came; None if none ever came."""
         self._fold()
         return self._alive
 
@@ -50,7 +50,7 @@ class FoldedRows:
 
 
 def _remaining(batch: RecordBatch, removes: Bools) -> Integers | None:
-    """Positions of the added rows that are not removed, ascending; None: all of them."""
+    """Ascending positions of the added rows that are not removed; None: all of them."""
     if not removes.any():
         return None
     contents = numbers_of(content_hashes(batch.columns.columns))

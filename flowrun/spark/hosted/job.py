@@ -1,4 +1,4 @@
-"""The vertices of a job graph as stages: which destinations their rows have, and how they are dealt to the next."""
+"""The vertices of a job graph as stages: which destinations their rows have, and how they are distributed to the next ones."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class SinkPlace:
     """A sink of a vertex whose rows are taken instead of written.
 
     Attributes:
-        position: of its operator in the chain.
-        operator: as it was.
-        sink: to which rows would go.
-        result: number of the vertex's result that they go to.
-        identity: under which what the sink keeps by key is written; empty: it is not.
+        position: the position of its operator in the chain.
+        operator: the operator as it was.
+        sink: the sink that rows would go to.
+        result: the number of the vertex's result that they go to instead.
+        identity: the name that the sink's files by key have; empty: it has no such files.
     """
 
     position: int
@@ -44,14 +44,14 @@ class SinkPlace:
 
 @record(eq=False)
 class OpenVertex:
-    """A vertex whose chain begins and ends with rows: its source gets them, its sinks give them away."""
+    """A vertex whose source takes rows from Spark, and whose sinks give rows to Spark."""
 
     vertex: JobVertex
     sinks: tuple[SinkPlace, ...]
 
     @property
     def goes_row_by_row(self) -> bool:
-        """Whether the order of rows means nothing to any of its operators."""
+        """Whether the result of none of its operators depends on the order of rows."""
         return all(isinstance(o.factory, _ROW_BY_ROW) for o in self.vertex.operators)
 
     @property
@@ -61,11 +61,11 @@ class OpenVertex:
 
 
 def open_vertex(vertex: JobVertex, *, checked: bool) -> OpenVertex:
-    """A vertex with operators that only pass rows on in the places of its source and sinks.
+    """A vertex whose source and sinks are replaced by operators that only pass rows on.
 
     Args:
-        vertex: of the job.
-        checked: whether the columns of sinks that may not be NULL are checked.
+        vertex: a vertex of the job.
+        checked: whether NOT NULL columns of sinks are checked.
     """
     operators, edges, results = list(vertex.operators), list(vertex.output_edges), list(vertex.results)
     sinks = []
@@ -95,14 +95,14 @@ def edges_by_result(vertex: JobVertex) -> list[OutputEdge]:
 
 
 def input_flows(vertex: JobVertex, flows: Mapping[str, Flow]) -> list[tuple[int, Flow]]:
-    """What a vertex reads, by the number of the input."""
+    """The flows that a vertex reads, each with the number of its input."""
     return [(edge.input_index, flows[edge.data_set_id]) for edge in vertex.inputs]
 
 
 def exchange_by_hash(vertex: JobVertex, partitions: int) -> Exchange | None:
-    """How rows reach a vertex of which each partition is run on its own: equal keys only have to meet.
+    """How rows are distributed to a vertex each of whose partitions is run on its own: rows with equal keys must be in the same one.
 
-    None: rows stay where they are. `partitions`: of the run; a vertex of parallelism 1 has one.
+    None: rows stay where they are. `partitions` is the number of partitions of the run; a vertex of parallelism 1 has one.
     """
     if vertex.parallelism == 1:
         return Exchange(1)

@@ -1,4 +1,4 @@
-"""One node of a plan on the streaming operators: lowered over rows that are there, run as stages, folded to its final table."""
+"""Runs a node of a plan with the streaming operators: it is lowered over rows that exist, run as stages, and folded to its final table."""
 
 from __future__ import annotations
 
@@ -41,26 +41,27 @@ _MAIN = "main"
 def host_node(node: nodes.PlanNode, frames: tuple[SparkFrame, ...], context: Context, reason: str) -> Translated:
     """Run the streaming operators of a node over its inputs.
 
-    Rows come to the operators in the order of event time, in big batches, each followed by the watermark that its last row allows;
-    then the input ends. What the node's changes come to is its table. Each partition runs as if it were the operators' only
-    subtask. Processing time stands still at `context.now_ms`.
+    Rows come to the operators in the order of event time, in large batches, each followed by the watermark that its last row allows; then
+    the input ends. The node's changes are folded to its final table. Each partition runs as if it were the operators' only subtask.
+    Processing time stands still at `context.now_ms`.
 
     Args:
-        node: of any kind but sinks.
-        frames: one an input.
-        context: of the translation.
-        reason: why it is hosted.
+        node: a node that is no sink.
+        frames: the rows of each input.
+        context: the context of the translation.
+        reason: why the node is hosted.
 
     Raises:
-        UnsupportedPlanError: the stream cannot do it either.
+        UnsupportedPlanError: the streaming operators cannot run it either.
     """
     return _HostedNode(node, frames, context).run(reason)
 
 
 def host_changes(node: nodes.Scan, context: Context) -> SparkFrame:
-    """The changes of a source that is read by the stream's operators, in the order in which they come: a frame with `ARRIVAL` and `KIND`.
+    """The changes of a source that the stream's operators read, in the order in which they come, as a frame with `ARRIVAL` and `KIND`.
 
-    Raises as `host_node`.
+    Raises:
+        UnsupportedPlanError: the streaming operators cannot run it.
     """
     return _HostedNode(node, (), context, folds=False).changes()
 
@@ -85,12 +86,12 @@ class _HostedNode:
         return self._translated(self._taken(), reason)
 
     def changes(self) -> SparkFrame:
-        """What the node sends, as it is."""
+        """The changes that the node sends, not folded."""
         frame = flows.changes_of_flow(self._taken()[_MAIN], event_time=self._node.event_time)
         return within(frame, self._context.range_of(self._node))
 
     def _taken(self) -> dict[str, flows.Flow]:
-        """Run it: what its sinks get, by their names."""
+        """Run the node; gives name of a sink → the rows that it gets."""
         by_data_set: dict[str, flows.Flow] = {}
         taken: dict[str, flows.Flow] = {}
         for vertex in self._graph.vertices:
@@ -110,7 +111,7 @@ class _HostedNode:
         return taken
 
     def _lowered(self) -> tuple[JobGraph, bool, dict[str, Schema]]:
-        """(the job graph, whether the node's rows change, columns of its side outputs by tag)."""
+        """(the job graph, whether the node's rows are updated, tag → the columns of a side output)."""
         node = self._node
         settings = replace(self._context.settings, parallelism=self._partitions, checkpoint=None, restart=None)
         modes = changelog_modes(nodes.Plan("hosted", (_sink(_MAIN, node),)))
@@ -138,7 +139,7 @@ class _HostedNode:
         return flows.flow_of(self._frames[source.number])
 
     def _read(self, vertex: JobVertex, source: Source) -> flows.Flow:
-        """The rows of a source that the node itself is."""
+        """The rows of the node if it is itself a source."""
         found = find_splits(source, 1, ManualClock(self._context.now_ms))
         run = SourceRun(
             vertex, self._graph.settings, self._context.now_ms, splits=found.splits, tally=self._context.node_tally()
@@ -150,7 +151,7 @@ class _HostedNode:
 
     def _run(self, opened: OpenVertex, inputs: list[tuple[int, flows.Flow]]) -> DataFrame:
         exchange = exchange_by_hash(opened.vertex, self._partitions)
-        if exchange is None:  # what comes out is numbered partition by partition
+        if exchange is None:  # rows that come out are numbered partition by partition
             inputs = [(n, flows.in_order_of_arrival(f, self._partitions) if f.arrived else f) for n, f in inputs]
         sorting = self._sorting(opened)
         data = flows.stage_input(inputs, exchange, sorting)
@@ -159,8 +160,9 @@ class _HostedNode:
         )
 
     def _sorting(self, opened: OpenVertex) -> flows.Sorting:
-        """By event time where something happens between two rows because time passes. Else, where the node wants to know the arrival
-        of rows, that is their order, and event time stands still until they end.
+        """By event time if something may happen between two rows because time passes.
+
+        Else by arrival, if the rows have it, and event time stands still until the input ends.
         """
         if opened.goes_row_by_row:
             return flows.Sorting.NONE
@@ -188,7 +190,7 @@ class _HostedNode:
         )
 
     def _plain(self) -> SparkFrame | None:
-        """The rows of a node that does something with each row by itself; None if there is more to it."""
+        """The rows of a node that processes each row by itself; None: it is no such node."""
         if len(self._graph.vertices) > 1 or self._changing or self._wants_arrival:
             return None
         vertex = self._graph.vertices[0]
@@ -233,7 +235,7 @@ class _HostedNode:
         return Translated(main, sides, reason)
 
     def _letters(self, run: SourceRun) -> SparkFrame:
-        """The dead letters of a source, which is read once more for them."""
+        """The dead letters of a source, which is read again for them."""
         letters = read_splits(self._context.session, replace(run, letters=True))
         return flows.frame_of(
             flows.destination_flow(letters, 0, DEAD_LETTER_SCHEMA, only=False), event_time=False, arrival=False

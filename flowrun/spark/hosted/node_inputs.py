@@ -1,4 +1,4 @@
-"""The inputs of a hosted node as sources: they stand for rows that exist already and are never run."""
+"""The inputs of a hosted node as sources. They stand for rows that exist already, and are never run."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class NodeInputSource:
 
     @property
     def boundedness(self) -> Boundedness:
-        """A batch ends."""
+        """Bounded: a batch ends."""
         return Boundedness.BOUNDED
 
     @property
     def delivery(self) -> Delivery:
-        """A batch that fails is run again from its beginning."""
+        """Exactly once: a batch that fails is run again from its beginning."""
         return Delivery.EXACTLY_ONCE
 
     def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> NoReturn:
-        """Nobody asks for splits."""
+        """Never called."""
         raise InternalError(f"input {self.number} of a hosted node has no splits")
 
     def create_reader(self, context: ReaderContext) -> NoReturn:
-        """Nobody reads."""
+        """Never called."""
         raise InternalError(f"input {self.number} of a hosted node has no reader")
 
 

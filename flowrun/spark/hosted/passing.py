@@ -1,4 +1,4 @@
-"""An operator that only sends on what it gets: it stands where a source or a sink stood."""
+"""An operator that only passes on what it gets; it takes the place of a source or a sink."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flowrun.operators.sink_constraints import ConstraintEnforcer
 
 @record
 class PassFactory:
-    """Operators that send on what they get; with a schema they enforce its constraints, as the sink `place` would."""
+    """Creates operators that pass on what they get; with a schema they enforce its constraints, as the sink `place` would."""
 
     schema: Schema | None = None
     place: str = ""
@@ -32,7 +32,7 @@ class _PassOperator(AbstractOperator):
         self._enforcer = None if schema is None else ConstraintEnforcer(schema, constraints, factory.place)
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
-        """Send on."""
+        """Pass the batch on."""
         if self._enforcer is not None:
             batch, _ = self._enforcer.enforced(batch)
         if batch.num_rows:

@@ -1,4 +1,4 @@
-"""Processing time of a hosted subtask: it stands still, or jumps to whatever waits for it. And the mails of its mailbox."""
+"""Processing time of a hosted subtask, which stands still or jumps to the time that is waited for; and its mailbox."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class _Registered:
         self.callback: Callable[[int], None] | None = callback
 
     def cancel(self) -> None:
-        """Never run it."""
+        """Do not run the callback."""
         self.callback = None
 
 
 class StillTime:
     """`ProcessingTimeService` and mailbox of one subtask whose clock shows the time of the run.
 
-    What is due later never runs by itself: a stream that ends before a timer is due forgets it, too. All calls from the subtask's
-    thread, but for `put` and `wake`.
+    A callback that is due later does not run, as in a stream that ends before a timer is due. The subtask's thread calls all methods, but
+    any thread may call `put` and `wake`.
     """
 
     def __init__(self, now_ms: int) -> None:
@@ -43,27 +43,27 @@ class StillTime:
         return self.clock.now_ms()
 
     def register(self, timestamp_ms: int, callback: Callable[[int], None]) -> _Registered:
-        """Run `callback(timestamp_ms)` with the next `settle` if it is due, else when time is made to jump there."""
+        """Run `callback(timestamp_ms)` at the next `settle` if it is due, else when time jumps there."""
         entry = _Registered(callback)
         heapq.heappush(self._queue, (timestamp_ms, self._registered, entry))
         self._registered += 1
         return entry
 
     def put(self, mail: Callable[[], None]) -> None:
-        """Run a mail with the next `settle`. Any thread."""
+        """Run a mail at the next `settle`. Any thread may call this."""
         self._mails.append(mail)
         self._awake.set()
 
     def wake(self) -> None:
-        """End a wait. Any thread."""
+        """End a wait. Any thread may call this."""
         self._awake.set()
 
     def pause(self, ms: float) -> None:
-        """Block for so long by the machine's clock."""
+        """Block for `ms` by the machine's clock."""
         time.sleep(ms / 1000)
 
     def settle(self) -> None:
-        """Run mails and what is due until there is nothing."""
+        """Run mails and callbacks that are due until there are none."""
         while True:
             if self._mails:
                 self._mails.popleft()()
@@ -71,7 +71,7 @@ class StillTime:
                 return
 
     def wait_or_jump(self) -> None:
-        """Wait for a mail or a call of `wake`, or, if somebody waits for a time, jump there: nobody is to wait for a clock."""
+        """Jump to the time of the next callback; without one, or after a call of `put` or `wake`, wait for such a call instead."""
         while self._queue and self._queue[0][2].callback is None:
             heapq.heappop(self._queue)
         if not self._awake.is_set() and self._queue:

@@ -1,4 +1,4 @@
-"""The end of a hosted task that leaves state behind: every operator's snapshot, written by the task itself."""
+"""Ends a hosted task of a backfill that writes a savepoint: the task itself writes the snapshot of each operator."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from flowrun.state.storage.contract import SnapshotStorage
 
 @record(eq=False)
 class SubtaskNote:
-    """What a task says when it has ended.
+    """What a task reports when it has ended.
 
     Attributes:
-        subtask: of the vertex.
-        states: of those operators that remember anything; their files are written.
-        watermarks: of each place, the last event time that rows sent there allow; None: none was said.
+        subtask: the number of the subtask.
+        states: the states of those operators that have any; their files are written.
+        watermarks: for each destination the last watermark that was sent there; None: none was sent.
     """
 
     subtask: int
@@ -39,15 +39,15 @@ class SubtaskNote:
 class LeaveSnapshot:
     """Event time stops where the backfill ends, and the operators' state is written.
 
-    Files have names of their own: those of attempts that were lost are in the folder, but no metadata names them.
+    Each attempt of a task writes files with names of its own: those of attempts that were lost are in the folder, but not in the metadata.
 
     Attributes:
-        vertex: of the job.
-        sinks: of the vertex, whose rows are taken instead of written.
-        watermarks: of each input where event time stops; None: it has none.
-        checkpoint_id: of the savepoint.
-        target: its folder.
-        storage: writes into it.
+        vertex: a vertex of the job.
+        sinks: the sinks of the vertex, whose rows are taken instead of written.
+        watermarks: for each input the event time at which it stops; None: it has no event time.
+        checkpoint_id: the id of the savepoint.
+        target: the folder of the savepoint.
+        storage: writes files into it.
     """
 
     vertex: JobVertex
@@ -58,7 +58,7 @@ class LeaveSnapshot:
     storage: SnapshotStorage
 
     def end(self, chain: OperatorChain, writers: Sequence[DestinationWriter], subtask: int, inputs: int) -> bytes:
-        """Write what the operators remember, and say what was written (a pickled `SubtaskNote`)."""
+        """Write the state of the operators; gives a pickled `SubtaskNote`."""
         for number, watermark in enumerate(self.watermarks):
             if watermark is not None:
                 chain.process_event(Watermark(watermark), number)
@@ -82,7 +82,7 @@ class LeaveSnapshot:
 
 
 def _sink_snapshot(place: SinkPlace, writer: DestinationWriter) -> OperatorSnapshot:
-    """What the sink would remember if it had written all rows, and all of it were visible."""
+    """The snapshot that the sink would have if it had written all rows and all of them were visible."""
     kept, rows = kept_rows_of(place.sink), writer.kept()
     operator = {COMMITTABLES: committables_state(())}
     if kept is None or rows is None:

@@ -1,4 +1,4 @@
-"""Reading the splits of a source in Spark tasks, up to a point in event time, and where a stream goes on in each of them."""
+"""Reads the splits of a source in Spark tasks, up to a point in event time; each task reports the position at which a stream goes on."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class FoundSplits:
 
 @record(eq=False)
 class ReadSplit:
-    """What a task says of the split that it read.
+    """What a task reports of the split that it read.
 
     Attributes:
-        number: in the order in which splits were found.
-        left: where a stream goes on: the split before the batch of its first row that is not before the end of the backfill.
-            Empty: there was none.
-        timed: rows had event times.
+        number: the number of the split, in the order in which splits were found.
+        left: the split that a stream goes on with, at the batch of the first row that is not before the end of the backfill. Empty: there
+            was no such row.
+        timed: whether rows had event times.
     """
 
     number: int
@@ -61,17 +61,17 @@ class ReadSplit:
 
 @record(eq=False)
 class SourceRun:
-    """A source vertex and how far to read it; picklable.
+    """A source vertex and how far to read it. It can be pickled.
 
     Attributes:
-        vertex: whose first operator reads.
-        settings: of the job.
+        vertex: the vertex, whose first operator reads the source.
+        settings: the settings of the job.
         now_ms: processing time.
         until_ms: rows with this event time or a later one are left to the stream; None: everything is read.
-        splits: by number.
-        ends: each of them has an end, and is read up to it.
-        letters: what is wanted are the dead letters, not the rows.
-        tally: is told which rows were left out; None: nobody counts.
+        splits: the splits in the order of their numbers.
+        ends: whether each split has an end, up to which it is read.
+        letters: whether dead letters are wanted instead of rows.
+        tally: counts the rows that are left out; None: they are not counted.
     """
 
     vertex: JobVertex
@@ -85,12 +85,12 @@ class SourceRun:
 
     @property
     def schema(self) -> Schema:
-        """Columns of what is wanted."""
+        """The columns of the rows or of the dead letters."""
         return DEAD_LETTER_SCHEMA if self.letters else self.vertex.operators[0].schema
 
 
 def find_splits(source: Source, parallelism: int, clock: Clock) -> FoundSplits:
-    """Ask a source's enumerator for everything that there is now. Blocks on I/O."""
+    """All splits that a source's enumerator finds now. It blocks on I/O."""
     enumerator = source.create_enumerator(parallelism, clock)
     try:
         enumerator.start()
@@ -105,7 +105,7 @@ def find_splits(source: Source, parallelism: int, clock: Clock) -> FoundSplits:
 
 
 def read_splits(session: SparkSession, run: SourceRun) -> DataFrame:
-    """The rows of a source's splits as a stage with one destination, each split in a partition of its own, and a note of each."""
+    """The rows of a source's splits as a stage with one destination; each split is a partition, and its task sends a note."""
     destinations = [run.schema]
     count = max(len(run.splits), 1)
     numbers = session.range(len(run.splits)).selectExpr("CAST(id AS INT) AS number")
@@ -127,7 +127,7 @@ def read_split(run: SourceRun, number: int) -> Iterator[pa.RecordBatch]:
     """The rows of one split, then a note (`ReadSplit`).
 
     Raises:
-        JobFailedError: it cannot be read; names the source.
+        JobFailedError: the split cannot be read; the message names the source.
     """
     return _SplitTask(run, number).read()
 
@@ -200,7 +200,7 @@ class _SplitTask:
         if source is None:
             raise InternalError(f"'{chain.name_of(0)}' is no source whose splits are handed out")
         source.connect(self._request)
-        operator: SourceOperator = chain.operators[0]  # type: ignore[assignment] # which a source's operator is
+        operator: SourceOperator = chain.operators[0]  # type: ignore[assignment]  # the first operator of a source vertex
         operator.set_availability_listener(self._time.wake)
         chain.initialize_state()
         chain.open()
@@ -244,7 +244,7 @@ class _SplitTask:
             yield encode(0, sent, self._run.schema, self._form)
 
     def _has_passed(self) -> bool:
-        """Whether a split without end has come so far that no row before the end of the backfill is expected any more."""
+        """Whether a split without end has reached a watermark after which no row before the end of the backfill is expected."""
         until = self._run.until_ms
         passed = until is not None and self._left is not None and self._writer.watermark >= until - 1
         return passed and not self._run.ends

@@ -1,7 +1,7 @@
-"""How many rows the stream's operators left out on Spark: what their tasks counted, brought to the driver.
+"""Counts the rows that the stream's operators leave out on Spark: tasks send their counts to the driver.
 
-A task that Spark runs again, or rows that it computes again for another sink, count once: each partition of a node has one entry, which a
-later run of it replaces. Spark Connect has no accumulators: there nobody counts.
+If Spark runs a task again, or computes rows again for another sink, they count once: each partition of a node has one entry, which a later
+run of it replaces. Spark Connect has no accumulators, so that nothing is counted there.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ Entries = dict[tuple[int, int], dict[str, tuple[dict[str, int], str | None]]]
 
 
 class _Latest:
-    """How entries of tasks are put together: an `AccumulatorParam` of PySpark."""
+    """Merges the entries of tasks; it is an `AccumulatorParam` of PySpark."""
 
     def zero(self, value: Entries) -> Entries:
-        """Nothing."""
+        """No entries."""
         return {}
 
     def addInPlace(self, value: Entries, other: Entries) -> Entries:  # noqa: N802 - PySpark's name
-        """The later entry of a partition counts."""
+        """The merged entries; the later entry of a partition counts."""
         value.update(other)
         return value
 
 
 @record(eq=False)
 class NodeTally:
-    """Counts for one node; picklable, used in tasks."""
+    """The counts of one node. It can be pickled, and is used in tasks."""
 
     accumulator: Any
     number: int
 
     def tell(self, partition: int, vertex: JobVertex, metrics: MetricRegistry) -> None:
-        """A partition has been processed."""
+        """Send the counts of a partition that was processed."""
         names = {o.operator_id: o.name for o in vertex.operators}
         found: dict[str, tuple[dict[str, int], str | None]] = {}
         for group in metrics.under():
@@ -56,14 +56,14 @@ class NodeTally:
 
 @record
 class LeftOut:
-    """Rows that one operator left out: by counter, and the first example."""
+    """The rows that one operator left out: how many by counter, and the first example."""
 
     counters: Mapping[str, int]
     example: str | None
 
 
 class Tallies:
-    """The counts of one run; used by the driver's thread."""
+    """The counts of one run. The driver's thread uses it."""
 
     def __init__(self, session: SparkSession) -> None:
         self._accumulator: Any = None
@@ -72,7 +72,7 @@ class Tallies:
         self._nodes = 0
 
     def of_node(self) -> NodeTally | None:
-        """What a further node counts with; None: nobody counts."""
+        """The counts for one more node; None: nothing is counted."""
         if self._accumulator is None:
             return None
         self._nodes += 1

@@ -1,6 +1,6 @@
-"""What runs in a Spark task: one subtask of a job vertex, fed with sorted rows as a perfect stream would feed it.
+"""Runs one subtask of a job vertex in a Spark task. It gets sorted rows, as if a stream without disorder sent them.
 
-Runs in Spark's Python workers: nothing here may need a Spark session.
+It runs in Spark's Python workers: nothing here may need a Spark session.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from flowrun.spark.hosted.tallies import NodeTally
 from flowrun.spark.hosted.wire import ORDER, decode, decode_plain, encode, encode_note, encode_plain, stage_arrow
 
 _SENT_AT_ONCE = 65_536
-"""So many rows for a destination are sent on together, if they come in smaller pieces."""
+"""How many rows for a destination are collected before they are sent on together."""
 
 
 class Ending(Protocol):
-    """What happens once all rows are processed. Picklable."""
+    """What happens after all rows were processed. It can be pickled."""
 
     def end(
         self, chain: OperatorChain, writers: Sequence[DestinationWriter], subtask: int, inputs: int
     ) -> bytes | None:
-        """Bring the chain to its end; gives what the driver is to know."""
+        """End the chain; gives a note for the driver, or None."""
         ...
 
 
 @record
 class EndOfInput:
-    """The end of bounded input: event time ends, then the input."""
+    """Ends bounded input: event time ends, and then the input."""
 
     def end(self, chain: OperatorChain, writers: Sequence[DestinationWriter], subtask: int, inputs: int) -> None:
-        """Fire everything."""
+        """Fire all timers and windows."""
         for number in range(inputs):
             chain.process_event(Watermark(MAX_TIMESTAMP), number)
         for number in range(inputs):
@@ -53,21 +53,22 @@ class EndOfInput:
 
 @record(eq=False)
 class Stage:
-    """A job vertex as Spark runs it; picklable.
+    """A job vertex as Spark runs it. It can be pickled.
 
     Attributes:
-        vertex: its chain; sources and sinks in it are replaced.
-        inputs: columns of each input.
-        destinations: where rows go, one a result of the vertex.
-        settings: of the job.
+        vertex: the vertex, whose sources and sinks are replaced.
+        inputs: the columns of each input.
+        destinations: where rows go, one destination for each result of the vertex.
+        settings: the settings of the job.
         now_ms: processing time.
-        ending: what happens at the end.
-        ordered: rows come in the order of `wire.ORDER`: watermarks may follow them.
-        lags: of each input how far watermarks are behind its rows, ms; None: it has none.
-        alone: each partition is run as if it were the only subtask.
-        plain: one input, one destination, and all that travels are rows and their event times: half the cost of the general form.
-        timed: what a plain stage gives has event times.
-        tally: is told which rows were left out; None: nobody counts.
+        ending: what happens at the end of the input.
+        ordered: whether rows come in the order of `wire.ORDER`, so that watermarks can follow them.
+        lags: for each input by how many ms watermarks are behind its rows; None: it has no watermarks.
+        alone: whether each partition is run as if it were the only subtask.
+        plain: whether there is one input and one destination, and only rows and their event times are exchanged with Spark, which costs
+            half as much as the general form.
+        timed: whether the rows of a plain stage have event times.
+        tally: counts the rows that are left out; None: they are not counted.
     """
 
     vertex: JobVertex
@@ -98,10 +99,10 @@ def stage_function(stage: Stage) -> Callable[[Iterator[pa.RecordBatch]], Iterato
 
 
 def run_stage(stage: Stage, partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What one partition gives for its batches.
+    """The batches that one partition gives for its batches.
 
     Raises:
-        JobFailedError: an operator failed; says which, and why.
+        JobFailedError: an operator failed; the message says which one, and why.
     """
     return _StageTask(stage, partition).run(batches)
 

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 EDGE = "edge"
-"""INT: destination of the stage to which the row goes; `NOTE` for what the task says of itself."""
+"""INT: the destination of the row; `NOTE` for a note of the task."""
 TARGET = "target"
-"""INT: the subtask that gets the row; NULL where it stays in its partition or the reader decides."""
+"""INT: the subtask that gets the row; NULL if it stays in its partition or the reader chooses the subtask."""
 ORDER = "ord"
-"""BIGINT: rows are processed in this order: their event time, or, where rows change, the greatest so far. NULL without event time."""
+"""BIGINT: the order in which rows are processed: their event time, or, for changes, the greatest one so far. NULL: no event time."""
 SEQUENCE = "seq"
 """BIGINT: the order in which their producer sent rows that are equal in `ORDER`."""
 TIME = "time"
-"""BIGINT: event time, ms."""
+"""BIGINT: the event time in ms since the epoch."""
 KIND = "kind"
-"""TINYINT: row kind; NULL: an insert."""
+"""TINYINT: the row kind; NULL: an insert."""
 CONTENT = "note"
-"""BINARY: what a task says of itself, pickled."""
+"""BINARY: a note of the task, pickled."""
 INPUT = "input"
 """INT: the input of the next stage."""
 ROW = "row"
@@ -47,7 +47,7 @@ _HEAD = pa.schema(
 
 
 def row_column(number: int) -> str:
-    """The struct column of the rows of one destination."""
+    """The name of the struct column of the rows of one destination."""
     return f"r{number}"
 
 
@@ -57,7 +57,7 @@ def field_names(schema: Schema) -> list[str]:
 
 
 def row_type(schema: Schema) -> StructType:
-    """The struct of a row, as Spark has it."""
+    """The struct of a row as a Spark type."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType(
@@ -107,7 +107,7 @@ def stage_type(destinations: Sequence[Schema]) -> StructType:
 
 
 def stage_arrow(destinations: Sequence[Schema]) -> pa.Schema:
-    """The same in Arrow."""
+    """The columns that a stage gives, in Arrow."""
     rows = [
         pa.field(
             row_column(i),
@@ -120,7 +120,7 @@ def stage_arrow(destinations: Sequence[Schema]) -> pa.Schema:
 
 @record(eq=False)
 class Sent:
-    """Rows on their way to a destination; `order` None: no event time, `targets` None: they stay."""
+    """Rows for a destination. `order` is None if they have no event time, `targets` if they stay in their partition."""
 
     rows: RecordBatch
     first: int
@@ -129,7 +129,7 @@ class Sent:
 
 
 def encode(destination: int, sent: Sent, schema: Schema, form: pa.Schema) -> pa.RecordBatch:
-    """Rows as a stage gives them; `form` as `stage_arrow` says."""
+    """Rows in the form in which a stage gives them; `form` is the result of `stage_arrow`."""
     rows = sent.rows
     count = rows.num_rows
     struct = pa.StructArray.from_arrays(unfit(rows.columns, schema).columns, names=field_names(schema))
@@ -149,13 +149,13 @@ def encode(destination: int, sent: Sent, schema: Schema, form: pa.Schema) -> pa.
 
 
 def encode_note(content: bytes, form: pa.Schema) -> pa.RecordBatch:
-    """What a task says of itself as a row."""
+    """A note of a task as a row."""
     given = {EDGE: pa.array([NOTE], pa.int32()), CONTENT: pa.array([content], pa.binary())}
     return pa.RecordBatch.from_arrays([given.get(f.name, pa.nulls(1, f.type)) for f in form], schema=form)
 
 
 def decode(batch: pa.RecordBatch, inputs: Sequence[Schema]) -> list[tuple[int, RecordBatch]]:
-    """The rows of each input of a batch that a stage gets (`INPUT`, `TIME`, `KIND`, a struct an input), in order."""
+    """(an input, its rows), in order, of a batch that a stage gets, which has `INPUT`, `TIME`, `KIND` and a struct for each input."""
     if len(inputs) == 1:
         return [(0, _rows(batch, 0, inputs[0]))]
     which = batch.column(INPUT).to_numpy()

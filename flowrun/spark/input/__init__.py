@@ -1,1 +1,1 @@
-"""Scans on Spark: its own readers for files, and every other connector through the Python Data Source API."""
+"""Scans on Spark: Spark's own readers read files, and the Python Data Source API reads all other connectors."""

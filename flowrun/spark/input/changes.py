@@ -1,4 +1,4 @@
-"""What a table of changes comes to in the end."""
+"""The final table of a frame of changes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SIGN = f"CASE WHEN {_ADDS} THEN 1L ELSE -1L END"
 
 
 def final_table(frame: SparkFrame, keep_arrival: bool) -> SparkFrame:
-    """The rows that were added and not removed, as often as that happened; `frame` has `KIND` and `ARRIVAL`.
+    """The rows that were added and not removed, with their multiplicity; `frame` has `KIND` and `ARRIVAL`.
 
-    Of equal rows a removal takes the oldest away, as the stream's operators do.
+    A removal takes away the oldest of equal rows, as in the stream's operators.
     """
     contents = [*frame.columns, *((quoted(EVENT_TIME),) if frame.event_time else ())]
     same = ", ".join(contents) or "0"

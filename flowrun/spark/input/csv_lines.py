@@ -1,4 +1,4 @@
-"""CSV files by Spark's own text functions, where a line is one record and is split as flowrun splits it."""
+"""Reads CSV files with Spark's own text functions, if each line is a record that they split as flowrun does."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def read_csv(session: SparkSession, source: FileSource, *, ordered: bool) -> Phy
     """The rows of a CSV source.
 
     Raises:
-        ConnectorError: the path is not there.
-        NotExactError: leave it to flowrun's reader.
+        ConnectorError: the path does not exist.
+        NotExactError: flowrun's reader must read it.
     """
     settings = csv_settings(source.options)
     if settings.header:
@@ -39,7 +39,7 @@ def read_csv(session: SparkSession, source: FileSource, *, ordered: bool) -> Phy
     lines = read_lines(session, source, ordered=ordered)
     beside = [quoted(n) for n in lines.columns if n != LINE]
     lines = lines.selectExpr(*beside, whole).where(_is_record(settings))
-    # A generator: what it makes is made once, however often it is read behind it.
+    # A generator, so that Spark computes its result once, however often the columns after it are read.
     rows = lines.selectExpr(*beside, LINE, f"inline(array(named_struct('flowrun$fields', {_split(settings)})))")
     needed = [
         f"size({_FIELDS}) = {len(declared)}",
@@ -62,7 +62,7 @@ def _is_record(settings: CsvSettings) -> str:
 
 
 def _split(settings: CsvSettings) -> str:
-    """The fields of a line as they are written, quotes included."""
+    """The fields of a line as they are written, with their quotes."""
     delimiter = re.escape(settings.delimiter)
     plain = f"split({LINE}, {quote_text(delimiter)}, -1)"
     if settings.quote is None:
@@ -74,7 +74,7 @@ def _split(settings: CsvSettings) -> str:
 
 
 def _whole(settings: CsvSettings) -> list[str]:
-    """Conditions: the fields make up the whole line; else a quote is open, or stands where it means nothing."""
+    """Conditions that the fields make up the whole line: else a quote is not closed, or is within a field that is not quoted."""
     if settings.quote is None:
         return []
     joined = f"array_join({_FIELDS}, {quote_text(settings.delimiter)})"
@@ -90,5 +90,5 @@ def _leaf(position: int, type: DataType, settings: CsvSettings) -> Leaf:
     if settings.null_literal is not None:
         text = f"nullif({text}, {quote_text(settings.null_literal)})"
     if not type.is_character:
-        text = f"nullif({text}, '')"  # an empty field is NULL for everything but text
+        text = f"nullif({text}, '')"  # an empty field is NULL for all types but text
     return leaf_of_text(text, type)

@@ -1,6 +1,6 @@
-"""Any connector as a data source of Spark, through the Python Data Source API: the same `Source`, its splits as input partitions.
+"""Makes the source of any connector a data source of Spark, through the Python Data Source API: its splits are input partitions.
 
-The driver finds the splits and sends them along, so that what Spark plans and what it reads are the same however often it looks.
+The driver finds the splits and sends them along, so that Spark always plans and reads the same ones.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _registered: WeakSet[SparkSession] = WeakSet()
 
 @record
 class _Request:
-    """What to read, as it travels to Spark's Python workers.
+    """What Spark's Python workers are to read.
 
     Attributes:
-        source: read by its own readers.
-        groups: splits of each input partition.
-        place: names the source in messages.
-        changes: whether rows carry their kind.
+        source: the source, whose own readers read.
+        groups: the splits of each input partition.
+        place: the name of the source in messages.
+        changes: whether rows have their kinds.
     """
 
     source: Source
@@ -81,7 +81,7 @@ def _register(session: SparkSession) -> None:
 
 @contextmanager
 def _active(session: SparkSession) -> Iterator[None]:
-    """Let a session be the active one: what a new session knows of data sources it first takes from the active one, wrongly."""
+    """A context in which a session is the active one: by mistake Spark looks for the data sources of a new session in the active one."""
     jvm = getattr(session, "_jvm", None)
     if jvm is None:  # Spark Connect
         yield
@@ -162,11 +162,11 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         self._request = request
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One a group of splits; one without any where there is nothing to read."""
+        """A partition for each group of splits; a single empty one if there are no splits."""
         return [InputPartition(group) for group in self._request.groups or ((),)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of the group's splits, in a process of Spark's."""
+        """The rows of a group of splits, read in a worker process of Spark."""
         leave_warnings_to_others()
         request = self._request
         return _rows(request.source, partition.value, request.place, request.changes)

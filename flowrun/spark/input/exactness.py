@@ -1,7 +1,7 @@
-"""Reading optimistically: Spark's own parsers read what they read as flowrun does, and stop at the first record of which that is not sure.
+"""Optimistic reading: Spark's own parsers read records, and stop at the first one that they may read in another way than flowrun's.
 
 Then everything is read again with flowrun's parsers, which are exact: they know what a number in quotes means, and which record is wrong
-and why. So clean data takes the fast way, and no data gives another result.
+and why. So clean data is read fast, and the result is the same for all data.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ _MARKER = "flowrun reads this again by itself"
 
 
 class NotExactError(Exception):
-    """Spark would not read this as flowrun does; says what."""
+    """Spark would read something in another way than flowrun; the message says what."""
 
 
 class ReadAgainError(Exception):
-    """A run failed that relied on Spark's readers; `__cause__` says of what.
+    """A run with Spark's readers failed; `__cause__` says why.
 
-    Spark may compute with a record before it finds that it cannot be trusted with it (a key is NULL there, a number too great), so the
-    failure may be none of the data.
+    Spark may compute with a record before it is known that it read it in another way (a key is NULL there, a number is too large), so that
+    the failure need not be one of the data.
     """
 
 
 def must(condition: str) -> str:
-    """A condition as Spark SQL that is true, or stops the run so that it is begun again with exact readers."""
+    """A condition as Spark SQL: it is true, or it stops the run, which then begins again with exact readers."""
     return f"CASE WHEN {condition} THEN TRUE ELSE raise_error({quote_text(_MARKER)}) END"
 
 
 def optimistically(run: Callable[[bool], T]) -> T:
-    """`run(False)`, and if that met a record that Spark cannot be trusted with, `run(True)`, which is to use exact readers."""
+    """The result of `run(False)`, or, if that met a record that Spark may read in another way, of `run(True)`, which uses exact readers."""
     try:
         return run(False)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""JSON files by Spark's own parser, where it is sure to read them as flowrun's does."""
+"""Reads JSON files with Spark's own parser, if it certainly reads them as flowrun's does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PARSED = (
     TypeRoot.DOUBLE,
     TypeRoot.DECIMAL,
 )
-"""Types that Spark's parser takes from tokens of that very kind and no others; decimals also from text, and then commas too."""
+"""Types that Spark's parser reads only from JSON values of the same kind; decimals also from texts, which may have commas then."""
 _DECIMAL_WITH_COMMA = '"[-+0-9.]*[0-9],[-+0-9.,eE]*"'
 _SPACE = r"[ \t\r]*"
 _FLOAT = "^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$"
@@ -45,8 +45,8 @@ def read_json(session: SparkSession, source: FileSource, *, ordered: bool) -> Ph
     """The rows of a source of JSON lines.
 
     Raises:
-        ConnectorError: the path is not there.
-        NotExactError: leave it to flowrun's reader.
+        ConnectorError: the path does not exist.
+        NotExactError: flowrun's reader must read it.
     """
     if source.options.flag("json.fail-on-missing-field"):
         raise NotExactError("json.fail-on-missing-field")
@@ -57,7 +57,7 @@ def read_json(session: SparkSession, source: FileSource, *, ordered: bool) -> Ph
     parsed = f"CASE WHEN {_is_one_object()} THEN from_json({LINE}, {quote_text(asked)}, map({options})) END"
     lines = read_lines(session, source, ordered=ordered).where(f"trim(BOTH {_BLANK} FROM {LINE}) <> ''")
     beside = [quoted(n) for n in lines.columns if n != LINE]
-    # A generator: what it makes is made once, however often it is read behind it.
+    # A generator, so that Spark computes its result once, however often the columns after it are read.
     rows = lines.selectExpr(*beside, LINE, f"inline(array(named_struct('flowrun$row', {parsed})))")
     needed = [f"{_ROW} IS NOT NULL", f"{_ROW}.{quoted(_BAD)} IS NULL", *(leaf.sure for leaf in leaves.values())]
     needed += [f"{_ROW}.{quoted(f.name)} IS NOT NULL" for f in fields if not f.nullable]
@@ -85,7 +85,7 @@ def _is_one_object() -> str:
 
 
 def _asked(type: DataType) -> str:
-    """What Spark's parser is asked for: text where its own reading of a type is more or less lenient than flowrun's."""
+    """The type that Spark's parser reads: text for types that it reads more or less leniently than flowrun."""
     match type.root:
         case root if root in _PARSED:
             return spark_type(type)
@@ -96,7 +96,7 @@ def _asked(type: DataType) -> str:
         case TypeRoot.ROW:
             inner = (f"{quoted(n)}: {_asked(c)}" for n, c in zip(type.names, type.children, strict=True))
             return f"STRUCT<{', '.join(inner)}>"
-        case TypeRoot.MAP:  # of equal keys Spark keeps all
+        case TypeRoot.MAP:  # Spark keeps all entries with equal keys
             raise NotExactError(f"{type} in JSON")
         case _:
             return "STRING"
@@ -110,7 +110,7 @@ _numbers = count()
 
 
 def _leaf(text: str, type: DataType, key: str | None) -> Leaf:
-    """How a parsed value becomes one of the table's type; `key`: of what object field it is the value, None: of an array's element."""
+    """How a parsed value becomes one of the table's type; `key` is the field of the object that it comes from, None: it is an element."""
     match type.root:
         case root if root in _PARSED:
             return Leaf(text, "TRUE")
@@ -133,14 +133,14 @@ def _leaf(text: str, type: DataType, key: str | None) -> Leaf:
             value = text if unchanged else f"CASE WHEN {text} IS NOT NULL THEN named_struct({made}) END"
             return Leaf(value, " AND ".join(leaf.sure for leaf in leaves if leaf.sure != "TRUE") or "TRUE")
         case _ if type.is_binary:
-            leaf = leaf_of_text(text, type)  # Spark has the text of numbers too, which flowrun refuses
+            leaf = leaf_of_text(text, type)  # Spark gives the text of numbers too, which flowrun refuses
             return Leaf(leaf.value, f"({leaf.sure} AND NOT coalesce({text} RLIKE '^([0-9]+|true|false)$', FALSE))")
         case _:
             return leaf_of_text(text, type)
 
 
 def _may_be_no_text(text: str, key: str | None) -> str:
-    """Whether what Spark has as text may have been an object, array or number, of which it has not the text that flowrun takes."""
+    """Whether a text from Spark may have been an object, an array or a number, for which flowrun has another text."""
     is_float = f"{text} < ':' AND {text} RLIKE {quote_text(_FLOAT)}"
     if key is not None:
         spellings = "|".join(sorted({re.escape(json.dumps(key, ensure_ascii=a)) for a in (True, False)}))

@@ -1,4 +1,4 @@
-"""Files that Spark's own readers read: their paths, the columns that folder names and the files themselves give."""
+"""Files that Spark's own readers read: their paths, and the columns whose values come from folder names and the files themselves."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ import pyarrow as pa
 
 _GLOB = re.compile(r"[{}\[\]*?\\]")
 _PARTITION = "flowrun$partition "
-"""Before the name of a partition column as Spark finds it in folder names, as text."""
+"""The prefix of partition columns, which Spark finds in folder names and has as text."""
 _ODD_IN_URL = re.compile(r"[^A-Za-z0-9_./=,:@~ -]")
 
 
 @record
 class NativeFiles:
-    """Files of a source.
+    """The files of a source.
 
     Attributes:
-        files: in reading order.
-        base: the folder that partition folders begin below.
+        files: the files in the order in which they are read.
+        base: the folder below which partition folders begin.
         partitions: names of the partition columns, outermost first.
     """
 
@@ -45,19 +45,19 @@ class NativeFiles:
 
     @property
     def paths(self) -> list[str]:
-        """As Spark takes them."""
+        """The paths as Spark takes them."""
         return ["file://" + _GLOB.sub(lambda m: "\\" + m[0], f.path) for f in self.files]
 
     def of(self, reader: DataFrameReader) -> DataFrameReader:
-        """The reader, told where partition folders begin."""
+        """The reader with the folder below which partition folders begin."""
         return reader.option("basePath", "file://" + self.base) if self.partitions else reader
 
 
 def native_files(source: FileSource) -> NativeFiles:
-    """What a source reads.
+    """The files that a source reads.
 
     Raises:
-        ConnectorError: the path is not there.
+        ConnectorError: the path does not exist.
         NotExactError: Spark would find other rows, or other values in folder names.
     """
     if not source.location.is_local:
@@ -74,7 +74,11 @@ def native_files(source: FileSource) -> NativeFiles:
 
 
 def _check_folders(source: FileSource, files: Sequence[FoundFile], base: str) -> tuple[str, ...]:
-    """The partition columns as folders name them. Raises NotExactError unless Spark finds the same values in them."""
+    """The partition columns, as folders name them.
+
+    Raises:
+        NotExactError: Spark would find other values in the folder names.
+    """
     default = source.options.text("partition.default-name")
     layout: tuple[str, ...] | None = None
     seen: set[tuple[str, ...]] = set()
@@ -115,7 +119,7 @@ def _check_values(source: FileSource, path: str, base: str, spelled: Mapping[str
 
 
 def partition_texts(source: FileSource) -> dict[str, str]:
-    """Spark SQL of each partition column, over the columns that `partition_column` names."""
+    """Partition column → its Spark SQL text, over the columns that Spark finds in folder names."""
     default = source.options.text("partition.default-name")
     texts = {}
     for field in source.partitions:
@@ -127,7 +131,7 @@ def partition_texts(source: FileSource) -> dict[str, str]:
 
 
 def metadata_texts(source: FileSource) -> dict[str, str]:
-    """Spark SQL of the METADATA columns of a source, by column."""
+    """METADATA column of a source → its Spark SQL text."""
     return {n: _METADATA_TEXTS[key] for n, key in zip(source.metadata.names, source.metadata_keys, strict=True)}
 
 
@@ -137,4 +141,4 @@ _METADATA_TEXTS: Mapping[str, str] = {
     SIZE: "_metadata.file_size",
     MODIFICATION_TIME: "_metadata.file_modification_time",
 }
-"""Spark SQL of what METADATA columns hold, by key."""
+"""Key of a METADATA column → Spark SQL text of its value."""

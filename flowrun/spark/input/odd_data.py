@@ -1,7 +1,7 @@
-"""Warnings about data that is not what its format says, before Spark reads it.
+"""Warns about data that does not fit its format, before Spark reads it.
 
-A stream's readers warn as they read. Spark's own readers do not look, and workers that read a part of the data cannot know of the rest.
-So the beginning of each source is read here, by the same reader that warns in a stream, until nothing is left to warn about.
+A stream's readers warn while they read. Spark's own readers do not, and a worker that reads a part of the data does not know the rest. So
+the beginning of each source is read here, by the same reader that warns in a stream, until nothing is left to warn about.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from flowrun.spark.input.scan import make_source, place
 
 _WATCHED = ("json", "csv")
 _MOST_SPLITS = 1_000
-"""So many are read at most: thousands of files of a few rows each would take longer than is right for a warning."""
+"""How many splits are read at most: to read thousands of files of a few rows would take too long for a warning."""
 
 
 class _BadRecordError(Exception):
-    """Reading would stop at this record: what reads all of the data says so."""
+    """Reading would fail at this record, which is reported when all of the data is read."""
 
 
 def warn_of_odd_data(plan: Plan) -> None:
-    """Warn about the data of a plan's sources as a stream does. What cannot be read is left to who reads it all. Blocks on I/O."""
+    """Warn about the data of a plan's sources as a stream does. Data that cannot be read is ignored here. It blocks on I/O."""
     known = set()
     for node in walk_plan(plan):
         if not isinstance(node, Scan):

@@ -1,4 +1,4 @@
-"""Parquet files by Spark's own reader, where it reads them exactly as flowrun's does."""
+"""Reads Parquet files with Spark's own reader, if it reads them exactly as flowrun's does."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _FOOTER_THREADS = 16
 
 
 def read_parquet(session: SparkSession, source: FileSource, *, ordered: bool) -> Physical:
-    """The rows of a Parquet source; `ordered`: by file and place in it.
+    """The rows of a Parquet source; with `ordered` in the order of the files and of the rows in them.
 
     Raises:
-        ConnectorError: the path is not there.
-        NotExactError: leave it to flowrun's reader.
+        ConnectorError: the path does not exist.
+        NotExactError: flowrun's reader must read it.
     """
     files = native_files(source)
     stored = _stored_columns(source, _footers(files))
@@ -45,7 +45,7 @@ def read_parquet(session: SparkSession, source: FileSource, *, ordered: bool) ->
 
 
 def _footers(files: NativeFiles) -> list[pa.Schema]:
-    """The columns of each file. Blocking."""
+    """The columns of each file. It blocks on I/O."""
 
     def read(path: str) -> pa.Schema:
         try:

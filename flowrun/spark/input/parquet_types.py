@@ -1,4 +1,4 @@
-"""Which columns of Parquet files Spark reads exactly as flowrun does (`formats.arrow_fit`), and how they become the table's types."""
+"""Decides which columns of Parquet files Spark reads exactly as flowrun (`formats.arrow_fit`), and converts them to the table's types."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class StoredColumn:
     """How one stored column is read.
 
     Attributes:
-        type: what to ask Spark's reader for.
-        text: Spark SQL of the value with the table's type, of the column as read; None: it has that type.
-        floored: whether all that `text` does is to round a time down to ms.
+        type: the type that Spark's reader reads.
+        text: Spark SQL that converts the column to the table's type; None: it has that type.
+        floored: whether `text` only rounds a time down to ms.
     """
 
     type: SparkType
@@ -36,7 +36,7 @@ def stored_column(given: pa.DataType, target: DataType, text: str) -> StoredColu
     """How to read a column of a file's type as `target`; `text` is the column as Spark SQL.
 
     Raises:
-        NotExactError: leave it to flowrun's own reader, which may say that it does not fit.
+        NotExactError: flowrun's own reader must read it, and may say that the types do not fit.
     """
     if pa.types.is_dictionary(given):
         given = given.value_type
@@ -118,7 +118,7 @@ def _row(given: pa.DataType, target: DataType, text: str) -> StoredColumn:
     if not pa.types.is_struct(given):
         raise NotExactError(f"{given} as {target}")
     known = [name for name in target.names if given.get_field_index(name) >= 0]
-    if not known:  # then Spark cannot tell which rows are NULL
+    if not known:  # without a known field Spark cannot know which rows are NULL
         raise NotExactError(f"{given} as {target}")
     fields, texts, changed = [], [], False
     for name, child in zip(target.names, target.children, strict=True):

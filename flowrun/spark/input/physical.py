@@ -1,4 +1,4 @@
-"""Rows as a reader delivers them, before a scan makes columns of them."""
+"""Rows as a reader gives them, before a scan computes the columns of its node."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MOST_ORDERED = 64
-"""So many files are read one after the other where order counts; of more each is in order, but not all of them."""
+"""How many files are read one after the other if order matters; if there are more, rows are in order only within each file."""
 
 
 @record(eq=False)
 class Physical:
-    """Rows as read.
+    """Rows as a reader gives them.
 
     Attributes:
-        data: the columns that a reader delivers.
-        texts: Spark SQL over `data` of each column of the source, which may be NULL, with exactly its Spark type.
-        plain: columns of the source that `data` has as they are: filters on them go into the reader.
-        floored: columns of times that `data` has finer than ms: what is true of them at or before a ms is true of the column.
+        data: the columns that the reader gives.
+        texts: Spark SQL over `data` of each column of the source, with exactly its Spark type; the values may be NULL.
+        plain: columns of the source that are the same in `data`: filters on them are pushed into the reader.
+        floored: columns of times that are finer than ms in `data`: conditions that compare with a whole ms hold for both.
         checked: whether NULL in NOT NULL columns was refused already.
         changes: whether `data` has `KIND`.
     """
@@ -39,12 +39,12 @@ class Physical:
 
     @classmethod
     def delivered(cls, data: DataFrame, schema: Schema, *, changes: bool) -> Physical:
-        """Of a reader that delivers, and has checked, exactly the columns of the source."""
+        """Rows of a reader that gives exactly the columns of the source, and has checked them."""
         return cls(data, tuple(quoted(n) for n in schema.names), frozenset(schema.names), checked=True, changes=changes)
 
 
 def in_order(paths: Sequence[str], read: Callable[[Sequence[str]], DataFrame], ordered: bool) -> DataFrame:
-    """Files read by Spark, which by itself takes great ones first; with `ordered` one behind the other."""
+    """The rows of files, with `ordered` one file behind the other; by itself Spark reads the largest ones first."""
     if not ordered or not 1 < len(paths) <= _MOST_ORDERED:
         return read(paths)
     return reduce(lambda all_before, one: all_before.unionAll(one), (read([path]) for path in paths))

@@ -1,4 +1,4 @@
-"""Reading a connector's source outside of the streaming runtime: its splits found on the driver, each read to its end wherever that is."""
+"""Reads a connector's source without the streaming runtime: the driver finds its splits, and any process reads each of them to its end."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BATCH_ROWS = 65_536
 
 
 def find_splits(source: Source, place: str) -> list[Split]:
-    """All splits of a bounded source, in reading order. Blocking.
+    """All splits of a bounded source, in the order in which they are read. It blocks on I/O.
 
     Raises:
         UnsupportedPlanError: the source never ends.
-        ConnectorError: the outside cannot be looked at, or nothing is there.
+        ConnectorError: the connector cannot list the splits, or what it is to read does not exist.
     """
     if source.boundedness is Boundedness.UNBOUNDED:
         raise UnsupportedPlanError(
@@ -47,10 +47,10 @@ def find_splits(source: Source, place: str) -> list[Split]:
 def read_splits(
     source: Source, splits: Sequence[Split], place: str, batch_rows: int = BATCH_ROWS
 ) -> Iterator[RecordBatch]:
-    """The rows of the splits, in their order. Blocking.
+    """The rows of the splits, in their order. It blocks on I/O.
 
     Raises:
-        ConnectorError: the outside cannot be read.
+        ConnectorError: a split cannot be read.
         DataError: a record is no row of the schema, and the source's options say that this is an error.
     """
     timers = ProcessingTimers(SystemClock())
@@ -84,11 +84,11 @@ def read_splits(
 
 
 def _ignore() -> None:
-    """Splits are handed over beforehand, and `poll` is called again in any case."""
+    """Do nothing: splits are handed over before, and `poll` is called again in any case."""
 
 
 class _Rows:
-    """What a poll brought. Watermarks and idleness mean nothing in a batch."""
+    """Collects the rows of a poll. Watermarks and idleness have no meaning in a batch."""
 
     def __init__(self) -> None:
         self._batches: list[RecordBatch] = []
@@ -98,10 +98,10 @@ class _Rows:
             self._batches.append(columns)
 
     def emit_watermark(self, timestamp_ms: int, split_id: str) -> None:
-        """Every row is there in the end."""
+        """Ignore it: a batch has all rows at its end."""
 
     def mark_idle(self, split_id: str) -> None:
-        """Nobody waits for a split."""
+        """Ignore it: nothing waits for a split."""
 
     def take(self) -> list[RecordBatch]:
         taken, self._batches = self._batches, []
@@ -119,7 +119,7 @@ class _Timer:
 
 
 class ProcessingTimers:
-    """Processing time in one thread that does nothing else: callbacks run when it waits for them."""
+    """Processing time for a reader in one thread: callbacks run when the thread waits for them."""
 
     _SHORTEST_WAIT_S = 0.001
 
@@ -128,17 +128,17 @@ class ProcessingTimers:
         self._timers: list[_Timer] = []
 
     def now_ms(self) -> int:
-        """Of the clock."""
+        """The time of the clock, in ms since the epoch."""
         return self.clock.now_ms()
 
     def register(self, timestamp_ms: int, callback: Callable[[int], None]) -> TimerHandle:
-        """Call back in `wait_for_next`."""
+        """Call `callback` in `wait_for_next` when it is due."""
         timer = _Timer(timestamp_ms, callback)
         self._timers.append(timer)
         return timer
 
     def wait_for_next(self) -> None:
-        """Sleep until the next callback is due, and run all that are; a short sleep if there is none."""
+        """Sleep until the next callback is due, and run all that are due; without callbacks sleep for a short time."""
         waiting = [t for t in self._timers if not t.cancelled]
         due = min((t.due_ms for t in waiting), default=0)
         time.sleep(max((due - self.now_ms()) / 1000, self._SHORTEST_WAIT_S))
@@ -150,7 +150,7 @@ class ProcessingTimers:
 
 
 def grouped(splits: Sequence[Split], groups: int) -> list[tuple[Split, ...]]:
-    """The splits in at most so many consecutive groups of nearly equal length.
+    """The splits in at most `groups` groups of consecutive splits, of nearly equal length.
 
     >>> parts = grouped([Split(str(i), {}) for i in range(5)], 2)
     >>> [[s.split_id for s in part] for part in parts]

@@ -1,4 +1,4 @@
-"""Scans: which reader reads a table, and how its rows become those of the plan's node."""
+"""Translates scans: chooses the reader of a table, and computes the rows of the plan's node from those of the reader."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _NATIVE = {"parquet": read_parquet, "json": read_json, "csv": read_csv}
-"""By format: what reads files by Spark's own means."""
+"""Format → the function that reads its files with Spark's own readers."""
 _WATCHING = "source.monitor-interval"
 
 
 def read_scan(node: Scan, _inputs: Inputs, context: Context) -> SparkFrame:
-    """The rows of a scan; of a table of changes what they come to in the end.
+    """The rows of a scan; for a table of changes its final rows.
 
     Raises:
-        PipelineError: the table's options do not fit.
+        PipelineError: the table's options are wrong.
         UnsupportedPlanError: its source never ends.
-        ConnectorError: what it reads is not there.
+        ConnectorError: what it reads does not exist.
     """
     physical = _read(node, context, ordered=context.needs_arrival(node))
     if physical.changes:
@@ -65,7 +65,7 @@ def read_scan(node: Scan, _inputs: Inputs, context: Context) -> SparkFrame:
 def read_changes(node: Scan, context: Context) -> SparkFrame:
     """The changes of a scan, in the order in which they come: a frame with `ARRIVAL` and, behind all other columns, `KIND`.
 
-    Rows of a table that is only added to are inserts. Raises as `read_scan`.
+    The rows of an append-only table are inserts. It raises the errors of `read_scan`.
     """
     frame = _rows(node, _read(node, context, ordered=True), context, ordered=True)
     if KIND in frame.data.columns:
@@ -84,7 +84,7 @@ def make_source(node: Scan) -> Source:
 
 
 def as_it_is(table: TableReference) -> TableReference:
-    """A table as it is now: one that watches a folder has the files that are there, and ends."""
+    """The table as it is now: one that watches a folder has the files that are there, and ends."""
     if table.connector != "filesystem" or _WATCHING not in table.options:
         return table
     return replace(table, options={k: v for k, v in table.options.items() if k != _WATCHING})
@@ -106,15 +106,17 @@ def _read(node: Scan, context: Context, *, ordered: bool) -> Physical:
 
 
 def place(table: TableReference) -> str:
-    """What messages call a source."""
+    """The name of a source in messages."""
     return f"source '{table.name}'"
 
 
 def _rows(node: Scan, physical: Physical, context: Context, *, ordered: bool) -> SparkFrame:
-    """The node's columns of physical rows, with event time, and with `ARRIVAL` if `ordered`."""
+    """The node's columns, computed from physical rows, with event time, and with `ARRIVAL` if `ordered`."""
     data = physical.data
     fields = {f.name: (f, text) for f, text in zip(node.physical, physical.texts, strict=True)}
-    filters = [] if physical.changes else _conditions(node, fields)  # they might part an update from what it replaces
+    filters = (
+        [] if physical.changes else _conditions(node, fields)
+    )  # filters might separate an update from the row that it replaces
     conditions = [*filters, *_in_range(node, fields, context.range_of(node))]
     for condition in conditions:
         if condition.holds_below(physical):
@@ -158,7 +160,7 @@ def _event_time(node: Scan, columns: list[str], *, upserts: bool) -> str:
         f"that is never NULL (COALESCE({name}, …)) and use it for the watermark, or declare no watermark"
     )
     otherwise = f"raise_error({quote_text(message)})"
-    if upserts:  # what deletes by key may have no more than the key
+    if upserts:  # a deletion by key may have only the key
         otherwise = f"CASE WHEN {quoted(KIND)} = {int(RowKind.DELETE)} THEN 0L ELSE {otherwise} END"
     return f"coalesce({millis_of(spark_text(time, columns), time.type)}, {otherwise})"
 
@@ -172,19 +174,19 @@ def _checked(node: Scan, field: Field, text: str, physical: Physical) -> str:
 
 @record
 class _Condition:
-    """A condition on one column as Spark SQL; `from_ms_on`: it asks whether a time lies before a ms, or not before it."""
+    """A condition on one column as Spark SQL; `from_ms_on` says that it asks whether a time is before a ms, or not before it."""
 
     column: str
     text: str
     from_ms_on: bool = False
 
     def holds_below(self, physical: Physical) -> bool:
-        """Whether it means the same of the column as the reader delivers it: then it goes into the reader."""
+        """Whether it has the same result for the column as the reader gives it, so that it can be pushed into the reader."""
         return self.column in physical.plain or (self.from_ms_on and self.column in physical.floored)
 
 
 def _conditions(node: Scan, fields: dict[str, tuple[Field, str]]) -> Iterable[_Condition]:
-    """The node's filters. They are hints: one that cannot be written exactly is left out."""
+    """The node's filters, which are hints: one that cannot be written exactly in Spark SQL is left out."""
     for pushed in node.filters:
         if pushed.column in fields:
             text = _condition(pushed, fields[pushed.column][0].type)
@@ -193,8 +195,8 @@ def _conditions(node: Scan, fields: dict[str, tuple[Field, str]]) -> Iterable[_C
 
 
 def _pinned(node: Scan, fields: dict[str, tuple[Field, str]]) -> dict[str, str]:
-    """Columns of which the filters leave one value, with that value: Spark then drops the branches of computed columns, and does not
-    read what only those need.
+    """Column → the only value that the filters leave. With it Spark removes branches of computed columns, and does not read the columns
+    that only these need.
     """
     pinned = {}
     for pushed in node.filters:
@@ -219,7 +221,7 @@ def _condition(pushed: PushedFilter, type: DataType) -> str | None:
 
 
 def _value(pushed: PushedFilter, type: DataType) -> Any:
-    """The constant of a filter as `literal_text` takes it; None if the column's type cannot hold it."""
+    """The constant of a filter in the form that `literal_text` takes; None: the column's type cannot hold it."""
     value: Any = pushed.value
     if is_counted(type) or type.is_nested or value is None:
         return None
@@ -237,7 +239,7 @@ def _value(pushed: PushedFilter, type: DataType) -> Any:
 
 
 def _in_range(node: Scan, fields: dict[str, tuple[Field, str]], wanted: TimeRange) -> Iterable[_Condition]:
-    """Conditions on event time, on a column as it is where the event time is one."""
+    """Conditions on event time; if the event time is a column, they are conditions on that column."""
     if node.watermark is None or (wanted.start is None and wanted.stop is None):
         return
     time = node.watermark.time

@@ -1,4 +1,4 @@
-"""Values from text as Spark SQL: only spellings of which Spark is sure to make what flowrun makes (`formats.text_values`)."""
+"""Parses values from text in Spark SQL: only spellings that Spark certainly reads as flowrun does (`formats.text_values`)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 @record
 class Leaf:
-    """Spark SQL of a value, which is NULL where the text is no plain spelling of one, and of whether that is so.
+    """How a value is parsed from a text.
 
     Attributes:
-        value: with the type's Spark type.
-        sure: whether it is what flowrun reads; NULL counts as no.
+        value: Spark SQL of the value, with the type's Spark type; NULL if the text is in no such spelling.
+        sure: Spark SQL that is true if flowrun reads the same value; NULL counts as false.
     """
 
     value: str
@@ -29,10 +29,10 @@ class Leaf:
 
 
 def leaf_of_text(text: str, type: DataType) -> Leaf:
-    """How text, which may be NULL, is read.
+    """How a value of a type is parsed from a text, which may be NULL.
 
     Raises:
-        NotExactError: the type has no such reading.
+        NotExactError: there is no Spark SQL for this type.
     """
     if is_counted(type):
         raise NotExactError(f"text as {type}")

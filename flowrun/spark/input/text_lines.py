@@ -1,4 +1,4 @@
-"""Files of lines by Spark's own text reader: JSON and CSV start from here."""
+"""Reads files of lines with Spark's own text reader, for JSON and CSV."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LINE = "value"
-"""The column of the text, as Spark calls it."""
+"""The name that Spark gives the column of the text."""
 _UNKNOWN_TO_SPARK = (".gzip", ".zst", ".zstd", ".lz4")
 _UNKNOWN_TO_FLOWRUN = (".deflate", ".snappy")
 
 
 def read_lines(session: SparkSession, source: FileSource, *, ordered: bool) -> DataFrame:
-    """The lines of a source's files in `LINE`, and the columns that folders and files themselves give.
+    """The lines of a source's files in `LINE`, and the columns whose values come from folder names and the files themselves.
 
     Raises:
-        ConnectorError: the path is not there.
-        NotExactError: leave it to flowrun's reader.
+        ConnectorError: the path does not exist.
+        NotExactError: flowrun's reader must read it.
     """
     files = native_files(source)
     for file in files.files:

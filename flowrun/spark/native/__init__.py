@@ -1,1 +1,1 @@
-"""Plan nodes with a native form, one module a family: node → DataFrame."""
+"""Translates plan nodes that have a native form to DataFrames; each module has a family of nodes."""

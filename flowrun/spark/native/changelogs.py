@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001 - all translations have one signature
-"""TO_CHANGELOG and FROM_CHANGELOG in a batch, which knows what changes come to and not the changes."""
+"""TO_CHANGELOG and FROM_CHANGELOG in a batch, which knows final tables and not their changes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from flowrun.spark.translated import Inputs
 
 
 def translate_to_changelog(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """Rows that never change are inserts.
+    """The rows of an append-only table, each as an insert.
 
     Raises:
-        UnsupportedPlanError: they change.
+        UnsupportedPlanError: the rows are updated: a batch does not know their changes.
     """
     assert isinstance(node, ToChangelog)
     sink = Sink(node.input.schema, node.hints, node.input, TableReference("changes", "blackhole", {}))
@@ -40,14 +40,14 @@ def translate_to_changelog(node: PlanNode, inputs: Inputs, context: Context) -> 
 
 
 def translate_from_changelog(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """What the changes come to. (Upserts are read as they are, by what normalises them.)"""
+    """The final table of the changes. Upserts do not come here: `native.normalize` reads them as changes."""
     assert isinstance(node, FromChangelog)
     frame = inputs.only
     return final_table(changes_said(node, frame), keep_arrival=ARRIVAL in frame.data.columns)
 
 
 def changes_said(node: FromChangelog, frame: SparkFrame) -> SparkFrame:
-    """The changes that rows say they are: a frame with `KIND`, and with `ARRIVAL` if `frame` has it."""
+    """The rows as the changes that they describe: a frame with `KIND`, and with `ARRIVAL` if `frame` has it."""
     operation = frame.columns[node.operation]
     whens = " ".join(f"WHEN {quote_text(text)} THEN {kind}" for text, kind in node.codes)
     failure = "NULL"

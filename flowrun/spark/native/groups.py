@@ -1,4 +1,4 @@
-"""Updating aggregation as an aggregation of the whole table."""
+"""Group aggregates as aggregates of the whole table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROWS = quoted("flowrun$rows")
 
 
 def translate_group_aggregate(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """One row a group. Without keys there is one group, which in a stream, and so in a backfill, is not there without rows."""
+    """One row for each group. Without keys there is one group; in a backfill it has no row if there are no rows, as in a stream."""
     assert isinstance(node, GroupAggregate)
     frame = inputs.only
     keys = [f"{frame.columns[k]} AS {quoted(n)}" for k, n in zip(node.keys, node.schema.names, strict=False)]
@@ -38,7 +38,7 @@ def aggregate_items(frame: SparkFrame, calls: Sequence[AggregateCall], names: Se
 
 
 def grouped(data: DataFrame, keys: Sequence[str], aggregates: Sequence[str]) -> DataFrame:
-    """One row a group: `keys` and `aggregates` are Spark SQL texts with names. Without aggregates: the different keys."""
+    """One row for each group: `keys` and `aggregates` are Spark SQL texts with names. Without aggregates it is the distinct keys."""
     from pyspark.sql import functions
 
     if not aggregates:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _TIMES = (quoted("flowrun$left time"), quoted("flowrun$right time"))
 _BUCKETS = (quoted("flowrun$left bucket"), quoted("flowrun$right bucket"))
 _BUCKET_SPANS = 4
-"""Width of a bucket in spans of the interval: a left row falls into 1¼ of them on average, and meets rows of five spans."""
+"""The width of a bucket in spans of the interval: a left row is in 1¼ buckets on average, and meets rows of five spans."""
 
 
 def translate_join(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """A regular join. The result is the table that the stream's changes come to."""
+    """A regular join. The result is the final table of the stream's changes."""
     assert isinstance(node, Join)
     left, right = sides(inputs.frames)
     conditions = [
@@ -57,8 +57,8 @@ def translate_window_join(node: PlanNode, inputs: Inputs, context: Context) -> S
 def translate_interval_join(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
     """A join of rows whose times lie near each other; a pair's event time is the later of the two.
 
-    An inner join meets in buckets of time, so that a key with many rows over a long time does not meet itself as often as their square.
-    Outer joins must see that a row has no match at all, and compare all rows of a key.
+    An inner join compares the rows of a key in buckets of time, because a key may have many rows over a long time, and to compare all pairs
+    would take quadratic time. An outer join must see that a row has no match at all, and compares all rows of a key.
     """
     assert isinstance(node, IntervalJoin)
     check_event_time(node, node.domain, "joins", "join by an event-time column")

@@ -1,4 +1,4 @@
-"""Lookup joins on Spark: the outside table is read as a batch, once, and joined by its keys."""
+"""Lookup joins on Spark: the lookup table is read once as a batch, and joined by its keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def translate_lookup_join(node: PlanNode, inputs: Inputs, context: Context) -> S
     """Each row with the rows of the table as it is when the job runs.
 
     Raises:
-        NotNative: the table's connector can be asked for rows by key, but not be read.
+        NotNative: the table's connector can look up rows by key, but not read them all.
     """
     assert isinstance(node, LookupJoin)
     try:
@@ -52,11 +52,11 @@ def translate_lookup_join(node: PlanNode, inputs: Inputs, context: Context) -> S
 
 
 def _table(node: LookupJoin, inputs: Inputs, context: Context) -> SparkFrame:
-    """The outside table with the columns that are asked for, and those that it is asked by."""
+    """The lookup table with its wanted columns and its key columns."""
     declared = node.declared or node.physical
     wanted = {*node.physical.names, *(column for _, column in node.keys)}
     schema = Schema(tuple(f for f in declared if f.name in wanted))
-    # projections count columns of `physical`: those come first
+    # projections are over the columns of `physical`, which come first
     ordered = Schema((*node.physical.fields, *(f for f in schema if f.name not in node.physical.names)))
     scan = Scan(
         schema=ordered,

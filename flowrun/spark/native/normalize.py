@@ -1,4 +1,4 @@
-"""Upserts, and changes that may come twice, in a batch: the last change of each key says what is left of it."""
+"""Upserts, and changes that may come twice, in a batch: the last change of each key decides whether it has a row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def translate_normalize(node: PlanNode, inputs: Inputs, context: Context) -> Spa
 def changes_of(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
     """The changes that a normalisation reads, in the order in which they come: a frame with `ARRIVAL` and `KIND`.
 
-    Raises as `read_changes`.
+    It raises the errors of `read_changes`.
     """
     match node:
         case Scan():

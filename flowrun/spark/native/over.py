@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001 - all translations have one signature
-"""OVER as window functions."""
+"""OVER aggregates as window functions of Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.frames import frame_units
 from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import OverAggregate
-from flowrun.spark.aggregates import PLACES, over_text
+from flowrun.spark.aggregates import POSITION_FUNCTIONS, over_text
 from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, SparkFrame, quoted
 from flowrun.spark.native.ranking import order_text, order_texts, window_text
@@ -19,11 +19,11 @@ from flowrun.spark.times import millis_of
 from flowrun.spark.translated import Inputs
 
 _TIES = frozenset({"RANK", "DENSE_RANK", "PERCENT_RANK", "CUME_DIST"})
-"""Functions that give rows of equal order the same."""
+"""Functions that give rows which are equal in the order the same result."""
 
 
 def translate_over(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """Input columns, then a window function a call. Rows come in order of time: that is how they arrive at what reads them."""
+    """The input columns, and then a window function for each call. Rows arrive at later nodes in the order of time."""
     assert isinstance(node, OverAggregate)
     frame = inputs.only
     window = _Window(node, frame)
@@ -38,13 +38,13 @@ def translate_over(node: PlanNode, inputs: Inputs, context: Context) -> SparkFra
 
 
 class _Window:
-    """Order and frame of one node's calls as Spark SQL.
+    """The order and the frame of a node's calls as Spark SQL.
 
-    Rows that only come are ordered by event time, in ms as in the stream. By processing time they are in order of arrival, each an
-    instant of its own. Rows that change, which have no event time, are ordered by any columns.
+    Append-only rows are ordered by event time, in ms as in the stream. By processing time they are in the order of arrival, and no two
+    have the same time. Updated rows, which have no event time, may be ordered by any columns.
 
     Attributes:
-        time: BIGINT, ms: the order of rows that only come, by event time; else None.
+        time: Spark SQL of the order of append-only rows by event time, a BIGINT in ms; else None.
     """
 
     def __init__(self, node: OverAggregate, frame: SparkFrame) -> None:
@@ -73,9 +73,9 @@ class _Window:
             self._order = [order_text(f"CAST({column} AS {_range_type(node)})", node.order[0])]
 
     def call(self, call: AggregateCall) -> str:
-        """A call over the window. Rows of equal order come as they arrived, unless they count together."""
+        """A call over the window. Rows that are equal in the order are in the order of arrival, unless they count together."""
         whole = self._order if self._arrival is None else [*self._order, self._arrival]
-        if call.function in PLACES:
+        if call.function in POSITION_FUNCTIONS:
             order = self._order if call.function in _TIES else whole
             return over_text(call, self._columns, window_text(self._partition, order))
         if self._unit is FrameUnit.ROWS:
@@ -95,12 +95,12 @@ def _is_time(node: OverAggregate) -> bool:
 
 
 def _counts_time(node: OverAggregate) -> bool:
-    """Whether RANGE counts ms on a side."""
+    """Whether a bound of RANGE is a time in ms."""
     return any(isinstance(bound, int) and bound != 0 for bound in (node.frame.preceding, node.frame.following))
 
 
 def _bound(node: OverAggregate, amount: int | Decimal | None, side: str) -> str:
-    """An end of the frame: so much on a side of the current row, below 0 on the other."""
+    """A bound of the frame: `amount` on this side of the current row; if it is negative, on the other side."""
     if amount is None:
         return f"UNBOUNDED {side}"
     if amount == 0:
@@ -119,12 +119,12 @@ def _bound(node: OverAggregate, amount: int | Decimal | None, side: str) -> str:
 
 
 def _counts_numbers(node: OverAggregate) -> bool:
-    """Whether RANGE counts units of a number on a side."""
+    """Whether a bound of RANGE is a number."""
     return any(isinstance(bound, Decimal) and bound != 0 for bound in (node.frame.preceding, node.frame.following))
 
 
 def _range_type(node: OverAggregate) -> str:
-    """The Spark type in which units are counted: one that has room for what lies beyond the values of the order."""
+    """The Spark type of the bounds: one with room for numbers beyond the values of the order column."""
     type = node.input.schema.types[node.order[0].column]
     if type.is_approximate:
         return "DOUBLE"
@@ -132,6 +132,6 @@ def _range_type(node: OverAggregate) -> str:
 
 
 def _millis(node: OverAggregate, frame: SparkFrame) -> str:
-    """BIGINT, ms: the first column of the order."""
+    """Spark SQL of the first column of the order, as a BIGINT in ms."""
     column = node.order[0].column
     return millis_of(frame.columns[column], frame.schema.types[column])

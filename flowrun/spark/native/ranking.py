@@ -26,7 +26,7 @@ _LARGEST_LIMIT = 2**31 - 1
 def translate_rank(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
     """The rows of each partition whose rank is within the bounds.
 
-    Without partitions ROW_NUMBER is ORDER BY … LIMIT: each task keeps its first rows, in place of one task that sorts all.
+    Without partitions ROW_NUMBER is ORDER BY … LIMIT: each task keeps its first rows, instead of one task that sorts all of them.
     """
     assert isinstance(node, Rank)
     frame = inputs.only
@@ -41,7 +41,7 @@ def translate_rank(node: PlanNode, inputs: Inputs, context: Context) -> SparkFra
 
 
 def translate_window_rank(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """The same within windows; a row's event time is the end of its window − 1 ms."""
+    """The rows of each partition of each window whose rank is within the bounds; their event time is the end of the window − 1 ms."""
     assert isinstance(node, WindowRank)
     check_zone(node.time_zone)
     frame = inputs.only
@@ -58,7 +58,7 @@ def translate_window_rank(node: PlanNode, inputs: Inputs, context: Context) -> S
 def _ranked(
     frame: SparkFrame, node: Rank | WindowRank, partition: Sequence[str], order: Sequence[str], ties: Sequence[str]
 ) -> DataFrame:
-    """Rows within the node's bounds, with `_RANK` (INT: Spark then drops rows before the shuffle that are beyond the last rank)."""
+    """Rows within the node's bounds, with `_RANK`. It is an INT, because Spark then drops rows beyond the last rank before the shuffle."""
     if node.function is RankFunction.ROW_NUMBER:
         order = [*order, *ties]
     window = window_text(partition, order)
@@ -69,7 +69,7 @@ def _ranked(
 
 
 def _output(node: Rank | WindowRank) -> list[str]:
-    """The columns of the node, of its input's and `_RANK`."""
+    """The columns of the node, from those of its input and `_RANK`."""
     columns = [quoted(name) for name in node.input.schema.names]
     if node.rank_column:
         columns.append(f"CAST({_RANK} AS BIGINT) AS {quoted(node.schema.names[-1])}")
@@ -77,7 +77,7 @@ def _output(node: Rank | WindowRank) -> list[str]:
 
 
 def _limited(data: DataFrame, first: int, last: int) -> DataFrame:
-    """Rows `first` to `last` of sorted ones."""
+    """Rows `first` to `last` of sorted rows."""
     if first > 1:
         data = data.offset(first - 1)
     wanted = last - first + 1
@@ -112,7 +112,7 @@ def order_texts(frame: SparkFrame, order: Sequence[SortKey]) -> list[str]:
 
 
 def order_text(text: str, key: SortKey) -> str:
-    """A value sorted as a key says.
+    """A value with its direction and its place of NULLs, as a sort key says.
 
     >>> order_text("`v`", SortKey(0, descending=True))
     '`v` DESC NULLS FIRST'
@@ -121,12 +121,12 @@ def order_text(text: str, key: SortKey) -> str:
 
 
 def arrival_texts(frame: SparkFrame, *, descending: bool = False) -> list[str]:
-    """The sort key that tells rows of equal order apart, if the frame has it."""
+    """The sort key of the order of arrival, if the frame has it: it orders rows that are equal otherwise."""
     return [f"{quoted(ARRIVAL)} {'DESC' if descending else 'ASC'}"] if frame.arrival else []
 
 
 def window_text(partition: Sequence[str], order: Sequence[str], bounds: str = "") -> str:
-    """What stands in OVER (…). Rows without an order are in any.
+    """The text between the parentheses of OVER (…). Rows without an order are in any order.
 
     >>> window_text(["`k`"], ["`t` ASC"], "ROWS UNBOUNDED PRECEDING"), window_text([], [])
     ('PARTITION BY `k` ORDER BY `t` ASC ROWS UNBOUNDED PRECEDING', 'ORDER BY 0')
@@ -137,7 +137,7 @@ def window_text(partition: Sequence[str], order: Sequence[str], bounds: str = ""
 
 
 def _sorted(frame: SparkFrame, order: Sequence[SortKey]) -> DataFrame:
-    """All rows in order; equal ones as they arrived."""
+    """All rows in order; equal ones in the order in which they arrived."""
     from pyspark.sql import functions
 
     columns = []

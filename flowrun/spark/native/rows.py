@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001 - all translations have one signature
-"""Nodes that work on each row by itself: constant rows, filters and projections, branches, event times, rows made several of."""
+"""Nodes that process each row by itself: constant rows, filters, projections, branches, event times, and rows that become several."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SET, _PLACE, _ELEMENT, _KEY, _VALUE = (
 
 
 def no_rows(schema: Schema, event_time: bool, context: Context) -> SparkFrame:
-    """A frame without rows. It has arrivals, so that a union with it keeps those of the others."""
+    """A frame without rows. It has `ARRIVAL`, so that a union with it keeps that of the other frames."""
     items = [f"CAST(NULL AS {spark_type(f.type)}) AS {quoted(f.name)}" for f in schema]
     hidden = [EVENT_TIME, ARRIVAL] if event_time else [ARRIVAL]
     items += [f"CAST(NULL AS BIGINT) AS {quoted(name)}" for name in hidden]
@@ -91,14 +91,14 @@ def translate_split(node: PlanNode, inputs: Inputs, context: Context) -> Transla
 
 
 def translate_assign_time(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """A column as event time."""
+    """The rows with a column as their event time."""
     assert isinstance(node, AssignTime)
     frame = inputs.only
     return frame.with_time(time_attribute(node, frame, node.column))
 
 
 def time_attribute(node: PlanNode, frame: SparkFrame, column: int) -> str:
-    """BIGINT milliseconds of a time attribute; NULL there fails the run, as it fails the stream."""
+    """Spark SQL of a time attribute as a BIGINT in ms. NULL fails the run, as it fails the stream."""
     name = frame.schema.names[column]
     message = (
         f"'{node.hints.name or type(node).__name__}': the time attribute '{name}' must not be NULL; "
@@ -109,22 +109,26 @@ def time_attribute(node: PlanNode, frame: SparkFrame, column: int) -> str:
 
 
 def check_zone(zone: str) -> None:
-    """Raise NotNative unless windows go by UTC: Java has an edition of its own of the time zone rules."""
+    """Check that windows are in UTC.
+
+    Raises:
+        NotNative: they are in another time zone, for which Java may have other rules.
+    """
     if zone != UTC_ZONE:
         raise NotNative("the windows go by the clocks of a time zone")
 
 
 def check_event_time(node: PlanNode, domain: TimeDomain, does: str, instead: str) -> None:
-    """Refuse a node that goes by the clock of the machine: a batch has no such time.
+    """Refuse a node that uses processing time, which a batch does not have.
 
     Args:
-        node: what is translated.
-        domain: the time that it goes by.
+        node: the node that is translated.
+        domain: the kind of time that it uses.
         does: what the node does by time, a verb with its object.
-        instead: what to do with event time.
+        instead: what the user can do with event time.
 
     Raises:
-        UnsupportedPlanError: it does so by processing time.
+        UnsupportedPlanError: the node uses processing time.
     """
     if domain is TimeDomain.PROCESSING:
         place = f"{node.hints.location}: " if node.hints.location is not None else ""
@@ -135,7 +139,7 @@ def check_event_time(node: PlanNode, domain: TimeDomain, does: str, instead: str
 
 
 def translate_expand(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """Every row once a projection. What all projections have in common is computed once, from the row alone."""
+    """Every row once for each projection. Columns that are the same in all projections are computed once for each row."""
     assert isinstance(node, Expand)
     frame = inputs.only
     sets = ", ".join(map(str, range(len(node.projections))))
@@ -144,7 +148,7 @@ def translate_expand(node: PlanNode, inputs: Inputs, context: Context) -> SparkF
 
 
 def _chosen(expressions: tuple[Expression, ...], columns: tuple[str, ...]) -> str:
-    """That of the expressions whose set the row is of."""
+    """The one of the expressions that belongs to the projection of the row."""
     texts = [spark_text(e, columns) for e in expressions]
     if len(set(texts)) == 1:
         return texts[0]
@@ -156,7 +160,7 @@ def _chosen(expressions: tuple[Expression, ...], columns: tuple[str, ...]) -> st
 
 
 def translate_unnest(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """Every row once an element of its collection; elements arrive one after the other."""
+    """Every row once for each element of its collection; elements arrive one after the other."""
     assert isinstance(node, Unnest)
     frame = inputs.only
     ordered = node.ordinality or frame.arrival
@@ -175,7 +179,7 @@ def translate_unnest(node: PlanNode, inputs: Inputs, context: Context) -> SparkF
 
 
 def _collection(node: Unnest, text: str) -> tuple[str, list[str]]:
-    """(what is exploded, the columns that this gives). A MAP that gives one column is a MULTISET: elements with how often they occur."""
+    """(the collection that is exploded, the columns that this gives). A MAP that gives one column is a MULTISET: element → multiplicity."""
     type = node.input.schema.types[node.collection]
     if type.root is not TypeRoot.MAP:
         return text, [_ELEMENT]
@@ -194,6 +198,6 @@ def _element_columns(node: Unnest, elements: list[str]) -> list[str]:
 
 
 def _added(node: Unnest) -> tuple[DataType, ...]:
-    """Types of the element's columns."""
+    """The types of the columns of an element."""
     last = len(node.schema) - node.ordinality
     return node.schema.types[len(node.input.schema) : last]

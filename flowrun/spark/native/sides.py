@@ -1,4 +1,4 @@
-"""The two sides of a join on Spark: their columns under names that cannot meet, and conditions over both."""
+"""The two sides of a join on Spark: their columns have different prefixes, and conditions are over both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOW = {
     JoinKind.SEMI: "left_semi",
     JoinKind.ANTI: "left_anti",
 }
-"""Spark's names."""
+"""Kind of a join → its name in Spark."""
 
 
 @record
@@ -37,7 +37,7 @@ class Side:
         return tuple(quoted(self.prefix + name) for name in self.frame.schema.names)
 
     def selected(self, *more: str) -> list[str]:
-        """`SELECT` items that give the columns, and further ones."""
+        """Items of a SELECT that give the columns, and `more` items."""
         return [*renamed(self.frame.schema.names, self.prefix), *more]
 
 
@@ -50,7 +50,7 @@ def sides(frames: Sequence[SparkFrame]) -> tuple[Side, Side]:
 def equalities(
     left: Side, right: Side, left_keys: Iterable[int], right_keys: Iterable[int], null_safe: Sequence[bool] = ()
 ) -> list[str]:
-    """One condition a pair of keys."""
+    """A condition for each pair of keys."""
     pairs = list(zip(left_keys, right_keys, strict=True))
     safe = null_safe or (False,) * len(pairs)
     return [
@@ -60,16 +60,16 @@ def equalities(
 
 
 def residual(condition: Expression | None, left: Side, right: Side) -> list[str]:
-    """What else must hold, over left columns then right columns."""
+    """The further condition of a join, over the columns of the left and then of the right side."""
     return [] if condition is None else [f"({spark_text(condition, (*left.columns, *right.columns))})"]
 
 
 def output_columns(left: Side, right: Side, kind: JoinKind, schema: Schema) -> list[str]:
-    """`SELECT` items that give the columns of the join under the names of its schema."""
+    """Items of a SELECT that give the columns of the join under the names of its schema."""
     columns = left.columns if kind.left_only else (*left.columns, *right.columns)
     return named(columns, schema.names)
 
 
 def all_of(conditions: Sequence[str]) -> str:
-    """The conjunction."""
+    """Spark SQL that is true if all conditions are."""
     return " AND ".join(conditions) if conditions else "true"

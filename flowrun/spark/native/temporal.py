@@ -1,7 +1,7 @@
-"""Joins with the version of a row that was valid at a time (FOR SYSTEM_TIME AS OF), without comparing all versions with all rows.
+"""Temporal joins (FOR SYSTEM_TIME AS OF): each row with the version that was valid at its time.
 
-Rows and versions of a key are put into one partition in order of time, versions before rows of the same time; the last version so far is
-the row's. Each is sorted once, whatever the number of versions. A deleted key is a version that says so.
+The rows and the versions of a key are in one partition, in the order of time, and versions come before rows of the same time: the version
+of a row is the last one before it. So each is sorted once, however many versions there are. The deletion of a key is a version, too.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _VALID = "$valid"
-"""BOOLEAN: whether the version is a row, or says that the key has none from now on."""
+"""BOOLEAN: whether the version is a row; else the key has no row from its time on."""
 
 
 @record(eq=False, slots=False)
 class _Versions:
-    """Every version of every key: a frame, with `_VALID` and, if they tell which of equal times is newer, further columns."""
+    """All versions of all keys: a frame with `_VALID`, and perhaps further columns that order versions of the same time."""
 
     frame: SparkFrame
     data: DataFrame
@@ -43,10 +43,10 @@ class _Versions:
 
 
 def translate_temporal_join(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """Each row with the version of its key as of its time; by processing time, with the present one.
+    """Each row with the version of its key at its time, or, by processing time, with the present version.
 
     Raises:
-        UnsupportedPlanError: the versions of the right side are not kept anywhere that a batch could read.
+        UnsupportedPlanError: a batch cannot read the versions of the right side.
     """
     assert isinstance(node, TemporalJoin)
     if node.domain is TimeDomain.PROCESSING or node.right_time is None:
@@ -81,7 +81,7 @@ def _with_present(node: TemporalJoin, inputs: Inputs, context: Context) -> Spark
 
 
 def _as_of(node: TemporalJoin, left: Side, right: Side, versions: _Versions) -> DataFrame:
-    """Left rows, and the time `$at` by which they are joined, with the columns of their version and `_VALID`: all NULL if there is none."""
+    """Left rows with their time `$at`, and the columns of their version with `_VALID`, which are all NULL if there is no version."""
     from pyspark.sql import Window, functions
 
     assert node.right_time is not None
@@ -120,7 +120,7 @@ def _as_of(node: TemporalJoin, left: Side, right: Side, versions: _Versions) -> 
 
 
 def _versions(node: PlanNode, join: TemporalJoin, inputs: Inputs, context: Context) -> _Versions:
-    """The history of the right side: all rows of one that is only added to, those that a deduplication keeps the last of, all changes."""
+    """The history of the right side: all rows of an append-only table, the rows before a deduplication, or all changes."""
     if _mode(node) is ChangelogMode.APPEND:
         return _all_valid(inputs.of(node).main)
     match node:
@@ -157,7 +157,7 @@ def _changes(frame: SparkFrame) -> _Versions:
 
 
 def _calculated(node: Calc, versions: _Versions) -> _Versions:
-    """A filter makes versions that do not pass into deletions of their key."""
+    """The versions after a filter and projection; a version that does not pass the filter becomes a deletion of its key."""
     side = Side(versions.frame, RIGHT)
     frame = SparkFrame(versions.frame.data, node.schema, versions.frame.event_time, versions.frame.arrival)
     valid = quoted(_VALID)

@@ -1,7 +1,7 @@
 # ruff: noqa: ARG001 - all translations have one signature
-"""Windows: every row with the windows that it belongs to, and aggregates of keys and windows.
+"""Windows: each row with the windows that it belongs to, and aggregates by key and window.
 
-Bounds are BIGINT milliseconds until rows leave: arithmetic instead of Spark's `window`, whose structs make wide grouping keys.
+Bounds are BIGINTs in ms until the result: arithmetic replaces Spark's `window`, whose structs would be wide grouping keys.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _BY_EVENT_TIME = "declare a watermark and use windows by event time"
 
 @record
 class _Aligned:
-    """The windows of a row as Spark SQL, of which each is known by one bound, `_WINDOW`.
+    """The windows of a row as Spark SQL. Each window is identified by one of its bounds, `_WINDOW`.
 
     Attributes:
-        window: BIGINT, ms: the bound, over the row's time `_AT` and, if there are several, `_EACH`.
-        start: over `_WINDOW`.
-        end: over `_WINDOW`.
-        each: an array, of which `_EACH` is one element after the other; None: a row has one window at most.
-        condition: what holds of the windows that the row is in; None: it is in all.
+        window: the bound, a BIGINT in ms, over the row's time `_AT` and, if the row has several windows, `_EACH`.
+        start: the start of the window, over `_WINDOW`.
+        end: the end of the window, over `_WINDOW`.
+        each: an array, each element of which is `_EACH` of one window; None: a row has one window at most.
+        condition: is true for the windows that the row is in; None: it is in all of them.
     """
 
     window: str
@@ -64,7 +64,7 @@ class _Aligned:
 
 
 def translate_window_function(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """Every row once a window. Rows keep their event time, but for those of sessions, whose event time is the end of theirs − 1 ms."""
+    """Each row once for each of its windows. Rows keep their event time; those of sessions have the end of the session − 1 ms."""
     assert isinstance(node, WindowTableFunction)
     check_zone(window_zone(node.window))
     check_event_time(node, node.domain, "cuts windows", _BY_EVENT_TIME)
@@ -77,7 +77,7 @@ def translate_window_function(node: PlanNode, inputs: Inputs, context: Context) 
         data = _with_sessions(frame, keys, time, node.window.gap_ms).selectExpr("*", f"{last} AS {_END}")
         start, end = _WINDOW, f"{_END} + {node.window.gap_ms}L"
         hidden = [f"{end} - 1L AS {_TIME}"]
-        if frame.arrival:  # sessions come out when they close
+        if frame.arrival:  # rows of a session come out when it closes
             hidden.append(f"concat(array({_END}), {frame.arrival_array}) AS {quoted(ARRIVAL)}")
     else:
         aligned = _aligned(node.window)
@@ -89,11 +89,11 @@ def translate_window_function(node: PlanNode, inputs: Inputs, context: Context) 
 
 
 def translate_window_aggregate(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
-    """One row a key and window, whose event time is the end of the window − 1 ms.
+    """One row for each key and window, whose event time is the end of the window − 1 ms.
 
     Raises:
-        NotNative: the window goes by the number of rows, or fires by a trigger of its own.
-        UnsupportedPlanError: it goes by processing time.
+        NotNative: the window counts rows, or has a trigger of its own.
+        UnsupportedPlanError: the window uses processing time.
     """
     assert isinstance(node, WindowAggregate)
     if node.trigger is not None or node.evictor is not None:
@@ -141,7 +141,7 @@ def _without_null_keys(node: WindowAggregate, frame: SparkFrame) -> SparkFrame:
 
 
 def _with_windows(frame: SparkFrame, aligned: _Aligned, time: str) -> DataFrame:
-    """Rows with `_WINDOW` of each of their windows."""
+    """Each row once for each of its windows, with `_WINDOW`."""
     data = frame.data.selectExpr("*", f"{time} AS {_AT}")
     if aligned.each is not None:
         data = data.selectExpr("*", f"explode({aligned.each}) AS {_EACH}")
@@ -182,7 +182,7 @@ def _floor(time: str, size: int, offset: int) -> str:
 
 
 def _with_sessions(frame: SparkFrame, keys: Sequence[str], time: str, gap_ms: int) -> DataFrame:
-    """Rows with their time `_AT` and `_WINDOW`, the start of their session: the last row more than the gap after the one before it."""
+    """Rows with their time `_AT`, and the start of their session as `_WINDOW`: the time of the last row after a gap."""
     ordered = f"{_partition(keys)} ORDER BY {_AT}"
     before = quoted("flowrun$before")
     data = frame.data.selectExpr("*", f"{time} AS {_AT}")

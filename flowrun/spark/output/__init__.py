@@ -1,1 +1,1 @@
-"""Sinks on Spark: everything is staged first and appears at the end, at once; a repeated run replaces what the one before it wrote."""
+"""Sinks on Spark: all rows are staged first and become visible together at the end. A repeated run replaces the rows of the run before."""

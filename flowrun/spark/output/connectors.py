@@ -1,4 +1,4 @@
-"""Sinks of any connector but files, through the connector's own writers and committer."""
+"""Writes to sinks of all connectors but files, with the connector's own writers and committer."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _BATCH_ROWS = 65_536
 
 
 def stage_rows(sink: Sink, described: SinkDescription, frame: SparkFrame, job: OutputJob) -> StagedOutput:
-    """Write, or keep for the commit, the rows of a sink that is no folder of files.
+    """Write the rows of a sink that is no folder of files, or keep them until the commit.
 
     Args:
-        sink: of the plan.
-        described: of its connector.
-        frame: the sink's columns, perhaps with event time.
-        job: under whose name they are written.
+        sink: a sink of the plan.
+        described: the sink of its connector.
+        frame: the rows, perhaps with event time.
+        job: the job that writes them.
     """
     name = output_name(job, name_of(sink))
     task = WriteTask(described, place(sink), name.attempt, f"{name.owner}-{name.run}")
@@ -51,7 +51,7 @@ def stage_rows(sink: Sink, described: SinkDescription, frame: SparkFrame, job: O
 
 
 def _discard_orphans(committer: Committer, task: WriteTask) -> None:
-    """Remove what those tasks left that had ended when another failed."""
+    """Remove the output of tasks that had ended when another task failed."""
     if isinstance(committer, OrphanDiscarding):
         committer.discard_orphans(task.owner, ())
 
@@ -61,7 +61,7 @@ def _discard_orphans(committer: Committer, task: WriteTask) -> None:
 
 @dataclass
 class _Collected:
-    """Rows in this process, for `print`, `memory` and their like."""
+    """Rows in this process, for sinks such as `print` and `memory`."""
 
     runs_on_commit: ClassVar[bool] = False
 
@@ -85,7 +85,7 @@ class _Collected:
 
 
 def _rows_here(sink: Sink, frame: SparkFrame) -> pa.Table:
-    """All rows, in the same order in every run: that of the query if it has one, else by event time and values."""
+    """All rows in an order that is the same in every run: that of the query if it has one, else by event time and values."""
     schema = frame.schema
     if frame.event_time:
         schema = Schema((*schema.fields, Field(EVENT_TIME, BIGINT)))
@@ -111,7 +111,7 @@ def _is_ordered(node: PlanNode) -> bool:
 
 @dataclass
 class _Precommitted:
-    """Rows written by tasks; the connector's committer makes them visible."""
+    """Rows that tasks have written; the connector's committer makes them visible."""
 
     runs_on_commit: ClassVar[bool] = True
 
@@ -141,7 +141,7 @@ class _Precommitted:
 
 @dataclass
 class _Kept:
-    """Rows that Spark keeps, for a sink that shows what is written at once: they are written in the commit."""
+    """Rows that Spark keeps for a sink that shows rows as soon as they are written: the commit writes them."""
 
     runs_on_commit: ClassVar[bool] = True
 

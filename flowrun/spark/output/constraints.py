@@ -1,4 +1,4 @@
-"""The constraints of a sink's columns as Spark SQL text: what `flowrun.operators.sink_constraints` does on batches."""
+"""Enforces the constraints of a sink's columns in Spark SQL text, as `flowrun.operators.sink_constraints` does on batches."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _Test = Callable[[str, DataType, bool], str | None]
 
 @record
 class EnforcedColumn:
-    """The text of a column that may be written, and which rows may be (None: all)."""
+    """Spark SQL of a column whose values keep the constraints, and of which rows are written (None: all)."""
 
     text: str
     condition: str | None = None
 
 
 def enforced_column(text: str, field: Field, constraints: SinkConstraints, place: str) -> EnforcedColumn:
-    """A column of a sink.
+    """A column of a sink with its constraints enforced.
 
     Args:
         text: Spark SQL of the column.
-        field: of the sink.
-        constraints: how they are enforced.
-        place: begins messages.
+        field: the field of the sink.
+        constraints: how constraints are enforced.
+        place: the beginning of messages.
     """
     value, condition = text, None
     missing = _any(text, field.type, not field.nullable, constraints, _is_missing)
@@ -73,7 +73,7 @@ def _is_misfit(text: str, type: DataType, required: bool) -> str | None:  # noqa
 def _any(
     text: str, type: DataType, required: bool, constraints: SinkConstraints, test: _Test, depth: int = 0
 ) -> str | None:
-    """Whether the test holds of a value or of something in it; None: it never does."""
+    """Spark SQL that is true if the test is true for a value or for a value inside it; None: it never is."""
     tests = [test(text, type, required)]
     if constraints.looks_into(type):
         tests += [f"({text} IS NOT NULL AND ({t}))" for t in _tests_inside(text, type, constraints, test, depth)]
@@ -103,7 +103,7 @@ def _collections(text: str, type: DataType) -> tuple[str, ...]:
 
 
 def _fitted(text: str, type: DataType, constraints: SinkConstraints, depth: int = 0) -> str:
-    """The value cut to its length and, for CHAR and BINARY, filled up; also what is in it."""
+    """Spark SQL of a value, and of the values inside it, cut to their lengths and, for CHAR and BINARY, padded."""
     if is_limited(type):
         if not is_fixed(type):
             return f"substring({text}, 1, {type.length})"

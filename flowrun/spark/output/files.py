@@ -1,4 +1,4 @@
-"""Folders of files: by Spark's own writers where they write what flowrun's would, else by flowrun's writers in Spark's workers."""
+"""Writes folders of files: with Spark's own writers if they write the same as flowrun's, else with flowrun's writers in Spark's workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stage_files(sink: Sink, described: FileSink, frame: SparkFrame, job: OutputJ
 
 
 def stage_table(sink: Sink, described: FileSink, frame: SparkFrame, job: OutputJob) -> StagedOutput:
-    """Write the rows, one a key, to the hidden files that a stream's sink would write: one that restores from them replaces them."""
+    """Write the rows, one for each key, to the hidden files that a stream's sink would write: a stream that restores replaces them."""
     return _staged(sink, described, frame, job, _stage_buckets)
 
 
@@ -93,7 +93,7 @@ def _stage_parts(
 
 
 def _steps(committables: Sequence[Committable]) -> tuple[list[tuple[str, str]], list[str]]:
-    """(renames, marks) of what `FileSinkWriter`s ask for."""
+    """(the renames, the marks) of the committables of `FileSinkWriter`s."""
     publish, marks = [], set()
     for payload in (c.payload for c in committables):
         if "mark" in payload:
@@ -105,7 +105,7 @@ def _steps(committables: Sequence[Committable]) -> tuple[list[tuple[str, str]], 
 
 @dataclass
 class _StagedFiles:
-    """Hidden files, and what makes them visible."""
+    """Hidden files that `commit` makes visible."""
 
     runs_on_commit: ClassVar[bool] = False
 

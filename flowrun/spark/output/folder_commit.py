@@ -1,7 +1,7 @@
-"""Replacing the files of an output in one step that a crash cannot cut in two.
+"""Replaces the files of an output in one step that a crash cannot interrupt half-way.
 
-What is to be done is first written down (the journal, a hidden file that appears whole). From then on the commit is decided: whoever
-finds the journal does what it says, as often as it takes. Before that nothing is visible, and the next run clears what is left.
+First the replacement is written to the journal, a hidden file that appears when it is complete. From then on the commit is decided: a run
+that finds the journal carries it out, if necessary again. Before that nothing is visible, and the next run removes what is left.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Replacement:
     """What a commit does.
 
     Attributes:
-        publish: renames, (hidden name, visible name).
-        remove: visible files of the run before.
-        marks: empty files that say that a partition is complete.
-        scratch: hidden folder to remove in the end; empty: none.
-        mark: name of the files that mark partitions; empty: none do.
+        publish: (hidden path, visible path) of each file to rename.
+        remove: visible files of the run before, which are removed.
+        marks: empty files to write, which say that a partition is complete.
+        scratch: a hidden folder to remove at the end; empty: there is none.
+        mark: the name of the files that mark partitions; empty: there are none.
     """
 
     publish: tuple[tuple[str, str], ...]
@@ -41,12 +41,12 @@ class Replacement:
 
 
 class CommitFolder:
-    """The folder of one output. Every method blocks on I/O and raises ConnectorError.
+    """The folder of one output. Every method blocks on I/O, and raises ConnectorError if the folder cannot be used.
 
     Args:
         location: the folder.
-        name: under which files are written.
-        mode: what a batch does with files that are there; None: it replaces those of batches before it.
+        name: the name of the run's files.
+        mode: what a batch does with files that are there; None: it replaces those of earlier batches.
     """
 
     def __init__(self, location: TablePath, name: OutputName, mode: SinkMode | None = None) -> None:
@@ -57,7 +57,7 @@ class CommitFolder:
         self._journal = self.files.path(name.journal)
 
     def prepare(self) -> None:
-        """Create the folder; finish the commit of a run that was killed in it, and clear what killed runs left before theirs."""
+        """Create the folder, finish the commit of a run that was killed during it, and remove what runs left that were killed before."""
         self.files.prepare()
         journal = self.files.read(self._journal)
         if journal is not None:
@@ -65,7 +65,7 @@ class CommitFolder:
         self.discard()
 
     def discard(self) -> None:
-        """Remove everything of this output that is not visible."""
+        """Remove all files of this output that are not visible."""
         for path in self.files.hidden_files(f".{self._name.owner}.inprogress"):
             self.files.discard(path)
         for path in self.files.hidden_folders(self._name.scratch_prefix):
@@ -74,9 +74,9 @@ class CommitFolder:
     def replacement(
         self, publish: Sequence[tuple[str, str]], marks: Sequence[str] = (), scratch: str = "", mark: str = ""
     ) -> Replacement:
-        """What makes the files of this run visible in place of those of the run before.
+        """The replacement that makes the files of this run visible instead of those of the run before.
 
-        Where both wrote the same bytes, the file that is there stays, under its name: whoever watches the folder sees nothing new.
+        If both wrote a file with the same bytes, the old one stays under its name: a program that watches the folder sees nothing new.
         """
         before = self._before()
         stays = self._unchanged(publish, before) if self._is_local else {}
@@ -87,7 +87,7 @@ class CommitFolder:
         return Replacement(renames, remove, tuple(marks), scratch, mark)
 
     def _before(self) -> list[str]:
-        """Visible files that those of this run replace. A backfill always replaces its own period alone."""
+        """The visible files that those of this run replace. A backfill replaces only the files of its own period."""
         visible = self.files.visible_files()
         if self._mode is None or not self._name.is_of_all:
             return [p for p in visible if self._name.is_replaced(p.rpartition("/")[2])]
@@ -111,7 +111,7 @@ class CommitFolder:
         return found
 
     def commit(self, replacement: Replacement) -> None:
-        """Do it."""
+        """Carry out a replacement: write the journal first, and remove it at the end."""
         self.files.write_whole(self._journal, orjson.dumps(_document(replacement)))
         self._apply(replacement)
 

@@ -1,4 +1,4 @@
-"""What outputs on Spark have in common: under whose name they are written, and the step between writing and being seen."""
+"""The common part of outputs on Spark: the name under which they are written, and rows that are written but not visible."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from flowrun.core.record import record
 from flowrun.plan.nodes import Sink
 
 ALL = "all"
-"""The period of a run that reads everything."""
+"""The period of a run that is no backfill."""
 
 
 @record
 class OutputJob:
-    """Under what name a run writes. A later run with the same `pipeline` and `period` replaces what this one wrote.
+    """The name under which a run writes. A later run with the same `pipeline` and `period` replaces the rows of this one.
 
     Attributes:
-        pipeline: name of the pipeline.
-        period: `all`, or the event-time range of a backfill in a form that file names may hold.
-        run_id: unique to this run.
+        pipeline: the name of the pipeline.
+        period: `all`, or the range of event times of a backfill, in a form that file names may contain.
+        run_id: an id that no other run has.
     """
 
     pipeline: str
@@ -27,37 +27,37 @@ class OutputJob:
 
 
 class StagedOutput(Protocol):
-    """Rows of one sink, written but not visible."""
+    """The rows of one sink, which are written but not visible."""
 
     @property
     def name(self) -> str:
-        """Of the sink."""
+        """The name of the sink."""
         ...
 
     @property
     def rows(self) -> int:
-        """How many were written."""
+        """How many rows were written."""
         ...
 
     @property
     def runs_on_commit(self) -> bool:
-        """Whether committing sends rows to a system that shows them at once: that may fail, and cannot be taken back."""
+        """Whether the commit sends rows to a system that shows them at once, which may fail and cannot be undone."""
         ...
 
     def commit(self) -> None:
-        """Make them visible in place of what an earlier run of the same job and period wrote; idempotent."""
+        """Make the rows visible instead of those of an earlier run of the same job and period. It may be called again."""
         ...
 
     def abort(self) -> None:
-        """Remove them; idempotent."""
+        """Remove the rows. It may be called again."""
         ...
 
 
 def place(sink: Sink) -> str:
-    """What messages call a sink."""
+    """The name of a sink in messages."""
     return f"sink '{name_of(sink)}'"
 
 
 def name_of(sink: Sink) -> str:
-    """The user's name of a sink."""
+    """The name that the user gave a sink."""
     return sink.hints.name or sink.table.name

@@ -1,4 +1,4 @@
-"""How files of batches are called, so that a later run finds those that it replaces, and no others."""
+"""Names of files of batches, by which a later run finds the files that it replaces, and no others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class OutputName:
     """The name of one output of one run.
 
     Attributes:
-        sink: of the table.
-        period: of the run.
-        key: of pipeline, sink and period: what a run replaces has it.
-        run: unique to the run.
+        sink: the name of the sink.
+        period: the period of the run.
+        key: a hash of pipeline, sink and period, which the files that a run replaces have in their names.
+        run: an id that no other run has.
     """
 
     sink: str
@@ -30,7 +30,7 @@ class OutputName:
 
     @property
     def stem(self) -> str:
-        """With what the visible files of the run begin.
+        """The text that the names of the run's visible files begin with.
 
         >>> output_name(OutputJob("p", "all", "r1"), "out").stem
         'part-out-all-0e8e946088-r1'
@@ -39,12 +39,12 @@ class OutputName:
 
     @property
     def attempt(self) -> str:
-        """The stem as writers of the connector take it, which put `part-` before it."""
+        """The stem in the form that writers of the connector take: they put `part-` before it."""
         return self.stem.removeprefix("part-")
 
     @property
     def identity(self) -> str:
-        """Of a table that a stream is to go on with.
+        """The name of the files of a table by key, which a stream is to go on with.
 
         >>> output_name(OutputJob("p", "all", "r1"), "out").identity
         '0e8e946088-r1'
@@ -53,31 +53,31 @@ class OutputName:
 
     @property
     def owner(self) -> str:
-        """In the names of unfinished files, those of former runs too."""
+        """The owner in the names of unfinished files, which is the same for all runs of this output."""
         return f"batch-{self.key}"
 
     @property
     def scratch(self) -> str:
-        """A hidden folder of this run."""
+        """The name of a hidden folder of this run."""
         return f"{self.scratch_prefix}{self.run}"
 
     @property
     def scratch_prefix(self) -> str:
-        """With what the hidden folders of all runs begin."""
+        """The text that the names of the hidden folders of all runs begin with."""
         return f".batch-{self.key}-"
 
     @property
     def journal(self) -> str:
-        """A hidden file that says what a commit does."""
+        """The name of the journal, a hidden file that says what a commit does."""
         return f".commit-{self.key}.json"
 
     @property
     def is_of_all(self) -> bool:
-        """Whether the run writes all of the output, not a period of it."""
+        """Whether the run writes all of the output, and not only a period of it."""
         return self.period == ALL
 
     def is_part(self, file_name: str) -> bool:
-        """Whether a visible file is one whose name nobody needs to know."""
+        """Whether a visible file is a part file, whose name has no meaning for readers."""
         return file_name.startswith("part-")
 
     def is_replaced(self, file_name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Files by Spark's own writers."""
+"""Writes files with Spark's own writers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _THREADS = 16
 
 @record
 class NativeFiles:
-    """What Spark wrote: how many rows, renames that make it visible, and the hidden folder that it is in."""
+    """Files that Spark wrote: how many rows they have, the renames that make them visible, and the hidden folder that they are in."""
 
     rows: int
     publish: tuple[tuple[str, str], ...]
@@ -41,7 +41,7 @@ def write_natively(sink: FileSink, frame: SparkFrame, folder: OutputFolder, name
     """Write the rows into a hidden folder.
 
     Raises:
-        NotSpelledError: nothing was written; leave it to flowrun's writers.
+        NotSpelledError: nothing was written, because flowrun's writers would write something else.
     """
     if not sink.location.is_local:
         raise NotSpelledError("a folder that is not local")
@@ -62,7 +62,7 @@ def write_natively(sink: FileSink, frame: SparkFrame, folder: OutputFolder, name
 
 
 def _write_parquet(sink: FileSink, frame: SparkFrame, path: str) -> None:
-    """The footers of the files tell how many rows there are."""
+    """Write Parquet files. Their footers say how many rows there are."""
     compression = _COMPRESSIONS.get(sink.options.text("parquet.compression"))
     if compression is None:
         raise NotSpelledError("a compression that Spark does not bring along")
@@ -102,7 +102,7 @@ _WRITERS: Mapping[str, Callable[[FileSink, SparkFrame, str], int | None]] = {
     "json": _write_json,
     "csv": _write_csv,
 }
-"""By format: writes the rows below a folder; how many, or None: the files tell."""
+"""Format → the function that writes the rows below a folder. It gives how many rows there are, or None if the files say it."""
 
 
 def _writer(sink: FileSink, data: DataFrame, columns: list[str]) -> DataFrameWriter:
@@ -133,7 +133,7 @@ def _folder_text(field: Field, default: str) -> str:
 
 
 def _written(scratch: str) -> Iterator[str]:
-    """Paths of the files with rows, relative to the folder."""
+    """The paths of the files that have rows, relative to the folder."""
     for folder, _, names in os.walk(scratch):
         for name in names:
             if not name.startswith((".", "_")):

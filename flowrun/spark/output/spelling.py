@@ -1,6 +1,6 @@
-"""Lines of JSON and CSV as Spark SQL, spelled as flowrun's encoders spell them (`formats.json_encoder`, `formats.csv_encoder`).
+"""Writes lines of JSON and CSV in Spark SQL, in the spelling of flowrun's encoders (`formats.json_encoder`, `formats.csv_encoder`).
 
-Java writes floating point numbers, and Spark maps, in ways of their own: tables with such columns are left to flowrun's encoders.
+Java spells floating point numbers, and Spark maps, in another way: flowrun's encoders write tables with such columns.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _PLAIN = (
 )
 _ESCAPED = r'["\\\x00-\x1f]'
 _IN_VALUES = frozenset("0123456789-+:. TZeE")
-"""Characters of values that are no text: a delimiter among them makes it necessary to quote those too."""
+"""The characters in values that are no texts: if the delimiter is one of them, such values must be quoted too."""
 _numbers = count()
 _PLAIN_SCALE = 6
-"""Java writes no exponent for decimals of so many digits behind the point."""
+"""Up to how many digits behind the point Java writes decimals without an exponent."""
 
 
 class NotSpelledError(Exception):
-    """Spark would write this in another way than flowrun; says what."""
+    """Spark would write something in another way than flowrun; the message says what."""
 
 
 def value_text(text: str, type: DataType, *, iso: bool = False) -> str:
-    """The plain text of a value, NULL of NULL, as `formats.value_text` has it.
+    """Spark SQL of the text of a value in the spelling of `formats.value_text`; NULL stays NULL.
 
     Raises:
         NotSpelledError: Spark spells the type in another way.
@@ -57,9 +57,12 @@ def value_text(text: str, type: DataType, *, iso: bool = False) -> str:
 
 
 def json_line(schema: Schema, *, iso: bool, ignore_null_fields: bool) -> str:
-    """A row as one JSON object. Raises NotSpelledError.
+    """Spark SQL of a row as a JSON object.
 
-    Spark's own generator writes what both spell alike; it looks at each character of a text once.
+    Spark's own generator writes values that both spell in the same way: it reads each character of a text only once.
+
+    Raises:
+        NotSpelledError: Spark spells a column in another way.
     """
     if all(_is_spelled_alike(f.type) for f in schema):
         texts = (value_text(quoted(f.name), f.type, iso=iso) if f.type.is_temporal else quoted(f.name) for f in schema)
@@ -70,7 +73,7 @@ def json_line(schema: Schema, *, iso: bool, ignore_null_fields: bool) -> str:
 
 
 def _is_spelled_alike(type: DataType) -> bool:
-    """Whether Spark's JSON of a value is flowrun's, times being texts; of small DECIMALs it is 1E-7."""
+    """Whether Spark's JSON of a value is the same as flowrun's, if times are texts. (Spark writes small DECIMALs as 1E-7.)"""
     if type.root is TypeRoot.DECIMAL:
         return (type.scale or 0) <= _PLAIN_SCALE
     return type.is_character or ((type.root in _PLAIN or type.is_timestamp) and not is_counted(type))
@@ -109,7 +112,11 @@ def _json_value(text: str, type: DataType, *, iso: bool, ignore_null_fields: boo
 
 
 def csv_line(schema: Schema, settings: CsvSettings) -> str:
-    """A row as one delimited line. Raises NotSpelledError."""
+    """Spark SQL of a row as a delimited line.
+
+    Raises:
+        NotSpelledError: Spark spells a column in another way.
+    """
     if settings.header:
         raise NotSpelledError("a header")
     if settings.delimiter in _IN_VALUES or (settings.quote or "") in _IN_VALUES or settings.quote is None:

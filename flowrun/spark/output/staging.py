@@ -1,4 +1,4 @@
-"""The two steps of every output on Spark: rows are staged where nobody sees them, then all outputs of the run appear."""
+"""The two steps of every output on Spark: rows are staged where they are not visible, then all outputs of the run become visible."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["OutputJob", "StagedOutput", "commit_all", "stage", "stage_to_go_on"]
 
 
 def check_outputs(plan: Plan) -> None:
-    """Before a batch of everything runs: sinks that must not find output of others, or of earlier runs.
+    """Check, before a run that is no backfill, that sinks which must start empty have no output of earlier runs.
 
     Raises:
-        SetupError: one does.
+        SetupError: a sink has.
     """
     for sink in plan.sinks:
         described = _sink_of(sink, updating=False)
@@ -37,15 +37,15 @@ def check_outputs(plan: Plan) -> None:
 
 
 def stage(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutput:
-    """Write the rows of a sink where nobody sees them; this is where Spark runs.
+    """Write the rows of a sink where they are not visible. Spark runs during this call.
 
     Raises:
-        PipelineError: the table's options do not fit.
+        PipelineError: the table's options are wrong.
         ConnectorError: the sink cannot be written.
     """
-    described = _sink_of(sink, updating=False)  # it gets the rows of the final table: none of them is an update
+    described = _sink_of(sink, updating=False)  # it gets the rows of the final table, none of which is an update
     checked = _constrained(sink, _one_row_a_key(sink, frame))
-    # Imported here: each family is imported when a plan has it.
+    # These modules are imported here, when a plan needs them.
     if isinstance(described, FileSink):
         from flowrun.spark.output.files import stage_files
 
@@ -56,7 +56,7 @@ def stage(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutput:
 
 
 def stage_to_go_on(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutput:
-    """As `stage`, of rows that a stream adds to: what it keeps by key is written as it would write it, so that it can replace it."""
+    """As `stage`, for a sink that a stream will go on with: tables by key are written as the stream would, which can then replace them."""
     described = _sink_of(sink, updating=sink_mode(Plan(sink.table.name, (sink,)), sink) is not ChangelogMode.APPEND)
     if not isinstance(described, FileSink) or not described.primary_key:
         return stage(sink, frame, job)
@@ -66,7 +66,7 @@ def stage_to_go_on(sink: Sink, frame: SparkFrame, job: OutputJob) -> StagedOutpu
 
 
 def commit_all(staged: Sequence[StagedOutput]) -> None:
-    """Make all outputs visible, in order, except that those which may fail come first: then nothing appears if one does."""
+    """Make all outputs visible in order. Those that may fail come first: if one of them fails, none of the others is visible."""
     first = [s for s in staged if s.runs_on_commit]
     rest = [s for s in staged if not s.runs_on_commit]
     try:
@@ -90,9 +90,10 @@ def _sink_of(sink: Sink, *, updating: bool) -> SinkDescription:
 
 
 def _one_row_a_key(sink: Sink, frame: SparkFrame) -> SparkFrame:
-    """The rows, of each primary key one, if that is how the stream keeps them and nothing says that it is so.
+    """One row for each primary key, if the stream keeps one and the plan does not guarantee that there is only one.
 
-    There the one that came last wins. Here it is the one with the greatest event time, if rows have any, then the greatest values.
+    In the stream the last row of a key counts. Here it is the one with the greatest event time, if rows have any, and then the greatest
+    values.
     """
     keys = [sink.schema.index(k) for k in sink.table.primary_key]
     if not keys or any(key <= set(keys) for key in unique_keys(sink.input)):
@@ -116,7 +117,7 @@ def _has_map(type: DataType) -> bool:
 
 
 def _constrained(sink: Sink, frame: SparkFrame) -> SparkFrame:
-    """The rows under the names of the sink's columns, whose constraints are enforced."""
+    """The rows with the names of the sink's columns and their constraints enforced."""
     enforced = [
         enforced_column(text, field, sink.constraints, place(sink))
         for text, field in zip(frame.columns, sink.schema, strict=True)

@@ -1,4 +1,4 @@
-"""The writers of a connector's sink in Spark's Python workers: each task writes its rows and hands back what is to be committed."""
+"""Runs the writers of a connector's sink in Spark's Python workers: each task writes its rows and returns its committables."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class WriteTask:
     """How to write one sink.
 
     Attributes:
-        sink: whose writers write.
-        place: names it in messages.
-        attempt: begins what temporary and final names are made of.
-        owner: in temporary names, the same for all runs.
-        parallelism: subtasks.
-        identity: of a table that is kept by key.
+        sink: the sink, whose writers write.
+        place: the name of the sink in messages.
+        attempt: the beginning of temporary and final file names.
+        owner: the owner in temporary file names, which is the same for all runs.
+        parallelism: how many subtasks write.
+        identity: the name of the files of a table by key; empty: it is no such table.
     """
 
     sink: Sink
@@ -49,14 +49,14 @@ class WriteTask:
 
 @record
 class Written:
-    """What writers wrote: how many rows, and what makes them visible, in the order of subtasks."""
+    """How many rows writers wrote, and their committables in the order of subtasks."""
 
     rows: int
     committables: tuple[Committable, ...]
 
 
 def write_in_workers(task: WriteTask, frame: SparkFrame) -> Written:
-    """Write the rows of a frame without their event times, one writer a partition."""
+    """Write the rows of a frame without their event times; each partition has a writer."""
     pipe = frame.pipe
     if pipe is None:
         answers = frame.without_time().data.mapInArrow(_in_worker(task), _ANSWER).toArrow()
@@ -86,16 +86,16 @@ def _write_partition(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iter
 
 
 def write_rows(task: WriteTask, batches: Iterable[RecordBatch], subtask: int, attempt: str) -> Written:
-    """Write rows with one writer, to their end. Blocking.
+    """Write all rows with one writer. It blocks on I/O.
 
     Raises:
-        ConnectorError: the outside refuses them; nothing is left of them.
+        ConnectorError: the rows cannot be written; nothing of them is left.
         DataError: a value cannot be written.
     """
     timers = ProcessingTimers(SystemClock())
     rows = 0
     first = next(iterator := iter(batches), None)
-    if first is None:  # no writer, no empty files
+    if first is None:  # without rows there is no writer, and so no empty file
         return Written(0, ())
     context = WriterContext(
         subtask=subtask,
@@ -114,7 +114,7 @@ def write_rows(task: WriteTask, batches: Iterable[RecordBatch], subtask: int, at
     try:
         with named(task.place):
             writer.open()
-        for batch in _behind(first, iterator):  # which may fail by themselves, where they are made
+        for batch in _behind(first, iterator):  # the iterator itself may fail, where the rows are computed
             with named(task.place):
                 writer.write(batch)
             rows += batch.num_rows
