@@ -263,7 +263,7 @@ def test_sessions_with_gaps_of_the_rows(gap: Any) -> None:
     env, stream = program(2)
     if gap == "gap":
         schema = Schema((*CLICKS, *Schema.of(gap=BIGINT)))
-        stream = stream.map_rows(lambda row: {**row, "gap": half_a_second(row)}, schema)
+        stream = stream.map(lambda row: {**row, "gap": half_a_second(row)}, schema)
     sessions = stream.key_by("user").window(EventTimeSessionWindows.with_dynamic_gap(gap)).aggregate(TOTAL)
     sessions.sink_to(memory.MemorySink("sessions", sessions.schema))
     env.execute(run_embedded)
