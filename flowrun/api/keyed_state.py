@@ -120,6 +120,20 @@ def operator_state(type: StateType, *, redistribution: str = "split", name: str 
     return StateDeclaration(ListStateDescriptor("", data_type(type)), name, mode)
 
 
+def broadcast_state(key_type: StateType, type: StateType, *, name: str | None = None) -> Any:
+    """Declare a map that is the same on all subtasks: a `BroadcastState` or `BroadcastColumn`; see `flowrun.api.broadcast_function`.
+
+    Only functions with a broadcast input can have it. It belongs to no key and does not expire.
+
+    Args:
+        key_type: of the map's keys.
+        type: of its values.
+        name: in checkpoints, and for `stream.broadcast(name)`; default: the attribute's name.
+    """
+    descriptor = MapStateDescriptor("", data_type(type), key_type=data_type(key_type))
+    return StateDeclaration(descriptor, name, Redistribution.BROADCAST)
+
+
 class StateDeclaration:
     """State that a process function declares as an attribute of its class, or of itself in `__init__`.
 
@@ -135,6 +149,11 @@ class StateDeclaration:
         self.prototype = prototype
         self.name = name
         self.redistribution = redistribution
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether it is a map that is the same on all subtasks."""
+        return self.redistribution is not None and isinstance(self.prototype, MapStateDescriptor)
 
     def descriptor(self, attribute: str) -> StateDescriptor:
         """The state's descriptor, given the name of the attribute that declares it."""
@@ -284,6 +303,7 @@ __all__ = [
     "TtlUpdate",
     "ValueColumn",
     "aggregating_state",
+    "broadcast_state",
     "declared_states",
     "list_state",
     "map_state",

@@ -9,13 +9,11 @@ from flowrun.api.co_process_function import CoFlatMapFunction, CoMapFunction
 from flowrun.api.operator import OperatorRecipe, OperatorSpec, OutputTag
 from flowrun.api.process_function import RichFunction
 from flowrun.core.schema import Schema
-from flowrun.datastream.functions import FunctionLike
+from flowrun.datastream.functions import FunctionLike, co_process_factory
+from flowrun.datastream.schemas import SchemaLike, as_schema
 from flowrun.errors import PipelineError
 from flowrun.graph.transformation import CoFeedbackTransformation, TwoInputTransformation
-from flowrun.operators.function_recipe import class_recipe
-from flowrun.operators.process.factories import CoProcessFunctionFactory
 from flowrun.operators.process.function_kinds import FunctionInputs
-from flowrun.operators.process.loading import load_process_function
 
 if TYPE_CHECKING:
     from flowrun.datastream.stream import DataStream
@@ -55,7 +53,7 @@ class ConnectedStreams:
     def map(
         self,
         function: CoMapFunction | type[CoMapFunction] | str,
-        schema: Schema,
+        schema: SchemaLike,
         *,
         name: str = "co-map",
         arguments: Mapping[str, object] | None = None,
@@ -66,7 +64,7 @@ class ConnectedStreams:
     def flat_map(
         self,
         function: CoFlatMapFunction | type[CoFlatMapFunction] | str,
-        schema: Schema,
+        schema: SchemaLike,
         *,
         name: str = "co-flat-map",
         arguments: Mapping[str, object] | None = None,
@@ -77,7 +75,7 @@ class ConnectedStreams:
     def process(
         self,
         function: OperatorRecipe | FunctionLike,
-        schema: Schema,
+        schema: SchemaLike,
         *,
         name: str = "co-process",
         side_outputs: Sequence[OutputTag] = (),
@@ -96,19 +94,13 @@ class ConnectedStreams:
         Raises:
             PipelineError: the function does not keep to the rules, or only one of both streams has keys.
         """
+        schema = as_schema(schema, name)
         keys = (self._left.state_keys, self._right.state_keys)
         if isinstance(function, str | type | RichFunction):
             self.check_keys(name)
-            recipe = class_recipe(function, RichFunction, arguments or {}, name)
-            load_process_function(recipe, keyed=keys[0] is not None, inputs=FunctionInputs.TWO)
-            function = CoProcessFunctionFactory(
-                recipe,
-                FunctionInputs.TWO,
-                (self._left.schema, self._right.schema),
-                schema,
-                keys,
-                side_outputs=tuple(side_outputs),
-                name=name,
+            schemas = (self._left.schema, self._right.schema)
+            function = co_process_factory(
+                function, arguments or {}, FunctionInputs.TWO, schemas, schema, tuple(side_outputs), keys, name
             )
         elif not isinstance(function, OperatorSpec) and not hasattr(function, "create"):
             raise PipelineError.of(

@@ -18,7 +18,8 @@ from flowrun.errors import DataError, FlowrunError, PipelineError, did_you_mean
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, where
 from flowrun.operators.function_recipe import FunctionRecipe, class_recipe
-from flowrun.operators.process.factories import ProcessFunctionFactory
+from flowrun.operators.process.factories import CoProcessFunctionFactory, ProcessFunctionFactory
+from flowrun.operators.process.function_kinds import FunctionInputs
 from flowrun.operators.process.loading import load_process_function
 
 BatchCallable = Callable[[pa.RecordBatch], Any]
@@ -198,6 +199,28 @@ def process_factory(
     recipe = class_recipe(function, RichFunction, arguments, name)
     load_process_function(recipe, keyed=keys is not None)
     return ProcessFunctionFactory(recipe, input_schema, output_schema, keys, side_outputs=side_outputs, name=name)
+
+
+def co_process_factory(
+    function: FunctionLike,
+    arguments: Mapping[str, object],
+    inputs: FunctionInputs,
+    input_schemas: tuple[Schema, Schema],
+    output_schema: Schema,
+    side_outputs: tuple[OutputTag, ...],
+    keys: tuple[tuple[int, ...] | None, tuple[int, ...] | None],
+    name: str,
+) -> CoProcessFunctionFactory:
+    """A factory of operators that run a function of two streams, which is checked.
+
+    Raises:
+        PipelineError: the function does not keep to the rules, or cannot be loaded by tasks.
+    """
+    recipe = class_recipe(function, RichFunction, arguments, name)
+    load_process_function(recipe, keyed=keys[0] is not None, inputs=inputs)
+    return CoProcessFunctionFactory(
+        recipe, inputs, input_schemas, output_schema, keys, side_outputs=side_outputs, name=name
+    )
 
 
 def row_predicate(condition: PredicateFunction | RowCallable | str, place: str) -> PredicateFunction:

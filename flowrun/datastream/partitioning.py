@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
+from flowrun.datastream.broadcast import BroadcastStream, NamedState
 from flowrun.graph.partitioner import (
     BroadcastPartitioner,
     ChannelFunction,
@@ -46,9 +47,15 @@ class Partitionable:
         """Rows to random subtasks."""
         return self._partitioned(ShufflePartitioner(seed), "shuffle")
 
-    def broadcast(self) -> DataStream:
-        """Every row to every subtask."""
-        return self._partitioned(BroadcastPartitioner(), "broadcast")
+    @overload
+    def broadcast(self) -> DataStream: ...
+    @overload
+    def broadcast(self, state: NamedState, /, *states: NamedState) -> BroadcastStream: ...
+
+    def broadcast(self, *states: NamedState) -> DataStream | BroadcastStream:
+        """Every row to every subtask. With broadcast states, or their names, a stream to be connected, whose rows change these states."""
+        rows = self._partitioned(BroadcastPartitioner(), "broadcast")
+        return BroadcastStream(rows, states) if states else rows
 
     def global_(self) -> DataStream:
         """Every row to the first subtask."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from flowrun.api.functions import PredicateFunction
 from flowrun.api.keyed_state import StateType, data_type
@@ -15,6 +15,7 @@ from flowrun.api.state import AggregateFunction
 from flowrun.connectors import memory
 from flowrun.connectors.print import PrintSink
 from flowrun.core.schema import Schema
+from flowrun.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
 from flowrun.datastream.connected import ConnectedIterativeStreams, ConnectedStreams
 from flowrun.datastream.connectors import sink_of
 from flowrun.datastream.function_sink import FunctionSink, SinkFunction
@@ -238,8 +239,16 @@ class DataStream(Partitionable, OperatorSettings):
         )
         return self.derived(transformation)
 
-    def connect(self, other: DataStream) -> ConnectedStreams:
-        """This and another stream as the two inputs of one operator."""
+    @overload
+    def connect(self, other: DataStream) -> ConnectedStreams: ...
+    @overload
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(self, other: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """This and another stream, or a broadcast stream, as the two inputs of one operator."""
+        if isinstance(other, BroadcastStream):
+            self.check_environment(other.stream)
+            return BroadcastConnectedStream(self, other)
         self.check_environment(other)
         return ConnectedStreams(self, other)
 

@@ -8,13 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from flowrun.api.broadcast_function import KeyedBroadcastProcessFunction, broadcast_state
 from flowrun.api.co_process_function import CoFlatMapFunction, CoMapFunction, KeyedCoProcessFunction
-from flowrun.api.process_function import KeyedProcessFunction, reducing_state, value_state
+from flowrun.api.process_function import KeyedProcessFunction, list_state, reducing_state, value_state
 from flowrun.connectors import memory
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING, timestamp
 from flowrun.datastream import ColumnValue, DataStream, StreamExecutionEnvironment
 from flowrun.errors import PipelineError
+from flowrun.graph.stream_graph import ExecutionMode
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.runners.embedded import run_embedded
 from flowrun.testing import rows_of
@@ -82,6 +84,24 @@ class One(KeyedProcessFunction):
     def process_element(self, row: Any, context: Any) -> None: ...
 
 
+class Flags(KeyedBroadcastProcessFunction):
+    """At the end, each user's orders that a limit is below, whichever came first."""
+
+    limits = broadcast_state("STRING", "BIGINT")
+    amounts = list_state("BIGINT")
+
+    def process_element(self, row: Any, context: Any) -> None:
+        self.amounts.add(row["amount"])
+        context.register_event_time_timer(END)
+
+    def process_broadcast_element(self, row: Any, context: Any) -> None:
+        self.limits.put(row["payer"], max(row["paid"], self.limits.get(row["payer"]) or 0))
+
+    def on_timer(self, timestamp: int, context: Any) -> Any:
+        limit = self.limits.get(context.current_key[0])
+        yield {"user": context.current_key[0], "ordered": sum(a > limit for a in self.amounts.get()), "paid": limit}
+
+
 def _rows(names: list[str], values: range) -> pa.RecordBatch:
     users = [f"u{i % 7}" for i in values]
     times = pa.array([i * 10 for i in values], pa.timestamp("ms"))
@@ -97,6 +117,10 @@ def program(parallelism: int, **options: Any) -> tuple[StreamExecutionEnvironmen
     orders = env.from_source(memory.MemorySource("orders", ORDERS), name="orders", watermarks=strategy)
     payments = env.from_source(memory.MemorySource("payments", PAYMENTS), name="payments", watermarks=strategy)
     return env, orders, payments
+
+
+def is_even(batch: pa.RecordBatch) -> pa.BooleanArray:
+    return pa.array(batch.column("paid").to_numpy() % 2 == 0)
 
 
 def taken(name: str) -> Counter[tuple[Any, ...]]:
@@ -131,6 +155,31 @@ def test_co_map_and_co_flat_map() -> None:
     ordered = [(f"u{i % 7}", i, 0) for i in range(200)]
     assert taken("both") == Counter([*ordered, *((f"u{i % 7}", 0, i) for i in range(150))])
     assert taken("some") == Counter(r for r in ordered if r[1] % 2)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("mode", [ExecutionMode.STREAMING, ExecutionMode.BATCH])
+def test_every_subtask_has_the_broadcast_state(parallelism: int, mode: ExecutionMode) -> None:
+    env, orders, payments = program(parallelism, mode=mode)
+    limits = payments.filter_batches(is_even).broadcast("limits")
+    orders.key_by("user").connect(limits).process(Flags(), BALANCE).sink_to(memory.MemorySink("flags", BALANCE))
+    env.execute(run_embedded)
+    limit = {k: max(i for i in range(k, 150, 7) if i % 2 == 0) for k in range(7)}
+    assert taken("flags") == Counter((f"u{k}", sum(i > limit[k] for i in range(k, 200, 7)), limit[k]) for k in range(7))
+
+
+def test_broadcast_streams_name_the_states_that_the_function_declares() -> None:
+    _, orders, payments = program(1)
+    keyed = orders.key_by("user")
+    keyed.connect(payments.broadcast(broadcast_state("STRING", "BIGINT"))).process(Flags, BALANCE)
+    with pytest.raises(PipelineError, match=r"broadcast was given 'limit', which.*\n.*did you mean 'limits'"):
+        keyed.connect(payments.broadcast("limit")).process(Flags, BALANCE)
+    with pytest.raises(PipelineError, match="broadcast was given a broadcast state DOUBLE, which"):
+        keyed.connect(payments.broadcast(broadcast_state("STRING", "DOUBLE"))).process(Flags, BALANCE)
+    with pytest.raises(PipelineError, match="broadcast takes broadcast states, got StateDeclaration"):
+        payments.broadcast(value_state("BIGINT"))
+    with pytest.raises(PipelineError, match=r"but it is given two connected streams\n.*other.broadcast"):
+        keyed.connect(payments.key_by("payer")).process(Flags, BALANCE)
 
 
 def test_mistakes_are_said_when_the_program_is_built() -> None:

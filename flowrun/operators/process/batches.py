@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,20 +45,26 @@ class BatchProcessOperator(ProcessOperator):
 
     def _process(self, batch: RecordBatch, input_index: int) -> None:
         loaded = self._settings.loaded
-        if self._columns is not None:
-            keys = self._settings.inputs[input_index].keys or ()
-            self._columns.locate([batch.columns.column(k) for k in keys], batch.num_rows)
+        given = self._settings.inputs[input_index]
+        context = self._context
+        if self._columns is not None and given.keys is not None:
+            self._columns.locate([batch.columns.column(k) for k in given.keys], batch.num_rows)
+        elif self._columns is not None:
+            self._columns.current.leave()
+            context = _KeyedBroadcastBatchContext(self, self._outputs, self._columns, self._place)
         self._outputs.begin(batch.num_rows, batch.timestamps, batch.row_kinds)
         if self._settings.added is not None:
             self._settings.added.begin([batch.columns.column(i) for i in self._settings.leading])
-        self._context.begin(batch.timestamps)
+        context.begin(batch.timestamps)
+        self._access.writable = given.broadcast
         try:
-            returned = loaded.calls[input_index](batch.columns, self._context)
+            returned = loaded.calls[input_index](batch.columns, context)
             if returned is not None:
                 self._outputs.returned(returned)
         except Exception as error:
             self._fail(error, loaded.methods[input_index], None, batch.columns)
         finally:
+            self._access.writable = False
             if self._columns is not None:
                 self._columns.current.clear()
 
@@ -139,6 +146,20 @@ class _BatchContext:
         self, name: str, rows: pa.RecordBatch, parents: Values | None = None, timestamps: Values | None = None
     ) -> None:
         self._outputs.side(name, rows, parents, timestamps)
+
+
+class _KeyedBroadcastBatchContext(_BatchContext):
+    """See `KeyedBroadcastBatchContext`."""
+
+    def __init__(
+        self, operator: BatchProcessOperator, outputs: BatchOutputs, backend: ColumnBackend, place: str
+    ) -> None:
+        super().__init__(operator, outputs)
+        self._backend = backend
+        self._place = place
+
+    def apply_to_keyed_state(self, state: Any, function: Callable[[pa.RecordBatch, Any], None]) -> None:
+        self._backend.all_keys(state, function, self._place)
 
 
 class _KeyedBatchContext(_BatchContext):

@@ -54,6 +54,10 @@ class ColumnState:
         """Processing time is `now`."""
         self._entries.expire(now, thorough=thorough)
 
+    def slots(self) -> Integers:
+        """Slots of the keys that have something."""
+        return self._entries.all_alive()
+
     @property
     def newest_write(self) -> int | None:
         """Latest write of state with a time to live."""

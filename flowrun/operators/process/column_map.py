@@ -91,6 +91,11 @@ class ColumnMap:
 
     # ---- for the backend
 
+    def slots(self) -> Integers:
+        """Slots of the keys that have entries."""
+        found: Integers = np.unique(self._indexed.owners(self._entries.all_alive()))
+        return found
+
     def reserve(self, slots: int) -> None:
         """Entries have numbers of their own."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BIGINT
 from flowrun.operators.first_timer import FirstTimer
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
+from flowrun.operators.process.broadcast_state import chosen_state
 from flowrun.operators.process.column_handles import (
     ColumnAggregating,
     ColumnList,
@@ -173,6 +175,20 @@ class ColumnBackend:
         for state in self._states.values():
             state.reserve(len(self._keys))
         self._on_timers(slots, times, processing)
+
+    def all_keys(self, state: Any, function: Callable[[pa.RecordBatch, Any], None], place: str) -> None:
+        """Call a function with all keys that have something in a state, given by its handle or name, and the handle, which shows them."""
+        handle = chosen_state(self._states, state, place)
+        slots = handle.slots()
+        if len(slots) == 0:
+            return
+        for each in self._states.values():
+            each.reserve(len(self._keys))
+        self.current.slots, self.current.local = slots, np.arange(len(slots))
+        try:
+            function(pa.RecordBatch.from_arrays(self.keys_of(slots), schema=self._columns), handle)
+        finally:
+            self.current.leave()
 
     def close(self) -> None:
         """Wait for no timer."""

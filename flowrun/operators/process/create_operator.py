@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowrun.operators.process.added_columns import AddedColumns
 from flowrun.operators.process.batches import BatchProcessOperator
 from flowrun.operators.process.factories import CoProcessFunctionFactory, ProcessFunctionFactory
+from flowrun.operators.process.function_kinds import FunctionInputs
 from flowrun.operators.process.loading import load_process_function
 from flowrun.operators.process.operator import ProcessInput, ProcessOperator, ProcessSettings
 from flowrun.operators.process.rows import RowProcessOperator
@@ -43,7 +44,12 @@ def co_process_operator(factory: CoProcessFunctionFactory) -> ProcessOperator:
         ProcessSettings(
             loaded=load_process_function(factory.function, keyed=factory.is_keyed, inputs=factory.inputs),
             place=_place(factory),
-            inputs=tuple(map(ProcessInput, factory.input_schemas, factory.keys)),
+            inputs=(
+                ProcessInput(factory.input_schemas[0], factory.keys[0]),
+                ProcessInput(
+                    factory.input_schemas[1], factory.keys[1], broadcast=factory.inputs is FunctionInputs.BROADCAST
+                ),
+            ),
             output_schema=factory.output_schema,
             side_schemas={tag.name: tag.schema for tag in factory.side_outputs},
             null_keys=factory.null_keys,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
 from flowrun.errors import DataError
 from flowrun.operators.conformance import conform, rows_to_columns
+from flowrun.state.backend.objects import no_key
 
 
 class CurrentKeys:
@@ -33,6 +34,13 @@ class CurrentKeys:
         """No batch is at hand."""
         self.slots: Integers = np.zeros(0, np.int64)
         self.local: Integers = np.zeros(0, np.int64)
+
+    def leave(self) -> None:
+        """Rows without keys are at hand: state of a key cannot be used."""
+        del self.slots, self.local
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_key()
 
     def positions(self, keys: Positions | None, place: str) -> Integers:
         """Positions of keys as users give them; None: of each row's.

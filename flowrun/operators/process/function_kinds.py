@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from flowrun.api.broadcast_function import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from flowrun.api.co_process_function import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -67,11 +68,15 @@ class FunctionKind:
 
 
 _ROWS, _BATCHES = ("process_element",), ("process_batch",)
+_BROADCAST_ROWS = ("process_element", "process_broadcast_element")
+_BROADCAST_BATCHES = ("process_batch", "process_broadcast_batch")
 _TWO_ROWS, _TWO_BATCHES = ("process_element1", "process_element2"), ("process_batch1", "process_batch2")
 
 KINDS: tuple[FunctionKind, ...] = (
     FunctionKind(KeyedProcessFunction, FunctionInputs.ONE, True, _ROWS, _BATCHES),
     FunctionKind(ProcessFunction, FunctionInputs.ONE, False, _ROWS, _BATCHES),
+    FunctionKind(KeyedBroadcastProcessFunction, FunctionInputs.BROADCAST, True, _BROADCAST_ROWS, _BROADCAST_BATCHES),
+    FunctionKind(BroadcastProcessFunction, FunctionInputs.BROADCAST, False, _BROADCAST_ROWS, _BROADCAST_BATCHES),
     FunctionKind(KeyedCoProcessFunction, FunctionInputs.TWO, True, _TWO_ROWS, _TWO_BATCHES),
     FunctionKind(CoProcessFunction, FunctionInputs.TWO, False, _TWO_ROWS, _TWO_BATCHES),
     FunctionKind(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from flowrun.api.keyed_state import StateDeclaration, declared_states
 from flowrun.api.process_function import RichFunction
+from flowrun.api.state import StateDescriptor
 from flowrun.core.record import record
 from flowrun.errors import PipelineError, near_matches
 from flowrun.operators.function_recipe import FunctionRecipe
@@ -67,8 +68,19 @@ def load_process_function(
             check_call(function, name, parameters, reference)
     timers = _check_timers(type(function), kind, reference, batches)
     states = declared_states(function)
-    _check_states(states, reference, keyed)
+    _check_states(states, reference, keyed, inputs)
     return LoadedFunction(function, batches, timers, states, methods, kind.calls(function, batches=batches))
+
+
+def broadcast_states(recipe: FunctionRecipe, *, keyed: bool) -> Mapping[str, StateDescriptor]:
+    """The broadcast states that a function declares, by name.
+
+    Raises:
+        PipelineError: as `load_process_function`.
+    """
+    loaded = load_process_function(recipe, keyed=keyed, inputs=FunctionInputs.BROADCAST)
+    found = [d.descriptor(a) for a, d in loaded.states.items() if d.is_broadcast]
+    return {descriptor.name: descriptor for descriptor in found}
 
 
 def _kind(made: type[RichFunction], reference: str, inputs: FunctionInputs) -> FunctionKind:
@@ -81,7 +93,9 @@ def _kind(made: type[RichFunction], reference: str, inputs: FunctionInputs) -> F
     if kind.inputs is not inputs:
         raise PipelineError.of(
             f"'{reference}' is a {kind.base.__name__}, a function of {kind.inputs.value}, but it is given {inputs.value}",
-            f"let {made.__name__} extend {base_names(inputs)}",
+            "connect the stream with other.broadcast('name of the state')"
+            if kind.inputs is FunctionInputs.BROADCAST
+            else f"let {made.__name__} extend {base_names(inputs)}",
         )
     return kind
 
@@ -153,7 +167,7 @@ def _form(made: type[RichFunction], kind: FunctionKind, reference: str) -> bool:
     return bool(batches)
 
 
-def _check_states(states: Mapping[str, StateDeclaration], reference: str, keyed: bool) -> None:
+def _check_states(states: Mapping[str, StateDeclaration], reference: str, keyed: bool, inputs: FunctionInputs) -> None:
     names: dict[str, str] = {}
     for attribute, declaration in states.items():
         name = declaration.descriptor(attribute).name
@@ -161,6 +175,11 @@ def _check_states(states: Mapping[str, StateDeclaration], reference: str, keyed:
             raise PipelineError.of(
                 f"'{reference}' declares the state '{name}' of a key, but its input has no keys",
                 "add key_by, or declare operator_state",
+            )
+        if declaration.is_broadcast and inputs is not FunctionInputs.BROADCAST:
+            raise PipelineError.of(
+                f"'{reference}' declares the broadcast state '{name}', but reads no broadcast stream",
+                f"extend {base_names(FunctionInputs.BROADCAST)}, or declare map_state",
             )
         if name in _RESERVED or not name:
             raise PipelineError.of(f"'{reference}': a state cannot be called '{name}'", "choose another name")

@@ -14,7 +14,14 @@ import pyarrow as pa
 from flowrun.api.keyed_state import StateDeclaration
 from flowrun.api.operator import OperatorContext, Output, OutputTag
 from flowrun.api.process_function import RichFunction
-from flowrun.api.state import OperatorSnapshot, OperatorState, Redistribution, SegmentedTable, StateDescriptor
+from flowrun.api.state import (
+    MapStateDescriptor,
+    OperatorSnapshot,
+    OperatorState,
+    Redistribution,
+    SegmentedTable,
+    StateDescriptor,
+)
 from flowrun.core.elements import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -33,6 +40,7 @@ from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, where
 from flowrun.operators.process.added_columns import AddedColumns
+from flowrun.operators.process.broadcast_state import BroadcastAccess, BroadcastColumns, BroadcastMap
 from flowrun.operators.process.loading import PROGRESS, TIMERS, LoadedFunction
 from flowrun.operators.process.opening import FunctionOpenContext
 from flowrun.operators.process.subtask_state import SubtaskList
@@ -85,10 +93,17 @@ class KeyedBackend(Protocol):
 
 @record
 class ProcessInput:
-    """One input of a process operator; `keys` are the positions of its key columns, None: it has none."""
+    """One input of a process operator.
+
+    Attributes:
+        schema: of its rows.
+        keys: positions of the key columns; None: it has none.
+        broadcast: all subtasks get all its rows.
+    """
 
     schema: Schema
     keys: tuple[int, ...] | None = None
+    broadcast: bool = False
 
     @property
     def key_fields(self) -> tuple[Field, ...]:
@@ -130,7 +145,8 @@ class ProcessOperator(AbstractOperator):
         self._function: RichFunction = settings.loaded.function
         self._place = settings.place
         self._handles: dict[str, Any] = {}
-        self._lists: dict[str, SubtaskList] = {}
+        self._operator_states: dict[str, SubtaskList | BroadcastMap] = {}
+        self._access = BroadcastAccess(settings.loaded.methods[-1])
         self._backend: KeyedBackend | None = None
         self._intakes: list[RowIntake | None] = [None] * self.inputs
         self._opened = False
@@ -165,9 +181,12 @@ class ProcessOperator(AbstractOperator):
 
     def _handle(self, declaration: StateDeclaration, attribute: str) -> Any:
         descriptor = declaration.descriptor(attribute)
+        if isinstance(descriptor, MapStateDescriptor) and declaration.is_broadcast:
+            shared = self._operator_states[descriptor.name] = BroadcastMap(self._place, descriptor, self._access)
+            return BroadcastColumns(shared) if self._settings.loaded.batches else shared
         if declaration.redistribution is not None:
-            kept = SubtaskList(f"state '{descriptor.name}' of {self._place}", descriptor, declaration.redistribution)
-            self._lists[descriptor.name] = kept
+            place = f"state '{descriptor.name}' of {self._place}"
+            kept = self._operator_states[descriptor.name] = SubtaskList(place, descriptor, declaration.redistribution)
             return kept
         assert self._backend is not None
         return self._backend.handle(descriptor)
@@ -183,7 +202,7 @@ class ProcessOperator(AbstractOperator):
                 self._newest_time = max(self._newest_time or row["newest_event_time"], row["newest_event_time"])
             if self._timed is None:
                 self._timed = row["has_event_time"]
-        for name, kept in self._lists.items():
+        for name, kept in self._operator_states.items():
             state = restored.operator.get(name)
             if state is not None:
                 kept.restore(state.rows)
@@ -245,9 +264,8 @@ class ProcessOperator(AbstractOperator):
         batch = batch.with_watermarks(None)
         if passing is not None:
             self._process_between(batch, passing, input_index)
-            if (
-                self.inputs > 1 and self._forwarded < self.current_watermark
-            ):  # none follows that is as great, if another input waits
+            # Where one input waits for the other, no watermark may follow that is greater than the last one here.
+            if self.inputs > 1 and self._forwarded < self.current_watermark:
                 self._advance_to(self.current_watermark)
         elif batch.num_rows:
             self._process(batch, input_index)
@@ -322,7 +340,7 @@ class ProcessOperator(AbstractOperator):
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """References to what changed since the last snapshot; the tables are made later, on another thread."""
-        operator = {name: kept.snapshot() for name, kept in self._lists.items()}
+        operator = {name: kept.snapshot() for name, kept in self._operator_states.items()}
         if self._backend is None:
             return OperatorSnapshot(operator=operator)
         rows = {

@@ -21,6 +21,7 @@ from flowrun.api.state import (
 )
 from flowrun.core.schema import Field
 from flowrun.core.semantics import TimeDomain
+from flowrun.operators.process.broadcast_state import chosen_state
 from flowrun.operators.process.key_rows import KeyTuples
 from flowrun.operators.process.loading import TIMERS
 from flowrun.operators.process.timer_table import timer_table
@@ -121,6 +122,16 @@ class ObjectBackend:
                 handle = ObjectValue(store, self.cursor, kind)
         self._states[descriptor.name] = handle
         return handle
+
+    def each_key(self, state: Any, function: Callable[[tuple[Any, ...], Any], None]) -> None:
+        """Call a function with each key that has something in a state, given by its handle or name, and the handle, which shows it."""
+        handle = chosen_state(self._states, state, self._place)
+        try:
+            for key in handle.held_keys():
+                self.cursor.key = key
+                function(self.keys.values(key), handle)
+        finally:
+            self.cursor.leave()
 
     def advance(self, now: int) -> None:
         """Processing time is `now`."""

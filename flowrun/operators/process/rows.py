@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
 from typing import Any
 
@@ -11,7 +11,7 @@ from flowrun.core.elements import PassingWatermarks, RecordBatch
 from flowrun.core.row_errors import RowFault
 from flowrun.core.schema import Field
 from flowrun.errors import DataError, is_from_outside
-from flowrun.operators.process.operator import ProcessOperator, ProcessSettings
+from flowrun.operators.process.operator import ProcessInput, ProcessOperator, ProcessSettings
 from flowrun.operators.process.row_output import RowOutputs
 from flowrun.operators.process.row_state import ObjectBackend
 from flowrun.operators.row_failures import RowFailures
@@ -27,6 +27,7 @@ class RowProcessOperator(ProcessOperator):
     def __init__(self, settings: ProcessSettings) -> None:
         super().__init__(settings)
         self._objects: ObjectBackend | None = None
+        self._keyless: _KeyedBroadcastRowContext | None = None
         self._failures: RowFailures | None = None
         self._is_between = False
         """Timers fire between two rows: what they raise is no row's fault."""
@@ -54,6 +55,15 @@ class RowProcessOperator(ProcessOperator):
         )
         return self._objects
 
+    def _context_of(self, given: ProcessInput) -> _RowContext:
+        """The context for rows of an input."""
+        if self._objects is None or given.keys is not None:
+            return self._context
+        if self._keyless is None:
+            watermark, now = (lambda: self.current_watermark), self.context.processing_time.now_ms
+            self._keyless = _KeyedBroadcastRowContext(self._outputs, watermark, now, self._objects)
+        return self._keyless
+
     def _process(self, batch: RecordBatch, input_index: int) -> None:
         self._call_for_rows(batch, _NONE_PASSING, input_index)
 
@@ -65,35 +75,34 @@ class RowProcessOperator(ProcessOperator):
 
     def _pass_up_to(self, row: int, passing: list[tuple[int, int]]) -> int:
         """Let the watermarks come that stand before a row; gives the row before which the next one stands."""
+        writable, self._access.writable = self._access.writable, False
         self._is_between = True
         while passing and passing[-1][0] <= row:
             self._pass_watermark(passing.pop()[1])
         self._is_between = False
+        self._access.writable = writable
         return passing[-1][0] if passing else _NO_ROW
 
     def _call_for_rows(self, batch: RecordBatch, passing: list[tuple[int, int]], input_index: int) -> None:
         """Call the function for each row. `passing`: (row, watermark that stands before it), the last one first; goes with the rows."""
         call = self._settings.loaded.calls[input_index]
-        context, outputs, objects = self._context, self._outputs, self._objects
+        given = self._settings.inputs[input_index]
+        context, outputs = self._context_of(given), self._outputs
+        cursor = None if self._objects is None else self._objects.cursor
+        has_keys = given.keys is not None
         if self._settings.added is not None:
             self._settings.added.begin([batch.columns.column(i) for i in self._settings.leading])
-        rows = batch.columns.to_pylist()
-        times = repeat(None) if batch.timestamps is None else batch.timestamps.to_pylist()
-        kinds = repeat(None) if batch.row_kinds is None else batch.row_kinds.to_pylist()
-        keys: Any = repeat(())
-        cursor = None
-        if objects is not None:
-            positions = self._settings.inputs[input_index].keys or ()
-            keys = objects.keys.tuples([batch.columns.column(k) for k in positions])
-            cursor = objects.cursor
+        self._access.writable = given.broadcast
         position, stop = 0, passing[-1][0] if passing else _NO_ROW
-        numbered = enumerate(zip(rows, keys, times, kinds))  # noqa: B905  # endless repeats
+        numbered = self._numbered_rows(batch, given)
         while True:  # once, and again from the row behind one that is left out
             try:
                 for position, (row, key, time, kind) in numbered:
                     if position >= stop:
                         stop = self._pass_up_to(position, passing)
-                    if cursor is not None:
+                        if cursor is not None and not has_keys:
+                            cursor.leave()
+                    if has_keys and cursor is not None:
                         cursor.key = key
                     context.timestamp = outputs.time = time
                     outputs.row, outputs.kind = position, kind
@@ -109,8 +118,23 @@ class RowProcessOperator(ProcessOperator):
                 self._leave_out(batch, position if outputs.row is not None else None, error, method)
                 continue
             break
+        self._access.writable = False
         if self._failures is not None:
             self._failures.send()
+
+    def _numbered_rows(
+        self, batch: RecordBatch, given: ProcessInput
+    ) -> Iterator[tuple[int, tuple[Any, Any, Any, Any]]]:
+        """(position, (row, key, event time, change kind)) of all rows. Where rows have no key, none is at hand any more."""
+        rows = batch.columns.to_pylist()
+        times = repeat(None) if batch.timestamps is None else batch.timestamps.to_pylist()
+        kinds = repeat(None) if batch.row_kinds is None else batch.row_kinds.to_pylist()
+        keys: Any = repeat(())
+        if self._objects is not None and given.keys is not None:
+            keys = self._objects.keys.tuples([batch.columns.column(k) for k in given.keys])
+        elif self._objects is not None:
+            self._objects.cursor.leave()
+        return enumerate(zip(rows, keys, times, kinds))  # noqa: B905  # endless repeats
 
     def _leave_out(self, batch: RecordBatch, position: int | None, error: Exception, method: str) -> None:
         """Go on without a row that fails, if rows are left out; else this is the end of the job.
@@ -181,6 +205,25 @@ class _RowContext:
 
     def side_output(self, name: str, row: Mapping[str, Any], timestamp: int | None = None) -> None:
         self._outputs.side(name, row, timestamp)
+
+
+class _KeyedBroadcastRowContext(_RowContext):
+    """See `KeyedBroadcastContext`."""
+
+    __slots__ = ("_objects",)
+
+    def __init__(
+        self,
+        outputs: RowOutputs,
+        watermark: Callable[[], int],
+        now: Callable[[], int],
+        objects: ObjectBackend,
+    ) -> None:
+        super().__init__(outputs, watermark, now)
+        self._objects = objects
+
+    def apply_to_keyed_state(self, state: Any, function: Callable[[tuple[Any, ...], Any], None]) -> None:
+        self._objects.each_key(state, function)
 
 
 class _KeyedRowContext(_RowContext):

@@ -27,6 +27,10 @@ class ObjectState:
         """Remove the key's state."""
         self._store.remove(self._cursor.key)
 
+    def held_keys(self) -> list[Key]:
+        """The keys that have something."""
+        return list(self._store.values)
+
     def expire(self) -> None:
         """Remove what has expired."""
         self._store.expire()
@@ -175,6 +179,10 @@ class ObjectMap(ObjectState):
         self._convert_key = key_type.store
         self._maps: dict[Key, dict[Any, None]] = {}
         store.on_remove = self._forget
+
+    def held_keys(self) -> list[Key]:
+        """The keys that have entries."""
+        return list(self._maps)
 
     def get(self, key: Any) -> Any:
         """The value of an entry, or None."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 
 from flowrun.api.state import OperatorSnapshot, SegmentedTable, TimeToLive, TtlUpdate
+from flowrun.errors import DataError
 from flowrun.state.backend.tables import WRITTEN_COLUMN, StateTable
 from flowrun.state.backend.upsert_log import UpsertLog
 
@@ -39,6 +40,22 @@ class Cursor:
     def __init__(self) -> None:
         self.key: Key = ()
         self.now = -(2**63)
+
+    def leave(self) -> None:
+        """No key is at hand: state of a key cannot be used until there is one."""
+        self.key = ()
+        del self.key
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_key()
+
+
+def no_key() -> DataError:
+    """The error for state of a key that is used where there is no key."""
+    return DataError(
+        "state of a key was used for a row of the broadcast stream, which has no key",
+        hint="context.apply_to_keyed_state(state, function) goes through the keys; or keep it in broadcast state",
+    )
 
 
 class _Deleted:
