@@ -12,16 +12,8 @@ from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionA
 from flowrun.operators.windows.general.evictors import CountEvictor, Evictor, TimeEvictor
 from flowrun.operators.windows.general.factories import GeneralWindowFactory
 from flowrun.operators.windows.recipes import TriggerRule
+from flowrun.plan import windows
 from flowrun.plan.nodes import WindowAggregate
-from flowrun.plan.windows import (
-    CountWindow,
-    EvictorSpec,
-    GlobalWindow,
-    SessionWindow,
-    TriggerSpec,
-    WindowSpec,
-    window_zone,
-)
 
 
 def general_factory(
@@ -43,9 +35,9 @@ def general_factory(
     """
     window = node.window
     rule = trigger_rule(node.trigger)
-    if isinstance(window, CountWindow):
+    if isinstance(window, windows.CountWindow):
         return _count(node, window, aggregates)
-    if isinstance(window, GlobalWindow) and node.evictor is None and global_fast_path(rule):
+    if isinstance(window, windows.GlobalWindow) and node.evictor is None and global_fast_path(rule):
         return GlobalWindowFactory(
             keys=node.keys,
             aggregates=aggregates,
@@ -68,13 +60,13 @@ def general_factory(
             late_tag=late_tag,
             domain=node.domain,
             null_keys=node.null_keys,
-            time_zone=window_zone(window),
+            time_zone=windows.window_zone(window),
         )
     except ValueError as error:
         raise UnsupportedPlanError(f"the window of '{_name(node)}': {error}", hint="use another trigger") from error
 
 
-def _count(node: WindowAggregate, window: CountWindow, aggregates: tuple[BoundAggregate, ...]) -> OperatorSpec:
+def _count(node: WindowAggregate, window: windows.CountWindow, aggregates: tuple[BoundAggregate, ...]) -> OperatorSpec:
     if node.trigger is not None or node.evictor is not None:
         raise UnsupportedPlanError(
             f"the count window of '{_name(node)}' cannot have a trigger or evictor of its own",
@@ -91,11 +83,11 @@ def _count(node: WindowAggregate, window: CountWindow, aggregates: tuple[BoundAg
     )
 
 
-def _unaligned(window: WindowSpec) -> SessionAssigner | GlobalAssigner:
-    return SessionAssigner(window.gap_ms) if isinstance(window, SessionWindow) else GlobalAssigner()
+def _unaligned(window: windows.WindowSpec) -> SessionAssigner | GlobalAssigner:
+    return SessionAssigner(window.gap_ms) if isinstance(window, windows.SessionWindow) else GlobalAssigner()
 
 
-def trigger_rule(spec: TriggerSpec | None) -> TriggerRule | None:
+def trigger_rule(spec: windows.TriggerSpec | None) -> TriggerRule | None:
     """The rule of window operators that a trigger of the plan stands for; its delta must be a column by now."""
     if spec is None:
         return None
@@ -109,7 +101,7 @@ def trigger_rule(spec: TriggerSpec | None) -> TriggerRule | None:
     )
 
 
-def _evictor(spec: EvictorSpec | None) -> Evictor | None:
+def _evictor(spec: windows.EvictorSpec | None) -> Evictor | None:
     if spec is None:
         return None
     return CountEvictor(spec.count) if spec.count is not None else TimeEvictor(spec.time_ms or 0)

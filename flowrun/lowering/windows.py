@@ -16,16 +16,8 @@ from flowrun.operators.windows.slices.factories import (
     SliceWindowFactory,
     local_aggregation_applies,
 )
+from flowrun.plan import windows
 from flowrun.plan.nodes import Settings, WindowAggregate
-from flowrun.plan.windows import (
-    CountWindow,
-    CumulativeWindow,
-    GlobalWindow,
-    SessionWindow,
-    SlidingWindow,
-    TumblingWindow,
-    window_zone,
-)
 
 
 def lower_window(node: WindowAggregate, source: Transformation, settings: Settings) -> Transformation:
@@ -53,13 +45,21 @@ class _WindowLowering:
         """The window's transformation over the shuffled, possibly pre-aggregated input."""
         node, window = self._node, self._node.window
         special = node.trigger is not None or node.evictor is not None
-        if special or isinstance(window, CountWindow | GlobalWindow):
+        if special or isinstance(window, windows.CountWindow | windows.GlobalWindow):
             # Imported here: triggers, evictors and count windows are much code, and few pipelines need them.
             from flowrun.lowering.general_windows import general_factory
 
-            slices = None if isinstance(window, SessionWindow | CountWindow | GlobalWindow) else aligned_slices(window)
+            slices = (
+                None
+                if isinstance(window, windows.SessionWindow | windows.CountWindow | windows.GlobalWindow)
+                else aligned_slices(window)
+            )
             return self._keyed(general_factory(node, self._aggregates, slices, self._late_tag), self._source, node.keys)
-        return self._session(window) if isinstance(window, SessionWindow) else self._aligned(aligned_slices(window))
+        return (
+            self._session(window)
+            if isinstance(window, windows.SessionWindow)
+            else self._aligned(aligned_slices(window))
+        )
 
     # -- fast paths -------------------------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ class _WindowLowering:
                 assigner=slices,
                 input_schema=node.input.schema,
                 null_keys=self._null_keys,
-                time_zone=window_zone(node.window),
+                time_zone=windows.window_zone(node.window),
             )
             source = self._local(factory)
             keys = tuple(range(len(node.keys)))
@@ -89,11 +89,11 @@ class _WindowLowering:
             domain=self._domain,
             null_keys=self._null_keys,
             partial_input=local,
-            time_zone=window_zone(node.window),
+            time_zone=windows.window_zone(node.window),
         )
         return self._keyed(window, source, keys)
 
-    def _session(self, window: SessionWindow) -> Transformation:
+    def _session(self, window: windows.SessionWindow) -> Transformation:
         node = self._node
         factory = SessionWindowFactory(
             keys=node.keys,
@@ -149,12 +149,12 @@ class _WindowLowering:
         return self._node.hints.name or "window"
 
 
-def aligned_slices(window: TumblingWindow | SlidingWindow | CumulativeWindow) -> AlignedSlices:
+def aligned_slices(window: windows.TumblingWindow | windows.SlidingWindow | windows.CumulativeWindow) -> AlignedSlices:
     """The slices of an aligned window."""
     match window:
-        case TumblingWindow():
+        case windows.TumblingWindow():
             return TumblingSlices(window.size_ms, window.offset_ms)
-        case SlidingWindow():
+        case windows.SlidingWindow():
             return SlidingSlices(window.size_ms, window.slide_ms, window.offset_ms)
-        case CumulativeWindow():
+        case windows.CumulativeWindow():
             return CumulativeSlices(window.size_ms, window.step_ms, window.offset_ms)

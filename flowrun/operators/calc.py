@@ -10,48 +10,40 @@ from flowrun.api.sink import RowCheck
 from flowrun.core.elements import RecordBatch
 from flowrun.core.row_errors import RowFault
 from flowrun.errors import DataError
-from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row, evaluate
 from flowrun.operators.factories import CalcFactory
-from flowrun.operators.row_failures import RowFailures, without_nulls
+from flowrun.operators.row_failures import RowFailures, RowOperator, without_nulls
 
 
-class CalcOperator(AbstractOperator):
+class CalcOperator(RowOperator):
     """Row numbers in errors refer to the input batch, not to the rows that the filter kept."""
 
     def __init__(self, factory: CalcFactory) -> None:
+        super().__init__(factory.errors)
         self._factory = factory
         self._mask: MaskKernel | None = None
         self._project: ColumnsKernel | None = None
-        self._failures: RowFailures | None = None
         self._checks: list[tuple[RowFault, RowCheck]] = []
 
     def open(self) -> None:
         """Compile the expressions."""
         factory = self._factory
-        self._failures = RowFailures(factory.errors, self.context, self.output)
+        super().open()
         created = [(test.fault, test.create()) for test in factory.tests]
         self._checks = [(fault, check) for fault, check in created if check is not None]
         self._mask = None if factory.condition is None else factory.condition.compile()
         self._project = None if factory.projection is None else factory.projection.compile()
 
-    @property
-    def passes_watermarks(self) -> bool:
-        """They stay between the rows that they are between, unless rows may be left out."""
-        assert self._failures is not None
-        return self._failures.passes_watermarks
-
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Filter, project, send; nothing is sent when no row is left."""
-        assert self._failures is not None
         if self._factory.required:
-            batch = self._with_values(batch, self._failures)
+            batch = self._with_values(batch, self.failures)
         if batch.num_rows == 0:
             if batch.watermarks is not None:
                 self.output.emit(self._nothing(batch))
             return
-        for passed in self._passed(batch, self._failures):
-            self._compute(passed, self._failures)
+        for passed in self._passed(batch, self.failures):
+            self._compute(passed, self.failures)
 
     def _passed(self, batch: RecordBatch, failures: RowFailures) -> list[RecordBatch]:
         """The rows that pass all tests, in pieces."""

@@ -26,27 +26,26 @@ import pyarrow as pa
 from flowrun.core.elements import RecordBatch
 from flowrun.core.row_errors import RowFault
 from flowrun.errors import DataError, FlowrunError
-from flowrun.operators.base import AbstractOperator
 from flowrun.operators.conformance import check_names, conform, rows_to_columns
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.factories import PythonFunctionFactory
 from flowrun.operators.function_loading import describe, where
-from flowrun.operators.row_failures import RowFailures
+from flowrun.operators.row_failures import RowOperator
 
 
-class PythonFunctionOperator(AbstractOperator):
+class PythonFunctionOperator(RowOperator):
     """The common part: loading, opening, closing, and errors that name the function."""
 
     def __init__(self, factory: PythonFunctionFactory) -> None:
+        super().__init__(factory.errors)
         self._factory = factory
         self._place = f"function '{factory.function.reference}' of '{factory.name}'"
         self._function: Callable[[Any], Any] | None = None
         self._opened = False
-        self._failures: RowFailures | None = None
 
     def open(self) -> None:
         """Import the function and open it."""
-        self._failures = RowFailures(self._factory.errors, self.context, self.output)
+        super().open()
         self._function = self._factory.function.load_function()
         self._opened = True
         opener = getattr(self._function, "open", None)
@@ -69,19 +68,12 @@ class PythonFunctionOperator(AbstractOperator):
                         f"{self._place}: close() raised {describe(error)}{where(error, __file__)}"
                     ) from error
 
-    @property
-    def passes_watermarks(self) -> bool:
-        """They stay between the rows that they are between, unless rows may be left out."""
-        assert self._failures is not None
-        return self._failures.passes_watermarks
-
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Call the function and send what it returns."""
-        assert self._failures is not None
         if batch.num_rows == 0:
             self.output.emit(batch.only_watermarks(self._factory.output_schema.arrow))
             return
-        for _, processed in self._failures.survivors(batch, RowFault.FUNCTION, self._processed):
+        for _, processed in self.failures.survivors(batch, RowFault.FUNCTION, self._processed):
             self.output.emit(processed)
 
     def _processed(self, batch: RecordBatch) -> RecordBatch:

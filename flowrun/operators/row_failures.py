@@ -20,6 +20,7 @@ from flowrun.core.arrays import Bools
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, OnError, RowErrors, RowFault
 from flowrun.errors import DataError, is_from_outside
+from flowrun.operators.base import AbstractOperator
 
 T = TypeVar("T")
 
@@ -127,6 +128,33 @@ class RowFailures:
             self._output.emit_side(
                 DEAD_LETTERS, RecordBatch(pa.RecordBatch.from_pylist(letters, DEAD_LETTER_SCHEMA.arrow))
             )
+
+
+class RowOperator(AbstractOperator):
+    """The base of operators that process each row by itself, and may leave out rows that cannot be processed.
+
+    Args:
+        errors: what happens to such rows.
+    """
+
+    def __init__(self, errors: RowErrors) -> None:
+        self._errors = errors
+        self._failures: RowFailures | None = None
+
+    def open(self) -> None:
+        """Prepare for rows that cannot be processed."""
+        self._failures = RowFailures(self._errors, self.context, self.output)
+
+    @property
+    def failures(self) -> RowFailures:
+        """What the operator does about rows that cannot be processed; it is there after `open`."""
+        assert self._failures is not None
+        return self._failures
+
+    @property
+    def passes_watermarks(self) -> bool:
+        """Whether watermarks may stay between the rows of a batch: they may, unless rows may be left out."""
+        return self.failures.passes_watermarks
 
 
 def without_nulls(columns: pa.RecordBatch, positions: tuple[int, ...]) -> Bools | None:

@@ -9,39 +9,31 @@ from flowrun.api.functions import MaskKernel
 from flowrun.api.operator import OutputTag
 from flowrun.core.elements import RecordBatch
 from flowrun.core.row_errors import RowFault
-from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import evaluate
 from flowrun.operators.factories import SplitFactory
-from flowrun.operators.row_failures import RowFailures
+from flowrun.operators.row_failures import RowOperator
 
 
-class SplitOperator(AbstractOperator):
+class SplitOperator(RowOperator):
     """Sends rows to the branches whose predicates are true."""
 
     def __init__(self, factory: SplitFactory) -> None:
+        super().__init__(factory.errors)
         self._factory = factory
         self._kernels: tuple[tuple[OutputTag, MaskKernel, str], ...] = ()
-        self._failures: RowFailures | None = None
 
     def open(self) -> None:
         """Compile the predicates."""
-        self._failures = RowFailures(self._factory.errors, self.context, self.output)
+        super().open()
         self._kernels = tuple(
             (tag, predicate.compile(), f"branch '{tag.name}' of '{self._factory.name}'")
             for tag, predicate in self._factory.branches
         )
 
-    @property
-    def passes_watermarks(self) -> bool:
-        """They stay between the rows that they are between, unless rows may be left out."""
-        assert self._failures is not None
-        return self._failures.passes_watermarks
-
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Send the rows to their branches, in the declared order, then the rest to the main output."""
-        assert self._failures is not None
         # All predicates first: when one fails, no branch has received rows of this batch.
-        for rows, masks in self._failures.survivors(batch, RowFault.EXPRESSION, self._masks):
+        for rows, masks in self.failures.survivors(batch, RowFault.EXPRESSION, self._masks):
             self._send(rows, masks)
 
     def _masks(self, batch: RecordBatch) -> list[tuple[OutputTag, pa.BooleanArray]]:

@@ -13,19 +13,10 @@ from flowrun.api.changelog import ChangelogMode
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.units import format_duration
-from flowrun.plan import nodes
+from flowrun.plan import nodes, windows
 from flowrun.plan.explain_relational import relational_details
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.relational import WindowTableFunction
-from flowrun.plan.windows import (
-    CountWindow,
-    CumulativeWindow,
-    GlobalWindow,
-    SessionWindow,
-    SlidingWindow,
-    TumblingWindow,
-    WindowSpec,
-)
 
 _MASK = "***"
 
@@ -269,27 +260,27 @@ def _window_details(node: nodes.WindowAggregate) -> dict[str, Any]:
     return details
 
 
-def window_text(window: WindowSpec) -> str:
+def window_text(window: windows.WindowSpec) -> str:
     """A window as a few words.
 
-    >>> window_text(SlidingWindow(60_000, 20_000))
+    >>> window_text(windows.SlidingWindow(60_000, 20_000))
     'sliding 1m every 20s'
     """
     match window:
-        case TumblingWindow():
+        case windows.TumblingWindow():
             text = f"tumbling {format_duration(window.size_ms)}"
-        case SlidingWindow():
+        case windows.SlidingWindow():
             text = f"sliding {format_duration(window.size_ms)} every {format_duration(window.slide_ms)}"
-        case CumulativeWindow():
+        case windows.CumulativeWindow():
             text = f"cumulative {format_duration(window.size_ms)} by {format_duration(window.step_ms)}"
-        case SessionWindow():
+        case windows.SessionWindow():
             text = f"session with gap {format_duration(window.gap_ms)}"
-        case CountWindow():
+        case windows.CountWindow():
             every = f" every {window.slide}" if window.slide != window.size else ""
             return f"count {window.size}{every}"
-        case GlobalWindow():
+        case windows.GlobalWindow():
             return "global"
-    if not isinstance(window, SessionWindow) and window.offset_ms:
+    if not isinstance(window, windows.SessionWindow) and window.offset_ms:
         sign = "-" if window.offset_ms < 0 else ""
         text += f" offset {sign}{format_duration(abs(window.offset_ms))}"
     if window.time_zone != UTC_ZONE:

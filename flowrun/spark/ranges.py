@@ -16,7 +16,7 @@ from flowrun.core.local_time import UTC_ZONE, WallClock
 from flowrun.core.record import record
 from flowrun.core.semantics import FrameUnit, TimeDomain
 from flowrun.errors import InternalError, UnsupportedPlanError
-from flowrun.plan import nodes
+from flowrun.plan import nodes, windows
 from flowrun.plan.changelog import node_mode
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
 from flowrun.plan.conflicts import ResolveConflicts
@@ -35,16 +35,6 @@ from flowrun.plan.relational import (
     WindowTableFunction,
 )
 from flowrun.plan.traits import TraitIndex
-from flowrun.plan.windows import (
-    CountWindow,
-    CumulativeWindow,
-    GlobalWindow,
-    SessionWindow,
-    SlidingWindow,
-    TumblingWindow,
-    WindowSpec,
-    window_zone,
-)
 from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.time_spread import Spread, spread, window_function
 
@@ -131,7 +121,7 @@ def _ends_open(node: nodes.PlanNode) -> bool:
             return node_mode(node, ()) is not ChangelogMode.APPEND
         case Deduplicate(keep=keep):
             return keep is Keep.LAST
-        case nodes.WindowAggregate(window=GlobalWindow(), trigger=None):
+        case nodes.WindowAggregate(window=windows.GlobalWindow(), trigger=None):
             return True
         case _:
             return False
@@ -157,7 +147,9 @@ def _needed(node: nodes.PlanNode, wanted: TimeRange, traits: TraitIndex) -> tupl
     match node:
         case nodes.Scan() | Values():
             return ()
-        case WindowTableFunction(window=SessionWindow()) | nodes.WindowAggregate(window=SessionWindow()):
+        case (
+            WindowTableFunction(window=windows.SessionWindow()) | nodes.WindowAggregate(window=windows.SessionWindow())
+        ):
             # a row at the end of a session belongs to it: whether there is one must be seen for a session that ends at `to`
             return (TimeRange(None, None if wanted.stop is None else wanted.stop + 1),)
         case nodes.WindowAggregate():
@@ -204,11 +196,11 @@ _GREATEST_CHANGE_MS = 25 * 3_600_000
 """By how much clocks are set back at most: the first of several instants of a local time is at most so long before the last."""
 
 
-def _rows_of_windows(window: WindowSpec, wanted: TimeRange) -> TimeRange:
+def _rows_of_windows(window: windows.WindowSpec, wanted: TimeRange) -> TimeRange:
     """The event times of the rows of all windows that end in a range."""
     if wanted.start is None:
         return wanted
-    zone = window_zone(window)
+    zone = windows.window_zone(window)
     if zone == UTC_ZONE:
         return TimeRange(_first_row(window, wanted.start), wanted.stop)
     clock = WallClock(zone)
@@ -216,16 +208,16 @@ def _rows_of_windows(window: WindowSpec, wanted: TimeRange) -> TimeRange:
     return TimeRange(None if start is None else clock.instant(start) - _GREATEST_CHANGE_MS, wanted.stop)
 
 
-def _first_row(window: WindowSpec, after: int) -> int | None:
+def _first_row(window: windows.WindowSpec, after: int) -> int | None:
     """The beginning of the first window that ends after a time; None: it may be any time."""
     match window:
-        case TumblingWindow(size_ms=size, offset_ms=offset):
+        case windows.TumblingWindow(size_ms=size, offset_ms=offset):
             return _next(after, size, offset) - size
-        case SlidingWindow(size_ms=size, slide_ms=slide, offset_ms=offset):
+        case windows.SlidingWindow(size_ms=size, slide_ms=slide, offset_ms=offset):
             return _next(after, slide, offset + size) - size
-        case CumulativeWindow(size_ms=size, step_ms=step, offset_ms=offset):
+        case windows.CumulativeWindow(size_ms=size, step_ms=step, offset_ms=offset):
             return _next(_next(after, step, offset) - 1, size, offset) - size
-        case SessionWindow() | CountWindow() | GlobalWindow():
+        case windows.SessionWindow() | windows.CountWindow() | windows.GlobalWindow():
             return None
 
 

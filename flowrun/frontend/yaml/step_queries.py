@@ -8,15 +8,7 @@ from flowrun.errors import InternalError, Location
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.queries import SqlComposer, StepSql, quoted
-from flowrun.plan.windows import (
-    CountWindow,
-    CumulativeWindow,
-    GlobalWindow,
-    SessionWindow,
-    SlidingWindow,
-    TumblingWindow,
-    WindowSpec,
-)
+from flowrun.plan import windows
 
 _ELEMENTS = "unnest of the step"
 """Alias of the elements of a collection: no name of a step has spaces."""
@@ -156,20 +148,20 @@ def grouped(
     return composer.text()
 
 
-def windowed(window: WindowSpec, time: str, keys: Sequence[str], left: str, at: Location) -> StepSql:
+def windowed(window: windows.WindowSpec, time: str, keys: Sequence[str], left: str, at: Location) -> StepSql:
     """The rows `left` with the bounds of the windows that they are in by the column `time`; sessions are those of `keys`."""
     composer = SqlComposer(at).words("SELECT * FROM ")
     lengths: tuple[int, ...]
     match window:
-        case TumblingWindow(size_ms=size, offset_ms=offset):
+        case windows.TumblingWindow(size_ms=size, offset_ms=offset):
             function, lengths = "TUMBLE", (size, offset)
-        case SlidingWindow(size_ms=size, slide_ms=slide, offset_ms=offset):
+        case windows.SlidingWindow(size_ms=size, slide_ms=slide, offset_ms=offset):
             function, lengths = "HOP", (slide, size, offset)
-        case CumulativeWindow(size_ms=size, step_ms=step, offset_ms=offset):
+        case windows.CumulativeWindow(size_ms=size, step_ms=step, offset_ms=offset):
             function, lengths = "CUMULATE", (step, size, offset)
-        case SessionWindow(gap_ms=gap):
+        case windows.SessionWindow(gap_ms=gap):
             function, lengths = "SESSION", (gap,)
-        case CountWindow() | GlobalWindow():
+        case windows.CountWindow() | windows.GlobalWindow():
             raise InternalError(f"{window} has no bounds")
     partition = f" PARTITION BY ({', '.join(quoted(k) for k in keys)})" if keys else ""
     composer.words(f"TABLE({function}(TABLE {quoted(left)}{partition}, DESCRIPTOR({quoted(time)})")

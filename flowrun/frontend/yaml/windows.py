@@ -12,36 +12,26 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.settings.reading import read_zone
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.plan.windows import (
-    CountWindow,
-    CumulativeWindow,
-    EvictorSpec,
-    GlobalWindow,
-    SessionWindow,
-    SlidingWindow,
-    TriggerSpec,
-    TumblingWindow,
-    WindowSpec,
-)
+from flowrun.plan import windows
 
 
 @record
 class WindowParts:
     """Everything that a `window` mapping says."""
 
-    window: WindowSpec
+    window: windows.WindowSpec
     domain: TimeDomain
     allowed_lateness_ms: int
     late_tag: str | None
-    trigger: TriggerSpec | None
-    evictor: EvictorSpec | None
+    trigger: windows.TriggerSpec | None
+    evictor: windows.EvictorSpec | None
 
     @property
     def needs_event_time(self) -> bool:
         """Whether the input's rows must carry event time."""
-        if self.domain is TimeDomain.PROCESSING or isinstance(self.window, CountWindow):
+        if self.domain is TimeDomain.PROCESSING or isinstance(self.window, windows.CountWindow):
             return False
-        if isinstance(self.window, GlobalWindow):
+        if isinstance(self.window, windows.GlobalWindow):
             return self.trigger is not None and self.trigger.every_ms is not None
         return True
 
@@ -72,7 +62,9 @@ class WindowReader:
         if window is None:
             return None
         return WindowParts(
-            window=window if isinstance(window, CountWindow | GlobalWindow) else replace(window, time_zone=zone),
+            window=window
+            if isinstance(window, windows.CountWindow | windows.GlobalWindow)
+            else replace(window, time_zone=zone),
             domain=domain,
             allowed_lateness_ms=section.integer("allowed_lateness") or 0,
             late_tag=late.text if late is not None else None,
@@ -80,16 +72,16 @@ class WindowReader:
             evictor=evictor,
         )
 
-    def _window(self, section: Section) -> WindowSpec | None:
+    def _window(self, section: Section) -> windows.WindowSpec | None:
         size = section.integer("size")
         match section.variant:
             case "session":
                 gap = section.integer("gap")
-                return None if gap is None else SessionWindow(gap)
+                return None if gap is None else windows.SessionWindow(gap)
             case "count":
-                return None if size is None else CountWindow(size, section.integer("slide") or size)
+                return None if size is None else windows.CountWindow(size, section.integer("slide") or size)
             case "global":
-                return GlobalWindow()
+                return windows.GlobalWindow()
         offset = self._offset(section)
         if size is None or offset is None:
             return None
@@ -104,7 +96,7 @@ class WindowReader:
             case "cumulative":
                 return self._cumulative(section, size, offset)
             case _:
-                return TumblingWindow(size, offset)
+                return windows.TumblingWindow(size, offset)
 
     def _offset(self, section: Section) -> int | None:
         scalar = section.scalar("offset")
@@ -121,7 +113,7 @@ class WindowReader:
             return None
         return -offset if negative else offset
 
-    def _sliding(self, section: Section, size: int, offset: int) -> WindowSpec | None:
+    def _sliding(self, section: Section, size: int, offset: int) -> windows.WindowSpec | None:
         slide = section.integer("slide")
         if slide is None:
             return None
@@ -131,9 +123,9 @@ class WindowReader:
                 "rows between two windows are dropped",
                 section.value_at("slide"),
             )
-        return SlidingWindow(size, slide, offset)
+        return windows.SlidingWindow(size, slide, offset)
 
-    def _cumulative(self, section: Section, size: int, offset: int) -> WindowSpec | None:
+    def _cumulative(self, section: Section, size: int, offset: int) -> windows.WindowSpec | None:
         step = section.integer("step")
         if step is None:
             return None
@@ -143,9 +135,9 @@ class WindowReader:
                 section.value_at("step"),
             )
             return None
-        return CumulativeWindow(size, step, offset)
+        return windows.CumulativeWindow(size, step, offset)
 
-    def _trigger(self, section: Section, schema: Schema | None) -> TriggerSpec | None:
+    def _trigger(self, section: Section, schema: Schema | None) -> windows.TriggerSpec | None:
         trigger = section.section("trigger")
         if trigger is None:
             return None
@@ -166,7 +158,7 @@ class WindowReader:
             self._diagnostics.error(
                 "trigger is empty", trigger.location, hint="give count, every, late_count, delta or purge"
             )
-        return TriggerSpec(
+        return windows.TriggerSpec(
             count=trigger.integer("count"),
             every_ms=trigger.integer("every"),
             late_count=trigger.integer("late_count") or 1,
@@ -175,10 +167,10 @@ class WindowReader:
             purge=bool(trigger.flag("purge")),
         )
 
-    def _evictor(self, section: Section) -> EvictorSpec | None:
+    def _evictor(self, section: Section) -> windows.EvictorSpec | None:
         evictor = section.section("evictor")
         if evictor is None:
             return None
         if evictor.has("count") == evictor.has("time"):
             self._diagnostics.error("evictor needs either 'count' or 'time'", evictor.location)
-        return EvictorSpec(count=evictor.integer("count"), time_ms=evictor.integer("time"))
+        return windows.EvictorSpec(count=evictor.integer("count"), time_ms=evictor.integer("time"))

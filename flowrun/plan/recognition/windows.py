@@ -8,6 +8,7 @@ from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import TypeRoot, timestamp, timestamp_ltz
+from flowrun.plan import windows
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.nodes import WINDOW_END, WINDOW_START, Calc, PlanNode, WindowAggregate
 from flowrun.plan.recognition.context import Context
@@ -16,22 +17,17 @@ from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.recognition.window_columns import Unwindowed, steps_over_window, without_window
 from flowrun.plan.relational import AssignTime, GroupAggregate, WindowTableFunction
 from flowrun.plan.traits import ATTACHED, Role, window_time
-from flowrun.plan.windows import (
-    CountWindow,
-    CumulativeWindow,
-    GlobalWindow,
-    SessionWindow,
-    SlidingWindow,
-    TumblingWindow,
-    WindowSpec,
-    window_zone,
-)
 
 _TIME_HINT = (
     "declare WATERMARK FOR the column on its table and pass it on unchanged (a cast, GROUP BY or a regular join makes it an "
     "ordinary timestamp), or use a column defined AS PROCTIME()"
 )
-_NAMES = {TumblingWindow: "TUMBLE", SlidingWindow: "HOP", CumulativeWindow: "CUMULATE", SessionWindow: "SESSION"}
+_NAMES = {
+    windows.TumblingWindow: "TUMBLE",
+    windows.SlidingWindow: "HOP",
+    windows.CumulativeWindow: "CUMULATE",
+    windows.SessionWindow: "SESSION",
+}
 
 
 def time_domain(node: PlanNode, input: PlanNode, time: int, what: str, context: Context) -> TimeDomain:
@@ -61,15 +57,15 @@ def resolve_window_function(node: WindowTableFunction, context: Context) -> Wind
     else:
         domain = time_domain(node, node.input, node.time, name, context)
     input = node.input
-    if isinstance(node.window, SessionWindow) and domain is TimeDomain.EVENT:
+    if isinstance(node.window, windows.SessionWindow) and domain is TimeDomain.EVENT:
         input = at_time(input, node.time, context, node)
     return replace(node, input=input, domain=domain, window=_in_zone(node, context))
 
 
-def _in_zone(node: WindowTableFunction, context: Context) -> WindowSpec:
+def _in_zone(node: WindowTableFunction, context: Context) -> windows.WindowSpec:
     """The window by the clocks of the session's zone, if its time is an instant: local times have no zone."""
     window = node.window
-    if isinstance(window, CountWindow | GlobalWindow):
+    if isinstance(window, windows.CountWindow | windows.GlobalWindow):
         return window
     instant = node.input.schema.types[node.time].root is TypeRoot.TIMESTAMP_LTZ
     if window.time_zone != UTC_ZONE and not instant:
@@ -117,7 +113,7 @@ def _over_function(node: GroupAggregate, context: Context) -> PlanNode | None:
     if None in calls or None in places:
         return None
     keys = tuple(p for p in places if isinstance(p, int))
-    if isinstance(function.window, SessionWindow) and not _groups_as_sessions(function, rows, keys):
+    if isinstance(function.window, windows.SessionWindow) and not _groups_as_sessions(function, rows, keys):
         return None
     window = _window_aggregate(
         node, rows.node, keys, function.window, tuple(c for c in calls if c is not None), function.domain
@@ -178,7 +174,7 @@ def _window_aggregate(
     node: GroupAggregate,
     input: PlanNode,
     keys: tuple[int, ...],
-    window: WindowSpec,
+    window: windows.WindowSpec,
     calls: tuple[AggregateCall, ...],
     domain: TimeDomain,
 ) -> WindowAggregate:
@@ -199,7 +195,7 @@ def _bound(window: WindowAggregate, role: Role, field: Field) -> Expression:
     if role is Role.WINDOW_START:
         return column(window.schema, start)
     end = column(window.schema, start + 1)
-    return end if role is Role.WINDOW_END else window_time(end, field.type, window_zone(window.window))
+    return end if role is Role.WINDOW_END else window_time(end, field.type, windows.window_zone(window.window))
 
 
 def _restored(node: GroupAggregate, window: WindowAggregate, keys: list[Expression]) -> PlanNode:

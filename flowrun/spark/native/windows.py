@@ -15,18 +15,9 @@ from flowrun.core.semantics import NullKeys
 from flowrun.core.types import timestamp
 from flowrun.errors import InternalError
 from flowrun.functions.spark_text import quote_text
+from flowrun.plan import windows
 from flowrun.plan.nodes import PlanNode, WindowAggregate
 from flowrun.plan.relational import WindowTableFunction
-from flowrun.plan.windows import (
-    CountWindow,
-    CumulativeWindow,
-    GlobalWindow,
-    SessionWindow,
-    SlidingWindow,
-    TumblingWindow,
-    WindowSpec,
-    window_zone,
-)
 from flowrun.spark.context import Context
 from flowrun.spark.frame import ARRIVAL, EVENT_TIME, NotNative, SparkFrame, quoted
 from flowrun.spark.native.groups import aggregate_items, grouped
@@ -66,12 +57,12 @@ class _Aligned:
 def translate_window_function(node: PlanNode, inputs: Inputs, context: Context) -> SparkFrame:
     """Each row once for each of its windows. Rows keep their event time; those of sessions have the end of the session − 1 ms."""
     assert isinstance(node, WindowTableFunction)
-    check_zone(window_zone(node.window))
+    check_zone(windows.window_zone(node.window))
     check_event_time(node, node.domain, "cuts windows", _BY_EVENT_TIME)
     frame = inputs.only
     time = time_attribute(node, frame, node.time)
     hidden = list(frame.hidden)
-    if isinstance(node.window, SessionWindow):
+    if isinstance(node.window, windows.SessionWindow):
         keys = [frame.columns[k] for k in node.keys]
         last = f"max({_AT}) OVER ({_partition([*keys, _WINDOW])})"
         data = _with_sessions(frame, keys, time, node.window.gap_ms).selectExpr("*", f"{last} AS {_END}")
@@ -98,15 +89,15 @@ def translate_window_aggregate(node: PlanNode, inputs: Inputs, context: Context)
     assert isinstance(node, WindowAggregate)
     if node.trigger is not None or node.evictor is not None:
         raise NotNative("Spark has no triggers and evictors")
-    if isinstance(node.window, CountWindow | GlobalWindow):
+    if isinstance(node.window, windows.CountWindow | windows.GlobalWindow):
         raise NotNative("Spark has no windows that count rows")
-    check_zone(window_zone(node.window))
+    check_zone(windows.window_zone(node.window))
     check_event_time(node, node.domain, "cuts windows", _BY_EVENT_TIME)
     frame = _without_null_keys(node, inputs.only)
     keys = [frame.columns[k] for k in node.keys]
     names = [quoted(n) for n in node.schema.names]
     aggregates = aggregate_items(frame, node.aggregates, node.schema.names[len(keys) + 2 :])
-    if isinstance(node.window, SessionWindow):
+    if isinstance(node.window, windows.SessionWindow):
         data = _with_sessions(frame, keys, _TIME, node.window.gap_ms)
         aggregates.append(f"max({_AT}) AS {_END}")
         start, end = _WINDOW, f"{_END} + {node.window.gap_ms}L"
@@ -150,18 +141,18 @@ def _with_windows(frame: SparkFrame, aligned: _Aligned, time: str) -> DataFrame:
     return data.selectExpr("*", f"{aligned.window} AS {_WINDOW}")
 
 
-def _aligned(window: WindowSpec) -> _Aligned:
+def _aligned(window: windows.WindowSpec) -> _Aligned:
     match window:
-        case TumblingWindow(size_ms=size, offset_ms=offset):
+        case windows.TumblingWindow(size_ms=size, offset_ms=offset):
             return _Aligned(_floor(_AT, size, offset), _WINDOW, f"{_WINDOW} + {size}L")
-        case SlidingWindow(size_ms=size, slide_ms=slide, offset_ms=offset):
+        case windows.SlidingWindow(size_ms=size, slide_ms=slide, offset_ms=offset):
             last, end = _floor(_AT, slide, offset), f"{_WINDOW} + {size}L"
             if slide >= size:
                 return _Aligned(last, _WINDOW, end, condition=f"{_AT} < {last} + {size}L")
             back = f"sequence(0L, {(size - 1) // slide * slide}L, {slide}L)"
             start = f"{last} - {_EACH}"
             return _Aligned(start, _WINDOW, end, back, f"{_AT} < {start} + {size}L" if size % slide else None)
-        case CumulativeWindow(size_ms=size, step_ms=step, offset_ms=offset):
+        case windows.CumulativeWindow(size_ms=size, step_ms=step, offset_ms=offset):
             first = f"{_floor(_AT, step, offset)} + {step}L"
             ends = f"sequence({first}, {_floor(_AT, size, offset)} + {size}L, {step}L)"
             return _Aligned(_EACH, _floor(f"({_WINDOW} - 1L)", size, offset), _WINDOW, ends)
