@@ -33,6 +33,8 @@ from flowrun.operators.row_failures import RowFailures
 TIMEOUTS = "numAsyncTimeouts"
 RETRIES = "numAsyncRetries"
 IN_FLIGHT = "asyncCallsInFlight"
+_MAX_WAITING_ROWS = 262_144
+"""More that come at once, as of a window that fires, are waited for where they come: the rows of two batches as sources make them."""
 
 
 class AsyncFunctionOperator(AbstractOperator):
@@ -130,6 +132,8 @@ class AsyncFunctionOperator(AbstractOperator):
             )
         self._waiting.append(batch)
         self._go_on()
+        if self._rows_waiting() > _MAX_WAITING_ROWS:
+            self._work_in_place(lambda: self._rows_waiting() <= _MAX_WAITING_ROWS)
 
     def process_watermark(self, watermark: Watermark, input_index: int = 0) -> None:
         """Forward it behind the rows that came before."""
@@ -146,13 +150,23 @@ class AsyncFunctionOperator(AbstractOperator):
 
     def finish(self) -> None:
         """Wait for what is left, as mails are run no more."""
-        calls = self._calls
-        assert calls is not None
         self._go_on()
-        while not self.is_at_rest:
-            calls.wait()
-            self.context.pause(0)  # raises if the job is cancelled
-            self._go_on()
+        self._work_in_place(lambda: self.is_at_rest)
+
+    def _rows_waiting(self) -> int:
+        return sum(e.num_rows for e in self._waiting if isinstance(e, RecordBatch))
+
+    def _work_in_place(self, enough: Callable[[], bool]) -> None:
+        """Wait for calls until there is enough room."""
+        calls, deadlines = self._calls, self._deadlines
+        assert calls is not None
+        assert deadlines is not None
+        with deadlines.in_place() as look:
+            while not enough():
+                calls.wait()
+                self.context.pause(0)  # raises if the job is cancelled
+                look()
+                self._go_on()
 
     # ---- snapshots
 

@@ -518,3 +518,27 @@ def test_whatever_the_batches_and_snapshots_each_row_leaves_once_between_its_wat
     if mode is UNORDERED:
         found = [sorted(part) for part in found]
     assert found == expected
+
+
+# ---- where no mails run
+
+
+def test_more_rows_than_may_wait_are_worked_off_where_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowrun.operators.asynchronous.operator._MAX_WAITING_ROWS", 5)
+    with OperatorHarness(factory("Doubled", capacity=3), schema=N) as harness:
+        harness.operator.process_batch(harness.batch({"n": list(range(50))}))
+        assert len(harness.rows()) >= 50 - 5 - 3
+        harness.end_input()
+        assert harness.rows() == [(2 * n,) for n in range(50)]
+
+
+def test_time_passes_at_the_end_even_if_no_clock_shows_it() -> None:
+    retry = AsyncRetryStrategy.fixed_delay(3, 5)
+    with OperatorHarness(factory("Flaky", 2, retry=retry), schema=N) as harness:
+        run(harness, 1)
+        assert harness.rows() == [(3,)]
+    step = Step("GatedWithTimeout", timeout_ms=20)
+    step.push(1)
+    step.harness.end_input()
+    assert step.harness.rows() == [(-1,)]
+    step.harness.close()
