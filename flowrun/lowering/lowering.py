@@ -89,6 +89,10 @@ class _Lowering:
                 lowered = self._side_output(node)
             case nodes.PythonMap():
                 lowered = self._python(node)
+            case nodes.AsyncMap():
+                from flowrun.lowering.asynchronous import lower_async
+
+                lowered = lower_async(node, self.of(node.input), row_errors_of(node, self._settings), changing=changing)
             case nodes.Process():
                 # Imported here: what keeps state for users is much code, and few pipelines need it.
                 from flowrun.lowering.process import lower_process

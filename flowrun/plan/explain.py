@@ -149,6 +149,8 @@ def _details(node: nodes.PlanNode) -> dict[str, Any]:
                 "calls": "rows" if node.row else "batches",
                 "columns_out": str(node.schema),
             }
+        case nodes.AsyncMap():
+            return _async_details(node)
         case nodes.Process():
             return _process_details(node)
         case nodes.WindowAggregate():
@@ -225,6 +227,22 @@ def _process_details(node: nodes.Process) -> dict[str, Any]:
         details["null_keys"] = node.null_keys.value
     if node.called is not None and node.called.time is not None:
         details["on_time"] = node.input.schema.names[node.called.time]
+    details["columns_out"] = str(node.schema)
+    if node.side_outputs:
+        details["side_outputs"] = {name: f"({schema})" for name, schema in node.side_outputs.items()}
+    return details
+
+
+def _async_details(node: nodes.AsyncMap) -> dict[str, Any]:
+    details: dict[str, Any] = {"function": node.function}
+    if node.arguments:
+        details["with"] = {name: str(value) for name, value in node.arguments.items()}
+    details["mode"] = "ordered" if node.ordered else "unordered"
+    details["capacity"] = node.capacity
+    if node.timeout_ms is not None:
+        details["timeout"] = format_duration(node.timeout_ms)
+    if node.retry is not None:
+        details["retries"] = node.retry.max_attempts
     details["columns_out"] = str(node.schema)
     if node.side_outputs:
         details["side_outputs"] = {name: f"({schema})" for name, schema in node.side_outputs.items()}

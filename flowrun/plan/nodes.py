@@ -248,6 +248,50 @@ class PythonMap(PlanNode):
 
 
 @node(rows=Rows.USER)
+class AsyncMap(PlanNode):
+    """A Python function that asks something outside for each row, for many at a time.
+
+    Attributes:
+        function: `module:Class`, looked up in the folders of `search_path` before Python's own path.
+        arguments: of the class, by name.
+        ordered: rows leave in the order in which they came; else as they are answered, but not beyond a watermark.
+        capacity: how many calls a subtask has under way at most.
+        timeout_ms: allowed for a row with all repetitions; None: as long as it takes.
+        call_rows: of a function on batches: how many rows a call is given at most.
+        retry: which calls are made again; None: none is.
+        side_outputs: columns of the side outputs, by tag.
+    """
+
+    input: PlanNode = input_node()
+    function: str = user_function()
+    arguments: Mapping[str, object] = parameter(default_factory=dict)
+    ordered: bool = parameter(default=True)
+    capacity: int = parameter(default=100)
+    timeout_ms: int | None = parameter(default=None)
+    call_rows: int = parameter(default=1000)
+    retry: AsyncRetries | None = parameter(default=None)
+    side_outputs: Mapping[str, Schema] = parameter(default_factory=dict)
+    search_path: tuple[str, ...] = parameter(default=())
+
+
+@record
+class AsyncRetries:
+    """Which calls of an asynchronous function are made again; see `flowrun.api.async_function.AsyncRetryStrategy`.
+
+    Attributes:
+        result_predicate: `module:function`; None: no result is a reason.
+        exception_predicate: `module:function`; None: every exception is one.
+    """
+
+    max_attempts: int
+    delay_ms: int
+    multiplier: float = 1.0
+    max_delay_ms: int | None = None
+    result_predicate: str | None = None
+    exception_predicate: str | None = None
+
+
+@node(rows=Rows.USER)
 class Process(PlanNode):
     """A Python process function, with state and timers a key if it has keys.
 

@@ -21,7 +21,18 @@ from flowrun.plan.description import Rows, node_description
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.joins import IntervalJoin, TemporalJoin, WindowJoin
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternColumn
-from flowrun.plan.nodes import Calc, PlanNode, Process, PythonMap, Scan, SideOutput, Split, Union, WindowAggregate
+from flowrun.plan.nodes import (
+    AsyncMap,
+    Calc,
+    PlanNode,
+    Process,
+    PythonMap,
+    Scan,
+    SideOutput,
+    Split,
+    Union,
+    WindowAggregate,
+)
 from flowrun.plan.relational import AssignTime, Deduplicate, Expand, WindowRank, WindowTableFunction
 from flowrun.plan.windows import SessionWindow, TumblingWindow, WindowSpec, window_zone
 
@@ -233,7 +244,7 @@ def _python(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
 
     Nobody vouches that the function leaves the column as it is, so the rows' event times are not taken for its values.
     """
-    assert isinstance(node, PythonMap)
+    assert isinstance(node, PythonMap | AsyncMap)
     given = {
         n: (t, trait)
         for n, t, trait in zip(node.input.schema.names, node.input.schema.types, inputs[0].columns, strict=True)
@@ -375,6 +386,7 @@ _RULES: dict[type[PlanNode], _Rule] = {
     Union: _union,
     Split: _passed,
     PythonMap: _python,
+    AsyncMap: _python,
     Process: _process,
     SideOutput: _side,
     AssignTime: _assign,

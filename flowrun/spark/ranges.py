@@ -38,7 +38,16 @@ from flowrun.plan.traits import TraitIndex
 from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.time_spread import Spread, spread, window_function
 
-_SAME = (nodes.Calc, nodes.Union, nodes.Split, nodes.SideOutput, nodes.PythonMap, ToChangelog, FromChangelog)
+_SAME = (
+    nodes.Calc,
+    nodes.Union,
+    nodes.Split,
+    nodes.SideOutput,
+    nodes.PythonMap,
+    nodes.AsyncMap,
+    ToChangelog,
+    FromChangelog,
+)
 """Nodes whose rows have the event time of the row that they come from, besides nodes that pass on each row."""
 _WITHOUT_BOUND = (GroupAggregate, Join, Rank, nodes.Process, ChangelogNormalize, ResolveConflicts)
 _ANY_RANGE = TimeRange(0, 1)

@@ -57,6 +57,7 @@ NATIVE: Mapping[type[nodes.PlanNode], str] = {
 }
 HOSTED: Mapping[type[nodes.PlanNode], str] = {
     nodes.PythonMap: "a Python function",
+    nodes.AsyncMap: "an asynchronous Python function",
     nodes.Process: "a Python process function",
     rel.TableFunctionCall: "a Python table function",
     MatchRecognize: "Spark has no row patterns",

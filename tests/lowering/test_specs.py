@@ -14,9 +14,11 @@ from types import FunctionType
 import pyarrow as pa
 import pytest
 
+from flowrun.api.async_function import AsyncRetryStrategy
 from flowrun.api.operator import OperatorSpec, OutputTag
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
+from flowrun.operators.asynchronous.factories import AsyncFunctionFactory
 from flowrun.operators.factories import (
     IterationHeadFactory,
     IterationTailFactory,
@@ -67,6 +69,7 @@ OTHERS = (
     IterationHeadFactory("loop", 1000),
     IterationTailFactory("loop"),
     PythonFunctionFactory(FunctionRecipe("functions:double"), ROWS, ROWS),
+    AsyncFunctionFactory(FunctionRecipe("functions:Ask"), ROWS, ROWS, retry=AsyncRetryStrategy.fixed_delay(3, 10)),
     CoProcessFunctionFactory(FunctionRecipe("functions:Both"), FunctionInputs.TWO, (ROWS, ROWS), ROWS, ((0,), (0,))),
     TableFunctionFactory("functions:words", Greater("amount", 1), ROWS, ROWS),
     SplitFactory(((OutputTag("big", ROWS), Greater("amount", 100)),)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import flowrun
+from flowrun.api.async_function import AsyncFunction
 from flowrun.api.process_function import KeyedProcessFunction, list_state, map_state, value_state
 
 
@@ -88,3 +90,15 @@ class Visits(KeyedProcessFunction):
         self.values.update([v for t, v in rows if t > timestamp])
         self._wait(context)
         yield {"k": context.current_key[0], "until": timestamp, "n": self.total.value()}
+
+
+class Asked(AsyncFunction):
+    """Each row with twice its `v`, at the second call; tells of great ones beside."""
+
+    async def async_invoke(self, row: dict[str, Any], context: Any) -> Any:
+        await asyncio.sleep(0)
+        if context.attempt < 2:
+            raise ValueError("not yet")
+        if row["v"] is not None and row["v"] > 4:
+            context.side_output("great", row)
+        return {**row, "v": None if row["v"] is None else 2 * row["v"]}

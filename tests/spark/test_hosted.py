@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flowrun.errors import JobFailedError
-from flowrun.plan.nodes import Plan, Process, PythonMap, Scan, Sink, Split, walk_plan
+from flowrun.plan.nodes import AsyncMap, Plan, Process, PythonMap, Scan, Sink, Split, walk_plan
 from flowrun.spark import translation
 from flowrun.spark.context import Context
 from flowrun.spark.failures import job_failure
@@ -125,6 +125,29 @@ sinks:
 """
 
 
+ASKED = """
+name: asked
+settings: {functions: [tests]}
+sources:
+  events:
+    connector: memory
+    table: events
+    schema: {k: STRING, v: INT, d: DOUBLE, s: STRING, ts: TIMESTAMP(3)}
+    watermark: {column: ts, delay: 5s}
+steps:
+  asked:
+    from: events
+    async:
+      function: tests.spark.hosted_functions:Asked
+      timeout: 60s
+      retry: {attempts: 3, delay: 10ms}
+      side_outputs: {great: {k: STRING, v: INT, d: DOUBLE, s: STRING, ts: TIMESTAMP(3)}}
+sinks:
+  out: {from: asked, connector: blackhole}
+  great: {from: great, connector: blackhole}
+"""
+
+
 @pytest.fixture
 def all_hosted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but scans is native."""
@@ -166,7 +189,7 @@ def test_every_kind_of_node_gives_what_the_stream_gives(quick: SparkSession, tmp
     tables = NAMES.format(path=tmp_path / "names.json")
     plan = sql_plan([EVENTS, OTHERS, RATES, CLOCKED], tables + ";\n".join(QUERIES.values()))
     kinds = {type(node) for node in walk_plan(plan)} - {Scan, Sink}
-    assert kinds >= {*translation.NATIVE, *translation.HOSTED} - {Scan, Split, PythonMap, Process}, (
+    assert kinds >= {*translation.NATIVE, *translation.HOSTED} - {Scan, Split, PythonMap, AsyncMap, Process}, (
         "those have tests below"
     )
     assert not differences(quick, plan)
@@ -233,6 +256,10 @@ def test_branches_of_what_functions_give(spark: SparkSession) -> None:
     plan = yaml_plan(BRANCHES, {"events": EVENTS.rows})
     assert {type(node) for node in walk_plan(plan)} >= {PythonMap, Split}
     assert not differences(spark, plan)
+
+
+def test_asynchronous_functions_are_waited_for(spark: SparkSession) -> None:
+    assert not differences(spark, yaml_plan(ASKED, {"events": EVENTS.rows}))
 
 
 def test_functions_and_a_writer_run_in_one_call(spark: SparkSession) -> None:

@@ -18,6 +18,7 @@ from flowrun.frontend.trees.spec import (
     RecordValue,
     TextValue,
 )
+from flowrun.frontend.yaml.document_async import ASYNC, CLASS_NAME
 from flowrun.frontend.yaml.document_tables import SINK, SOURCE
 from flowrun.frontend.yaml.document_windows import WINDOW
 from flowrun.frontend.yaml.relational import RELATIONAL_KEYS, SET_KEYS
@@ -78,8 +79,8 @@ STEP = RecordSpec(
     "step",
     "a step",
     "What happens to rows. Its parts apply in this order, whatever order they are written in: join, unnest, filter, select, map or "
-    "flat_map, match_recognize, window, distinct, over, key_by with process, aggregate or deduplicate, having, top_n, order_by and limit, "
-    "split.",
+    "flat_map, async, match_recognize, window, distinct, over, key_by with process, aggregate or deduplicate, having, top_n, order_by and "
+    "limit, split.",
     (
         KeySpec("from", REFERENCE, "The input. A step has one of `from`, `sql`, `union`, `intersect` and `except`."),
         KeySpec(
@@ -95,6 +96,11 @@ STEP = RecordSpec(
         ),
         KeySpec("map", RecordValue(PYTHON, PYTHON_NAME), "A Python function: as many rows out as in."),
         KeySpec("flat_map", RecordValue(PYTHON, PYTHON_NAME), "A Python function: any number of rows out."),
+        KeySpec(
+            "async",
+            RecordValue(ASYNC, CLASS_NAME),
+            "A Python class that asks something outside for each row, for many at a time.",
+        ),
         KeySpec(
             "process",
             RecordValue(

@@ -194,9 +194,10 @@ def _references(section: Section) -> Iterator[Reference]:
 def _side_outputs(owner: str, section: Section) -> Iterator[Output]:
     for name, branch in section.named("split").items():
         yield Output(name, OutputKind.BRANCH, owner, branch.key)
-    process = section.section("process")
-    for name, side in process.named("side_outputs").items() if process is not None else ():
-        yield Output(name, OutputKind.SIDE, owner, side.key)
+    for part in ("async", "process"):
+        function = section.section(part)
+        for name, side in function.named("side_outputs").items() if function is not None else ():
+            yield Output(name, OutputKind.SIDE, owner, side.key)
     window = section.section("window")
     late = window.scalar("late_output") if window is not None else None
     if late is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import cast
 
 from flowrun.core.schema import Schema
@@ -16,11 +17,11 @@ from flowrun.operators.function_loading import load_function
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.function_scope import FunctionScope
 from flowrun.operators.process.loading import load_process_function
-from flowrun.plan.nodes import NodeHints, PlanNode, Process, PythonMap
+from flowrun.plan.nodes import AsyncMap, AsyncRetries, NodeHints, PlanNode, Process, PythonMap
 
 
 class PythonReader:
-    """Turns `map`, `flat_map` and `process` into nodes, reporting what is wrong. `scope` says where functions may come from."""
+    """Turns `map`, `flat_map`, `async` and `process` into nodes, reporting what is wrong. `scope` says where functions may come from."""
 
     def __init__(self, diagnostics: Diagnostics, scope: FunctionScope) -> None:
         self._diagnostics = diagnostics
@@ -53,6 +54,69 @@ class PythonReader:
             row=bool(section is not None and section.flag("row")),
             search_path=self._search_path,
         )
+
+    def read_async(self, step: Section, node: PlanNode | None, hints: NodeHints) -> AsyncMap | None:
+        """The node of the step's asynchronous function; None if it cannot be built, which is reported.
+
+        Args:
+            step: the step.
+            node: the rows it is given; None if they are not known.
+            hints: of the node.
+        """
+        from flowrun.operators.asynchronous.loading import load_async_function  # here, as few pipelines need it
+
+        section = step.section("async")
+        function = section.scalar("function") if section is not None else step.scalar("async")
+        if not isinstance(function, YamlScalar):
+            return None
+        arguments = {n: v.value for n, v in section.named("with").items()} if section is not None else {}
+        if section is None or not section.broken("with"):
+            recipe = FunctionRecipe(function.text, arguments, self._search_path)
+            self._report(function, lambda: load_async_function(recipe))
+        schema, sides = self._schema(section, node), self._side_schemas(section)
+        broken = section is not None and any(map(section.broken, ("retry", "capacity", "timeout", "mode", "call_rows")))
+        if node is None or schema is None or sides is None or broken:
+            return None
+        made = AsyncMap(
+            schema=schema,
+            hints=hints,
+            input=node,
+            function=function.text,
+            arguments=arguments,
+            side_outputs=sides,
+            search_path=self._search_path,
+        )
+        if section is None:
+            return made
+        return replace(
+            made,
+            ordered=section.text("mode") != "unordered",
+            capacity=section.integer("capacity") or made.capacity,
+            timeout_ms=section.integer("timeout"),
+            call_rows=section.integer("call_rows") or made.call_rows,
+            retry=self._retries(section.section("retry")),
+        )
+
+    def _retries(self, section: Section | None) -> AsyncRetries | None:
+        """Which calls are made again; what cannot be is reported."""
+        if section is None:
+            return None
+        predicates = [section.scalar(key) for key in ("on_result", "on_exception")]
+        for predicate in predicates:
+            if predicate is not None:
+                self._check(predicate)
+        delay, most = section.integer("delay"), section.integer("max_delay")
+        delay = 1000 if delay is None else delay
+        multiplier = section.number("multiplier") or 1.0
+        if most is not None and most < delay:
+            self._diagnostics.error(
+                "'max_delay' is shorter than 'delay'", section.at("max_delay"), hint="make it longer"
+            )
+        if multiplier < 1:
+            hint = "with less than 1 each delay would be shorter than the one before"
+            self._diagnostics.error("'multiplier' must be at least 1", section.at("multiplier"), hint=hint)
+        on_result, on_exception = (None if p is None else p.text for p in predicates)
+        return AsyncRetries(section.integer("attempts") or 1, delay, multiplier, most, on_result, on_exception)
 
     def read_process(
         self, step: Section, node: PlanNode | None, keys: tuple[int, ...] | None, hints: NodeHints

@@ -30,6 +30,7 @@ _OTHERS = (
     ("limit", "order_by"),
     ("order_by", "order_by"),
     ("split", "split"),
+    ("async", "async"),
     ("flat_map", "map"),
     ("map", "map"),
     ("select", "select"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from flowrun.core.schema import Schema
 from flowrun.errors import Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlScalar
@@ -66,7 +67,7 @@ class StepReader:
         complete = len(tables) == len({r.text for r in references})
         outputs: dict[str, PlanNode | None] = dict.fromkeys(section.named("split"))
         node = self._rows(section, tables, stages) if fits and complete else None
-        node = self._python(section, node, stages)
+        node = self._python(section, node, stages, outputs)
         node = self._relational_rows(section, node, stages)
         node = self._keyed(section, node, stages, outputs)
         if section.has("top_n"):
@@ -143,10 +144,16 @@ class StepReader:
             outputs[late.text] = found.late if found is not None else None
         return found.node if found is not None else None
 
-    def _python(self, section: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
+    def _python(
+        self, section: Section, node: PlanNode | None, stages: Stages, outputs: dict[str, PlanNode | None]
+    ) -> PlanNode | None:
+        """Map or flat_map, then async, whose side outputs are added to `outputs`."""
         for key in ("map", "flat_map"):
             if section.has(key):
                 node = self._functions.read(section, key, node, stages.hints("map"))
+        if section.has("async"):
+            node = self._functions.read_async(section, node, stages.hints("async"))
+            _add_side_outputs(section.section("async"), node, None if node is None else node.side_outputs, outputs)
         return node
 
     def _process(
@@ -158,12 +165,8 @@ class StepReader:
             found = keyed(section, node, stages, self._entries)
             node, keys = found if found is not None else (None, None)
         process = self._functions.read_process(section, node, keys, stages.hints("process"))
-        spec = section.section("process")
-        for name, named in spec.named("side_outputs").items() if spec is not None else ():
-            outputs[name] = None
-            if process is not None:
-                hints = NodeHints(name=name, location=named.location)
-                outputs[name] = SideOutput(schema=process.side_outputs[name], hints=hints, input=process, tag=name)
+        sides = None if process is None else process.side_outputs
+        _add_side_outputs(section.section("process"), process, sides, outputs)
         return process
 
     def _split(
@@ -185,3 +188,17 @@ class StepReader:
             hints = NodeHints(name=name, location=branches[name].location)
             outputs[name] = SideOutput(schema=node.schema, hints=hints, input=split, tag=name)
         return split
+
+
+def _add_side_outputs(
+    function: Section | None,
+    node: PlanNode | None,
+    schemas: Mapping[str, Schema] | None,
+    outputs: dict[str, PlanNode | None],
+) -> None:
+    """The side outputs that a function declares, by name; None for those of one that could not be built."""
+    for name, named in function.named("side_outputs").items() if function is not None else ():
+        outputs[name] = None
+        if node is not None and schemas is not None:
+            hints = NodeHints(name=name, location=named.location)
+            outputs[name] = SideOutput(schema=schemas[name], hints=hints, input=node, tag=name)

@@ -10,6 +10,7 @@ from flowrun.core.constraints import SinkConstraints
 from flowrun.core.record import record
 from flowrun.graph.job_graph import ChainedOperator, IntermediateDataSet, JobVertex, OutputEdge, ResultType
 from flowrun.graph.partitioner import ForwardPartitioner, KeyGroupPartitioner
+from flowrun.operators.asynchronous.factories import AsyncFunctionFactory
 from flowrun.operators.factories import CalcFactory, PythonFunctionFactory, SinkOperatorFactory, SplitFactory
 from flowrun.operators.joins.factories import LookupJoinFactory
 from flowrun.operators.rows.factories import AssignTimeFactory, ExpandFactory, TableFunctionFactory, UnnestFactory
@@ -18,7 +19,7 @@ from flowrun.spark.hosted.passing import PassFactory
 
 _ROW_BY_ROW = (
     PassFactory, CalcFactory, SplitFactory, PythonFunctionFactory, ExpandFactory, UnnestFactory, TableFunctionFactory,
-    AssignTimeFactory, LookupJoinFactory,
+    AssignTimeFactory, LookupJoinFactory, AsyncFunctionFactory,
 )  # fmt: skip
 """Factories of operators for which the order of rows means nothing."""
 
