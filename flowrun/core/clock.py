@@ -36,8 +36,8 @@ class SystemClock:
         return time.perf_counter_ns()
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        """Wait on a held condition; False on time-out."""
-        return condition.wait(None if timeout_ms is None else max(timeout_ms, 0) / 1000)
+        """Wait on a held condition; False on time-out. One of more than some hundred years counts as that long."""
+        return condition.wait(None if timeout_ms is None else min(max(timeout_ms, 0) / 1000, threading.TIMEOUT_MAX))
 
 
 class ForwardClock:

@@ -69,3 +69,19 @@ def test_time_begins_where_it_was_left() -> None:
     assert clock.not_before(70_000) == 60_000
     machine.advance(5)
     assert clock.now_ms() == 70_005
+
+
+def test_a_wait_for_ever_so_long_is_no_error() -> None:
+    condition, done = threading.Condition(), list[bool]()
+
+    def wait() -> None:
+        with condition:
+            done.append(SystemClock().wait(condition, 2.0**62))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while waiting.is_alive():
+        with condition:
+            condition.notify_all()
+        waiting.join(0.01)
+    assert done == [True]
