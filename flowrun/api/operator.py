@@ -136,6 +136,8 @@ class OperatorContext:
     """Whether this operator, or one behind it, takes rows and watermarks in their exact order: then batches say where watermarks are."""
     exact_behind: bool = False
     """Whether an operator behind this one does."""
+    sorted_inputs: bool = False
+    """Batch mode: rows come key after key, and `EndsKeys.end_keys` says that those so far are complete."""
     wall_clock: RowTimes | None = None
     """Of an operator that goes by local time: watermarks and processing time are local then, and rows' times are to be asked here."""
 
@@ -224,6 +226,20 @@ class SourceOperator(StreamOperator, Protocol):
         ...
 
 
+class BatchForm(Enum):
+    """What becomes of a keyed operator in batch mode.
+
+    NONE: it runs as in streaming mode, and keeps the state of all keys until its input ends.
+    BY_KEYS: its inputs are sorted by key. Rows of some keys, all there are of them, have an operator of their own, which comes to its end
+        before the next one begins. For operators that do nothing but follow rows and watermarks, and whose keys know nothing of each other.
+    ENDS_KEYS: its inputs are sorted by key, and it forgets keys itself (`EndsKeys`).
+    """
+
+    NONE = "none"
+    BY_KEYS = "by keys"
+    ENDS_KEYS = "ends keys"
+
+
 class OperatorSpec:
     """What is said of an operator, by value: the base of the records that lowering makes and a job graph carries.
 
@@ -238,6 +254,9 @@ class OperatorSpec:
 
     chaining: ClassVar[ChainingStrategy] = ChainingStrategy.ALWAYS
     """How the operator may be chained."""
+
+    batch_form: ClassVar[BatchForm] = BatchForm.NONE
+    """What becomes of it in batch mode, if it has keys."""
 
 
 class OperatorFactory(Protocol):
@@ -270,6 +289,31 @@ class TakesExactWatermarks(Protocol):
 def takes_exact_watermarks(recipe: OperatorRecipe) -> bool:
     """Whether the operators of a recipe take rows and watermarks in their exact order."""
     return isinstance(recipe, TakesExactWatermarks) and recipe.takes_exact_watermarks
+
+
+def batch_form(recipe: OperatorRecipe) -> BatchForm:
+    """What becomes of the operators of a recipe in batch mode; a factory of one's own may say so as specs do."""
+    form = getattr(recipe, "batch_form", BatchForm.NONE)
+    return form if isinstance(form, BatchForm) else BatchForm.NONE
+
+
+@runtime_checkable
+class EndsKeys(Protocol):
+    """An operator that gets its rows key after key (`OperatorContext.sorted_inputs`)."""
+
+    def end_keys(self) -> None:
+        """No more rows come of the keys that had rows so far: for them event time ends, and so does what is kept of them."""
+        ...
+
+
+@runtime_checkable
+class GivesOneRow(Protocol):
+    """A recipe whose operators keep one row for each key of their results up to date."""
+
+    @property
+    def result_keys(self) -> tuple[int, ...]:
+        """Positions of the key's columns in the results."""
+        ...
 
 
 @runtime_checkable

@@ -39,6 +39,8 @@ class ChainedOperator:
     """Whether the operator, or one behind it, takes rows and watermarks in their exact order."""
     exact_behind: bool = False
     """Whether one behind it does."""
+    sorted_inputs: bool = False
+    """Whether its inputs with keys are sorted by them; only the head of a chain."""
 
 
 @record

@@ -137,6 +137,7 @@ class _JobGraphGenerator:
             sink=node.sink,
             exact_watermarks=node.exact_watermarks,
             exact_behind=node.exact_behind,
+            sorted_inputs=node.sorted_inputs,
         )
 
     def _job_edge(self, edge: StreamEdge) -> JobEdge:

@@ -74,6 +74,7 @@ class StreamNode:
         max_parallelism_given: by the user, not derived from the parallelism.
         exact_watermarks: the operator, or one behind it, takes rows and watermarks in their exact order.
         exact_behind: one behind it does.
+        sorted_inputs: its inputs with keys are sorted by them (batch mode).
     """
 
     id: int
@@ -97,6 +98,7 @@ class StreamNode:
     max_parallelism_given: bool = False
     exact_watermarks: bool = False
     exact_behind: bool = False
+    sorted_inputs: bool = False
 
 
 @record

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.api.operator import BatchForm, ChainingStrategy, OperatorRecipe, OutputTag, batch_form
 from flowrun.api.source import Boundedness
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -125,16 +125,21 @@ def _add_physical(
     kind: NodeKind,
     inputs: Sequence[Transformation],
     state_keys: tuple[tuple[int, ...], ...] | None = None,
+    *,
+    sorted_inputs: bool = False,
 ) -> Upstreams:
     upstreams = [graph.upstreams(i) for i in inputs]
     parallelism = graph.parallelism_of(transformation)
+    chaining = transformation.chaining or transformation.factory.chaining
+    if sorted_inputs and chaining is ChainingStrategy.ALWAYS:
+        chaining = ChainingStrategy.HEAD  # what is sorted is the input of a task
     node = StreamNode(
         id=0,
         kind=kind,
         name=transformation.name,
         schema=transformation.schema,
         factory=transformation.factory,
-        chaining=transformation.chaining or transformation.factory.chaining,
+        chaining=chaining,
         parallelism=parallelism,
         max_parallelism=graph.max_parallelism_of(transformation, parallelism),
         max_parallelism_given=graph.max_parallelism_given(transformation),
@@ -147,6 +152,7 @@ def _add_physical(
         preferred_resources=transformation.preferred_resources,
         source=transformation.source if isinstance(transformation, SourceTransformation) else None,
         sink=transformation.sink if isinstance(transformation, SinkTransformation) else None,
+        sorted_inputs=sorted_inputs,
     )
     node_id = graph.add_node(node, transformation)
     for index, several in enumerate(upstreams):
@@ -187,6 +193,50 @@ def translate_two_input(transformation: TwoInputTransformation, graph: GraphUnde
 def translate_multi_input(transformation: MultiInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
     """A node with one input a member."""
     return _add_physical(transformation, graph, NodeKind.MULTI_INPUT, transformation.inputs, transformation.state_keys)
+
+
+def sorts_inputs(factory: OperatorRecipe, keys: Sequence[Sequence[int]] | None) -> bool:
+    """Whether an operator has its inputs sorted in batch mode: it has keys, and a form for that."""
+    return batch_form(factory) is not BatchForm.NONE and any(keys or ())
+
+
+def translate_batch_one_input(transformation: OneInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
+    """A node whose input is sorted by key, if it can make use of that."""
+    keys = None if transformation.state_keys is None else (transformation.state_keys,)
+    return _add_physical(
+        transformation,
+        graph,
+        NodeKind.ONE_INPUT,
+        transformation.inputs,
+        keys,
+        sorted_inputs=sorts_inputs(transformation.factory, keys),
+    )
+
+
+def translate_batch_two_input(transformation: TwoInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
+    """A node whose inputs with keys are merged by them, if it can make use of that."""
+    keys = transformation.state_keys
+    return _add_physical(
+        transformation,
+        graph,
+        NodeKind.TWO_INPUT,
+        transformation.inputs,
+        keys,
+        sorted_inputs=sorts_inputs(transformation.factory, keys),
+    )
+
+
+def translate_batch_multi_input(transformation: MultiInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
+    """As `translate_batch_two_input`, for any number of inputs."""
+    keys = transformation.state_keys
+    return _add_physical(
+        transformation,
+        graph,
+        NodeKind.MULTI_INPUT,
+        transformation.inputs,
+        keys,
+        sorted_inputs=sorts_inputs(transformation.factory, keys),
+    )
 
 
 def translate_sink(transformation: SinkTransformation, graph: GraphUnderConstruction) -> Upstreams:
@@ -323,10 +373,10 @@ def _same(function: Callable[[T, GraphUnderConstruction], Upstreams]) -> Transla
 
 TRANSLATORS: Mapping[type[Transformation], Translator[Any]] = {
     SourceTransformation: Translator(translate_source, translate_batch_source),
-    OneInputTransformation: _same(translate_one_input),
+    OneInputTransformation: Translator(translate_one_input, translate_batch_one_input),
     WatermarkTransformation: _same(translate_one_input),
-    TwoInputTransformation: _same(translate_two_input),
-    MultiInputTransformation: _same(translate_multi_input),
+    TwoInputTransformation: Translator(translate_two_input, translate_batch_two_input),
+    MultiInputTransformation: Translator(translate_multi_input, translate_batch_multi_input),
     SinkTransformation: _same(translate_sink),
     UnionTransformation: _same(translate_union),
     SideOutputTransformation: _same(translate_side_output),

@@ -92,6 +92,12 @@ class _TimerQueue:
             self._changes.removed(timer)
         return timer
 
+    def forget(self) -> None:
+        """Remove all."""
+        for timer in list(self._live):
+            self.remove(timer)
+        self._heap.clear()
+
     def timers(self) -> list[Timer]:
         """All timers, in the order in which they will fire."""
         return sorted(self._live, key=lambda t: (t.timestamp, self._live[t]))
@@ -164,6 +170,11 @@ class InternalTimerService:
         """Forget a processing-time timer, if it is registered."""
         self._queues[TimeDomain.PROCESSING].remove(Timer(timestamp, key, namespace))
         self._wait.rearm()
+
+    def forget(self) -> None:
+        """Forget all timers."""
+        for queue in self._queues.values():
+            queue.forget()
 
     # ---- firing
 

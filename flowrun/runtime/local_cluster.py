@@ -97,6 +97,7 @@ class LocalTaskExecutor:
             storage=self._storage,
             uploads=self._uploads,
             activity=None if self._board is None else self._board.slot_of(vertex.vertex_id, vertex.subtask),
+            spill_folder=self._network.spill_folder,
         )
         with self._lock:
             self._tasks[deployment.attempt_id] = task

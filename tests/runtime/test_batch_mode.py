@@ -220,6 +220,21 @@ def test_event_time_stands_still_until_its_end(tmp_path: Path) -> None:
         assert [e for e in seen.elements[0, 0] if not isinstance(e, RecordBatch)] == [MAX_WATERMARK, "end", "finish"]
 
 
+def test_a_job_that_is_stopped_processes_what_was_read_to_its_end(tmp_path: Path) -> None:
+    seen = Seen()
+    source = vertex("source", lambda: ListSource(lambda _: [rows([1, 2])], endless=True))
+    sink = vertex("sink", lambda: Collect(seen)).read(source, KeyGroupPartitioner((0,)))
+    graph = job(source, sink, settings=BATCH, type=ResultType.BLOCKING)
+    with LocalCluster(SystemClock(), spill_dir=tmp_path) as cluster:
+        master = cluster.submit(graph)
+        until(lambda: master.status().vertices[0].records_out == 2)
+        master.stop(drain=False)
+        assert master.wait() is not None
+    assert seen.pairs() == [(1, 0), (2, 1)]
+    assert seen.of(Watermark) == [MAX_WATERMARK]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_there_are_no_savepoints(tmp_path: Path) -> None:
     graph, _ = three_stages()
     with LocalCluster(SystemClock(), spill_dir=tmp_path) as cluster:

@@ -126,6 +126,8 @@ def _chain_lines(vertex: JobVertex) -> Iterator[str]:
 def _operator_facts(operator: ChainedOperator, vertex: JobVertex) -> list[str]:
     facts = [operator_name(operator.factory)]
     facts += (f"keyed by {', '.join(keys) or 'nothing'}" for keys in _keys(operator, vertex))
+    if operator.sorted_inputs:
+        facts.append("sorted by key")
     if operator.uid is not None:
         facts.append(f"uid {operator.uid}")
     return [*facts, f"id {operator.operator_id[:ID_DIGITS]}"]
@@ -176,6 +178,8 @@ def _operator_json(operator: ChainedOperator, vertex: JobVertex) -> dict[str, An
         shown["uid"] = operator.uid
     if keys := _keys(operator, vertex):
         shown["state_keys"] = keys
+    if operator.sorted_inputs:
+        shown["sorted_inputs"] = True
     if meanings := state_meanings(operator.factory):
         shown["state"] = {table: dict(columns) for table, columns in meanings.items()}
     return shown

@@ -57,6 +57,8 @@ def _box(node: StreamNode, graph: StreamGraph, ids: Mapping[int, str]) -> Box:
     if node.factory is not None:
         facts.append(f"operator {operator_name(node.factory)}")
     facts += (f"keyed by {', '.join(keys) or 'nothing'}" for keys in _keys(node, graph))
+    if node.sorted_inputs:
+        facts.append("sorted by key")
     facts.append(f"slot group {node.slot_sharing_group}")
     if node.co_location_key is not None:
         facts.append(f"co-located {node.co_location_key}")
@@ -104,6 +106,8 @@ def _json(node: StreamNode, graph: StreamGraph, ids: Mapping[int, str]) -> dict[
             shown[key] = getattr(node, key)
     if keys := _keys(node, graph):
         shown["state_keys"] = keys
+    if node.sorted_inputs:
+        shown["sorted_inputs"] = True
     if edges := graph.in_edges(node.id):
         shown["predecessors"] = [_predecessor(edge, graph) for edge in edges]
     return shown

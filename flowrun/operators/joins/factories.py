@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from flowrun.api.functions import ColumnsFunction, PredicateFunction
 from flowrun.api.lookup import LookupSource
-from flowrun.api.operator import ChainingStrategy, OperatorSpec
+from flowrun.api.operator import BatchForm, ChainingStrategy, OperatorSpec
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
@@ -58,6 +58,7 @@ class RegularJoinFactory(OperatorSpec):
     errors: RowErrors = FAIL
 
     chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
+    batch_form = BatchForm.BY_KEYS
 
     @property
     def sides(self) -> tuple[SideSpec, SideSpec]:
@@ -112,6 +113,7 @@ class WindowJoinFactory(OperatorSpec):
     time_zone: str = UTC_ZONE
 
     chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
+    batch_form = BatchForm.BY_KEYS
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Tables `left` and `right`: the rows of open windows."""
@@ -158,6 +160,7 @@ class IntervalJoinFactory(OperatorSpec):
     errors: RowErrors = FAIL
 
     chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
+    batch_form = BatchForm.BY_KEYS
 
     @property
     def output_delay_ms(self) -> int:
@@ -207,6 +210,7 @@ class TemporalJoinFactory(OperatorSpec):
     errors: RowErrors = FAIL
 
     chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
+    batch_form = BatchForm.BY_KEYS
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Tables `versions`, and in event time `left`: rows that wait for the watermark."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from flowrun.api.functions import ColumnsFunction
-from flowrun.api.operator import OperatorSpec
+from flowrun.api.operator import BatchForm, OperatorSpec
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import SortKey
@@ -42,6 +42,8 @@ class MatchFactory(OperatorSpec):
     pattern: Pattern
     measures: ColumnsFunction
     measure_references: tuple[Reference, ...]
+
+    batch_form = BatchForm.BY_KEYS
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The remembered rows."""

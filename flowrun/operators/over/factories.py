@@ -13,7 +13,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
-from flowrun.api.operator import OperatorSpec
+from flowrun.api.operator import BatchForm, OperatorSpec
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import FrameUnit, SortKey
@@ -60,6 +60,8 @@ class OverFactory(OperatorSpec):
     keys: tuple[int, ...]
     frame: OverFrame
     calls: tuple[FrameCall, ...]
+
+    batch_form = BatchForm.BY_KEYS
 
     @cached_property
     def aggregates(self) -> tuple[BoundAggregate, ...]:

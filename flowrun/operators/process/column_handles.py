@@ -46,6 +46,10 @@ class ColumnState:
 
     # ---- for the backend
 
+    def drop_all(self) -> None:
+        """Remove the state of all keys."""
+        self._entries.drop_all()
+
     def reserve(self, slots: int) -> None:
         """Make room for the keys with the slots 0 … slots − 1."""
         self._entries.reserve(slots)

@@ -96,6 +96,10 @@ class ColumnMap:
         found: Integers = np.unique(self._indexed.owners(self._entries.all_alive()))
         return found
 
+    def drop_all(self) -> None:
+        """Remove the entries of all keys."""
+        self._entries.drop_all()
+
     def reserve(self, slots: int) -> None:
         """Entries have numbers of their own."""
 

@@ -19,7 +19,7 @@ from flowrun.api.state import (
     SegmentedTable,
     StateDescriptor,
 )
-from flowrun.core.arrays import Integers
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BIGINT
@@ -155,6 +155,21 @@ class ColumnBackend:
         """When the next event-time timer is due."""
         return self._timers[TimeDomain.EVENT].first()
 
+    @property
+    def has_timers(self) -> bool:
+        """Whether any timer waits."""
+        return any(timers.count for timers in self._timers.values())
+
+    def forget_keys(self) -> None:
+        """Drop all state and timers."""
+        slots = len(self._keys)
+        for state in self._states.values():
+            state.reserve(slots)
+            state.drop_all()
+        for timers in self._timers.values():
+            timers.indexed.entries.drop_all()
+        self._keep(np.zeros(slots, np.bool_))
+
     def advance_watermark(self, timestamp: int) -> None:
         """Fire event-time timers."""
         timers = self._timers[TimeDomain.EVENT]
@@ -215,6 +230,11 @@ class ColumnBackend:
             needed |= timers.indexed.needed_slots(slots)
         if slots <= 2 * int(np.count_nonzero(needed)) + _SLACK_KEYS:
             return
+        self._keep(needed)
+
+    def _keep(self, needed: Bools) -> None:
+        """Forget the keys at all other slots, which have no state."""
+        slots = len(self._keys)
         kept = self._keys.forget(needed)
         for state in self._states.values():
             state.keep(kept, slots)

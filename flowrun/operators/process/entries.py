@@ -261,6 +261,10 @@ class Entries:
         self._present.put(there, False)
         self._dirty[there] = self._logged[there]
 
+    def drop_all(self) -> None:
+        """Remove all entries."""
+        self.drop(np.flatnonzero(self._present.values[: self._size]))
+
     def expire(self, now: int, *, thorough: bool = False) -> None:
         """Time is `now`. Expired entries are not seen any more; every now and then, and if `thorough`, they are removed."""
         self.now = now

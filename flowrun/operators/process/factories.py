@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorSpec, OutputTag
+from flowrun.api.operator import BatchForm, OperatorSpec, OutputTag
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Field, Schema
@@ -50,6 +50,8 @@ class ProcessFunctionFactory(OperatorSpec):
     sent_schema: Schema | None = None
     rowtime: bool = False
     errors: RowErrors = FAIL
+
+    batch_form = BatchForm.ENDS_KEYS
 
     @property
     def takes_exact_watermarks(self) -> bool:
@@ -95,6 +97,8 @@ class CoProcessFunctionFactory(OperatorSpec):
     name: str = "co-process"
     event_time: bool | None = None
     errors: RowErrors = FAIL
+
+    batch_form = BatchForm.ENDS_KEYS
 
     @property
     def is_keyed(self) -> bool:

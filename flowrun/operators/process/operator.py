@@ -36,7 +36,7 @@ from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.errors import DataError, FlowrunError, StateError, did_you_mean
-from flowrun.operators.base import AbstractOperator
+from flowrun.operators.base import AbstractOperator, CombinedWatermark
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, where
 from flowrun.operators.process.added_columns import AddedColumns
@@ -76,6 +76,15 @@ class KeyedBackend(Protocol):
     @property
     def first_event_timer(self) -> int | None:
         """When the next event-time timer is due, ms; None: there is none."""
+        ...
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether any timer waits."""
+        ...
+
+    def forget_keys(self) -> None:
+        """Drop all state and timers, as if there had been no rows yet. Only where there are no snapshots."""
         ...
 
     def advance_watermark(self, timestamp: int) -> None:
@@ -292,7 +301,10 @@ class ProcessOperator(AbstractOperator):
         raise NotImplementedError
 
     def _pass_watermark(self, timestamp: int) -> None:
-        """A watermark of the operator between rows: what has not fired by it is not due."""
+        """A watermark of the operator between rows: what has not fired by it is not due. Of sorted rows it is the end of a key."""
+        if self.context.sorted_inputs:
+            self.end_keys()
+            return
         first = None if self._backend is None else self._backend.first_event_timer
         if first is not None and first <= timestamp:
             self._flush()
@@ -323,6 +335,21 @@ class ProcessOperator(AbstractOperator):
         if timestamp == MAX_TIMESTAMP:
             self._backend.fire_pending()
         self._flush()
+
+    def end_keys(self) -> None:
+        """Batch mode: the keys that were get no more rows. Their timers fire, event-time ones first; then nothing is known of them."""
+        backend = self._backend
+        if backend is None:
+            return
+        if backend.has_timers:
+            self._flush()
+            self._tick()
+            self._event_time.reach(MAX_TIMESTAMP)
+            backend.advance_watermark(MAX_TIMESTAMP)
+            backend.fire_pending()
+            self._flush()
+            self._event_time = CombinedWatermark(self.inputs)
+        backend.forget_keys()
 
     def _flush(self) -> None:
         """Send what the function produced."""

@@ -150,6 +150,17 @@ class ObjectBackend:
         """When the next event-time timer is due."""
         return self.timers.first(TimeDomain.EVENT)
 
+    @property
+    def has_timers(self) -> bool:
+        """Whether any timer waits."""
+        return any(self.timers.count(domain) for domain in TimeDomain)
+
+    def forget_keys(self) -> None:
+        """Drop all state and timers."""
+        self.timers.forget()
+        for state in self._states.values():
+            state.forget()
+
     def advance_watermark(self, timestamp: int) -> None:
         """Fire event-time timers."""
         self.timers.advance_watermark(timestamp)

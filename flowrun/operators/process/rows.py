@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
 from typing import Any
 
+import numpy as np
+
 from flowrun.api.operator import OperatorContext, Output
-from flowrun.core.elements import PassingWatermarks, RecordBatch
+from flowrun.core.elements import MAX_TIMESTAMP, PassingWatermarks, RecordBatch
 from flowrun.core.row_errors import RowFault
 from flowrun.core.schema import Field
 from flowrun.errors import DataError, is_from_outside
@@ -16,6 +18,7 @@ from flowrun.operators.process.row_output import RowOutputs
 from flowrun.operators.process.row_state import ObjectBackend
 from flowrun.operators.row_failures import RowFailures
 from flowrun.operators.timers import Timer
+from flowrun.state.key_groups import hash_columns
 
 _NO_ROW = 1 << 62
 _NONE_PASSING: list[tuple[int, int]] = []
@@ -65,7 +68,19 @@ class RowProcessOperator(ProcessOperator):
         return self._keyless
 
     def _process(self, batch: RecordBatch, input_index: int) -> None:
-        self._call_for_rows(batch, _NONE_PASSING, input_index)
+        passing = self._ends_of_keys(batch, input_index) if self.context.sorted_inputs else _NONE_PASSING
+        self._call_for_rows(batch, passing, input_index)
+
+    def _ends_of_keys(self, batch: RecordBatch, input_index: int) -> list[tuple[int, int]]:
+        """Where a key ends between two of these sorted rows, as `passing` of `_call_for_rows`: event time ends there for the key.
+
+        Nowhere if another input may still have rows of it.
+        """
+        keys = self._settings.inputs[input_index].keys
+        if not keys or sum(given.keys is not None for given in self._settings.inputs) > 1:
+            return _NONE_PASSING
+        hashes = hash_columns([batch.columns.column(k) for k in keys])
+        return [(int(row), MAX_TIMESTAMP) for row in np.flatnonzero(hashes[1:] != hashes[:-1])[::-1] + 1]
 
     def _process_between(self, batch: RecordBatch, watermarks: PassingWatermarks, input_index: int) -> None:
         passing = list(zip(watermarks.rows.tolist(), watermarks.timestamps.tolist(), strict=True))

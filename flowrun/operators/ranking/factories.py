@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorSpec
+from flowrun.api.operator import BatchForm, OperatorSpec
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -59,6 +59,8 @@ class RankFactory(OperatorSpec):
     retracting: bool
     ttl_ms: int = 0
 
+    batch_form = BatchForm.BY_KEYS
+
     def __post_init__(self) -> None:
         if not 1 <= self.first <= self.last <= GREATEST_RANK:
             raise ValueError(f"ranks {self.first} to {self.last}: expected 1 ≤ first ≤ last ≤ {GREATEST_RANK}")
@@ -91,6 +93,8 @@ class DeduplicateFactory(OperatorSpec):
     keep_last: bool
     rank_column: bool = False
     ttl_ms: int = 0
+
+    batch_form = BatchForm.BY_KEYS
 
     @property
     def waits(self) -> bool:
@@ -159,6 +163,8 @@ class WindowRankFactory(OperatorSpec):
     domain: TimeDomain = TimeDomain.EVENT
     newest_of_equals: bool = False
     time_zone: str = UTC_ZONE
+
+    batch_form = BatchForm.BY_KEYS
 
     @property
     def keys(self) -> tuple[int, ...]:

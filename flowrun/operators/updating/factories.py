@@ -21,7 +21,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
-from flowrun.api.operator import OperatorSpec
+from flowrun.api.operator import BatchForm, OperatorSpec
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.key_rows import WRITTEN
@@ -67,6 +67,13 @@ class GroupAggregateFactory(_GroupFactory):
     partial_input: bool = False
     ttl_ms: int = 0
 
+    batch_form = BatchForm.BY_KEYS
+
+    @property
+    def result_keys(self) -> tuple[int, ...]:
+        """The group's columns in the results."""
+        return tuple(range(len(self.keys)))
+
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """Groups, sets of values, lists of values."""
         return self.layout.state_schemas()
@@ -101,6 +108,8 @@ class ChangelogNormalizeFactory(OperatorSpec):
     keys: tuple[int, ...]
     ttl_ms: int = 0
     clocks: tuple[int, ...] = ()
+
+    batch_form = BatchForm.BY_KEYS
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The row of each key."""

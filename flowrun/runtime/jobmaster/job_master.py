@@ -151,7 +151,11 @@ class JobMaster:
         self._mailbox.put(lambda: self._driver.handle(events.CancelJob()), Priority.URGENT)
 
     def stop(self, *, drain: bool) -> None:
-        """Have the sources end; everything that they emitted is processed and committed. With `drain` event time ends, too."""
+        """Have the sources end; everything that they emitted is processed and committed.
+
+        With `drain` event time ends, too, and always in batch mode: there is no state from which another run could go on.
+        """
+        drain = drain or self.job_graph.settings.batch_mode
         self._mailbox.put(lambda: self._driver.handle(events.StopJob(drain)), Priority.URGENT)
 
     def fail(self, error: Exception) -> None:

@@ -16,19 +16,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch, concat_batches
-from flowrun.errors import ConnectorError, FlowrunError
+from flowrun.errors import FlowrunError
 from flowrun.graph.execution_graph import PartitionId
 from flowrun.runtime.network.buffer_pool import SharedSlots, slots_for
+from flowrun.runtime.network.spilled_rows import Layout, cannot_spill, from_columns, layout_of, to_columns
 from flowrun.runtime.network.subpartition import ANY_CREDIT, Control, Data, Settled
-
-_TIMESTAMPS = "__flowrun_timestamps"
-_KINDS = "__flowrun_row_kinds"
 
 WORTH_A_RECORD_ROWS = 8192
 """A record of a file has some hundred bytes beside its columns, and is a batch for who reads it."""
-
-Layout = tuple[bool, bool]
-"""Whether a batch has timestamps, and row kinds: an IPC stream has one schema, so each layout has its own file."""
 
 
 class PartitionLostError(FlowrunError):
@@ -83,7 +78,7 @@ class BlockingSubpartition:
 
     def _spill(self, batch: RecordBatch) -> None:
         """Write rows, or keep them until there are more."""
-        if self._pending and _layout(self._pending[0]) != _layout(batch):
+        if self._pending and layout_of(self._pending[0]) != layout_of(batch):
             self._write_pending()
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
@@ -95,18 +90,12 @@ class BlockingSubpartition:
             return
         batch = concat_batches(self._pending)
         self._pending, self._pending_rows = [], 0
-        layout = _layout(batch)
+        layout = layout_of(batch)
         try:
-            self._writer(layout, batch).write_batch(_to_columns(batch))
+            self._writer(layout, batch).write_batch(to_columns(batch))
         except OSError as error:
-            raise self._cannot_write(error) from error
+            raise cannot_spill("rows between two stages", self._folder, error) from error
         self._order.append(layout)
-
-    def _cannot_write(self, error: OSError) -> ConnectorError:
-        return ConnectorError(
-            f"cannot spill rows between two stages to {self._folder}: {error}",
-            hint="free space there, or set TMPDIR to a larger disk",
-        )
 
     def try_pack(self, batch: RecordBatch, nbytes: int) -> bool:
         """Spill rows: they never need a slot."""
@@ -153,7 +142,7 @@ class BlockingSubpartition:
         try:
             self._close_writers()
         except OSError as error:
-            raise self._cannot_write(error) from error
+            raise cannot_spill("rows between two stages", self._folder, error) from error
         with self._lock:
             self._finished = True
             listeners = list(self._listeners)
@@ -200,7 +189,7 @@ class BlockingSubpartition:
         if layout not in self._writers:
             os.makedirs(self._folder, exist_ok=True)
             file = pa.OSFile(str(self.path(layout)), "wb")
-            self._writers[layout] = (file, pa.ipc.new_stream(file, _to_columns(batch).schema))
+            self._writers[layout] = (file, pa.ipc.new_stream(file, to_columns(batch).schema))
         return self._writers[layout][1]
 
     def _close_writers(self) -> None:
@@ -236,7 +225,7 @@ class BlockingView:
         self._next += 1
         more = self._next < len(self._subpartition.order)
         if isinstance(item, tuple):
-            batch = _from_columns(self._read(item), item)
+            batch = from_columns(self._read(item), item)
             return Data((batch,), sequence, 0, more, slots_for(batch.nbytes))
         return Control(item, sequence, 0, more)
 
@@ -265,24 +254,3 @@ class BlockingView:
             raise PartitionLostError(self._subpartition.partition, path, "is gone") from error
         except (OSError, pa.ArrowException, StopIteration) as error:
             raise PartitionLostError(self._subpartition.partition, path, f"is damaged: {error}") from error
-
-
-def _layout(batch: RecordBatch) -> Layout:
-    return (batch.timestamps is not None, batch.row_kinds is not None)
-
-
-def _to_columns(batch: RecordBatch) -> pa.RecordBatch:
-    columns = batch.columns
-    if batch.timestamps is not None:
-        columns = columns.append_column(_TIMESTAMPS, batch.timestamps)
-    if batch.row_kinds is not None:
-        columns = columns.append_column(_KINDS, batch.row_kinds)
-    return columns
-
-
-def _from_columns(columns: pa.RecordBatch, layout: Layout) -> RecordBatch:
-    width = columns.num_columns - sum(layout)
-    kinds = columns.column(columns.num_columns - 1) if layout[1] else None
-    timestamps = columns.column(width) if layout[0] else None
-    rows = columns.select(list(range(width)))
-    return RecordBatch(rows, timestamps, kinds)

@@ -63,7 +63,7 @@ class NetworkEnvironment:
         subpartitions: list[Subpartition] = []
         for index, name in enumerate(names):
             if description.type is ResultType.BLOCKING:
-                subpartitions.append(BlockingSubpartition(description.id, index, self._spill_folder()))
+                subpartitions.append(BlockingSubpartition(description.id, index, self.spill_folder()))
             else:
                 subpartitions.append(PipelinedSubpartition(name, pool.recycle))
         partition = ResultPartition(
@@ -132,7 +132,8 @@ class NetworkEnvironment:
             )
         return lambda listener, urgent: partition.create_view(channel.subpartition, listener, urgent)
 
-    def _spill_folder(self) -> Path:
+    def spill_folder(self) -> Path:
+        """The job's folder for files that live no longer than the job; made when it is first asked for."""
         with self._lock:
             if self._spill_dir is None:
                 self._spill_dir = Path(tempfile.mkdtemp(prefix="flowrun-spill-", dir=self._spill_parent))

@@ -6,13 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 
 from flowrun.api.coordination import CoordinatedSource
-from flowrun.api.operator import OperatorContext, ProcessingTimeService, StreamOperator, TimerHandle, WorksAside
+from flowrun.api.operator import (
+    BatchForm,
+    EndsKeys,
+    OperatorContext,
+    ProcessingTimeService,
+    StreamOperator,
+    TimerHandle,
+    WorksAside,
+    batch_form,
+)
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import Clock
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.record import record
 from flowrun.errors import InternalError, JobCancelledError
-from flowrun.graph.job_graph import JobSettings, JobVertex
+from flowrun.graph.job_graph import ChainedOperator, JobSettings, JobVertex
 from flowrun.operators.implementations import create_operator
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
@@ -117,7 +126,7 @@ class OperatorChain:
             scope = (self._vertex.vertex_id, str(self._environment.subtask), chained.operator_id)
             metrics = self._environment.metrics.group(*scope)
             with _Noting(self, position):
-                self._links.append(_Link(chained.name, create_operator(chained.factory), metrics))
+                self._links.append(_Link(chained.name, _create(chained), metrics))
         for position in reversed(range(len(self._links))):
             self._links[position].output = self._build_output(position)
         self.phase = "setup"
@@ -198,6 +207,13 @@ class OperatorChain:
             else:
                 self.head_output.record_latency(event)
                 head.process_latency_marker(event)
+
+    def end_keys(self) -> None:
+        """The head, whose inputs are sorted, gets no more rows of the keys that were."""
+        head = self._links[0].operator
+        assert isinstance(head, EndsKeys)
+        with _Noting(self, 0):
+            head.end_keys()
 
     def call(self, position: int, action: Callable[[], None]) -> None:
         """Do something else with an operator; a failure counts as its own."""
@@ -368,7 +384,17 @@ class OperatorChain:
             first_checkpoint_id=environment.first_checkpoint_id,
             exact_watermarks=chained.exact_watermarks,
             exact_behind=chained.exact_behind,
+            sorted_inputs=chained.sorted_inputs,
         )
+
+
+def _create(chained: ChainedOperator) -> StreamOperator:
+    if chained.sorted_inputs and batch_form(chained.factory) is BatchForm.BY_KEYS:
+        # Imported here: it is for batch mode alone.
+        from flowrun.operators.by_keys import OperatorByKeys
+
+        return OperatorByKeys(chained.factory, len(chained.state_keys or ()))
+    return create_operator(chained.factory)
 
 
 class _Noting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 
 from flowrun.core.clock import Clock
 from flowrun.runtime.mailbox import Mailbox, Priority
@@ -36,6 +37,7 @@ def create_task(
     storage: SnapshotStorage | None = None,
     uploads: Executor | None = None,
     activity: SubtaskActivity | None = None,
+    spill_folder: Callable[[], Path] | None = None,
 ) -> StreamTask:
     """One execution of one subtask, whose thread is not started yet.
 
@@ -50,6 +52,7 @@ def create_task(
         storage: where snapshots are written and read; None if the job takes and restores none.
         uploads: threads that write snapshots, shared by all subtasks; the task waits for what it submitted before it ends.
         activity: where it notes what it is doing; None if no watchdog reads that.
+        spill_folder: gives where it may write what does not fit into memory; None if it never sorts its inputs.
     """
     vertex, mailbox = deployment.vertex, Mailbox()
     activity = private_activity() if activity is None else activity
@@ -118,7 +121,7 @@ def create_task(
         time,
         activity,
     )
-    return StreamTask(deployment, parts, job_master=job_master, clock=clock, storage=storage)
+    return StreamTask(deployment, parts, job_master=job_master, clock=clock, storage=storage, spill_folder=spill_folder)
 
 
 def _create_writers(

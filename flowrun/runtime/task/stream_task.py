@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from flowrun.api.coordination import CommittingSink, CoordinatedSource
 from flowrun.api.operator import InputStatus
@@ -87,6 +88,7 @@ class StreamTask:
         job_master: is told of states, split requests and committables.
         clock: of the process.
         storage: where state is read that the subtask restores from; None if the job restores none.
+        spill_folder: gives where what does not fit into memory may be written; None if inputs are not sorted.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class StreamTask:
         job_master: JobMasterGateway,
         clock: Clock,
         storage: SnapshotStorage | None,
+        spill_folder: Callable[[], Path] | None = None,
     ) -> None:
         self.deployment = deployment
         self.vertex = deployment.vertex
@@ -113,6 +116,7 @@ class StreamTask:
         self._job_master = job_master
         self._clock = clock
         self._storage = storage
+        self._spill_folder = spill_folder
         self._was_finished = deployment.restored is not None and deployment.restored.finished
         self._ended = False
         self._input: TaskInput | None = None
@@ -199,6 +203,8 @@ class StreamTask:
                 self._clock,
                 may_overtake=all(gate.partitioner.supports_unaligned_checkpoints for gate in self.vertex.gates),
             )
+            if self.vertex.job_vertex.operators[0].sorted_inputs:
+                return self._sorted_input(handler)
             head = FinishedHead() if self._was_finished else chain
             network = NetworkInput(head, self._gates, handler, self._checkpoints, self._metrics)
             if restored is not None and restored.in_flight:
@@ -211,6 +217,18 @@ class StreamTask:
         if interval and not self.deployment.settings.batch_mode:  # between stages rows wait, whatever the operators do
             self._mark_latency(interval)
         return source
+
+    def _sorted_input(self, handler: MixedBarrierHandler) -> TaskInput:
+        """In batch mode: rows come key after key."""
+        # Imported here: sorting is for batch mode alone.
+        from flowrun.runtime.task.sorted_input import GatheringHead, SortedInput
+
+        keys = self.vertex.job_vertex.operators[0].state_keys
+        if keys is None or self._spill_folder is None:
+            raise InternalError(f"{self.vertex.name} has nothing to sort its inputs by, or nowhere to do it")
+        batch_rows = self.deployment.settings.batch_rows
+        gathering = GatheringHead(self._chain, keys, self._spill_folder, batch_rows)
+        return SortedInput(gathering, NetworkInput(gathering, self._gates, handler, self._checkpoints, self._metrics))
 
     def _restore(self, position: int) -> OperatorSnapshot | None:
         restored, vertex = self.deployment.restored, self.vertex.job_vertex
@@ -315,6 +333,8 @@ class StreamTask:
         problems = self._chain.close()
         for gate in self._gates:
             gate.release()
+        if self._input is not None:
+            self._input.release()
         if release_partitions:
             for partition in self._partitions:
                 partition.release()

@@ -35,6 +35,10 @@ class ObjectState:
         """Remove what has expired."""
         self._store.expire()
 
+    def forget(self) -> None:
+        """Remove the state of all keys."""
+        self._store.forget()
+
     def snapshot(self) -> SegmentedTable:
         """The state's table."""
         return self._store.snapshot()
@@ -153,6 +157,11 @@ class ObjectList(ObjectState):
         """Remove the list."""
         self._own.discard(self._cursor.key)
         super().clear()
+
+    def forget(self) -> None:
+        """Remove all lists."""
+        self._own.clear()
+        super().forget()
 
     def expire(self) -> None:
         """Remove lists that have expired."""

@@ -194,6 +194,13 @@ class ObjectStore:
                 self.on_remove(item)
             self.remove(item)
 
+    def forget(self) -> None:
+        """Remove everything."""
+        for item in list(self.values):
+            if self.on_remove is not None:
+                self.on_remove(item)
+            self.remove(item)
+
     # ---- snapshots
 
     def snapshot(self) -> SegmentedTable:

@@ -20,6 +20,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
+from flowrun.api.operator import BatchForm
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import TimeDomain
@@ -62,6 +63,8 @@ class CountWindowFactory(KeyedWindowFactory):
     output_schema: Schema
     accumulating: bool = False
 
+    batch_form = BatchForm.BY_KEYS
+
     def __post_init__(self) -> None:
         for name in ("size", "slide"):
             if getattr(self, name) <= 0:
@@ -101,6 +104,8 @@ class GlobalWindowFactory(KeyedWindowFactory):
     output_schema: Schema
     rule: TriggerRule | None = None
     domain: TimeDomain = TimeDomain.EVENT
+
+    batch_form = BatchForm.BY_KEYS
 
     def __post_init__(self) -> None:
         if not global_fast_path(self.rule):

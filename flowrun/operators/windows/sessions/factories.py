@@ -10,6 +10,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from flowrun.api.operator import BatchForm
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.layout import SESSION_BOUNDS, PartialLayout
@@ -31,6 +32,8 @@ class SessionWindowFactory(TimeWindowFactory):
     gap_ms: int
     input_schema: Schema
     output_schema: Schema
+
+    batch_form = BatchForm.BY_KEYS
 
     def __post_init__(self) -> None:
         check_session_gap(self.gap_ms)

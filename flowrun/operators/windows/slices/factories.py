@@ -16,7 +16,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from flowrun.api.aggregate import BoundAggregate
-from flowrun.api.operator import OutputTag
+from flowrun.api.operator import BatchForm, OutputTag
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import TimeDomain
@@ -41,6 +41,8 @@ class SliceWindowFactory(TimeWindowFactory):
     input_schema: Schema
     output_schema: Schema
     partial_input: bool = False
+
+    batch_form = BatchForm.BY_KEYS
 
     @cached_property
     def layout(self) -> PartialLayout:
