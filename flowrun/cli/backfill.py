@@ -70,7 +70,11 @@ def backfill(
     if parallel_ranges > 1:
         _check_parallel(period, savepoint is not None or then_stream)
     prepare(view)
-    values = {**all_overrides(overrides, parallelism), "settings.mode": "streaming"}
+    values = {
+        **all_overrides(overrides, parallelism),
+        "settings.mode": "streaming",
+        "settings.embedded_mode": "streaming",
+    }
     compiled = compile_pipeline(file, parse_assignments(variables, "--var"), values)
     if not compiled.runs:
         raise click.UsageError(f"'{file}' has no sink: there is nothing to recompute")

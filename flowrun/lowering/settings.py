@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowrun.graph.job_graph import JobSettings
-from flowrun.graph.stream_graph import GraphSettings
+from flowrun.graph.stream_graph import ExecutionMode, GraphSettings
 from flowrun.plan.nodes import NodeHints, Settings
 
 
@@ -13,6 +13,7 @@ def graph_settings(settings: Settings) -> GraphSettings:
         parallelism=settings.parallelism,
         max_parallelism=settings.max_parallelism,
         chaining=settings.chaining,
+        mode=ExecutionMode(settings.embedded_mode),
         job=JobSettings(
             buffer_timeout_ms=settings.buffer_timeout_ms,
             object_reuse=settings.object_reuse,

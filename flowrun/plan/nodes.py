@@ -397,6 +397,8 @@ class Settings:
     object_reuse: bool = True
     chaining: bool = True
     mode: str = "streaming"
+    embedded_mode: str = "streaming"
+    """How the embedded engine runs it: the value of an `ExecutionMode`."""
     batch_rows: int = 131_072
     latency_interval_ms: int | None = None
     cancellation_timeout_ms: int = DEFAULT_CANCELLATION_TIMEOUT_MS

@@ -117,7 +117,7 @@ def capture_stream(plan: Plan, files: Sequence[Path], kept: Mapping[int, TimeRan
             stack.enter_context(listening(name, capture))
         sinks = [_captured(sink, name) for sink, name in zip(plan.sinks, names, strict=True)]
         quiet = map_plan(with_sinks(plan, tuple(sinks)), _once)
-        settings = replace(plan.settings, checkpoint=None, restart=None)
+        settings = replace(plan.settings, checkpoint=None, restart=None, embedded_mode="streaming")
         graph = build_stream_graph(plan.name, lower(replace(quiet, settings=settings)), graph_settings(settings))
         return run_embedded(build_job_graph(graph), clock=clock)
 

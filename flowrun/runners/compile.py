@@ -163,7 +163,7 @@ def compile_kept(
     all_variables = {**kept.variables, **(variables or {})}
     all_overrides = {**kept.overrides, **(overrides or {})}
     folder = Path(kept.directory)
-    as_stream = {**all_overrides, "settings.mode": "streaming"}
+    as_stream = {**all_overrides, "settings.mode": "streaming", "settings.embedded_mode": "streaming"}
     functions = functions_beside(functions_from) if functions_from is not None else _no_kept_functions(kept)
     source = SourceText(kept.file_name, kept.text)
     loaded = load_text(source, folder, all_variables, as_stream, functions=functions)

@@ -45,6 +45,14 @@ SETTINGS = RecordSpec(
         ),
         KeySpec("chaining", BooleanValue(), "`false`: every operator runs in a task of its own.", default="true"),
         KeySpec("mode", ChoiceValue(("streaming", "batch")), "Which engine runs the pipeline.", default="streaming"),
+        KeySpec(
+            "embedded_mode",
+            ChoiceValue(("streaming", "batch", "automatic")),
+            "How the embedded engine runs the pipeline, if that is `mode`: `streaming`, all steps at once; `batch`, stage by stage over "
+            "sources that end, with inputs sorted by key and without checkpoints; `automatic`, `batch` if all sources end and no "
+            "checkpoints are asked for.",
+            default="streaming",
+        ),
         KeySpec("batch_rows", IntegerValue(1, 1 << 24), "Rows that sources aim for in one batch.", default="131072"),
         KeySpec("latency_interval", DurationValue(), "Time between latency markers.", default="off"),
         KeySpec(

@@ -25,6 +25,13 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
             section.value_at("max_parallelism"),
         )
     _check_packages(section, diagnostics)
+    checkpoint = read_checkpoint(section.section("checkpoint"), diagnostics)
+    if section.text("embedded_mode") == "batch" and checkpoint is not None:
+        diagnostics.error(
+            "'embedded_mode: batch' takes no checkpoints, but 'checkpoint' asks for some",
+            section.value_at("embedded_mode"),
+            hint="leave out one of the two; 'automatic' is batch where there are none",
+        )
     mode = section.text("mode") or default.mode
     return Settings(
         parallelism=parallelism,
@@ -33,6 +40,7 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         object_reuse=or_default(section.flag("object_reuse"), default.object_reuse),
         chaining=or_default(section.flag("chaining"), default.chaining),
         mode=mode,
+        embedded_mode=section.text("embedded_mode") or default.embedded_mode,
         batch_rows=section.integer("batch_rows") or default.batch_rows,
         latency_interval_ms=section.integer("latency_interval"),
         cancellation_timeout_ms=or_default(section.integer("cancellation_timeout"), default.cancellation_timeout_ms),
@@ -47,7 +55,7 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         time_zone=read_zone(section, diagnostics),
         on_error=OnError(section.text("on_error") or default.on_error.value),
         dead_letters=section.text("dead_letters"),
-        checkpoint=read_checkpoint(section.section("checkpoint"), diagnostics),
+        checkpoint=checkpoint,
         restart=read_restart(section.section("restart"), diagnostics),
     )
 

@@ -132,7 +132,8 @@ class _HostedNode:
             sinks.append(_sink(f"side {tag}", nodes.SideOutput(schema, nodes.NodeHints(), inner, tag)))
         plan = nodes.Plan(self._node.hints.name or "hosted", tuple(sinks), settings)
         lowered = lower(plan, sources)
-        graph = build_job_graph(build_stream_graph(plan.name, lowered, graph_settings(settings)))
+        streaming = graph_settings(replace(settings, embedded_mode="streaming"))
+        graph = build_job_graph(build_stream_graph(plan.name, lowered, streaming))
         return graph, modes[id(node)] is not ChangelogMode.APPEND, sides
 
     def _given(self, source: NodeInputSource) -> flows.Flow:
