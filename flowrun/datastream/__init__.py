@@ -34,6 +34,7 @@ from flowrun.datastream.windows import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from flowrun.operators.watermark_strategy import WatermarkStrategy
 
 __all__ = [
     "ColumnValue",
@@ -65,5 +66,6 @@ __all__ = [
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "WatermarkGenerator",
+    "WatermarkStrategy",
     "WindowedStream",
 ]

@@ -126,8 +126,12 @@ class StreamExecutionEnvironment:
             name: of the source.
         """
         options = {
-            "hostname": hostname, "port": port, "delimiter": delimiter, "max-retries": max_retries, "retry-delay": retry_delay,
-        }  # fmt: skip
+            "hostname": hostname,
+            "port": port,
+            "delimiter": delimiter,
+            "max-retries": max_retries,
+            "retry-delay": retry_delay if isinstance(retry_delay, str) else f"{retry_delay}ms",
+        }
         return self.from_connector("socket", "line STRING", options, format="raw", name=name)
 
     def from_connector(

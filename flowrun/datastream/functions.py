@@ -38,6 +38,10 @@ def column_positions(schema: Schema, names: Iterable[str], place: str) -> tuple[
     """
     positions = []
     for name in names:
+        if not isinstance(name, str):
+            raise PipelineError.of(
+                f"{place}: columns are named, got {name!r}", "compute a column with map, and name that: key_by('word')"
+            )
         if name not in schema:
             raise PipelineError.of(
                 f"{place}: there is no column '{name}' in ({schema})", did_you_mean(name, schema.names)

@@ -15,6 +15,8 @@ import pytest
 
 from flowrun.connectors.nexmark import SCHEMA
 from flowrun.connectors.nexmark_events import EventConfig, NexmarkEvents
+from flowrun.runners.embedded import run_embedded
+from flowrun.runners.program import RunningExecutor, run_program
 from tests.end_to_end.running import PIPELINES, SAMPLES, json_rows, run_file, written_files
 
 EVENTS = 30_000
@@ -324,3 +326,25 @@ def left_of(changes: list[dict[str, object]]) -> list[dict[str, object]]:
                 left[json.dumps(change[side])] += count
     assert min(left.values()) >= 0
     return [json.loads(row) for row in left.elements()]
+
+
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
+def test_user_totals(tmp_path: Path, parallelism: int) -> None:
+    executor = RunningExecutor(
+        PIPELINES / "user_totals.py",
+        {"OUT": str(tmp_path), "SAMPLES": str(SAMPLES)},
+        {"settings.parallelism": str(parallelism)},
+        lambda compiled: run_embedded(compiled.job_graph),
+    )
+    run_program(PIPELINES / "user_totals.py", executor)
+    expected = duck(
+        f"""
+        SELECT user_id, round(sum(amount::DOUBLE), 6) AS amount FROM read_json('{SAMPLES}/orders/*.json', format = 'newline_delimited')
+        WHERE status = 'paid' GROUP BY ALL
+        """
+    )
+    rows = json_rows(tmp_path / "user_totals")
+    totals = {row["user_id"]: 0.0 for row in rows}
+    for row in rows:
+        totals[row["user_id"]] = max(totals[row["user_id"]], round(float(str(row["amount"])), 6))
+    same([{"user_id": user, "amount": amount} for user, amount in totals.items()], expected)
