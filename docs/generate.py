@@ -4,7 +4,7 @@ from pathlib import Path
 
 from flowrun.connectors import reference as connectors
 from flowrun.frontend.sql import reference as sql
-from flowrun.frontend.yaml import reference as yaml
+from flowrun.frontend.yaml.declaration import reference as yaml
 from flowrun.functions import reference as functions
 from flowrun.plan.rewrites import reference as optimiser
 

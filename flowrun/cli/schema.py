@@ -13,6 +13,6 @@ def schema() -> None:
 
     In VS Code: "yaml.schemas": {"flowrun.schema.json": "pipelines/*.yaml"}.
     """
-    from flowrun.frontend.yaml.json_schema import json_schema
+    from flowrun.frontend.yaml.declaration.json_schema import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))

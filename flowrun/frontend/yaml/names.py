@@ -11,7 +11,7 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.grammar.tables_named import tables_named
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Named, Section
-from flowrun.frontend.yaml.step_queries import SET_PARTS
+from flowrun.frontend.yaml.queries.step_queries import SET_PARTS
 
 
 class OutputKind(Enum):

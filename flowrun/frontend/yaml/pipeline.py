@@ -15,22 +15,22 @@ from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.overrides import apply_overrides
 from flowrun.frontend.trees.reader import read_yaml
 from flowrun.frontend.trees.spec import Section
-from flowrun.frontend.yaml.aggregations import AggregationReader
-from flowrun.frontend.yaml.document import DOCUMENT
-from flowrun.frontend.yaml.entries import EntryReader
+from flowrun.frontend.yaml.declaration.document import DOCUMENT
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.functions import read_functions
 from flowrun.frontend.yaml.interpolation import Interpolation
 from flowrun.frontend.yaml.names import Names, sections
 from flowrun.frontend.yaml.plan_checks import checked_plan
-from flowrun.frontend.yaml.python_functions import PythonReader
-from flowrun.frontend.yaml.queries import QueryReader
-from flowrun.frontend.yaml.relational_parts import RelationalParts
-from flowrun.frontend.yaml.sinks import SinkReader
-from flowrun.frontend.yaml.sources import SourceReader
-from flowrun.frontend.yaml.steps import StepReader
-from flowrun.frontend.yaml.tables import TableReader
-from flowrun.frontend.yaml.windows import WindowReader
+from flowrun.frontend.yaml.queries.entries import EntryReader
+from flowrun.frontend.yaml.queries.queries import QueryReader
+from flowrun.frontend.yaml.steps.aggregations import AggregationReader
+from flowrun.frontend.yaml.steps.python_functions import PythonReader
+from flowrun.frontend.yaml.steps.relational_parts import RelationalParts
+from flowrun.frontend.yaml.steps.steps import StepReader
+from flowrun.frontend.yaml.steps.windows import WindowReader
+from flowrun.frontend.yaml.tables.sinks import SinkReader
+from flowrun.frontend.yaml.tables.sources import SourceReader
+from flowrun.frontend.yaml.tables.tables import TableReader
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.nodes import Plan, PlanNode, Sink, with_constraints
 

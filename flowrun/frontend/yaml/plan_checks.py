@@ -6,7 +6,7 @@ from flowrun.errors import PipelineError, UnsupportedPlanError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.names import sections
-from flowrun.frontend.yaml.wording import in_yaml
+from flowrun.frontend.yaml.queries.wording import in_yaml
 from flowrun.plan.changelog import check_changelogs
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Plan, PlanNode, walk_plan

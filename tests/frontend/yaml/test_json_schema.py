@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from flowrun.frontend.yaml.json_schema import DIALECT, json_schema
+from flowrun.frontend.yaml.declaration.json_schema import DIALECT, json_schema
 
 PIPELINES = sorted((Path(__file__).parents[3] / "pipelines").rglob("*.yaml"))
 VALID = """

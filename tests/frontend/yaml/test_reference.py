@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from flowrun.frontend.trees.spec import records
-from flowrun.frontend.yaml.document import DOCUMENT
-from flowrun.frontend.yaml.reference import reference_markdown
+from flowrun.frontend.yaml.declaration.document import DOCUMENT
+from flowrun.frontend.yaml.declaration.reference import reference_markdown
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "yaml.md"
 UPDATE = (
-    'python -c "from flowrun.frontend.yaml.reference import reference_markdown as r; print(r(), end=str())" '
+    'python -c "from flowrun.frontend.yaml.declaration.reference import reference_markdown as r; print(r(), end=str())" '
     "> docs/reference/yaml.md"
 )
 

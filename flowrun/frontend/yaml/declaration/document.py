@@ -18,11 +18,11 @@ from flowrun.frontend.trees.spec import (
     RecordValue,
     TextValue,
 )
-from flowrun.frontend.yaml.document_async import ASYNC, CLASS_NAME
-from flowrun.frontend.yaml.document_tables import SINK, SOURCE
-from flowrun.frontend.yaml.document_windows import WINDOW
-from flowrun.frontend.yaml.relational import RELATIONAL_KEYS, SET_KEYS
-from flowrun.frontend.yaml.vocabulary import (
+from flowrun.frontend.yaml.declaration.document_async import ASYNC, CLASS_NAME
+from flowrun.frontend.yaml.declaration.document_tables import SINK, SOURCE
+from flowrun.frontend.yaml.declaration.document_windows import WINDOW
+from flowrun.frontend.yaml.declaration.relational import RELATIONAL_KEYS, SET_KEYS
+from flowrun.frontend.yaml.declaration.vocabulary import (
     COLUMN_NAME,
     EXPRESSION,
     FUNCTION_NAME,

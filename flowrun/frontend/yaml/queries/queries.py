@@ -17,7 +17,7 @@ from flowrun.frontend.sql.queries.statement_context import HintNodes, QueryConte
 from flowrun.frontend.sql.spans import SeveralErrors, Span
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.yaml.hints import part_hints
-from flowrun.frontend.yaml.wording import in_step
+from flowrun.frontend.yaml.queries.wording import in_step
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Scan
 

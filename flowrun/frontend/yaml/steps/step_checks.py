@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.spec import Section
-from flowrun.frontend.yaml.stages import WITH_LIFETIME
-from flowrun.frontend.yaml.step_queries import SET_PARTS
+from flowrun.frontend.yaml.queries.step_queries import SET_PARTS
+from flowrun.frontend.yaml.steps.stages import WITH_LIFETIME
 
 INPUTS = ("from", "union", "sql", *SET_PARTS)
 _KEYED = ("aggregate", "process", "deduplicate")

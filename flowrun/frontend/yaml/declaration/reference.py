@@ -16,11 +16,11 @@ from flowrun.frontend.trees.spec import (
     VariantValue,
     records,
 )
-from flowrun.frontend.yaml.document import DOCUMENT
+from flowrun.frontend.yaml.declaration.document import DOCUMENT
 
 _INTRODUCTION = """# The pipeline document
 
-<!-- Generated from flowrun/frontend/yaml/document.py; tests/frontend/yaml/test_reference.py says how. Do not edit. -->
+<!-- Generated from flowrun/frontend/yaml/declaration/document.py; tests/frontend/yaml/test_reference.py says how. Do not edit. -->
 
 A pipeline is one YAML document. Every key is checked: an unknown one is an error with its place and the nearest known key.
 

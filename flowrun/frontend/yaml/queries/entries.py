@@ -12,8 +12,8 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.catalog import CatalogView
 from flowrun.frontend.sql.queries.from_text import BoundQuery, syntax_error
 from flowrun.frontend.trees.nodes import YamlScalar
-from flowrun.frontend.yaml.queries import UNNAMED, QueryReader, StepQuery, StepSql
-from flowrun.frontend.yaml.wording import in_step
+from flowrun.frontend.yaml.queries.queries import UNNAMED, QueryReader, StepQuery, StepSql
+from flowrun.frontend.yaml.queries.wording import in_step
 from flowrun.plan.expressions import ColumnRef, Expression, FieldAccess
 from flowrun.plan.nodes import Calc, PlanNode
 

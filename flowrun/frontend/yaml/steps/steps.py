@@ -9,18 +9,18 @@ from flowrun.errors import Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
-from flowrun.frontend.yaml.aggregations import AggregationReader
-from flowrun.frontend.yaml.entries import EntryReader
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.hints import node_hints
-from flowrun.frontend.yaml.keys import keyed
 from flowrun.frontend.yaml.names import Reference
-from flowrun.frontend.yaml.python_functions import PythonReader
-from flowrun.frontend.yaml.relational_parts import RelationalParts, Tables
-from flowrun.frontend.yaml.stages import Stages
-from flowrun.frontend.yaml.step_checks import check_parts
-from flowrun.frontend.yaml.step_queries import SET_PARTS
-from flowrun.frontend.yaml.unions import union_of
+from flowrun.frontend.yaml.queries.entries import EntryReader
+from flowrun.frontend.yaml.queries.step_queries import SET_PARTS
+from flowrun.frontend.yaml.steps.aggregations import AggregationReader
+from flowrun.frontend.yaml.steps.keys import keyed
+from flowrun.frontend.yaml.steps.python_functions import PythonReader
+from flowrun.frontend.yaml.steps.relational_parts import RelationalParts, Tables
+from flowrun.frontend.yaml.steps.stages import Stages
+from flowrun.frontend.yaml.steps.step_checks import check_parts
+from flowrun.frontend.yaml.steps.unions import union_of
 from flowrun.plan.expressions import Expression
 from flowrun.plan.nodes import NodeHints, PlanNode, SideOutput, Split
 

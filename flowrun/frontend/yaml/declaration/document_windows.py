@@ -14,7 +14,7 @@ from flowrun.frontend.trees.spec import (
     TextValue,
     VariantValue,
 )
-from flowrun.frontend.yaml.vocabulary import (
+from flowrun.frontend.yaml.declaration.vocabulary import (
     COLUMN,
     EXPRESSION,
     NODE_NAME,

@@ -13,8 +13,8 @@ from flowrun.connectors.formats.registry import format_names, format_options
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.options import Option, OptionType
 from flowrun.frontend.trees import spec as specs
-from flowrun.frontend.yaml.document import DOCUMENT, PIPELINE
-from flowrun.frontend.yaml.document_tables import SINK, SOURCE
+from flowrun.frontend.yaml.declaration.document import DOCUMENT, PIPELINE
+from flowrun.frontend.yaml.declaration.document_tables import SINK, SOURCE
 from flowrun.plan.tables import TableRole, declared_options
 
 Json: TypeAlias = dict[str, Any]

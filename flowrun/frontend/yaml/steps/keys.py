@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flowrun.core.schema import Field, Schema
 from flowrun.frontend.trees.spec import Section
-from flowrun.frontend.yaml.entries import Entries, EntryQuery, EntryReader, Told, Wording
-from flowrun.frontend.yaml.queries import StepQuery, step_hints
-from flowrun.frontend.yaml.stages import Stages
-from flowrun.frontend.yaml.step_queries import listed
+from flowrun.frontend.yaml.queries.entries import Entries, EntryQuery, EntryReader, Told, Wording
+from flowrun.frontend.yaml.queries.queries import StepQuery, step_hints
+from flowrun.frontend.yaml.queries.step_queries import listed
+from flowrun.frontend.yaml.steps.stages import Stages
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import Calc, PlanNode
 

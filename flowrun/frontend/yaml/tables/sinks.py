@@ -10,7 +10,7 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.spec import Named, Section
 from flowrun.frontend.yaml.columns import find_column, read_schema
 from flowrun.frontend.yaml.hints import node_hints, part_hints
-from flowrun.frontend.yaml.tables import TableReader
+from flowrun.frontend.yaml.tables.tables import TableReader
 from flowrun.functions.coercion import implicitly_castable
 from flowrun.plan.expressions import Cast, ColumnRef, Expression
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Sink

@@ -14,7 +14,7 @@ from flowrun.frontend.trees.spec import (
     RecordValue,
     TextValue,
 )
-from flowrun.frontend.yaml.vocabulary import COLUMN_NAME, NODE_NAME, PYTHON_NAME, SCHEMA_DOC, TYPE
+from flowrun.frontend.yaml.declaration.vocabulary import COLUMN_NAME, NODE_NAME, PYTHON_NAME, SCHEMA_DOC, TYPE
 
 CLASS_NAME = TextValue("a Python class", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "written module:Class")
 RETRY = RecordSpec(

@@ -12,15 +12,15 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.catalog import CatalogView
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
-from flowrun.frontend.yaml.entries import Entries, EntryQuery, EntryReader, Wording
-from flowrun.frontend.yaml.keys import keyed
-from flowrun.frontend.yaml.queries import QueryReader, StepQuery, StepSql, renamed, step_hints
-from flowrun.frontend.yaml.stages import Stages, present_only
-from flowrun.frontend.yaml.step_queries import WINDOWED, grouped
-from flowrun.frontend.yaml.times import has_event_time
-from flowrun.frontend.yaml.window_columns import with_windows
-from flowrun.frontend.yaml.windowed_groups import WindowedRows, over_windows, windowed_rows
-from flowrun.frontend.yaml.windows import WindowParts, WindowReader
+from flowrun.frontend.yaml.queries.entries import Entries, EntryQuery, EntryReader, Wording
+from flowrun.frontend.yaml.queries.queries import QueryReader, StepQuery, StepSql, renamed, step_hints
+from flowrun.frontend.yaml.queries.step_queries import WINDOWED, grouped
+from flowrun.frontend.yaml.steps.keys import keyed
+from flowrun.frontend.yaml.steps.stages import Stages, present_only
+from flowrun.frontend.yaml.steps.times import has_event_time
+from flowrun.frontend.yaml.steps.window_columns import with_windows
+from flowrun.frontend.yaml.steps.windowed_groups import WindowedRows, over_windows, windowed_rows
+from flowrun.frontend.yaml.steps.windows import WindowParts, WindowReader
 from flowrun.plan.expressions import AggregateCall, ColumnRef
 from flowrun.plan.nodes import (
     WINDOW_START,

@@ -8,11 +8,11 @@ from flowrun.core.semantics import TimeDomain
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.columns import find_column
-from flowrun.frontend.yaml.queries import QueryReader, StepQuery, step_hints
-from flowrun.frontend.yaml.stages import Stages
-from flowrun.frontend.yaml.step_queries import windowed
-from flowrun.frontend.yaml.times import time_column
-from flowrun.frontend.yaml.windows import WindowParts
+from flowrun.frontend.yaml.queries.queries import QueryReader, StepQuery, step_hints
+from flowrun.frontend.yaml.queries.step_queries import windowed
+from flowrun.frontend.yaml.steps.stages import Stages
+from flowrun.frontend.yaml.steps.times import time_column
+from flowrun.frontend.yaml.steps.windows import WindowParts
 from flowrun.plan.nodes import PlanNode
 from flowrun.plan.relational import WindowTableFunction
 

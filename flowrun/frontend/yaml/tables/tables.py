@@ -9,7 +9,7 @@ from flowrun.errors import OptionError, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.columns import find_column
-from flowrun.frontend.yaml.options import GivenOptions, flatten_options
+from flowrun.frontend.yaml.tables.options import GivenOptions, flatten_options
 from flowrun.plan.nodes import TableReference
 from flowrun.plan.tables import (
     TableRole,

@@ -14,8 +14,8 @@ from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, timestamp, timestamp_ltz
 from flowrun.frontend.sql.catalog import CatalogView
-from flowrun.frontend.yaml.entries import Entries
-from flowrun.frontend.yaml.step_queries import WINDOWED
+from flowrun.frontend.yaml.queries.entries import Entries
+from flowrun.frontend.yaml.queries.step_queries import WINDOWED
 from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, substitute
 from flowrun.plan.nodes import WINDOW_END, WINDOW_START, Calc, NodeHints, PlanNode, WindowAggregate
 from flowrun.plan.relational import WINDOW_TIME, GroupAggregate, WindowTableFunction

@@ -13,7 +13,7 @@ from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.columns import find_column, read_schema
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.hints import node_hints
-from flowrun.frontend.yaml.tables import TableReader
+from flowrun.frontend.yaml.tables.tables import TableReader
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.nodes import Scan, TableReference, WatermarkKind, WatermarkSpec

@@ -7,7 +7,7 @@ from dataclasses import replace
 from flowrun.core.types import BOOLEAN
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.hints import part_hints
-from flowrun.frontend.yaml.step_queries import SET_PARTS
+from flowrun.frontend.yaml.queries.step_queries import SET_PARTS
 from flowrun.plan.conditions import conjunction
 from flowrun.plan.expressions import Call, ColumnRef, Expression
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode

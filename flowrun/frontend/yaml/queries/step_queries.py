@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flowrun.errors import InternalError, Location
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
-from flowrun.frontend.yaml.queries import SqlComposer, StepSql, quoted
+from flowrun.frontend.yaml.queries.queries import SqlComposer, StepSql, quoted
 from flowrun.plan import windows
 
 _ELEMENTS = "unnest of the step"

@@ -12,7 +12,7 @@ from flowrun.frontend.trees.spec import (
     RecordValue,
     TextValue,
 )
-from flowrun.frontend.yaml.vocabulary import (
+from flowrun.frontend.yaml.declaration.vocabulary import (
     COLUMN,
     COLUMN_NAME,
     EXPRESSION,

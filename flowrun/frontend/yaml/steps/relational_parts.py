@@ -9,12 +9,12 @@ from flowrun.core.semantics import TimeDomain
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
-from flowrun.frontend.yaml import step_queries
-from flowrun.frontend.yaml.entries import Entries, EntryQuery, EntryReader, Wording
-from flowrun.frontend.yaml.keys import keyed
-from flowrun.frontend.yaml.queries import QueryReader, StepQuery, StepSql, quoted, renamed, step_hints
-from flowrun.frontend.yaml.stages import Stages, present_only
-from flowrun.frontend.yaml.times import time_column
+from flowrun.frontend.yaml.queries import step_queries
+from flowrun.frontend.yaml.queries.entries import Entries, EntryQuery, EntryReader, Wording
+from flowrun.frontend.yaml.queries.queries import QueryReader, StepQuery, StepSql, quoted, renamed, step_hints
+from flowrun.frontend.yaml.steps.keys import keyed
+from flowrun.frontend.yaml.steps.stages import Stages, present_only
+from flowrun.frontend.yaml.steps.times import time_column
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode
 

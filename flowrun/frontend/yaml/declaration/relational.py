@@ -13,7 +13,7 @@ from flowrun.frontend.trees.spec import (
     RecordValue,
     TextValue,
 )
-from flowrun.frontend.yaml.vocabulary import COLUMN_NAME, EXPRESSION, NODE_NAME, ORDER, REFERENCE
+from flowrun.frontend.yaml.declaration.vocabulary import COLUMN_NAME, EXPRESSION, NODE_NAME, ORDER, REFERENCE
 
 JOIN = RecordSpec(
     "join",

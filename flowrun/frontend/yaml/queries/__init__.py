@@ -1,0 +1,1 @@
+"""SQL composed of the parts of a step, and bound as queries."""

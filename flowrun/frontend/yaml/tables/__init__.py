@@ -1,0 +1,1 @@
+"""The sources and sinks of the document, and their tables."""
