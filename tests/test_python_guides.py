@@ -38,6 +38,7 @@ def test_programs_and_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sorted(row["amount"] for row in made["with_names"]) == [5.0, 7.5]
     assert {(row["user_id"], row["country"]) for row in made["country"]} >= {("u1", "NL")}
     assert made["above"] == [{"user_id": "u1", "spent": 12.5}]
+    assert made["turns"] == ["finished"] * 3
     assert made["ended"].state.value == "canceled"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from flowrun.core.record import record
+from flowrun.errors import PipelineError
 
 DEFAULT_SLOT_REQUEST_TIMEOUT_MS = 300_000
 """How long a job waits for slots: Flink's `slot.request.timeout`."""
@@ -14,14 +15,21 @@ _MEBIBYTE = 1 << 20
 
 @record
 class ResourceSpec:
-    """Resources of one subtask, or of one slot of a slot sharing group; 0 means unspecified. Chained operators add up."""
+    """Resources of one subtask, or of one slot of a slot sharing group; 0 means unspecified. Chained operators add up.
+
+    Raises:
+        PipelineError: they are negative or no numbers.
+    """
 
     cpu_cores: float = 0.0
     memory_bytes: int = 0
 
     def __post_init__(self) -> None:
         if not (0 <= self.cpu_cores < float("inf")) or self.memory_bytes < 0:
-            raise ValueError(f"resources are at least 0, got {self.cpu_cores} cores and {self.memory_bytes} bytes")
+            raise PipelineError.of(
+                f"resources are at least 0 and finite, got {self.cpu_cores} cores and {self.memory_bytes} bytes",
+                hint="leave out what is not to be said; it counts as 0",
+            )
 
     def merge(self, other: ResourceSpec) -> ResourceSpec:
         """The resources of both in one task.
@@ -118,6 +126,11 @@ class SlotSharingGroup:
     name: str
     cpu: float = 0.0
     memory: int = 0
+
+    def __post_init__(self) -> None:
+        ResourceSpec(self.cpu, self.memory)  # which checks them
+        if not self.name:
+            raise PipelineError.of("a slot sharing group has no name", hint="give it one, or leave it out: 'default'")
 
     @property
     def resources(self) -> ResourceSpec:

@@ -1,5 +1,6 @@
 """Programmatic API: streams built in Python become the same transformations that YAML and SQL become."""
 
+from flowrun.core.resources import ResourceSpec, SlotSharingGroup
 from flowrun.core.row_errors import OnError
 from flowrun.datastream.connected import ConnectedStreams
 from flowrun.datastream.environment import StreamExecutionEnvironment
@@ -57,10 +58,12 @@ __all__ = [
     "ProcessingTimeSessionWindows",
     "ProcessingTimeTrigger",
     "PurgingTrigger",
+    "ResourceSpec",
     "SchemaLike",
     "SessionGap",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "SlotSharingGroup",
     "StreamExecutionEnvironment",
     "TimeEvictor",
     "TumblingEventTimeWindows",

@@ -13,6 +13,7 @@ from flowrun.api.source import Boundedness, Source
 from flowrun.api.source_function import SourceContext, SourceFunction
 from flowrun.connectors.values import ValuesSource
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
+from flowrun.core.resources import DEFAULT_SLOT_REQUEST_TIMEOUT_MS, ResourceSpec, SlotSettings, SlotSharingGroup
 from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
 from flowrun.datastream.connectors import source_of
@@ -241,6 +242,28 @@ class StreamExecutionEnvironment:
     def enable_checkpointing(self, interval_ms: int, **settings: Any) -> StreamExecutionEnvironment:
         """Take a checkpoint every `interval_ms`; further settings by the names of `flowrun.core.recovery.CheckpointSettings`."""
         return self._job(checkpoint=CheckpointSettings(interval_ms=interval_ms, **settings))
+
+    def register_slot_sharing_group(self, group: SlotSharingGroup) -> StreamExecutionEnvironment:
+        """Say what each slot of a group has, for operators that name the group only; see `DataStream.slot_sharing_group`."""
+        groups = (*(g for g in self.settings.slot_sharing_groups if g.name != group.name), group)
+        self.settings = replace(self.settings, slot_sharing_groups=groups)
+        return self
+
+    def set_slots(
+        self,
+        number: int | None = None,
+        *,
+        resources: ResourceSpec | None = None,
+        request_timeout_ms: int = DEFAULT_SLOT_REQUEST_TIMEOUT_MS,
+    ) -> StreamExecutionEnvironment:
+        """The slots of a cluster that is made for this job alone, and how long the job waits for slots.
+
+        Args:
+            number: how many there are; None: as many as the job needs.
+            resources: CPU cores and memory that they divide among them; None: as much as the job asks for.
+            request_timeout_ms: on any cluster; 0: for ever.
+        """
+        return self._job(slots=SlotSettings(number, resources or ResourceSpec(), request_timeout_ms))
 
     def set_restart_strategy(self, restart: RestartSettings) -> StreamExecutionEnvironment:
         """What happens after a failure."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from flowrun.api.operator import ChainingStrategy
-from flowrun.core.resources import ResourceSpec
+from flowrun.core.resources import ResourceSpec, SlotSharingGroup
 from flowrun.core.row_errors import OnError
 from flowrun.errors import PipelineError
 from flowrun.graph.transformation import PhysicalTransformation, Transformation
@@ -57,9 +57,16 @@ class OperatorSettings:
         self._operator("buffer_timeout").buffer_timeout_ms = timeout_ms
         return self
 
-    def slot_sharing_group(self: S, group: str) -> S:
-        """Only operators of one group share slots; operators below inherit it."""
-        self._operator("slot_sharing_group").slot_sharing_group = group
+    def slot_sharing_group(self: S, group: str | SlotSharingGroup) -> S:
+        """Only operators of one group share slots; operators below inherit it.
+
+        With `SlotSharingGroup("heavy", cpu=2, memory=512 << 20)` each slot of the group has so much. It is enough that one operator
+        says so; operators that say different things of one group are an error when the job is built.
+        """
+        operator = self._operator("slot_sharing_group")
+        named = SlotSharingGroup(group) if isinstance(group, str) else group
+        operator.slot_sharing_group = named.name
+        operator.slot_resources = None if named.resources.is_unspecified else named.resources
         return self
 
     def co_location_key(self: S, key: str) -> S:

@@ -10,7 +10,7 @@ from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.record import record
 from flowrun.core.recovery import DEFAULT_CANCELLATION_TIMEOUT_MS, CheckpointSettings, RestartSettings
-from flowrun.core.resources import ResourceSpec, SlotSettings
+from flowrun.core.resources import ResourceSpec, SlotSettings, SlotSharingGroup
 from flowrun.core.schema import Schema
 from flowrun.graph.partitioner import Partitioner
 
@@ -133,11 +133,12 @@ class JobSettings:
 
 @record
 class JobGraph:
-    """Vertices in topological order."""
+    """Vertices in topological order. `slot_sharing_groups`: those whose slots have resources of their own."""
 
     name: str
     vertices: tuple[JobVertex, ...]
     settings: JobSettings = field(default_factory=JobSettings)
+    slot_sharing_groups: tuple[SlotSharingGroup, ...] = ()
 
     def vertex(self, vertex_id: str) -> JobVertex:
         """The vertex with this id. Raises KeyError."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from flowrun.api.operator import OperatorSpec
 from flowrun.core.record import record
 from flowrun.core.resources import ResourceSpec
-from flowrun.errors import InternalError, PipelineError
+from flowrun.errors import InternalError
 from flowrun.graph.chaining import is_chainable
 from flowrun.graph.hasher import operator_ids
 from flowrun.graph.job_graph import (
@@ -21,6 +21,7 @@ from flowrun.graph.job_graph import (
     OutputEdge,
     ResultType,
 )
+from flowrun.graph.slot_sharing import check_co_location, check_resources, co_location_key, slot_sharing_groups
 from flowrun.graph.stream_graph import ExchangeMode, ExecutionMode, NodeKind, StreamEdge, StreamGraph, StreamNode
 from flowrun.operators.factories import IterationHeadFactory, IterationTailFactory
 
@@ -29,7 +30,8 @@ def build_job_graph(graph: StreamGraph) -> JobGraph:
     """The job graph of a stream graph: pure, and the same in every run.
 
     Raises:
-        PipelineError: two operators have one uid, or operators of one co-location key cannot share slots.
+        PipelineError: two operators have one uid; operators of one co-location key cannot share slots; slot sharing groups
+            contradict each other, or the resources of their operators.
     """
     return _JobGraphGenerator(graph).generate()
 
@@ -64,8 +66,10 @@ class _JobGraphGenerator:
             for node in chain.nodes:
                 self._vertex_of[node.id] = self._ids[chain.head.id]
         vertices = tuple(self._vertex(chain) for chain in chains)
-        _check_co_location(vertices)
-        return JobGraph(graph.name, vertices, graph.settings.job)
+        check_co_location(vertices)
+        groups = slot_sharing_groups(graph.nodes, graph.settings.slot_sharing_groups)
+        check_resources(groups, vertices, together=graph.settings.mode is not ExecutionMode.BATCH)
+        return JobGraph(graph.name, vertices, graph.settings.job, groups)
 
     def _chain_from(self, head: StreamNode) -> _Chain:
         nodes: list[StreamNode] = []
@@ -119,7 +123,7 @@ class _JobGraphGenerator:
                 for e in chain.outer
             ),
             slot_sharing_group=head.slot_sharing_group,
-            co_location_key=_co_location_key(chain),
+            co_location_key=co_location_key(chain.nodes),
             min_resources=min_resources,
             preferred_resources=preferred_resources,
             max_parallelism_given=any(node.max_parallelism_given for node in chain.nodes),
@@ -186,41 +190,3 @@ def _iteration_factory(node: StreamNode) -> OperatorSpec:
     if node.kind is NodeKind.ITERATION_HEAD:
         return IterationHeadFactory(node.iteration.iteration_id, node.iteration.wait_ms)
     return IterationTailFactory(node.iteration.iteration_id)
-
-
-def _co_location_key(chain: _Chain) -> str | None:
-    """The one key in the chain.
-
-    Raises:
-        PipelineError: there are two.
-    """
-    owner: StreamNode | None = None
-    for node in chain.nodes:
-        if node.co_location_key is None:
-            continue
-        if owner is not None and owner.co_location_key != node.co_location_key:
-            raise PipelineError.of(
-                f"'{owner.name}' and '{node.name}' share a task but have the co-location keys "
-                f"'{owner.co_location_key}' and '{node.co_location_key}'",
-                hint="give both one key, or start a new chain between them",
-            )
-        owner = owner or node
-    return None if owner is None else owner.co_location_key
-
-
-def _check_co_location(vertices: tuple[JobVertex, ...]) -> None:
-    first: dict[str, JobVertex] = {}
-    for vertex in vertices:
-        if vertex.co_location_key is None:
-            continue
-        other = first.setdefault(vertex.co_location_key, vertex)
-        for what, one, two in (
-            ("parallelism", other.parallelism, vertex.parallelism),
-            ("slot sharing group", other.slot_sharing_group, vertex.slot_sharing_group),
-        ):
-            if one != two:
-                raise PipelineError.of(
-                    f"'{other.name}' and '{vertex.name}' have the co-location key '{vertex.co_location_key}', "
-                    f"but {what} {one} and {two}",
-                    hint=f"operators that run side by side need the same {what}",
-                )

@@ -11,7 +11,7 @@ from flowrun.api.operator import ChainingStrategy, OperatorRecipe, OutputTag
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.record import record
-from flowrun.core.resources import ResourceSpec
+from flowrun.core.resources import ResourceSpec, SlotSharingGroup
 from flowrun.core.schema import Schema
 from flowrun.graph.job_graph import JobSettings
 from flowrun.graph.partitioner import Partitioner
@@ -72,6 +72,7 @@ class StreamNode:
         state_keys: key columns (positions) an input, if the operator is keyed.
         iteration: set for the two ends of an iteration.
         max_parallelism_given: by the user, not derived from the parallelism.
+        slot_resources: what the operator says that each slot of its group has.
         exact_watermarks: the operator, or one behind it, takes rows and watermarks in their exact order.
         exact_behind: one behind it does.
         sorted_inputs: its inputs with keys are sorted by them (batch mode).
@@ -92,6 +93,7 @@ class StreamNode:
     state_keys: tuple[tuple[int, ...], ...] | None = None
     min_resources: ResourceSpec = field(default_factory=ResourceSpec)
     preferred_resources: ResourceSpec = field(default_factory=ResourceSpec)
+    slot_resources: ResourceSpec | None = None
     source: Source | None = None
     sink: Sink | None = None
     iteration: Iteration | None = None
@@ -131,6 +133,7 @@ class GraphSettings:
         chaining: False gives every operator a task of its own.
         mode: AUTOMATIC is decided when the stream graph is built.
         job: handed on to the runtime; `unbounded` is found from the sources, `batch_mode` from `mode`.
+        slot_sharing_groups: what each slot of a group has; operators may say it of theirs, too.
     """
 
     parallelism: int = 1
@@ -138,6 +141,7 @@ class GraphSettings:
     chaining: bool = True
     mode: ExecutionMode = ExecutionMode.STREAMING
     job: JobSettings = field(default_factory=JobSettings)
+    slot_sharing_groups: tuple[SlotSharingGroup, ...] = ()
 
 
 @record(slots=False)

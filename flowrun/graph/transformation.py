@@ -33,6 +33,7 @@ class Transformation:
         max_parallelism: None means derived from the parallelism.
         buffer_timeout_ms: longest wait before a partial buffer is sent; None: the job's.
         slot_sharing_group: None: the inputs' common group, else `default`.
+        slot_resources: what each slot of `slot_sharing_group` has; None: the transformation does not say.
         co_location_key: subtasks i of all transformations with one key run in one slot.
     """
 
@@ -45,6 +46,7 @@ class Transformation:
     buffer_timeout_ms: int | None = None
     slot_sharing_group: str | None = None
     co_location_key: str | None = None
+    slot_resources: ResourceSpec | None = None
     min_resources: ResourceSpec = field(default_factory=ResourceSpec)
     preferred_resources: ResourceSpec = field(default_factory=ResourceSpec)
 

@@ -150,6 +150,7 @@ def _add_physical(
         state_keys=state_keys,
         min_resources=transformation.min_resources,
         preferred_resources=transformation.preferred_resources,
+        slot_resources=transformation.slot_resources,
         source=transformation.source if isinstance(transformation, SourceTransformation) else None,
         sink=transformation.sink if isinstance(transformation, SinkTransformation) else None,
         sorted_inputs=sorted_inputs,

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from flowrun.core.record import record
+from flowrun.core.resources import ResourceProfile
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId, InputGate
 from flowrun.graph.explain import (
@@ -23,7 +24,7 @@ from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.stream_graph import StreamGraph
 from flowrun.graph.transformation import Transformation
 from flowrun.runtime.jobmaster.regions import regions
-from flowrun.runtime.jobmaster.slots import scheduling_units, slot_of
+from flowrun.runtime.jobmaster.slots import SharedSlot, scheduling_units, slot_of
 
 
 class Stage(Enum):
@@ -69,7 +70,7 @@ def draw_execution_graph(graph: ExecutionGraph) -> Drawing:
     numbers = {vertex.id: number for number, vertex in enumerate(graph.all_vertices(), start=1)}
     found = regions(graph)
     units = scheduling_units(graph, found)
-    slot_names = {v: slot.name for unit in units for v, slot in slot_of(unit.slots).items()}
+    slot_names = {v: _slot_name(slot) for unit in units for v, slot in slot_of(unit.slots).items()}
     region_numbers = {vertex: number for number, region in enumerate(found, start=1) for vertex in region.vertices}
     facts: tuple[str, ...] = (
         counted(len(graph.job_vertices), "vertex", "vertices"),
@@ -98,6 +99,11 @@ def draw_execution_graph(graph: ExecutionGraph) -> Drawing:
         replace(box, details=(), arrows=tuple(_arrows(v, numbers))) for box, v in zip(boxes, all_vertices, strict=True)
     ]
     return Drawing(f"ExecutionGraph '{name}'", facts, tuple(boxes), document, boxes_as_mermaid(arrows))
+
+
+def _slot_name(slot: SharedSlot) -> str:
+    """A slot, with what it has if that is known."""
+    return slot.name if slot.profile == ResourceProfile() else f"{slot.name} ({slot.profile})"
 
 
 @record

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile
-from flowrun.errors import InternalError
+from flowrun.errors import InternalError, PipelineError
 from flowrun.runtime.slot_messages import (
     AllocatedSlot,
     SlotAnswer,
@@ -45,7 +45,9 @@ class SlotPool:
 
     def __init__(self, worker: str, slots: int | None, resources: ResourceProfile | None = None) -> None:
         if slots is not None and slots < 1:
-            raise ValueError(f"a worker has at least one slot, got {slots}")
+            raise PipelineError.of(
+                f"a cluster has at least one slot, got {slots}", hint="leave the number out for as many as jobs need"
+            )
         self.total = slots
         """Slots that there are; None: as many as are asked for."""
         self._worker = worker

@@ -16,7 +16,7 @@ from flowrun.api.aggregate import Accumulator, AggregateKernel, BoundAggregate
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.connectors.memory import MemorySink, MemorySource
 from flowrun.core.elements import RecordBatch
-from flowrun.core.resources import ResourceSpec
+from flowrun.core.resources import ResourceSpec, SlotSettings, SlotSharingGroup
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys, TimeDomain
 from flowrun.core.types import BIGINT, STRING, DataType, timestamp
@@ -248,6 +248,20 @@ class TestGraphs:
         assert node.min_resources == node.preferred_resources == ResourceSpec(1.0, 2)
         assert (node.chaining, end.chaining) == (ChainingStrategy.HEAD, ChainingStrategy.NEVER)
         assert [e.buffer_timeout_ms for e in env.stream_graph().edges] == [100, 5]
+
+    def test_a_group_of_slots_has_resources_that_one_operator_or_the_environment_names(self) -> None:
+        env, clicks = environment()
+        env.set_slots(4, resources=ResourceSpec(2.0), request_timeout_ms=1_000)
+        mapped = clicks.map_batches(double, CLICKS).slot_sharing_group(SlotSharingGroup("g", cpu=1.5, memory=1 << 20))
+        sink(mapped)
+        graph = env.job_graph()
+        assert graph.slot_sharing_groups == (SlotSharingGroup("g", 1.5, 1 << 20),)
+        assert graph.settings.slots == SlotSettings(4, ResourceSpec(2.0), 1_000)
+        env.register_slot_sharing_group(SlotSharingGroup("g", cpu=1.0))
+        with pytest.raises(PipelineError, match="the job's settings and 'map' give the slots of group 'g' different"):
+            env.job_graph()
+        mapped.slot_sharing_group("g")
+        assert env.job_graph().slot_sharing_groups == (SlotSharingGroup("g", 1.0),)
 
     def test_the_execution_plan_is_json(self) -> None:
         env, clicks = environment()

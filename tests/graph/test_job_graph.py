@@ -5,11 +5,9 @@ from __future__ import annotations
 import pickle
 
 import graph_fakes as f
-import pytest
 
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.resources import ResourceSpec
-from flowrun.errors import PipelineError
 from flowrun.graph.job_graph import ChainEdge, JobGraph, JobSettings, ResultType
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.partitioner import BroadcastPartitioner, RebalancePartitioner
@@ -152,29 +150,6 @@ def test_a_chain_of_thousands_of_operators_is_built() -> None:
     (vertex,) = build(f.sink("out", stream)).vertices
     assert len(vertex.operators) == 3002
     assert vertex.name.startswith("source -> 0 -> 1 -> 2")
-
-
-class TestCoLocation:
-    def test_the_key_of_any_operator_is_the_chains(self) -> None:
-        (vertex,) = build(f.one("b", f.one("a", f.source()), co_location_key="k")).vertices
-        assert vertex.co_location_key == "k"
-
-    def test_two_keys_in_one_chain_are_an_error(self) -> None:
-        with pytest.raises(PipelineError, match="'a' and 'b' share a task but have the co-location keys 'k' and 'l'"):
-            build(f.one("b", f.one("a", f.source(), co_location_key="k"), co_location_key="l"))
-
-    @pytest.mark.parametrize(
-        ("options", "what"),
-        [
-            ({"parallelism": 2}, "parallelism 1 and 2"),
-            ({"slot_sharing_group": "x"}, "slot sharing group default and x"),
-        ],
-    )
-    def test_co_located_vertices_must_fit_side_by_side(self, options: dict[str, object], what: str) -> None:
-        a = f.source("a", co_location_key="k")
-        b = f.source("b", co_location_key="k", **options)
-        with pytest.raises(PipelineError, match=f"'a' and 'b' have the co-location key 'k', but {what}"):
-            build(a, b)
 
 
 def test_an_iteration_becomes_a_head_and_a_tail_vertex_that_share_slots() -> None:

@@ -17,7 +17,7 @@ from runtime_fakes import Collect, Count, ListSource, RepeatSource, Seen, job, r
 from flowrun.core.clock import ManualClock, SystemClock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.recovery import RestartSettings
-from flowrun.core.resources import ResourceSpec, SlotSettings
+from flowrun.core.resources import ResourceSpec, SlotSettings, SlotSharingGroup
 from flowrun.errors import JobFailedError, NoResourceAvailableError, PipelineError
 from flowrun.graph.job_graph import JobGraph, JobSettings, ResultType
 from flowrun.graph.partitioner import RebalancePartitioner
@@ -212,6 +212,24 @@ def test_a_job_of_many_stages_runs_on_one_slot_and_two_of_them_share_it() -> Non
             assert result.state is JobState.FINISHED
     for seen in both:
         assert sorted(k for k, _ in seen.pairs()) == [1] * 12 + [2] * 12 + [3] * 12
+
+
+def test_slots_of_a_group_take_what_the_group_says_and_the_next_job_waits_for_it() -> None:
+    def heavy(name: str) -> JobGraph:
+        return replace(endless(name, 1), slot_sharing_groups=(SlotSharingGroup("default", memory=40 << 20),))
+
+    with (
+        cluster_of(2, resources=ResourceSpec(memory_bytes=64 << 20)) as cluster,
+        start_embedded(heavy("first"), cluster=cluster) as first,
+        start_embedded(heavy("second"), cluster=cluster) as second,
+    ):
+        until(lambda: second.status().waits_for)
+        assert second.status().waits_for == (
+            "slots: needs 1 slot, 1 of 2 are free (held by 'first' 1); of 64 MiB it needs 40 MiB, 40 MiB are in use"
+        )
+        first.cancel()
+        until(lambda: runs(second))
+        second.cancel()
 
 
 def test_a_cluster_brings_its_own_slots_and_clock() -> None:

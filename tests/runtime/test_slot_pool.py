@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from flowrun.core.resources import ResourceProfile
-from flowrun.errors import InternalError
+from flowrun.errors import InternalError, PipelineError
 from flowrun.runtime.slot_messages import (
     AllocatedSlot,
     SlotAnswer,
@@ -158,6 +158,11 @@ class TestResources:
         assert shown(pool.request(bulk("b", 5))) == ["b has 1,2,3,4,5"], (
             "no number of slots, no share: it names nothing"
         )
+
+
+def test_a_cluster_has_at_least_one_slot() -> None:
+    with pytest.raises(PipelineError, match="at least one slot, got 0"):
+        SlotPool("local", 0)
 
 
 def test_a_bulk_is_asked_for_once() -> None:

@@ -35,7 +35,7 @@ def draw_job_graph(graph: JobGraph) -> Drawing:
         *((counted(max(vertices.stages.values(), default=0), "stage"),) if graph.settings.batch_mode else ()),
     )
     boxes = tuple(_box(vertex, vertices) for vertex in graph.vertices)
-    document = {
+    document: dict[str, Any] = {
         "name": graph.name,
         "settings": {
             "buffer_timeout_ms": graph.settings.buffer_timeout_ms,
@@ -48,6 +48,10 @@ def draw_job_graph(graph: JobGraph) -> Drawing:
         },
         "vertices": [_json(vertex, vertices) for vertex in graph.vertices],
     }
+    if graph.slot_sharing_groups:
+        document["slot_sharing_groups"] = [
+            {"name": g.name, "cpu": g.cpu, "memory_bytes": g.memory} for g in graph.slot_sharing_groups
+        ]
     return Drawing(f"JobGraph '{graph.name}'", facts, boxes, document, _mermaid(graph, vertices))
 
 
@@ -57,6 +61,7 @@ class _Vertices:
     def __init__(self, graph: JobGraph) -> None:
         self.number = {v.vertex_id: n for n, v in enumerate(graph.vertices, start=1)}
         self.stages = graph.stages() if graph.settings.batch_mode else {}
+        self.groups = {group.name: group for group in graph.slot_sharing_groups}
         self.output: dict[str, tuple[JobVertex, OutputEdge, IntermediateDataSet]] = {}
         for vertex in graph.vertices:
             for edge in vertex.output_edges:
@@ -70,7 +75,9 @@ class _Vertices:
 
 
 def _box(vertex: JobVertex, vertices: _Vertices) -> Box:
-    facts = [parallelism_fact(vertex.parallelism, vertex.max_parallelism), f"slot group {vertex.slot_sharing_group}"]
+    group = vertices.groups.get(vertex.slot_sharing_group)
+    slots = f"slot group {vertex.slot_sharing_group}" + ("" if group is None else f" ({group.resources})")
+    facts = [parallelism_fact(vertex.parallelism, vertex.max_parallelism), slots]
     if vertices.stages:
         facts.insert(0, f"stage {vertices.stages[vertex.vertex_id]}")
     if vertex.co_location_key is not None:

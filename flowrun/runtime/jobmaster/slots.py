@@ -27,6 +27,7 @@ class SharedSlot:
         vertices: in topological order.
         min_resources: sum over the subtasks.
         preferred_resources: sum over the subtasks.
+        profile: what is asked for: what the group says that its slots have, else what its subtasks need.
     """
 
     group: str
@@ -34,6 +35,7 @@ class SharedSlot:
     vertices: tuple[ExecutionVertexId, ...]
     min_resources: ResourceSpec
     preferred_resources: ResourceSpec
+    profile: ResourceProfile = ResourceProfile()
 
     @property
     def name(self) -> str:
@@ -43,7 +45,7 @@ class SharedSlot:
     @property
     def request(self) -> SlotRequest:
         """What is asked of whoever has slots."""
-        return SlotRequest(self.name, ResourceProfile.of(self.min_resources))
+        return SlotRequest(self.name, self.profile)
 
 
 @record
@@ -166,6 +168,8 @@ class _GroupUnderConstruction:
             self._co_located.setdefault((key, vertex.subtask), index)
 
     def finish(self, graph: ExecutionGraph) -> list[SharedSlot]:
+        groups = graph.job_graph.slot_sharing_groups
+        own = next((ResourceProfile.of(g.resources) for g in groups if g.name == self._name), ResourceProfile())
         finished = []
         for index, members in enumerate(self._slots):
             smallest, preferred = ResourceSpec(), ResourceSpec()
@@ -173,5 +177,6 @@ class _GroupUnderConstruction:
                 job_vertex = graph.vertex(member).job_vertex
                 smallest = smallest.merge(job_vertex.min_resources)
                 preferred = preferred.merge(job_vertex.preferred_resources)
-            finished.append(SharedSlot(self._name, index, tuple(members), smallest, preferred))
+            profile = own.otherwise(ResourceProfile.of(smallest))
+            finished.append(SharedSlot(self._name, index, tuple(members), smallest, preferred, profile))
         return finished

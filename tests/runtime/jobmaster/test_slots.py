@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowrun.core.resources import ResourceSpec
+from flowrun.core.resources import ResourceSpec, SlotSharingGroup
 from flowrun.graph.execution_graph import ExecutionGraph, build_execution_graph
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner, RescalePartitioner
+from flowrun.runtime.explain import render_execution_graph
 from flowrun.runtime.jobmaster.slots import share_slots, slot_of
 from tests.job_graphs import Edge, Vertex, job_graph
 
@@ -72,6 +75,25 @@ def test_resources_of_a_slot_add_up() -> None:
         [Edge("a", "b", RebalancePartitioner())],
     )
     assert [s.min_resources for s in share_slots(graph)] == [ResourceSpec(1.5, 15), ResourceSpec(0.5, 5)]
+
+
+def test_what_is_asked_for_is_what_the_group_says_else_the_sum() -> None:
+    vertices = [
+        Vertex("a", resources=ResourceSpec(1.0, 1 << 20)),
+        Vertex("b", resources=ResourceSpec(0.5)),
+        Vertex("c", group="heavy", resources=ResourceSpec(1.0, 2 << 20)),
+        Vertex("d", group="free"),
+    ]
+    graph = replace(job_graph(vertices, []), slot_sharing_groups=(SlotSharingGroup("heavy", cpu=4.0),))
+    requests = [slot.request for slot in share_slots(build_execution_graph(graph))]
+    assert [(r.name, str(r.profile)) for r in requests] == [
+        ("default/1", "1.5 cpu and 1 MiB"),
+        ("heavy/1", "4 cpu and 2 MiB"),
+        ("free/1", "no resources named"),
+    ]
+    text = render_execution_graph(build_execution_graph(graph))
+    assert "slot heavy/1 (4 cpu and 2 MiB) · region 3" in text
+    assert "slot free/1 · region 4" in text
 
 
 @given(st.data())
