@@ -2,7 +2,7 @@
 
 from flowrun.core.resources import ResourceSpec, SlotSharingGroup
 from flowrun.core.row_errors import OnError
-from flowrun.datastream.connected import ConnectedStreams
+from flowrun.datastream.connected import ConnectedStreams, MultipleConnectedStreams
 from flowrun.datastream.environment import StreamExecutionEnvironment
 from flowrun.datastream.functions import ColumnValue
 from flowrun.datastream.schemas import SchemaLike
@@ -54,6 +54,7 @@ __all__ = [
     "GlobalWindows",
     "IterativeStream",
     "KeyedStream",
+    "MultipleConnectedStreams",
     "OnError",
     "ProcessingTimeSessionWindows",
     "ProcessingTimeTrigger",

@@ -1,4 +1,4 @@
-"""Two streams on their way into one operator."""
+"""Several streams on their way into one operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowrun.core.schema import Schema
 from flowrun.datastream.functions import FunctionLike, co_process_factory
 from flowrun.datastream.schemas import SchemaLike, as_schema
 from flowrun.errors import PipelineError
-from flowrun.graph.transformation import CoFeedbackTransformation, TwoInputTransformation
+from flowrun.graph.transformation import CoFeedbackTransformation, MultiInputTransformation, TwoInputTransformation
 from flowrun.operators.process.function_kinds import FunctionInputs
 
 if TYPE_CHECKING:
@@ -116,6 +116,70 @@ class ConnectedStreams:
             state_keys=None if keys[0] is None or keys[1] is None else (keys[0], keys[1]),
         )
         return self._left.derived(transformation, side_outputs)
+
+
+class MultipleConnectedStreams:
+    """Any number of streams on their way into one operator.
+
+    Raises:
+        PipelineError: there are fewer than two, or they belong to different environments.
+    """
+
+    def __init__(self, *streams: DataStream) -> None:
+        if len(streams) < 2:
+            raise PipelineError.of(
+                f"an operator with several inputs was given {len(streams)} streams", "give two or more"
+            )
+        for other in streams[1:]:
+            streams[0].check_environment(other)
+        self._streams = streams
+
+    def key_by(self, *columns: str | Sequence[str]) -> MultipleConnectedStreams:
+        """All streams keyed, each by its columns: rows of equal key meet in one subtask. The key columns must have equal types."""
+        if len(columns) != len(self._streams):
+            raise PipelineError.of(
+                f"key_by of {len(self._streams)} connected streams: got columns of {len(columns)}", "give those of each"
+            )
+        names = [(c,) if isinstance(c, str) else tuple(c) for c in columns]
+        keyed = [stream.keyed(n) for stream, n in zip(self._streams, names, strict=True)]
+        for other in keyed[1:]:
+            ConnectedStreams(keyed[0], other).check_keys("key_by of connected streams")
+        return MultipleConnectedStreams(*keyed)
+
+    def transform(
+        self,
+        factory: OperatorRecipe,
+        schema: SchemaLike,
+        *,
+        name: str = "multiple input",
+        side_outputs: Sequence[OutputTag] = (),
+    ) -> DataStream:
+        """Run an operator with as many inputs as there are streams: `process_batch(batch, input_index)` gets their rows.
+
+        Args:
+            factory: makes an operator for each subtask.
+            schema: the columns it puts out.
+            name: of the operator.
+            side_outputs: the tags it may send to.
+
+        Raises:
+            PipelineError: some streams have keys, others have none.
+        """
+        keys = [stream.state_keys for stream in self._streams]
+        given = [k for k in keys if k is not None]
+        if given and len(given) < len(keys):
+            raise PipelineError.of(
+                f"{name}: stream {keys.index(None) + 1} of {len(keys)} has no keys, others have",
+                "key all: streams.key_by(…, …)",
+            )
+        transformation = MultiInputTransformation(
+            name=name,
+            schema=as_schema(schema, name),
+            factory=factory,
+            members=tuple(stream.transformation for stream in self._streams),
+            state_keys=tuple(given) or None,
+        )
+        return self._streams[0].derived(transformation, side_outputs)
 
 
 class ConnectedIterativeStreams(ConnectedStreams):

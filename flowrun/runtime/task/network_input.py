@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from flowrun.api.input_selection import InputSelectable, InputSelection
 from flowrun.api.operator import InputStatus
 from flowrun.core.elements import (
     CheckpointBarrier,
@@ -14,6 +15,7 @@ from flowrun.core.elements import (
     Watermark,
     WatermarkStatus,
 )
+from flowrun.errors import UnsupportedPlanError
 from flowrun.runtime.metrics import ScopedMetrics
 from flowrun.runtime.network.barriers import (
     Actions,
@@ -105,6 +107,7 @@ class NetworkInput:
         barriers: decides when barriers take effect.
         checkpointing: carries that out.
         metrics: of the task.
+        selectable: the head's operator, if it selects its inputs; `name` is how messages call it.
     """
 
     def __init__(
@@ -114,8 +117,13 @@ class NetworkInput:
         barriers: BarrierHandler,
         checkpointing: Checkpointing,
         metrics: ScopedMetrics,
+        selectable: InputSelectable | None = None,
+        name: str = "",
     ) -> None:
         self._head = head
+        self._selectable = selectable
+        self._name = name
+        self._declined_id = -1
         self._inputs: list[_Input] = []
         first = 0
         for index, gate in enumerate(gates):
@@ -132,11 +140,16 @@ class NetworkInput:
         metrics.gauge("currentInputWatermark", self._input_watermark)
 
     def process_next(self) -> InputStatus:
-        """The next element of the next input that has one."""
+        """The next element of the next input that has one, of those that are selected.
+
+        Raises:
+            UnsupportedPlanError: only inputs are selected that have ended.
+        """
+        selection = InputSelection.ALL if self._selectable is None else self._selectable.next_selection()
         for _ in self._inputs:
             member = self._inputs[self._turn]
             self._turn = (self._turn + 1) % len(self._inputs)
-            if member.ended:
+            if member.ended or not selection.includes(member.index):
                 continue
             element = self._poll_recorded(member) if self._recorded else member.gate.poll()
             if element is None:
@@ -152,7 +165,19 @@ class NetworkInput:
             return InputStatus.MORE_AVAILABLE
         if all(member.ended for member in self._inputs):
             return InputStatus.END_OF_INPUT
+        if selection.inputs is not None:
+            self._check_selection(selection)
         return InputStatus.NOTHING_AVAILABLE
+
+    def _check_selection(self, selection: InputSelection) -> None:
+        going = [m.index for m in self._inputs if not m.ended]
+        if any(selection.includes(index) for index in going):
+            return
+        raise UnsupportedPlanError(
+            f"'{self._name}' cannot go on: it selects input {', '.join(map(str, sorted(selection.inputs or ())))}, of which everything was"
+            f" read, and not {' or '.join(map(str, going))}",
+            hint="let next_selection give another input, once end_input was called for one",
+        )
 
     @property
     def has_urgent(self) -> bool:
@@ -226,12 +251,23 @@ class NetworkInput:
                 self._forward(member, member.valve.status(channel, idle=idle))
             case LatencyMarker():
                 self._head.process_event(event, member.index)
+            case CheckpointBarrier() if self._selectable is not None:
+                self._decline(event.checkpoint_id)
             case CheckpointBarrier():
                 self._act(self._barriers.barrier(member.first_channel + channel, event))
             case EndOfInput():
                 self._forward(member, member.valve.end(channel))
                 # The input itself ends when its gate is asked next: not if the task stops at the barrier that this completes.
                 self._act(self._barriers.end_of_input(member.first_channel + channel))
+
+    def _decline(self, checkpoint_id: int) -> None:
+        """No barrier can be waited for that is behind the rows of an input that is not selected."""
+        if checkpoint_id > self._declined_id:
+            self._declined_id = checkpoint_id
+            self._checkpointing.give_up(
+                checkpoint_id,
+                f"'{self._name}' selects its inputs (InputSelectable), which cannot be part of a checkpoint",
+            )
 
     def _forward(self, member: _Input, events: Sequence[Watermark | WatermarkStatus]) -> None:
         for event in events:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flowrun.api.coordination import CommittingSink, CoordinatedSource
+from flowrun.api.input_selection import InputSelectable
 from flowrun.api.operator import InputStatus
 from flowrun.api.sink import Committable
 from flowrun.api.source import Split
@@ -20,7 +21,7 @@ from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import Clock
 from flowrun.core.elements import MAX_WATERMARK, CheckpointBarrier, LatencyMarker
 from flowrun.core.record import record
-from flowrun.errors import InternalError, JobCancelledError
+from flowrun.errors import InternalError, JobCancelledError, UnsupportedPlanError
 from flowrun.graph.job_graph import ChainedOperator
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.lifecycle import ExecutionState
@@ -206,7 +207,8 @@ class StreamTask:
             if self.vertex.job_vertex.operators[0].sorted_inputs:
                 return self._sorted_input(handler)
             head = FinishedHead() if self._was_finished else chain
-            network = NetworkInput(head, self._gates, handler, self._checkpoints, self._metrics)
+            selectable, name = self._selectable(), chain.name_of(0)
+            network = NetworkInput(head, self._gates, handler, self._checkpoints, self._metrics, selectable, name)
             if restored is not None and restored.in_flight:
                 network.start_at(replay_in_flight(restored.in_flight, self.vertex, head, self._cancellation.check))
             return network
@@ -229,6 +231,23 @@ class StreamTask:
         batch_rows = self.deployment.settings.batch_rows
         gathering = GatheringHead(self._chain, keys, self._spill_folder, batch_rows)
         return SortedInput(gathering, NetworkInput(gathering, self._gates, handler, self._checkpoints, self._metrics))
+
+    def _selectable(self) -> InputSelectable | None:
+        """The head, if it selects its inputs; see `flowrun.api.input_selection`.
+
+        Raises:
+            UnsupportedPlanError: it does, and the job takes checkpoints.
+        """
+        head: object = None if self._was_finished else self._chain.operators[0]
+        if not isinstance(head, InputSelectable):
+            return None
+        if self.deployment.settings.checkpoint is not None:
+            raise UnsupportedPlanError(
+                f"'{self._chain.name_of(0)}' selects its inputs (InputSelectable), and the job takes checkpoints: their barriers would wait"
+                " behind the rows of an input that is not selected",
+                hint="run the job without checkpoints, or let the operator read all inputs and keep what comes too early",
+            )
+        return head
 
     def _restore(self, position: int) -> OperatorSnapshot | None:
         restored, vertex = self.deployment.restored, self.vertex.job_vertex
