@@ -179,7 +179,7 @@ class StreamExecutionEnvironment:
             PipelineError: the function cannot be sent to tasks.
         """
         boundedness = Boundedness.BOUNDED if bounded else Boundedness.UNBOUNDED
-        source = FunctionSource(name, recipe_of(function, name), as_schema(schema, name), boundedness)
+        source = FunctionSource(name, recipe_of(function, name, ("run",)), as_schema(schema, name), boundedness)
         return self.from_source(source, name=name, watermarks=watermarks or WatermarkStrategy.from_source())
 
     def add_sink(self, sink: SinkTransformation) -> None:

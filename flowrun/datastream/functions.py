@@ -50,14 +50,22 @@ def column_positions(schema: Schema, names: Iterable[str], place: str) -> tuple[
     return tuple(positions)
 
 
-def recipe_of(function: object, place: str) -> FunctionRecipe:
+def recipe_of(function: object, place: str, methods: tuple[str, ...] = ()) -> FunctionRecipe:
     """How tasks get a function: one that is named `module:name`, or as `FunctionRecipe.of_code` says.
 
+    Args:
+        function: something that can be called, or that has one of the methods.
+        place: begins messages.
+        methods: what may be called in its place.
+
     Raises:
-        PipelineError: the function cannot be sent to tasks; `place` begins the message.
+        PipelineError: it is no function, or cannot be sent to tasks.
     """
     if isinstance(function, str):
         return FunctionRecipe(function)
+    if not callable(function) and not any(callable(getattr(function, m, None)) for m in methods):
+        also = "".join(f", or an object with {m}()" for m in methods)
+        raise PipelineError.of(f"{place}: {function!r} is not a function", f"give a function{also}, or 'module:name'")
     try:
         return FunctionRecipe.of_code(function)
     except PipelineError as error:
@@ -136,13 +144,13 @@ class RowPredicate:
 
     def compile(self) -> MaskKernel:
         """Loads the function; None counts as false."""
-        kernel = RowValue(self.function, self.place).compile_python()
+        kernel = RowTime(self.function, self.place).compile_python()
         return lambda batch: pa.array([bool(v) for v in kernel(batch)], pa.bool_())
 
 
 @record
-class RowValue:
-    """A Python function from a row, a dict, to a value: ms or a datetime for event time."""
+class RowTime:
+    """A Python function from a row, a dict, to its event time: ms since 1970 or a datetime."""
 
     function: FunctionRecipe
     place: str
@@ -155,9 +163,13 @@ class RowValue:
         def values(batch: pa.RecordBatch) -> pa.Array:
             given = kernel(batch)
             try:
-                return pa.array(given, pa.int64() if all(v is None or isinstance(v, int) for v in given) else None)
+                times = pa.array(given, pa.int64() if all(v is None or isinstance(v, int) for v in given) else None)
             except (pa.ArrowException, OverflowError) as error:
                 raise DataError(f"{place}: '{reference}' gave values of different types: {error}") from error
+            if not (pa.types.is_int64(times.type) or pa.types.is_timestamp(times.type)):
+                hint = "give ms since 1970, or a datetime"
+                raise DataError(f"{place}: '{reference}' gave {given[0]!r}, which is no time", hint=hint)
+            return times
 
         return values
 

@@ -345,7 +345,9 @@ class DataStream(Partitionable, OperatorSettings):
         Raises:
             PipelineError: the function cannot be sent to tasks.
         """
-        return self.sink_to(FunctionSink(name, recipe_of(function, name), self.schema), name=name)
+        return self.sink_to(
+            FunctionSink(name, recipe_of(function, name, ("invoke", "invoke_batch")), self.schema), name=name
+        )
 
     def to_connector(
         self, connector: str, options: Mapping[str, object] | None = None, *, name: str = "sink", **table: Any
@@ -425,7 +427,7 @@ class KeyedStream(DataStream):
 
     def reduce(self, function: Callable[[Any, Any], Any] | str, *, name: str = "reduce") -> DataStream:
         """What `function(reduced, row)` made of all rows so far; the first row of a key is sent as it is."""
-        return self.process(Reduce(recipe_of(function, name), self.schema), self.schema, name=name)
+        return self.process(Reduce(recipe_of(function, name, ("reduce",)), self.schema), self.schema, name=name)
 
     def fold(
         self,
@@ -437,7 +439,7 @@ class KeyedStream(DataStream):
     ) -> DataStream:
         """What `function(folded, row)` made of `initial` and all rows so far, with the columns of `schema`."""
         output = as_schema(schema, name)
-        return self.process(Fold(initial, recipe_of(function, name), output), output, name=name)
+        return self.process(Fold(initial, recipe_of(function, name, ("fold",)), output), output, name=name)
 
     def aggregate(
         self,
@@ -452,12 +454,15 @@ class KeyedStream(DataStream):
         `accumulator` is the type of its accumulators, e.g. `"ROW<sum BIGINT, count BIGINT>"`.
         """
         output = as_schema(schema, name)
-        return self.process(Aggregated(recipe_of(function, name), data_type(accumulator)), output, name=name)
+        return self.process(Aggregated(recipe_of(function, name, ("add",)), data_type(accumulator)), output, name=name)
 
     def _rolling(self, operation: RollingOperation, column: str, name: str) -> DataStream:
         column_positions(self.schema, [column], name)
         if self.schema.index(column) in self.keys:
             raise PipelineError.of(f"{name}: '{column}' is a column of the key", "aggregate another column")
+        kind = self.schema.field(column).type
+        if operation is RollingOperation.SUM and not kind.is_numeric:
+            raise PipelineError.of(f"{name}: '{column}' is {kind}, which has no sum", "sum a column of numbers")
         return self.process(Rolling(column, self.schema, operation), self.schema, name=name)
 
     def _extreme(self, column: str, name: str, *, greatest: bool, last: bool) -> DataStream:

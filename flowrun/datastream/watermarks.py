@@ -12,7 +12,7 @@ from flowrun.api.functions import ArrayKernel, ValueFunction
 from flowrun.core.elements import timestamps_from_column
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.datastream.functions import ColumnValue, RowCallable, RowValue, column_positions, recipe_of
+from flowrun.datastream.functions import ColumnValue, RowCallable, RowTime, column_positions, recipe_of
 from flowrun.errors import DataError, FlowrunError, PipelineError
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, where
@@ -95,7 +95,7 @@ def timed_strategy(
         column_positions(schema, [timestamps], place)
         time = ColumnValue(timestamps)
     elif timestamps is not None:
-        time = RowValue(recipe_of(timestamps, place), place)
+        time = RowTime(recipe_of(timestamps, place), place)
     shown = timestamps if isinstance(timestamps, str) else "timestamp"
     if isinstance(strategy, WatermarkStrategy):
         return strategy if time is None else replace(strategy, time=time, column=shown)
@@ -105,5 +105,5 @@ def timed_strategy(
             "say where it comes from: timestamps='ts', or a function of a row",
         )
     return WatermarkStrategy.punctuated(
-        GeneratedWatermarks(recipe_of(strategy, place), time, place), time, column=shown
+        GeneratedWatermarks(recipe_of(strategy, place, ("on_event",)), time, place), time, column=shown
     )

@@ -417,3 +417,29 @@ def test_a_program_runs_several_jobs() -> None:
     assert len(stream.execute_and_collect()) == 2
     assert len(stream.filter(lambda row: row["n"] > 1).execute_and_collect()) == 1
     clear()
+
+
+def test_what_is_no_function_and_no_time_is_refused() -> None:
+    stream = environment().from_collection([{"k": "a", "v": 1}])
+    for build in (
+        lambda: stream.map(3),  # type: ignore[arg-type]
+        lambda: stream.add_sink(3),  # type: ignore[arg-type]
+        lambda: stream.key_by("k").reduce(3),  # type: ignore[arg-type]
+        lambda: stream.environment.add_source(3, "n INT"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(PipelineError, match="3 is not a function"):
+            build()
+    for build, problem in (
+        (lambda: stream.key_by("k").sum("w"), "there is no column 'w'"),
+        (lambda: stream.key_by("k").sum("k"), "'k' is a column of the key"),
+        (lambda: stream.key_by("v").sum("k"), "'k' is STRING, which has no sum"),
+        (lambda: stream.key_by(lambda row: row["k"]), "columns are named"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(PipelineError, match=problem):
+            build()
+    for value, problem in (("noon", "gave 'noon', which is no time"), (None, "must not be NULL")):
+        timed = stream.assign_timestamps_and_watermarks(WatermarkStrategy.bounded(0), lambda row, value=value: value)  # type: ignore[misc]
+        with pytest.raises(JobFailedError, match=problem):
+            timed.execute_and_collect()
+    with pytest.raises(JobFailedError, match="came without event time"):
+        stream.key_by("k").window(TumblingSlices(10)).aggregate().execute_and_collect()

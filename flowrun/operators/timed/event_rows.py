@@ -13,7 +13,7 @@ from flowrun.api.operator import OperatorContext, Output, OutputTag
 from flowrun.core.elements import RecordBatch, timestamps_from_column
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
-from flowrun.errors import DataError, InternalError
+from flowrun.errors import DataError
 from flowrun.operators.aggregation.keys import apply_null_keys
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.timed.assigners import Times
@@ -70,7 +70,10 @@ class RowIntake:
         elif batch.timestamps is not None:
             timestamps = batch.timestamps
         else:
-            raise InternalError(f"operator {self._name}: rows of an event-time window came without event time")
+            raise DataError(
+                f"operator {self._name}: rows of an event-time window came without event time",
+                hint="give the rows event time first (assign_timestamps_and_watermarks), or let the window go by processing time",
+            )
         times: Times = timestamps.to_numpy()
         if len(times) and (times.max() > _GREATEST_TIME or times.min() < -_GREATEST_TIME):
             row = int(np.flatnonzero((times > _GREATEST_TIME) | (times < -_GREATEST_TIME))[0])
