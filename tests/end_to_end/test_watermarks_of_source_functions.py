@@ -151,8 +151,8 @@ def first_letter(batch: RecordBatch, channels: int) -> np.ndarray[Any, Any]:
     return np.array([ord(k) % channels for k in batch.columns.column("k").to_pylist()])
 
 
-def all_rows(columns: pa.RecordBatch) -> pa.BooleanArray:
-    return pa.array(np.ones(columns.num_rows, np.bool_))
+def all_rows(row: Mapping[str, Any]) -> bool:
+    return True
 
 
 class OwnRows(ProcessFunction):

@@ -23,7 +23,7 @@ from flowrun.runtime.jobmaster.scheduler_driver import SchedulerDriver
 from flowrun.runtime.jobmaster.scheduler_events import ResultsCommitted
 from flowrun.runtime.jobmaster.slot_requests import SlotRequests
 from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
-from flowrun.runtime.jobmaster.sources import JobSources
+from flowrun.runtime.jobmaster.sources import JobSources, sources_in_order
 from flowrun.runtime.jobmaster.status import StatusReader
 from flowrun.runtime.mailbox import Mail, Mailbox
 from flowrun.runtime.metrics import MetricRegistry
@@ -69,7 +69,15 @@ def create_job_master(
         job_graph, checkpoints=state.takes_checkpoints, run=state.run, log=state.storage.note_commits
     )
     tasks = JobTasks(graph, job_id, state.identity.lineage, executions)
-    sources = JobSources(job_graph, clock=clock, timers=timers, post=post, send=tasks.send_split, failed=driver.fail)
+    sources = JobSources(
+        job_graph,
+        clock=clock,
+        timers=timers,
+        post=post,
+        send=tasks.send_split,
+        failed=driver.fail,
+        in_order=sources_in_order(graph),
+    )
 
     def submit(request: SnapshotRequested) -> None:
         checkpoints.handle(request)  # which needs the requests itself, to answer them

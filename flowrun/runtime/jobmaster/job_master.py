@@ -318,6 +318,8 @@ class JobMaster:
         if running and update.state is ExecutionState.FINISHED:
             self._checkpoints.handle(SubtaskFinished(update.vertex))
         self._driver.handle(update)
+        if running and update.state is ExecutionState.FINISHED:
+            self._ask_sources(lambda: self._sources.ended(update.vertex))
 
     def _announce(self) -> None:
         executions = list(self._scheduler.executions)
@@ -358,8 +360,11 @@ class JobMaster:
     def _request_split(self, request: SplitRequest) -> None:
         if self._scheduler.executions.by_attempt(request.attempt_id) is None:
             return  # of an attempt that is over: its enumerator is, too
+        self._ask_sources(lambda: self._sources.request(request))
+
+    def _ask_sources(self, ask: Callable[[], None]) -> None:
         try:
-            self._sources.request(request)
+            ask()
         except SourceError as error:
             self._driver.fail(error)
 

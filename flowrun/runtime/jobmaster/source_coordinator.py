@@ -27,15 +27,26 @@ class SourceCoordinator:
     """One source vertex: its enumerator, and the readers that wait for a split in the order in which they asked.
 
     Everything raises what the enumerator raises.
+
+    Args:
+        unneeded_end_first: when a run begins, no split is handed out before the subtasks that will get none have ended: each of them holds
+            event time back until then, and how long that takes would decide between which rows timers fire. All of its subtasks
+            must be able to run at the same time.
     """
 
-    def __init__(self, name: str, source: Source, parallelism: int, clock: Clock) -> None:
+    def __init__(
+        self, name: str, source: Source, parallelism: int, clock: Clock, *, unneeded_end_first: bool = False
+    ) -> None:
         self.name = name
         self._source = source
         self._parallelism = parallelism
         self._clock = clock
         self._enumerator: SplitEnumerator | None = None
         self._waiting: deque[SplitRequest] = deque()
+        self._unneeded_end_first = unneeded_end_first and parallelism > 1
+        self._looks_ahead = False
+        self._unneeded: set[int] = set()
+        """Subtasks that get no split and have not ended."""
         self._began: bytes | None = (
             None  # JSON, compressed: of many files it is large, and it is kept for the whole run
         )
@@ -46,6 +57,8 @@ class SourceCoordinator:
         self.close()
         self._waiting.clear()
         self._left = None
+        self._unneeded = set()
+        self._looks_ahead = self._unneeded_end_first and restored is None
         try:
             self._enumerator = self._source.create_enumerator(self._parallelism, self._clock, restored)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -69,6 +82,7 @@ class SourceCoordinator:
     def begin_again(self, restored: JsonValue = None) -> None:
         """Start where the run began: with what there was then, if the source may find other things now."""
         self.start(restored if self._began is None else orjson.loads(zlib.decompress(self._began)))
+        self._looks_ahead = self._unneeded_end_first and restored is None
 
     def end(self, left: JsonValue) -> None:
         """The source has been read to its end; `left` is its enumerator's snapshot then, which stays as it is."""
@@ -94,8 +108,28 @@ class SourceCoordinator:
 
     def request(self, request: SplitRequest) -> list[SplitAnswer]:
         """A reader asks; it waits if there is nothing now but may be later."""
+        if self._looks_ahead:
+            self._looks_ahead = False
+            self._unneeded = self._without_split()
         self._waiting.append(request)
         return self._serve()
+
+    def ended(self, subtask: int) -> list[SplitAnswer]:
+        """A reader has ended; serve who waits for that."""
+        if subtask not in self._unneeded:
+            return []
+        self._unneeded.remove(subtask)
+        return self._serve()
+
+    def _without_split(self) -> set[int]:
+        """The subtasks for which there is no split, if each of the others takes one."""
+        enumerator = self._enumerator
+        if enumerator is None:
+            return set()
+        splits = [enumerator.next_split(subtask) for subtask in range(self._parallelism)]
+        no_more = enumerator.exhausted
+        enumerator.add_splits_back([split for split in splits if split is not None])
+        return {subtask for subtask, split in enumerate(splits) if split is None} if no_more else set()
 
     def discover(self) -> list[SplitAnswer]:
         """Look for new splits, and serve who waits."""
@@ -122,6 +156,12 @@ class SourceCoordinator:
         # Every waiting reader is asked for: a split may be meant for one subtask only.
         for _ in range(len(self._waiting)):
             request = self._waiting.popleft()
+            if self._unneeded:
+                if request.vertex.subtask in self._unneeded:
+                    answers.append(SplitAnswer(request.attempt_id, None))
+                else:
+                    self._waiting.append(request)
+                continue
             split = enumerator.next_split(request.vertex.subtask)
             if split is not None:
                 answers.append(SplitAnswer(request.attempt_id, split))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
-from flowrun.api.source import JsonValue
+from flowrun.api.source import Boundedness, JsonValue
 from flowrun.core.clock import Clock
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.jobmaster.regions import regions
 from flowrun.runtime.jobmaster.source_coordinator import SourceCoordinator, SplitAnswer
 from flowrun.runtime.mailbox import Post
 from flowrun.runtime.messages import SplitRequest
@@ -24,6 +26,26 @@ class SourceError(Exception):
     def __init__(self, source: str) -> None:
         super().__init__(source)
         self.source = source
+
+
+def sources_in_order(graph: ExecutionGraph) -> frozenset[str]:
+    """Vertices with bounded sources whose watermarks count between rows, all of whose subtasks run at the same time.
+
+    Subtasks of several pipelined regions may run one after the other; nothing behind them reads from two of them, either.
+    """
+    found = {
+        vertex.vertex_id
+        for vertex in graph.job_graph.vertices
+        for operator in vertex.operators
+        if operator.source is not None
+        and operator.exact_watermarks
+        and operator.source.boundedness is Boundedness.BOUNDED
+        and vertex.parallelism > 1
+    }
+    if not found:
+        return frozenset()
+    spread = {v: sum(any(m.vertex_id == v for m in r.vertices) for r in regions(graph)) for v in found}
+    return frozenset(v for v, count in spread.items() if count == 1)
 
 
 class _Source:
@@ -45,6 +67,7 @@ class JobSources:
         post: puts a mail into the job master's mailbox.
         send: takes the answers for readers.
         failed: is told when discovery fails.
+        in_order: vertices with sources whose subtasks run at the same time, and whose watermarks count between rows.
     """
 
     def __init__(
@@ -56,6 +79,7 @@ class JobSources:
         post: Post,
         send: Callable[[SplitAnswer], None],
         failed: Callable[[SourceError], None],
+        in_order: Collection[str] = (),
     ) -> None:
         self._timers = timers
         self._post = post
@@ -64,7 +88,14 @@ class JobSources:
         self._closed = False
         self._sources = {
             vertex.vertex_id: _Source(
-                operator.operator_id, SourceCoordinator(operator.name, operator.source, vertex.parallelism, clock)
+                operator.operator_id,
+                SourceCoordinator(
+                    operator.name,
+                    operator.source,
+                    vertex.parallelism,
+                    clock,
+                    unneeded_end_first=vertex.vertex_id in in_order,
+                ),
             )
             for vertex in job_graph.vertices
             for operator in vertex.operators
@@ -164,6 +195,16 @@ class JobSources:
         """
         source = self._sources[request.vertex.vertex_id]
         self._answer(source, lambda: source.coordinator.request(request))
+
+    def ended(self, vertex: ExecutionVertexId) -> None:
+        """A subtask has ended well.
+
+        Raises:
+            SourceError: the enumerator failed.
+        """
+        source = self._sources.get(vertex.vertex_id)
+        if source is not None:
+            self._answer(source, lambda: source.coordinator.ended(vertex.subtask))
 
     def snapshot(self) -> dict[str, JsonValue]:
         """Operator id → what its enumerator needs to restore from here.

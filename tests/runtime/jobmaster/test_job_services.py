@@ -15,8 +15,11 @@ from checkpoint_fakes import Numbers
 from runtime_fakes import Count, job, vertex
 
 from flowrun.api.source import JsonValue
+from flowrun.connectors import memory
 from flowrun.core.clock import ManualClock, SystemClock
 from flowrun.core.elements import CheckpointKind
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT
 from flowrun.errors import InternalError, StateError
 from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.runtime.checkpoint.events import SnapshotRequested
@@ -24,7 +27,7 @@ from flowrun.runtime.jobmaster.hooks import MasterHooks
 from flowrun.runtime.jobmaster.io_thread import IoThread
 from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
-from flowrun.runtime.jobmaster.source_coordinator import SplitAnswer
+from flowrun.runtime.jobmaster.source_coordinator import SourceCoordinator, SplitAnswer
 from flowrun.runtime.jobmaster.sources import JobSources, SourceError
 from flowrun.runtime.mailbox import Mailbox
 from flowrun.runtime.messages import SplitRequest
@@ -104,6 +107,49 @@ def test_an_enumerator_that_fails_is_named() -> None:
         sources.jobs.begin(None)
     assert raised.value.source == "a"
     assert str(raised.value.__cause__) == "listing failed"
+
+
+def reader(subtask: int) -> SplitRequest:
+    return SplitRequest(ExecutionVertexId("a-0", subtask), f"attempt {subtask}")
+
+
+def in_order(splits: int, parallelism: int) -> SourceCoordinator:
+    source = memory.MemorySource("rows", Schema.of(k=BIGINT))
+    memory.put("rows", *[[] for _ in range(splits)])
+    coordinator = SourceCoordinator("a", source, parallelism, ManualClock(), unneeded_end_first=True)
+    coordinator.start()
+    return coordinator
+
+
+def test_readers_that_get_no_split_end_before_the_others_begin() -> None:
+    coordinator = in_order(2, 4)
+    assert coordinator.request(reader(1)) == []
+    assert coordinator.request(reader(3)) == [SplitAnswer("attempt 3", None)]
+    assert coordinator.request(reader(0)) == []
+    assert len(coordinator.snapshot()) == 2, "none is on its way"  # type: ignore[arg-type]
+    assert coordinator.ended(3) == []
+    assert coordinator.request(reader(2)) == [SplitAnswer("attempt 2", None)]
+    answers = coordinator.ended(2)
+    assert [(a.attempt_id, a.split and a.split.split_id) for a in answers] == [
+        ("attempt 1", "rows-0"),
+        ("attempt 0", "rows-1"),
+    ]
+    assert coordinator.request(reader(1)) == [SplitAnswer("attempt 1", None)]
+    assert coordinator.ended(1) == []
+
+
+def test_nobody_waits_where_each_reader_gets_a_split_or_goes_on_from_a_checkpoint() -> None:
+    coordinator = in_order(2, 2)
+    assert [a.split and a.split.split_id for s in (0, 1, 0) for a in coordinator.request(reader(s))] == [
+        "rows-0",
+        "rows-1",
+        None,
+    ]
+    coordinator.start([{"id": "rows-1", "position": {"partition": 1}}])
+    (answer,) = coordinator.request(reader(1))
+    assert answer.split is not None, "the readers that wait for none may have splits of their own"
+    coordinator.close()
+    memory.clear()
 
 
 # ---- hooks
