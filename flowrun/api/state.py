@@ -204,7 +204,10 @@ class AppendingState(Protocol[InputT_contra, OutputT_co]):
 
 
 class Redistribution(Enum):
-    """What happens to operator state at another parallelism: dealt out, given whole to all, or identical everywhere."""
+    """What happens to operator state at another parallelism: dealt out, given whole to all, or alike everywhere.
+
+    State that is alike in all subtasks stays where it is: each new subtask gets that of one old one, with what was in flight to it.
+    """
 
     SPLIT = "split"
     UNION = "union"

@@ -45,11 +45,16 @@ class ChainedOperator:
 
 @record
 class ChainEdge:
-    """A direct call inside a chain: from operator `source` to operator `target` (positions in the chain)."""
+    """A direct call inside a chain: from operator `source` to operator `target` (positions in the chain).
+
+    `data_set_id` and `schema` are those of the exchange that is there if the two are not chained, as at another parallelism.
+    """
 
     source: int
     target: int
     tag: OutputTag | None = None
+    data_set_id: str = field(default="", compare=False)
+    schema: Schema | None = field(default=None, compare=False)
 
 
 @record

@@ -102,7 +102,10 @@ class _JobGraphGenerator:
             parallelism=head.parallelism,
             max_parallelism=head.max_parallelism,
             operators=tuple(self._operator(node) for node in chain.nodes),
-            chain_edges=tuple(ChainEdge(position[e.source], position[e.target], e.tag) for e in chain.inner),
+            chain_edges=tuple(
+                ChainEdge(position[e.source], position[e.target], e.tag, self._data_sets[e.edge_id], e.schema)
+                for e in chain.inner
+            ),
             inputs=tuple(self._job_edge(edge) for edge in self._graph.in_edges(head.id)),
             output_edges=tuple(
                 OutputEdge(

@@ -32,14 +32,6 @@ class Partitioner:
         """Name as `explain` shows it, e.g. `FORWARD` or `HASH[0, 2]`."""
         return type(self).__name__.removesuffix("Partitioner").upper()
 
-    @property
-    def supports_unaligned_checkpoints(self) -> bool:
-        """Whether barriers may overtake rows on the exchange: only on keyed ones.
-
-        They alone are there at any parallelism, and their rows alone say to which subtask they belong (ADR 11).
-        """
-        return False
-
 
 @record
 class ForwardPartitioner(Partitioner):
@@ -90,10 +82,6 @@ class KeyGroupPartitioner(Partitioner):
     @property
     def label(self) -> str:
         return f"HASH[{', '.join(map(str, self.keys))}]"
-
-    @property
-    def supports_unaligned_checkpoints(self) -> bool:
-        return True
 
 
 ChannelFunction = Callable[[RecordBatch, int], np.ndarray[tuple[int], np.dtype[np.integer]]]

@@ -79,7 +79,8 @@ class RestoredChannel:
     """What was in flight on one channel of an old consumer subtask, with what that channel's valve had seen.
 
     Channels without elements are there too, since their watermarks count. Rows that are not of this subtask's key groups are
-    dropped by the task (`filter_keys`), as other new subtasks get the same channel.
+    dropped by the task (`filter_keys`), as other new subtasks get the same channel. Of an exchange that is inside the subtask's chain now,
+    `operator` is the position of its reader in the chain; else it is 0, and `gate` says where the rows come from.
     """
 
     gate: int
@@ -91,6 +92,7 @@ class RestoredChannel:
     filter_keys: bool
     aligned: bool = True
     """As in `ChannelProgress`."""
+    operator: int = 0
 
 
 @record

@@ -22,7 +22,8 @@ def redistribute(
 
     Tables in segments count as the keyed tables that are restored of them. Keyed tables are cut to the subtask's key groups. Operator
     state follows its mode: SPLIT keeps each old subtask's rows where they were if the parallelism is unchanged, and deals rows
-    round robin otherwise; UNION gives all rows to all; BROADCAST gives the first old subtask's rows to all.
+    round robin otherwise; UNION gives all rows to all. Of BROADCAST state, which is alike in all subtasks but for what was in flight
+    to them, each new subtask gets that of the old one in its place, or of the one at its number modulo that of the old ones.
 
     Raises:
         StateError: one state name has different columns or modes in different snapshots.
@@ -71,7 +72,8 @@ def _operator_state(name: str, states: Sequence[OperatorState | None], subtask: 
         raise StateError(f"state '{name}' is {' and '.join(sorted(m.value for m in modes))} in different subtasks")
     mode = modes.pop()
     if mode is Redistribution.BROADCAST:
-        return present[0]
+        own = states[subtask % len(states)]
+        return present[0] if own is None else own
     if mode is Redistribution.SPLIT and len(states) == parallelism:
         own = states[subtask]
         return own if own is not None else OperatorState(present[0].rows.slice(0, 0), mode)

@@ -69,12 +69,20 @@ def test_key_groups_of_segments_go_to_their_new_subtasks() -> None:
     [
         (Redistribution.SPLIT, [[1, 3], [2]]),
         (Redistribution.UNION, [[1, 2, 3], [1, 2, 3]]),
-        (Redistribution.BROADCAST, [[1], [1]]),
+        (Redistribution.BROADCAST, [[1], [2]]),
     ],
 )
 def test_operator_state_follows_its_mode(mode: Redistribution, expected: list[list[int]]) -> None:
     old = [OperatorSnapshot(operator={"s": OperatorState(pa.table({"x": x}), mode)}) for x in ([1], [2], [3])]
     assert [redistribute(old, i, 2, 128).operator["s"].rows["x"].to_pylist() for i in range(2)] == expected
+
+
+def test_broadcast_state_is_that_of_the_old_subtask_in_the_place_as_rows_may_have_been_in_flight_to_it() -> None:
+    mode = Redistribution.BROADCAST
+    old = [OperatorSnapshot(operator={"s": OperatorState(pa.table({"x": x}), mode)}) for x in ([1], [2])]
+    old.append(OperatorSnapshot())
+    found = [redistribute(old, i, 5, 128).operator["s"].rows["x"].to_pylist() for i in range(5)]
+    assert found == [[1], [2], [1], [1], [2]], "one without state gets what there is"
 
 
 def test_split_state_stays_where_it_was_at_the_same_parallelism() -> None:

@@ -126,7 +126,7 @@ def test_keyed_state_is_cut_to_the_new_key_groups():
     [
         (Redistribution.SPLIT, [[1, 2], [3]], [[1], [2], [3]]),
         (Redistribution.UNION, [[1, 2, 3]] * 2, [[1, 2, 3]] * 3),
-        (Redistribution.BROADCAST, [[1, 2]] * 2, [[1, 2]] * 3),
+        (Redistribution.BROADCAST, [[1, 2], [3]], [[1, 2], [3], [1, 2]]),
     ],
 )
 def test_operator_state_follows_its_mode(mode, at_two, at_three):

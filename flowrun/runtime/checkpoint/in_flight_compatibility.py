@@ -8,8 +8,11 @@ import pyarrow as pa
 
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
-from flowrun.graph.job_graph import JobEdge, JobGraph, JobVertex, OutputEdge
+from flowrun.core.schema import Schema
+from flowrun.graph.job_graph import JobGraph, JobVertex
+from flowrun.graph.partitioner import ForwardPartitioner, Partitioner, RebalancePartitioner
 from flowrun.runtime.checkpoint.comparison import Problem
+from flowrun.runtime.checkpoint.in_flight import keeps_changes_in_order
 from flowrun.runtime.checkpoint.recorded_graph import RecordedExchange
 from flowrun.state.checkpoints import CheckpointMetadata
 
@@ -19,14 +22,19 @@ _REMEDY = (
 )
 
 
+_BY_PARALLELISM = frozenset(p().label for p in (ForwardPartitioner, RebalancePartitioner))
+"""Kinds that an exchange which the user did not choose takes turns between: forward at equal parallelism, else rebalance."""
+
+
 @record
 class _Exchange:
-    """An exchange of the new pipeline."""
+    """An exchange of the new pipeline, or what has become of one inside a chain."""
 
-    edge: JobEdge
-    output: OutputEdge
-    producer: JobVertex
+    data_set_id: str
+    partitioner: Partitioner
+    schema: Schema | None
     consumer: JobVertex
+    operator: int
 
 
 def in_flight_problems(
@@ -41,12 +49,15 @@ def in_flight_problems(
     """
     rows: dict[str, int] = {}
     schemas: dict[str, pa.Schema] = {}
+    changes: set[str] = set()
     for channel in metadata.in_flight:
         for element in channel.elements:
             if isinstance(element, RecordBatch) and element.num_rows:
                 rows[channel.data_set_id] = rows.get(channel.data_set_id, 0) + element.num_rows
                 schemas[channel.data_set_id] = element.columns.schema
-    exchanges = {e.edge.data_set_id: e for e in _exchanges(graph)}
+                if element.row_kinds is not None:
+                    changes.add(channel.data_set_id)
+    exchanges = {e.data_set_id: e for e in _exchanges(graph)}
     problems = []
     for data_set_id, count in rows.items():
         exchange, was = exchanges.get(data_set_id), recorded.get(data_set_id)
@@ -55,6 +66,8 @@ def in_flight_problems(
             if exchange is None
             else _difference(exchange, was, schemas[data_set_id])
         )
+        if text is None and exchange is not None and data_set_id in changes:
+            text = _disorder(exchange, metadata)
         if text is not None:
             place = "" if was is None else f" from '{was.producer}' to '{was.consumer}'"
             plural = "row was" if count == 1 else "rows were"
@@ -63,22 +76,31 @@ def in_flight_problems(
 
 
 def _exchanges(graph: JobGraph) -> Iterator[_Exchange]:
-    consumers = {edge.data_set_id: (edge, vertex) for vertex in graph.vertices for edge in vertex.inputs}
-    for producer in graph.vertices:
-        for output in producer.output_edges:
-            data_set = producer.results[output.result].data_set_id
-            if data_set in consumers:
-                yield _Exchange(consumers[data_set][0], output, producer, consumers[data_set][1])
+    for consumer in graph.vertices:
+        for edge in consumer.inputs:
+            yield _Exchange(edge.data_set_id, edge.partitioner, edge.schema, consumer, 0)
+        for inner in consumer.chain_edges:
+            yield _Exchange(inner.data_set_id, ForwardPartitioner(), inner.schema, consumer, inner.target)
 
 
 def _difference(exchange: _Exchange, was: RecordedExchange | None, schema: pa.Schema) -> str | None:
     """Why rows of an exchange cannot go on; None if they can."""
-    edge = exchange.edge
-    if not schema.equals(edge.schema.arrow, check_metadata=False):
-        return f"with the columns {_columns(schema)}; they are {_columns(edge.schema.arrow)} now"
-    if was is not None and was.kind != edge.partitioner.label.partition("[")[0]:
-        return f"on a {was.kind} exchange; it is {edge.partitioner.label} now"
+    if exchange.schema is not None and not schema.equals(exchange.schema.arrow, check_metadata=False):
+        return f"with the columns {_columns(schema)}; they are {_columns(exchange.schema.arrow)} now"
+    kind = exchange.partitioner.label.partition("[")[0]
+    if was is not None and was.kind != kind and not {was.kind, kind} <= _BY_PARALLELISM:
+        return f"on a {was.kind} exchange; it is {exchange.partitioner.label} now"
     return None
+
+
+def _disorder(exchange: _Exchange, metadata: CheckpointMetadata) -> str | None:
+    """Why changes would not keep their order; None if they do."""
+    operators = exchange.consumer.operators[exchange.operator :]
+    old = next((s.parallelism for o in operators if (s := metadata.operators.get(o.operator_id)) is not None), None)
+    new = exchange.consumer.parallelism
+    if old is None or old == new or keeps_changes_in_order(exchange.partitioner, old, new):
+        return None
+    return f"changes whose order would be lost between parallelism {old} and {new}"
 
 
 def _columns(schema: pa.Schema) -> str:

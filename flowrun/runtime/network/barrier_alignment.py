@@ -31,8 +31,7 @@ class BarrierAligner:
 
     After Apache Flink's `SingleCheckpointBarrierHandler`: the end of a channel counts as its barrier; a newer checkpoint subsumes an
     older one that is under way; barriers of checkpoints that are over are dropped; an abort that comes before its barrier is
-    remembered. How barriers meet is said by each barrier, so savepoints may be aligned where checkpoints are not; without
-    `may_overtake` all are aligned.
+    remembered. How barriers meet is said by each barrier, so savepoints may be aligned where checkpoints are not.
 
     >>> from flowrun.core.clock import ManualClock
     >>> aligner = BarrierAligner(2, ManualClock())
@@ -42,9 +41,8 @@ class BarrierAligner:
     ['Resume', 'TakeSnapshot']
     """
 
-    def __init__(self, channels: int, clock: Clock, *, may_overtake: bool = True) -> None:
+    def __init__(self, channels: int, clock: Clock) -> None:
         self._clock = clock
-        self._may_overtake = may_overtake
         self._open = set(range(channels))
         self._blocked: set[int] = set()
         self._aligning: _Aligning | None = None
@@ -70,9 +68,9 @@ class BarrierAligner:
         current.seen.add(channel)
         if barriers.overtakes(barrier.options):
             current.barrier = barrier
-        if current.seen >= self._open or (self._may_overtake and self._overtakes_now(current)):
+        if current.seen >= self._open or self._overtakes_now(current):
             return [*actions, *self._act(current)]
-        due = barriers.overtaking_time_ms(current.barrier) if self._may_overtake else None
+        due = barriers.overtaking_time_ms(current.barrier)
         if due is not None and not self._blocked:
             actions.append(barriers.WakeAt(checkpoint_id, due))
         self._blocked.add(channel)

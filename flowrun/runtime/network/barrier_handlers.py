@@ -12,13 +12,13 @@ from flowrun.runtime.network.barriers import Actions, BarrierAction, GiveUp, Tak
 class MixedBarrierHandler:
     """Tracks the barriers of checkpoints at least once, and aligns all others: savepoints of such a job are exact.
 
-    Without `may_overtake` barriers that overtake elsewhere are aligned here. Checkpoints of both kinds that are under way at a time
+    Checkpoints of both kinds that are under way at a time
     do not disturb each other; one that would come out of order is given up.
     """
 
-    def __init__(self, channels: int, clock: Clock, *, may_overtake: bool = True) -> None:
+    def __init__(self, channels: int, clock: Clock) -> None:
         self._tracker = BarrierTracker(channels, clock)
-        self._aligner = BarrierAligner(channels, clock, may_overtake=may_overtake)
+        self._aligner = BarrierAligner(channels, clock)
         self._last = -1
 
     def barrier(self, channel: int, barrier: CheckpointBarrier) -> Actions:

@@ -121,7 +121,7 @@ class BlockingSubpartition:
         self._write_pending()
         self._order.append(event)
 
-    def add_barrier(self, barrier: CheckpointBarrier, settled: Settled, *, in_order: bool = False) -> None:
+    def add_barrier(self, barrier: CheckpointBarrier, settled: Settled) -> None:
         """Nothing: what is read after its end, perhaps several times, belongs to no checkpoint."""
         settled(())
 

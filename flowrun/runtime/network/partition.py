@@ -151,18 +151,15 @@ class ResultPartition:
         for subpartition in self.subpartitions:
             subpartition.add_event(event)
 
-    def broadcast_barrier(
-        self, barrier: CheckpointBarrier, settled: Callable[[int, Overtaken], None], *, in_order: bool = False
-    ) -> None:
+    def broadcast_barrier(self, barrier: CheckpointBarrier, settled: Callable[[int, Overtaken], None]) -> None:
         """Add a barrier to every subpartition, behind or before what is queued; never waits.
 
         Args:
             barrier: overtakes if its options say so; one with an alignment timeout may do so later, see `overtake`.
-            in_order: it overtakes nothing here, whatever its options say.
             settled: called once a subpartition (its number, what the barrier overtook there), at once or by another thread.
         """
         for channel, subpartition in enumerate(self.subpartitions):
-            subpartition.add_barrier(barrier, partial(settled, channel), in_order=in_order)
+            subpartition.add_barrier(barrier, partial(settled, channel))
 
     def overtake(self, checkpoint_id: int) -> None:
         """Have a barrier overtake wherever it is still queued. Any thread."""

@@ -109,8 +109,8 @@ class Subpartition(Protocol):
         """Append an event; it makes everything before it visible."""
         ...
 
-    def add_barrier(self, barrier: CheckpointBarrier, settled: Settled, *, in_order: bool = False) -> None:
-        """Add a barrier: in front of everything if it overtakes, else, and with `in_order`, at the end. One that may overtake later is
+    def add_barrier(self, barrier: CheckpointBarrier, settled: Settled) -> None:
+        """Add a barrier: in front of everything if it overtakes, else at the end. One that may overtake later is
         settled when its consumer takes it or when `overtake` moves it; every other one at once.
         """
         ...
@@ -230,15 +230,15 @@ class PipelinedSubpartition:
         if listener is not None:
             listener()
 
-    def add_barrier(self, barrier: CheckpointBarrier, settled: Settled, *, in_order: bool = False) -> None:
+    def add_barrier(self, barrier: CheckpointBarrier, settled: Settled) -> None:
         """Add a barrier; see `Subpartition.add_barrier`."""
-        if overtakes(barrier.options) and not in_order:
+        if overtakes(barrier.options):
             with self._lock:
                 overtaken = () if self._released else self._put_first(barrier, len(self._queue))
             self._announce()
             settled(overtaken)
             return
-        may_overtake = overtaking_time_ms(barrier) is not None and not in_order
+        may_overtake = overtaking_time_ms(barrier) is not None
         with self._lock:
             queued = may_overtake and not self._released
             if queued:

@@ -26,6 +26,7 @@ from flowrun.operators.implementations import create_operator
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
 from flowrun.runtime.task.outputs import (
+    ChainEntry,
     ChainTarget,
     ChainWriter,
     CopyingChainTarget,
@@ -112,6 +113,8 @@ class OperatorChain:
         self._environment = environment
         self.activity = environment.activity
         self._links: list[_Link] = []
+        self._targets: dict[int, ChainTarget] = {}
+        """How each operator behind the head is called, by its position."""
         self._working_aside: tuple[WorksAside, ...] = ()
         self._closed = False
         self.failure: OperatorFailure | None = None
@@ -159,13 +162,18 @@ class OperatorChain:
             with _Noting(self, position):
                 self._links[position].operator.initialize_state(None if restore is None else restore(position))
 
-    def open(self) -> None:
-        """Open from tail to head, so that a head that emits in `open` finds everybody ready."""
-        self.phase = "open"
+    def open(self, when_open: Callable[[int], None] = lambda _: None) -> None:
+        """Open from tail to head, so that a head that emits in `open` finds everybody ready.
+
+        Args:
+            when_open: called with the position of each operator once it and all behind it are open, before those ahead of it are.
+        """
         for position in reversed(range(len(self._links))):
+            self.phase = "open"
             with _Noting(self, position):
                 self._links[position].operator.open()
-        self.phase = "process"
+            self.phase = "process"
+            when_open(position)
         self._working_aside = tuple(o for o in self.operators if isinstance(o, WorksAside))
 
     @property
@@ -214,6 +222,10 @@ class OperatorChain:
         assert isinstance(head, EndsKeys)
         with _Noting(self, 0):
             head.end_keys()
+
+    def entry(self, position: int) -> ChainEntry:
+        """Gives rows to an operator behind the head directly."""
+        return ChainEntry(self._targets[position])
 
     def call(self, position: int, action: Callable[[], None]) -> None:
         """Do something else with an operator; a failure counts as its own."""
@@ -348,6 +360,7 @@ class OperatorChain:
                     self.activity,
                     exact_watermarks=self._vertex.operators[edge.target].exact_watermarks,
                 )
+                self._targets[edge.target] = target
                 (main if edge.tag is None else side.setdefault(edge.tag.name, [])).append(target)
         for output in self._vertex.output_edges:
             if output.source == position:

@@ -99,6 +99,11 @@ class ChainTarget:
         self._activity = activity
         self._records_in = metrics.counter("numRecordsIn")
         self._note_failure = note_failure
+        self._reached = MIN_TIMESTAMP
+
+    def start_at(self, timestamp: int) -> None:
+        """Rows restored before reached this event time, ms: no watermark up to it is passed on."""
+        self._reached = timestamp
 
     def emit(self, batch: RecordBatch) -> None:
         """Have the operator process rows."""
@@ -108,7 +113,7 @@ class ChainTarget:
             if batch.watermarks is None:
                 self._operator.process_batch(batch)
             else:
-                process_with_watermarks(self._operator, batch, 0, exact=self._exact_watermarks)
+                process_with_watermarks(self._operator, self._news(batch), 0, exact=self._exact_watermarks)
         except BaseException as error:
             self._note_failure(self._position, error)
             raise
@@ -116,6 +121,8 @@ class ChainTarget:
 
     def emit_watermark(self, watermark: Watermark) -> None:
         """Advance the operator's event time."""
+        if watermark.timestamp <= self._reached:
+            return
         self._activity.enter(self._position)
         try:
             self._operator.process_watermark(watermark)
@@ -140,6 +147,38 @@ class ChainTarget:
         except BaseException as error:
             self._note_failure(self._position, error)
             raise
+
+    def _news(self, batch: RecordBatch) -> RecordBatch:
+        """Rows without the watermarks that are not passed on."""
+        watermarks = batch.watermarks
+        if watermarks is None or self._reached == MIN_TIMESTAMP:
+            return batch
+        new = watermarks.timestamps > self._reached
+        return batch.with_watermarks(PassingWatermarks.of(watermarks.rows[new], watermarks.timestamps[new]))
+
+
+class ChainEntry:
+    """Stands for the head of a chain where rows are given to an operator within it: see `flowrun.runtime.task.network_input.Head`."""
+
+    def __init__(self, target: ChainTarget) -> None:
+        self._target = target
+        self.start_at = target.start_at
+
+    def process_batch(self, batch: RecordBatch, input_index: int) -> None:
+        """Rows."""
+        self._target.emit(batch)
+
+    def process_event(self, event: Watermark | WatermarkStatus | LatencyMarker, input_index: int) -> None:
+        """A watermark, status or probe."""
+        if isinstance(event, Watermark):
+            self._target.emit_watermark(event)
+        elif isinstance(event, WatermarkStatus):
+            self._target.emit_status(event)
+        else:
+            self._target.emit_latency_marker(event)
+
+    def end_input(self, input_index: int) -> None:
+        """The operator's input ends with the chain's."""
 
 
 def copied(batch: RecordBatch) -> RecordBatch:

@@ -29,17 +29,22 @@ def replay_in_flight(
     head: Head,
     check_cancelled: Callable[[], None],
 ) -> tuple[int, ...]:
-    """Have the head process everything that was in flight; gives the event time that each input came to, ms.
+    """Have an operator process everything that was in flight to it; gives the event time that each input came to, ms.
 
     Args:
-        channels: of old consumer subtasks.
+        channels: of old consumer subtasks, all to one operator of the chain.
         vertex: the subtask.
-        head: is fed.
+        head: is fed: the head of the chain, or what stands for an operator within it, whose only input these channels are.
         check_cancelled: called before each element; raises if the task was cancelled.
     """
-    inputs = 1 + max(gate.input_index for gate in vertex.gates)
+    inside_chain = channels[0].operator > 0
+    inputs = 1 if inside_chain else 1 + max(gate.input_index for gate in vertex.gates)
     numbers = sorted({c.old_consumer for c in channels})
-    consumers = [_OldConsumer([c for c in channels if c.old_consumer == n], vertex.gates, inputs) for n in numbers]
+
+    def input_of(channel: RestoredChannel) -> int:
+        return 0 if inside_chain else vertex.gates[channel.gate].input_index
+
+    consumers = [_OldConsumer([c for c in channels if c.old_consumer == n], input_of, inputs) for n in numbers]
     shown = _ShownTime(head, inputs)
     groups = key_group_range(vertex.subtask, vertex.job_vertex.parallelism, vertex.job_vertex.max_parallelism)
     shown.update(consumers)
@@ -47,9 +52,11 @@ def replay_in_flight(
         check_cancelled()
         source, element = min(left, key=lambda c: c.event_time).take()
         if isinstance(element, RecordBatch):
-            rows = _own(element, source, vertex.gates[source.gate], groups, vertex.job_vertex.max_parallelism)
+            rows = element
+            if source.filter_keys:
+                rows = _own(element, vertex.gates[source.gate], groups, vertex.job_vertex.max_parallelism)
             if rows.num_rows:
-                head.process_batch(rows, vertex.gates[source.gate].input_index)
+                head.process_batch(rows, input_of(source))
         shown.update(consumers)
     shown.wake()
     return tuple(shown.watermarks)
@@ -70,12 +77,14 @@ class _Place:
 class _OldConsumer:
     """The channels and valves of one subtask of the old job."""
 
-    def __init__(self, channels: Sequence[RestoredChannel], gates: Sequence[InputGate], inputs: int) -> None:
+    def __init__(
+        self, channels: Sequence[RestoredChannel], input_of: Callable[[RestoredChannel], int], inputs: int
+    ) -> None:
         self.valves: list[StatusWatermarkValve | None] = []
         """By input; None: it had no channel there."""
         self._places: list[_Place] = []
         for index in range(inputs):
-            mine = [c for c in channels if gates[c.gate].input_index == index]
+            mine = [c for c in channels if input_of(c) == index]
             valve = StatusWatermarkValve(len(mine)) if mine else None
             if valve is not None:
                 valve.start([ChannelState(c.watermark, c.idle, c.aligned) for c in mine])
@@ -159,12 +168,8 @@ class _ShownTime:
         self._head.process_event(status, index)
 
 
-def _own(
-    batch: RecordBatch, source: RestoredChannel, gate: InputGate, groups: KeyGroupRange, max_parallelism: int
-) -> RecordBatch:
-    """The rows of the subtask's own key groups, if other subtasks process the others."""
-    if not source.filter_keys:
-        return batch
+def _own(batch: RecordBatch, gate: InputGate, groups: KeyGroupRange, max_parallelism: int) -> RecordBatch:
+    """The rows of the subtask's own key groups, as other subtasks process the others."""
     if not isinstance(gate.partitioner, KeyGroupPartitioner):
         raise InternalError(f"rows in flight on a {gate.partitioner.label} exchange cannot be cut to key groups")
     found = key_groups([batch.columns.column(key) for key in gate.partitioner.keys], max_parallelism)

@@ -161,12 +161,8 @@ class SubtaskSnapshots:
         outputs = sum(len(p.subpartitions) for p in partitions)
         begun = SnapshotInProgress(barrier, action.recorded, outputs, action.since_ns, self._when_complete)
         self._in_progress[barrier.checkpoint_id] = begun
-        for position, (partition, planned) in enumerate(zip(partitions, self._vertex.partitions, strict=True)):
-            partition.broadcast_barrier(
-                barrier,
-                partial(begun.settle, position),
-                in_order=not planned.partitioner.supports_unaligned_checkpoints,
-            )
+        for position, partition in enumerate(partitions):
+            partition.broadcast_barrier(barrier, partial(begun.settle, position))
         return begun
 
     def _overtake_later(self, begun: SnapshotInProgress) -> None:

@@ -29,6 +29,7 @@ from flowrun.runtime.mailbox import Mailbox, Priority
 from flowrun.runtime.messages import (
     CommittablesReport,
     JobMasterGateway,
+    RestoredChannel,
     SplitRequest,
     TaskDeployment,
     TaskFailure,
@@ -188,7 +189,7 @@ class StreamTask:
                 self._connect(position, chained)
             self._cancellation.check()
             chain.initialize_state(None if restored is None else self._restore)
-            chain.open()
+            chain.open(self._replay_inside_chain)
             self._cancellation.check()
         self._input = self._create_input()
         self._checkpoints.connect(self._input)
@@ -196,21 +197,29 @@ class StreamTask:
             gate.set_listener(self._mailbox.resume)
             gate.request_partitions()
 
+    def _in_flight_to(self, position: int) -> list[RestoredChannel]:
+        restored = self.deployment.restored
+        return [] if restored is None else [c for c in restored.in_flight if c.operator == position]
+
+    def _replay_inside_chain(self, position: int) -> None:
+        """Process what was in flight to an operator that was the head of a task and is no longer, before those ahead of it emit."""
+        channels = self._in_flight_to(position) if position else []
+        if channels:
+            entry = self._chain.entry(position)
+            (reached,) = replay_in_flight(channels, self.vertex, entry, self._cancellation.check)
+            entry.start_at(reached)
+
     def _create_input(self) -> TaskInput:
-        chain, restored = self._chain, self.deployment.restored
+        chain = self._chain
         if self._gates:
-            handler = MixedBarrierHandler(
-                sum(gate.channels for gate in self._gates),
-                self._clock,
-                may_overtake=all(gate.partitioner.supports_unaligned_checkpoints for gate in self.vertex.gates),
-            )
+            handler = MixedBarrierHandler(sum(gate.channels for gate in self._gates), self._clock)
             if self.vertex.job_vertex.operators[0].sorted_inputs:
                 return self._sorted_input(handler)
             head = FinishedHead() if self._was_finished else chain
             selectable, name = self._selectable(), chain.name_of(0)
             network = NetworkInput(head, self._gates, handler, self._checkpoints, self._metrics, selectable, name)
-            if restored is not None and restored.in_flight:
-                network.start_at(replay_in_flight(restored.in_flight, self.vertex, head, self._cancellation.check))
+            if channels := self._in_flight_to(0):
+                network.start_at(replay_in_flight(channels, self.vertex, head, self._cancellation.check))
             return network
         if self._was_finished:
             return FinishedInput()

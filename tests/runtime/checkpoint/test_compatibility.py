@@ -448,11 +448,17 @@ def test_rows_in_flight_may_go_to_another_parallelism() -> None:
 
 def test_rows_in_flight_need_their_exchange() -> None:
     taken = in_flight(exchange(RebalancePartitioner()))
-    chained = b.job(b.sink(b.step("count", b.source(uid="orders")), uid="out"))
-    (problem,) = compare(taken, chained).all_problems
+    without = b.job(b.sink(b.source(uid="orders"), uid="out"))
+    (problem,) = compare(taken, without).all_problems
     assert problem.message == (
         "3 rows were in flight from 'orders' to 'count', an exchange that the pipeline does not have any more"
     )
+
+
+def test_rows_in_flight_may_be_inside_a_chain_afterwards() -> None:
+    taken = in_flight(exchange(RebalancePartitioner()))
+    chained = b.job(b.sink(b.step("count", b.source(uid="orders"), uid="count"), uid="out"))
+    assert compare(taken, chained).all_problems == ()
 
 
 def test_rows_in_flight_need_the_same_partitioner_and_columns() -> None:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from runtime_fakes import Count, job, rows, vertex
+from runtime_fakes import ROWS, Count, job, rows, vertex
 
 from flowrun.core.elements import MIN_TIMESTAMP, CheckpointKind, RecordBatch, Watermark
 from flowrun.errors import StateError
 from flowrun.graph.execution_graph import ExecutionGraph, build_execution_graph
-from flowrun.graph.partitioner import BroadcastPartitioner, KeyGroupPartitioner, Partitioner, RebalancePartitioner
+from flowrun.graph.job_graph import ChainEdge
+from flowrun.graph.partitioner import (
+    BroadcastPartitioner,
+    CustomPartitioner,
+    ForwardPartitioner,
+    GlobalPartitioner,
+    KeyGroupPartitioner,
+    Partitioner,
+    RebalancePartitioner,
+    RescalePartitioner,
+    ShufflePartitioner,
+)
 from flowrun.runtime.checkpoint.in_flight import InFlightAssignment
 from flowrun.runtime.messages import RestoredChannel
 from flowrun.state.checkpoints import ChannelProgress, CheckpointMetadata, InFlight, OperatorMetadata
@@ -84,10 +97,91 @@ def test_keyed_rows_go_to_all_who_own_their_key_groups_now(old: int, new: int) -
         assert all(c.filter_keys == (old != new) for c in channels)
 
 
-def test_rows_are_refused_where_none_can_have_been_in_flight() -> None:
-    for partitioner in (RebalancePartitioner(), BroadcastPartitioner()):
-        with pytest.raises(StateError, match="1 rows in flight on an exchange that the pipeline no longer has"):
-            dealt(graph(partitioner, 2), metadata(2, [held(0, rows([1]))]))
+UNKEYED = (
+    RebalancePartitioner(),
+    RescalePartitioner(),
+    ShufflePartitioner(),
+    GlobalPartitioner(),
+    CustomPartitioner(lambda batch, channels: np.zeros(batch.num_rows, np.int64)),
+)
+
+
+@given(partitioner=st.sampled_from(UNKEYED), old=st.integers(1, 9), new=st.integers(1, 9))
+def test_rows_without_keys_go_to_one_subtask_each_and_those_of_a_consumer_stay_together(
+    partitioner: Partitioner, old: int, new: int
+) -> None:
+    saved = metadata(old, [held(c, rows([c])) for c in range(old)])
+    found = dealt(graph(partitioner, new), saved)
+    assert sorted(c.old_consumer for own in found for c in own) == list(range(old))
+    assert not any(c.filter_keys for own in found for c in own)
+    if old == new:
+        assert [[c.old_consumer for c in own] for own in found] == [[c] for c in range(old)]
+
+
+@given(old=st.integers(1, 9), new=st.integers(1, 9))
+def test_broadcast_rows_go_to_all_as_broadcast_state_does(old: int, new: int) -> None:
+    saved = metadata(old, [held(c, rows([c])) for c in range(old)])
+    found = dealt(graph(BroadcastPartitioner(), new), saved)
+    assert [[c.old_consumer for c in own] for own in found] == [[subtask % old] for subtask in range(new)]
+
+
+def two_inputs(consumers: int) -> ExecutionGraph:
+    keyed, others = vertex("keyed", Count), vertex("others", Count)
+    sink = vertex("sink", Count, parallelism=consumers).read(keyed, KEYED).read(others, BroadcastPartitioner(), 1)
+    return build_execution_graph(job(keyed, others, sink))
+
+
+def test_who_gets_rows_of_a_consumer_knows_the_event_time_of_all_its_channels() -> None:
+    """Three subtasks take over from two: the second has keys of both old ones, and the broadcast rows of the second."""
+    progress = [
+        ChannelProgress(data_set, 0, consumer, 10 * consumer + number, False)
+        for consumer in range(2)
+        for number, data_set in enumerate(("keyed>sink.0.", "others>sink.1."))
+    ]
+    in_flight = [
+        InFlight(data_set, 0, c, True, (rows([c]),)) for data_set in ("keyed>sink.0.", "others>sink.1.") for c in (0, 1)
+    ]
+    found = dealt(two_inputs(3), metadata(2, in_flight, progress))
+    assert [(c.gate, c.old_consumer, c.watermark, len(c.elements)) for c in found[1]] == [
+        (0, 0, 0, 1), (0, 1, 10, 1), (1, 0, 1, 0), (1, 1, 11, 1)
+    ]  # fmt: skip
+    assert [(c.gate, c.old_consumer, len(c.elements)) for c in found[0]] == [(0, 0, 1), (1, 0, 1)]
+    assert [(c.gate, c.old_consumer, len(c.elements)) for c in found[2]] == [(0, 0, 0), (0, 1, 1), (1, 0, 1), (1, 1, 0)]
+
+
+def chained(parallelism: int) -> ExecutionGraph:
+    """source → sink in one chain, where there was an exchange between them."""
+    made = job(vertex("source", Count, Count, parallelism=parallelism))
+    (one,) = made.vertices
+    source, sink = one.operators
+    operators = (replace(source, operator_id="source-0"), replace(sink, operator_id="sink-0"))
+    edge = ChainEdge(0, 1, None, EDGE, ROWS)
+    return build_execution_graph(replace(made, vertices=(replace(one, operators=operators, chain_edges=(edge,)),)))
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), [(2, 1, [[0, 1]]), (2, 2, [[0], [1]]), (1, 2, [[0], []])])
+def test_rows_on_an_exchange_that_is_inside_a_chain_now_go_to_the_operator_that_read_them(
+    old: int, new: int, expected: list[list[int]]
+) -> None:
+    graph = chained(new)
+    assignment = InFlightAssignment(metadata(old, [held(c, rows([c])) for c in range(old)]), graph)
+    assignment.check_all_assigned()
+    found = [assignment.channels_of(v) for v in graph.job_vertex("source-0").vertices]
+    assert [[c.old_consumer for c in own] for own in found] == expected
+    assert {c.operator for own in found for c in own} == {1}
+
+
+def test_changes_of_rows_that_would_lose_their_order_are_refused() -> None:
+    """On a forward exchange: at half the parallelism each consumer goes on for two whole ones, at three for parts of them."""
+    plain = rows([1, 2])
+    changes = RecordBatch(plain.columns, plain.timestamps, pa.array([0, 3], pa.int8()))
+    with pytest.raises(
+        StateError, match="keep their order only if its parallelism, which was 2, divides by the new one, 3"
+    ):
+        dealt(graph(ForwardPartitioner(), 3, 3), metadata(2, [held(0, changes)]))
+    dealt(graph(ForwardPartitioner(), 1, 1), metadata(2, [held(0, changes)]))
+    dealt(graph(ForwardPartitioner(), 2, 2), metadata(2, [held(0, changes)]))
+    dealt(graph(ForwardPartitioner(), 3, 3), metadata(2, [held(0, plain)]))
 
 
 def test_watermarks_are_moved() -> None:

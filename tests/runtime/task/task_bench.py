@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +13,7 @@ from runtime_fakes import until
 
 from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, KeyGroupRange, OperatorSnapshot
 from flowrun.core.clock import Clock, SystemClock
-from flowrun.core.elements import CheckpointBarrier, CheckpointKind, CheckpointOptions
+from flowrun.core.elements import CheckpointBarrier, CheckpointKind, CheckpointOptions, RecordBatch
 from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.checkpoint.assembly import JobIdentity, StartedCheckpoint, assemble
@@ -37,6 +37,7 @@ from flowrun.runtime.timers import TimerThread
 from flowrun.state.checkpoints import (
     CheckpointMetadata,
     FileReference,
+    InFlight,
     KeyedTableState,
     OperatorSubtaskState,
     StateFile,
@@ -252,6 +253,11 @@ def resume(graph: JobGraph, metadata: CheckpointMetadata, storage: MemoryStorage
     """The job, perhaps at another parallelism, from a checkpoint."""
     restored = restored_tasks(metadata, "", build_execution_graph(graph))
     return TaskBench(graph, storage=storage, restored=restored, **options)
+
+
+def in_flight_rows(in_flight: Iterable[InFlight]) -> int:
+    """Number of all rows in flight."""
+    return sum(e.num_rows for i in in_flight for e in i.elements if isinstance(e, RecordBatch))
 
 
 class Signal:

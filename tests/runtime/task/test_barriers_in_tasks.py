@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 from recording_operators import Outcome, Remember, ReplayingSource
 from runtime_fakes import job, rows, until, vertex
-from task_bench import Signal, TaskBench
+from task_bench import Signal, TaskBench, in_flight_rows
 from test_checkpoints import BARRIER, BY_KEY, SETTINGS, Noting, calls_of, endless
 
 from flowrun.core.clock import ManualClock
@@ -15,12 +16,32 @@ from flowrun.core.elements import (
     Alignment,
     CheckpointBarrier,
     CheckpointOptions,
-    RecordBatch,
     Watermark,
 )
 from flowrun.graph.job_graph import JobGraph
-from flowrun.graph.partitioner import KeyGroupPartitioner
+from flowrun.graph.partitioner import (
+    BroadcastPartitioner,
+    CustomPartitioner,
+    ForwardPartitioner,
+    GlobalPartitioner,
+    KeyGroupPartitioner,
+    Partitioner,
+    RebalancePartitioner,
+    RescalePartitioner,
+    ShufflePartitioner,
+)
 from flowrun.runtime.network.barriers import as_unaligned
+
+EXCHANGES: tuple[Partitioner, ...] = (
+    KeyGroupPartitioner((0,)),
+    RebalancePartitioner(),
+    RescalePartitioner(),
+    ShufflePartitioner(),
+    BroadcastPartitioner(),
+    GlobalPartitioner(),
+    ForwardPartitioner(),
+    CustomPartitioner(lambda batch, channels: np.zeros(batch.num_rows, np.int64)),
+)
 
 
 def slow_sink(tickets: threading.Semaphore, rows_in_flight: int, progress: list[int], parallelism: int = 1) -> JobGraph:
@@ -49,7 +70,7 @@ def test_an_unaligned_barrier_passes_a_slow_task_where_an_aligned_one_waits(
             clock.advance(49)
             clock.advance(1)
         source = bench.snapshot(1, "source")
-        in_flight = sum(e.num_rows for i in source.in_flight for e in i.elements if isinstance(e, RecordBatch))
+        in_flight = in_flight_rows(source.in_flight)
         assert in_flight == (0 if batches == 20 else 19)
         assert source.figures.in_flight_bytes == in_flight * 24
         for _ in range(batches - 1):
@@ -75,13 +96,14 @@ def test_a_source_that_may_still_overtake_acknowledges_when_its_barrier_was_take
         assert not bench.snapshot(1, "sink").progress
 
 
-def test_what_other_channels_give_until_their_barrier_is_recorded() -> None:
+@pytest.mark.parametrize("partitioner", EXCHANGES, ids=lambda p: p.label)
+def test_what_other_channels_give_until_their_barrier_is_recorded(partitioner: Partitioner) -> None:
     """Two sources; one takes part late. Its rows are processed, and are part of the checkpoint nevertheless."""
     sources = [vertex(f"source{i}", endless([i])) for i in range(2)]
     calls: list[tuple[str, str]] = []
     sink = vertex("sink", lambda: Noting(calls, inputs=2))
     for index, source in enumerate(sources):
-        sink.read(source, KeyGroupPartitioner((0,)), index=index)
+        sink.read(source, partitioner, index=index)
     barrier = as_unaligned(BARRIER)
     with TaskBench(job(*sources, sink, settings=SETTINGS)) as bench:
         until(lambda: len(calls_of(calls, "sink")) == 3)
@@ -100,22 +122,22 @@ def test_what_other_channels_give_until_their_barrier_is_recorded() -> None:
         assert recorded.elements == (late, Watermark(42))
 
 
-def test_a_barrier_that_may_overtake_waits_for_the_others_where_rows_have_no_keys() -> None:
-    sources = [vertex(f"source{i}", endless([i])) for i in range(2)]
-    calls: list[tuple[str, str]] = []
-    sink = vertex("sink", lambda: Noting(calls, inputs=2))
-    for index, source in enumerate(sources):
-        sink.read(source, index=index)
-    with TaskBench(job(*sources, sink, settings=SETTINGS)) as bench:
-        until(lambda: len(calls_of(calls, "sink")) == 3)
-        first, second = (t for t in bench.tasks.values() if not t.vertex.gates)
-        first.trigger_checkpoint(as_unaligned(BARRIER))
-        until(lambda: bench.answers(1))
-        second._mailbox.put(lambda: second._chain.head_output.emit(rows([42], [42])))
-        until(lambda: "rows [42]" in calls_of(calls, "sink"))
-        assert "snapshot 1" not in calls_of(calls, "sink")
-        second.trigger_checkpoint(as_unaligned(BARRIER))
-        assert not bench.snapshot(1, "sink").in_flight
+@pytest.mark.parametrize("partitioner", EXCHANGES, ids=lambda p: p.label)
+def test_a_checkpoint_completes_while_the_sink_is_blocked_whatever_the_exchange(partitioner: Partitioner) -> None:
+    """The barrier is next although 19 batches wait; the sink takes none of them before the checkpoint is complete."""
+    tickets, progress = threading.Semaphore(0), list[int]()
+    elements = [rows([i], [i]) for i in range(20)]
+    source = vertex("source", lambda: ReplayingSource(lambda _: elements, Signal(), progress=progress))
+    sink = vertex("sink", lambda: Remember(Outcome(), tickets)).read(source, partitioner)
+    with TaskBench(job(source, sink, settings=SETTINGS)) as bench:
+        until(lambda: len(progress) == 20)
+        until(lambda: bench.metrics.group("sink-0", "0", "sink-0").counter("numRecordsIn").count == 1)
+        bench.trigger(as_unaligned(BARRIER))
+        bench.snapshot(1, "source")
+        tickets.release()  # the batch that it has in its hands
+        metadata = bench.assemble(1)
+        assert in_flight_rows(metadata.in_flight) == 19
+        tickets.release(1_000)
 
 
 def test_tracked_barriers_hold_nothing_up() -> None:
