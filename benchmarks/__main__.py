@@ -18,6 +18,7 @@ from benchmarks import (
     process,
     spark,
     start_up,
+    window_functions,
     windows,
 )
 from benchmarks.measuring import Figure, machine, table
@@ -25,6 +26,7 @@ from benchmarks.measuring import Figure, machine, table
 BENCHMARKS = {
     "windows": windows.run,
     "process": process.run,
+    "window_functions": window_functions.run,
     "checkpoints": checkpoints.run,
     "files": files.run,
     "joins": joins.run,

@@ -95,9 +95,12 @@ class _Lowering:
                 lowered = lower_async(node, self.of(node.input), row_errors_of(node, self._settings), changing=changing)
             case nodes.Process():
                 # Imported here: what keeps state for users is much code, and few pipelines need it.
-                from flowrun.lowering.process import lower_process
+                from flowrun.lowering.process import lower_process, lower_window_process
 
-                lowered = lower_process(node, self.of(node.input), row_errors_of(node, self._settings))
+                if node.windows is not None:
+                    lowered = lower_window_process(node, node.windows, self.of(node.input))
+                else:
+                    lowered = lower_process(node, self.of(node.input), row_errors_of(node, self._settings))
             case nodes.WindowAggregate():
                 from flowrun.lowering.windows import lower_window
 

@@ -7,9 +7,10 @@ from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import DataType, TypeRoot, array
 from flowrun.errors import InternalError
 from flowrun.graph.transformation import OneInputTransformation, Transformation
+from flowrun.lowering.aligned_slices import aligned_slices
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.lowering import with_hints
-from flowrun.lowering.windows import aligned_slices, lower_window
+from flowrun.lowering.windows import lower_window
 from flowrun.operators.factories import CalcFactory
 from flowrun.operators.rows.factories import Collection, UnnestFactory, WindowFunctionFactory
 from flowrun.plan.compiled import Projection

@@ -8,8 +8,9 @@ from flowrun.graph.transformation import (
     Transformation,
 )
 from flowrun.lowering.aggregate_calls import bound_aggregate
+from flowrun.lowering.aligned_slices import aligned_slices
 from flowrun.lowering.keyed import keyed, producing_parallelism
-from flowrun.operators.timed.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, TumblingSlices
+from flowrun.operators.timed.assigners import AlignedSlices
 from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,
@@ -45,16 +46,11 @@ class _WindowLowering:
         """The window's transformation over the shuffled, possibly pre-aggregated input."""
         node, window = self._node, self._node.window
         special = node.trigger is not None or node.evictor is not None
-        if special or isinstance(window, windows.CountWindow | windows.GlobalWindow):
+        if special or isinstance(window, windows.CountWindow | windows.GlobalWindow | windows.CustomWindow):
             # Imported here: triggers, evictors and count windows are much code, and few pipelines need them.
             from flowrun.lowering.general_windows import general_factory
 
-            slices = (
-                None
-                if isinstance(window, windows.SessionWindow | windows.CountWindow | windows.GlobalWindow)
-                else aligned_slices(window)
-            )
-            return self._keyed(general_factory(node, self._aggregates, slices, self._late_tag), self._source, node.keys)
+            return self._keyed(general_factory(node, self._aggregates, self._late_tag), self._source, node.keys)
         return (
             self._session(window)
             if isinstance(window, windows.SessionWindow)
@@ -147,14 +143,3 @@ class _WindowLowering:
     @property
     def _name(self) -> str:
         return self._node.hints.name or "window"
-
-
-def aligned_slices(window: windows.TumblingWindow | windows.SlidingWindow | windows.CumulativeWindow) -> AlignedSlices:
-    """The slices of an aligned window."""
-    match window:
-        case windows.TumblingWindow():
-            return TumblingSlices(window.size_ms, window.offset_ms)
-        case windows.SlidingWindow():
-            return SlidingSlices(window.size_ms, window.slide_ms, window.offset_ms)
-        case windows.CumulativeWindow():
-            return CumulativeSlices(window.size_ms, window.step_ms, window.offset_ms)

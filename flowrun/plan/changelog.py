@@ -159,11 +159,13 @@ def _sink_hint(table: TableReference) -> str:
 _CALLED_FUNCTION = InsertsOnly(
     "a process table function", hint="call it with TO_CHANGELOG(TABLE …): rows that say how they change"
 )
+_WINDOW_FUNCTION = InsertsOnly("a window function", hint="use a process function, which is shown changes")
 
 
 def _check_operator(node: PlanNode, modes: Modes) -> Diagnostic | None:
     called = isinstance(node, Process) and node.called is not None
-    rule = _CALLED_FUNCTION if called else node_description(type(node)).inserts_only
+    windowed = isinstance(node, Process) and node.windows is not None
+    rule = _CALLED_FUNCTION if called else _WINDOW_FUNCTION if windowed else node_description(type(node)).inserts_only
     if rule is None:
         return None
     for position in rule.inputs:

@@ -17,6 +17,10 @@ from flowrun.plan import nodes, windows
 from flowrun.plan.explain_relational import relational_details
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.relational import WindowTableFunction
+from flowrun.plan.windows import (
+    CustomWindow,
+    SessionWindow,
+)
 
 _MASK = "***"
 
@@ -225,6 +229,9 @@ def _process_details(node: nodes.Process) -> dict[str, Any]:
     if node.keys is not None:
         details["keys"] = [node.input.schema.names[k] for k in node.keys]
         details["null_keys"] = node.null_keys.value
+    if (windows := node.windows) is not None:
+        details["window"] = f"{window_text(windows.window)} of {windows.domain.value} time"
+        details |= _firing_details(windows)
     if node.called is not None and node.called.time is not None:
         details["on_time"] = node.input.schema.names[node.called.time]
     details["columns_out"] = str(node.schema)
@@ -255,6 +262,15 @@ def _window_details(node: nodes.WindowAggregate) -> dict[str, Any]:
         "window": f"{window_text(node.window)} of {node.domain.value} time",
         "aggregates": [f"{a} AS {a.name}" for a in node.aggregates],
     }
+    details |= _firing_details(node)
+    if node.keys:
+        details["null_keys"] = node.null_keys.value
+    return details
+
+
+def _firing_details(node: nodes.WindowAggregate | nodes.FunctionWindows) -> dict[str, Any]:
+    """When windows fire, and which rows are late for them."""
+    details: dict[str, Any] = {}
     if node.allowed_lateness_ms:
         details["allowed_lateness"] = format_duration(node.allowed_lateness_ms)
     if node.late_tag is not None:
@@ -264,6 +280,7 @@ def _window_details(node: nodes.WindowAggregate) -> dict[str, Any]:
         parts += [f"every {format_duration(trigger.every_ms)}"] if trigger.every_ms is not None else []
         parts += [f"late count {trigger.late_count}"] if trigger.late_count != 1 else []
         parts += [f"delta of {trigger.delta} over {trigger.threshold}"] if trigger.delta is not None else []
+        parts += [trigger.function.reference] if trigger.function is not None else []
         parts += ["purge"] if trigger.purge else []
         details["trigger"] = ", ".join(parts)
     if (evictor := node.evictor) is not None:
@@ -272,9 +289,7 @@ def _window_details(node: nodes.WindowAggregate) -> dict[str, Any]:
             if evictor.count is not None
             else f"last {format_duration(evictor.time_ms or 0)}"
         )
-        details["evictor"] = last
-    if node.keys:
-        details["null_keys"] = node.null_keys.value
+        details["evictor"] = last if evictor.function is None else evictor.function.reference
     return details
 
 
@@ -298,7 +313,9 @@ def window_text(window: windows.WindowSpec) -> str:
             return f"count {window.size}{every}"
         case windows.GlobalWindow():
             return "global"
-    if not isinstance(window, windows.SessionWindow) and window.offset_ms:
+        case CustomWindow():
+            return f"of {window.assigner.reference}"
+    if not isinstance(window, SessionWindow) and window.offset_ms:
         sign = "-" if window.offset_ms < 0 else ""
         text += f" offset {sign}{format_duration(abs(window.offset_ms))}"
     if window.time_zone != UTC_ZONE:

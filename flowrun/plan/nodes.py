@@ -301,6 +301,7 @@ class Process(PlanNode):
         keys: positions of the key columns in the input; None: a function without keys.
         side_outputs: columns of the side outputs, by tag.
         called: how a query calls it; None: it is a step by itself, and its rows are the node's.
+        windows: it is a window function: called with the rows of windows when they fire; None: with each row or batch.
     """
 
     input: PlanNode = input_node()
@@ -311,6 +312,25 @@ class Process(PlanNode):
     side_outputs: Mapping[str, Schema] = parameter(default_factory=dict)
     search_path: tuple[str, ...] = parameter(default=())
     called: TableFunction | None = parts("input", default=None)
+    windows: FunctionWindows | None = parts("input", default=None)
+
+    @property
+    def side_schemas(self) -> Mapping[str, Schema]:
+        """Columns of all side outputs, that of late rows too."""
+        late = None if self.windows is None else self.windows.late_tag
+        return self.side_outputs if late is None else {**self.side_outputs, late: self.input.schema}
+
+
+@part
+class FunctionWindows:
+    """The windows whose rows a window function sees; their fields are those of `WindowAggregate`."""
+
+    window: WindowSpec = parameter()
+    domain: TimeDomain = parameter(default=TimeDomain.EVENT)
+    allowed_lateness_ms: int = parameter(default=0)
+    late_tag: str | None = parameter(default=None)
+    trigger: TriggerSpec | None = parts(default=None)
+    evictor: EvictorSpec | None = parameter(default=None)
 
 
 @part

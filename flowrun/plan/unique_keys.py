@@ -19,6 +19,7 @@ from flowrun.plan.expressions import Cast, ColumnRef, Expression
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Calc, PlanNode, Scan, WindowAggregate
 from flowrun.plan.relational import Deduplicate, GroupAggregate, Rank, WindowRank
+from flowrun.plan.windows import CustomWindow
 
 Keys: TypeAlias = frozenset[frozenset[int]]
 """Positions of the columns of each key."""
@@ -69,7 +70,7 @@ def node_unique_keys(node: PlanNode, inputs: Sequence[Keys], *, widened: bool = 
             return _keys([frozenset(range(len(node.keys)))])
         case WindowAggregate():
             bounds = len(node.schema) - len(node.keys) - len(node.aggregates)
-            if bounds == 2 and node.trigger is None:
+            if bounds == 2 and node.trigger is None and not isinstance(node.window, CustomWindow):
                 return _keys([frozenset((*range(len(node.keys)), len(node.keys) + 1))])
             return _NONE
         case Deduplicate():

@@ -15,6 +15,7 @@ from flowrun.plan.nodes import Calc, NodeHints, Plan, PlanNode, SideOutput, Wind
 from flowrun.plan.relational import GroupAggregate, OverAggregate
 from flowrun.plan.rewrites.calcs import merge_calcs, remove_identity_calcs
 from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
+from flowrun.plan.windows import sees_whole_rows
 
 
 def prepare_window_inputs(plan: Plan) -> Plan:
@@ -87,7 +88,7 @@ def with_argument_columns(node: Aggregating) -> Aggregating:
 
 def _prepared_window(node: WindowAggregate) -> WindowAggregate:
     columns = _Columns()
-    if node.late_tag is not None:
+    if node.late_tag is not None or sees_whole_rows(node.window, node.trigger, node.evictor):
         columns.keep_all(node.input.schema)
     keys = _keys(node, columns)
     calls = tuple(_over_columns(c, columns) for c in node.aggregates)

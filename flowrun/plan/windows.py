@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
+
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.plan.description import expressions, parameter, part
@@ -61,7 +64,35 @@ class GlobalWindow:
     """One window per key for ever; fires by its trigger, or once at the end of bounded input."""
 
 
-WindowSpec = TumblingWindow | SlidingWindow | CumulativeWindow | SessionWindow | CountWindow | GlobalWindow
+@record
+class UserClass:
+    """A class of the user's: `reference` is `module:Class`, looked up in the folders of `search_path` before Python's own path.
+
+    Attributes:
+        arguments: of the class, by name.
+    """
+
+    reference: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    search_path: tuple[str, ...] = ()
+
+
+@record
+class CustomWindow:
+    """Per key, as a user's assigner says; they have bounds.
+
+    Attributes:
+        merges: windows of one key that touch are one.
+    """
+
+    assigner: UserClass
+    merges: bool = False
+    time_zone: str = UTC_ZONE
+
+
+WindowSpec = (
+    TumblingWindow | SlidingWindow | CumulativeWindow | SessionWindow | CountWindow | GlobalWindow | CustomWindow
+)
 
 
 @part
@@ -74,6 +105,7 @@ class TriggerSpec:
         late_count: after the watermark passed, fire after so many late rows (default 1).
         delta: fire when this column has moved more than `threshold` since the last firing.
         purge: forget the content after each firing.
+        function: a user's trigger decides instead; all but `purge` are left out then.
     """
 
     count: int | None = parameter(default=None)
@@ -82,16 +114,26 @@ class TriggerSpec:
     delta: Expression | None = expressions(default=None)
     threshold: float | None = parameter(default=None)
     purge: bool = parameter(default=False)
+    function: UserClass | None = parameter(default=None)
 
 
 @record
 class EvictorSpec:
-    """Which rows are dropped before a firing: all but the last `count`, or those more than `time_ms` older than the newest."""
+    """Which rows are dropped: before a firing all but the last `count`, or those more than `time_ms` older than the newest; or as a
+    user's evictor says.
+    """
 
     count: int | None = None
     time_ms: int | None = None
+    function: UserClass | None = None
 
 
 def window_zone(window: WindowSpec) -> str:
     """The zone whose clocks a window goes by; UTC if it goes by no clock."""
     return UTC_ZONE if isinstance(window, CountWindow | GlobalWindow) else window.time_zone
+
+
+def sees_whole_rows(window: WindowSpec, trigger: TriggerSpec | None, evictor: EvictorSpec | None) -> bool:
+    """Whether a class of the user's is shown the rows: all their columns are needed then."""
+    own = (part is not None and part.function is not None for part in (trigger, evictor))
+    return isinstance(window, CustomWindow) or any(own)

@@ -35,6 +35,12 @@ from flowrun.plan.relational import (
     WindowTableFunction,
 )
 from flowrun.plan.traits import TraitIndex
+from flowrun.plan.windows import (
+    CountWindow,
+    CustomWindow,
+    GlobalWindow,
+    SessionWindow,
+)
 from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.time_spread import Spread, spread, window_function
 
@@ -157,7 +163,7 @@ def _needed(node: nodes.PlanNode, wanted: TimeRange, traits: TraitIndex) -> tupl
         case nodes.Scan() | Values():
             return ()
         case (
-            WindowTableFunction(window=windows.SessionWindow()) | nodes.WindowAggregate(window=windows.SessionWindow())
+            WindowTableFunction(window=SessionWindow()) | nodes.WindowAggregate(window=SessionWindow() | CustomWindow())
         ):
             # a row at the end of a session belongs to it: whether there is one must be seen for a session that ends at `to`
             return (TimeRange(None, None if wanted.stop is None else wanted.stop + 1),)
@@ -226,7 +232,7 @@ def _first_row(window: windows.WindowSpec, after: int) -> int | None:
             return _next(after, slide, offset + size) - size
         case windows.CumulativeWindow(size_ms=size, step_ms=step, offset_ms=offset):
             return _next(_next(after, step, offset) - 1, size, offset) - size
-        case windows.SessionWindow() | windows.CountWindow() | windows.GlobalWindow():
+        case SessionWindow() | CountWindow() | GlobalWindow() | CustomWindow():
             return None
 
 

@@ -88,10 +88,10 @@ class _Builder:
         scope = functions(named_packages(document.section("settings")))
         queries = QueryReader(diagnostics, read_functions(document, scope, diagnostics))
         entries = EntryReader(diagnostics, queries)
-        windows = WindowReader(diagnostics, expressions)
+        python = PythonReader(diagnostics, scope)
+        windows = WindowReader(diagnostics, expressions, python)
         aggregations = AggregationReader(diagnostics, queries, entries, windows)
         relational = RelationalParts(diagnostics, queries, entries)
-        python = PythonReader(diagnostics, scope)
         self._steps = StepReader(diagnostics, expressions, entries, aggregations, python, relational)
 
     def plan(self, source: SourceText) -> Plan:

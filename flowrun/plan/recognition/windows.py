@@ -65,7 +65,7 @@ def resolve_window_function(node: WindowTableFunction, context: Context) -> Wind
 def _in_zone(node: WindowTableFunction, context: Context) -> windows.WindowSpec:
     """The window by the clocks of the session's zone, if its time is an instant: local times have no zone."""
     window = node.window
-    if isinstance(window, windows.CountWindow | windows.GlobalWindow):
+    if isinstance(window, windows.CountWindow | windows.GlobalWindow | windows.CustomWindow):
         return window
     instant = node.input.schema.types[node.time].root is TypeRoot.TIMESTAMP_LTZ
     if window.time_zone != UTC_ZONE and not instant:

@@ -12,6 +12,7 @@ from flowrun.plan.expressions import ColumnRef, Expression, FieldAccess, transfo
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, WindowAggregate, walk_plan
 from flowrun.plan.relational import GroupAggregate
 from flowrun.plan.rewrites.traversal import map_expressions, with_inputs, with_sinks
+from flowrun.plan.windows import sees_whole_rows
 
 Path = tuple[str, ...]
 _WHOLE: Path = ()
@@ -93,7 +94,11 @@ def _used_by_readers(scan: Scan, readers: list[PlanNode]) -> dict[int, set[Path]
             expressions += [*reader.projections, *([reader.condition] if reader.condition is not None else [])]
             continue
         assert isinstance(reader, GroupAggregate | WindowAggregate)
-        if isinstance(reader, WindowAggregate) and (reader.late_tag is not None or reader.trigger is not None):
+        if isinstance(reader, WindowAggregate) and (
+            reader.late_tag is not None
+            or reader.trigger is not None
+            or sees_whole_rows(reader.window, None, reader.evictor)
+        ):
             return whole  # late rows leave as they came
         fields = scan.schema.fields
         expressions += [ColumnRef(fields[k].type, k, fields[k].name) for k in reader.keys]

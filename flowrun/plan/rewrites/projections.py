@@ -14,6 +14,7 @@ from flowrun.plan.joins import LookupJoin
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, Scan, SideOutput, Union, WindowAggregate, walk_plan
 from flowrun.plan.rewrites.columns import Pruned, columns_in, moved, pruned, used_columns
 from flowrun.plan.rewrites.traversal import with_sinks
+from flowrun.plan.windows import sees_whole_rows
 
 Table = TypeVar("Table", Scan, LookupJoin)
 
@@ -75,8 +76,8 @@ def _used_of_input(node: PlanNode, child: PlanNode, own: set[int]) -> set[int]:
         case SideOutput():
             # what columns of their own are made of is needed anyway: windows with late rows and functions keep all columns
             return set() if _has_own_columns(node) else set(own)
-        case WindowAggregate(late_tag=str()):
-            return set(range(len(child.schema)))  # late rows leave as they came
+        case WindowAggregate() if node.late_tag is not None or sees_whole_rows(node.window, node.trigger, node.evictor):
+            return set(range(len(child.schema)))  # late rows leave as they came, and users' classes are shown them
         case _:
             return used_columns(node, child, own)
 

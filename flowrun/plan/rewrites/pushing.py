@@ -24,7 +24,7 @@ from flowrun.plan.rewrites.conditions import (
     moved,
 )
 from flowrun.plan.rewrites.traversal import SoleInputs, map_with_sole_inputs, with_inputs
-from flowrun.plan.windows import CountWindow, GlobalWindow, SessionWindow
+from flowrun.plan.windows import CountWindow, CustomWindow, GlobalWindow, SessionWindow
 
 Places = tuple[tuple[int, Expression], ...]
 """Inputs by number, and the condition over each one's columns."""
@@ -92,7 +92,7 @@ def passed_columns(node: PlanNode) -> dict[int, int]:
     match node:
         case WindowAggregate():
             plain = node.trigger is None and node.evictor is None and node.late_tag is None
-            by_key = plain and not isinstance(node.window, CountWindow | GlobalWindow)
+            by_key = plain and not isinstance(node.window, CountWindow | GlobalWindow | CustomWindow)
             return _columns_of_groups(node) if by_key else {}
         case WindowTableFunction():
             # a row that is left out could have joined two sessions, unless all rows of its key are

@@ -89,8 +89,8 @@ def translate_window_aggregate(node: PlanNode, inputs: Inputs, context: Context)
     assert isinstance(node, WindowAggregate)
     if node.trigger is not None or node.evictor is not None:
         raise NotNative("Spark has no triggers and evictors")
-    if isinstance(node.window, windows.CountWindow | windows.GlobalWindow):
-        raise NotNative("Spark has no windows that count rows")
+    if isinstance(node.window, windows.CountWindow | windows.GlobalWindow | windows.CustomWindow):
+        raise NotNative("Spark has no windows that count rows, and none of users")
     check_zone(windows.window_zone(node.window))
     check_event_time(node, node.domain, "cuts windows", _BY_EVENT_TIME)
     frame = _without_null_keys(node, inputs.only)

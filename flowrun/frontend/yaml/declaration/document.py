@@ -52,13 +52,14 @@ PYTHON = RecordSpec(
 PROCESS = RecordSpec(
     "process",
     "a process function",
-    "A Python class that sees every row or batch, with state and timers a key if the step has `key_by`. `module:Class` alone stands for "
-    "`{function: module:Class}`.",
+    "A Python class that sees every row or batch, with state and timers a key if the step has `key_by`; with `window` one that sees the "
+    "rows of windows when they fire. `module:Class` alone stands for `{function: module:Class}`.",
     (
         KeySpec(
             "function",
             TextValue("a Python class", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "written module:Class"),
-            "`module:Class`, importable from the pipeline's folder; extends `KeyedProcessFunction` or `ProcessFunction`.",
+            "`module:Class`, importable from the pipeline's folder; extends `KeyedProcessFunction` or `ProcessFunction`, with `window` "
+            "`ProcessWindowFunction`.",
             required=True,
         ),
         KeySpec("with", MapValue(AnyValue(), TextValue("a name")), "Arguments of the class, by name."),
@@ -123,8 +124,8 @@ STEP = RecordSpec(
         KeySpec(
             "window",
             WINDOW,
-            "Which rows are aggregated together. Without `aggregate`: every row once for each of its windows, with the columns "
-            "window_start, window_end and window_time, by which steps can group, join and rank.",
+            "Which rows are aggregated, or given to `process`, together. Without either: every row once for each of its windows, with the "
+            "columns window_start, window_end and window_time, by which steps can group, join and rank.",
         ),
         KeySpec(
             "aggregate",

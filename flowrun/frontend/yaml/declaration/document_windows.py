@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from flowrun.frontend.trees.spec import (
+    AnyValue,
     BooleanValue,
     ChoiceValue,
     DurationValue,
     IntegerValue,
     KeySpec,
+    MapValue,
     NumberValue,
     RecordSpec,
     RecordValue,
@@ -20,6 +22,8 @@ from flowrun.frontend.yaml.declaration.vocabulary import (
     NODE_NAME,
 )
 
+_CLASS = TextValue("a Python class", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "written module:Class")
+_WITH = KeySpec("with", MapValue(AnyValue(), TextValue("a name")), "Arguments of the class of `function`, by name.")
 TRIGGER = RecordSpec(
     "trigger",
     "trigger",
@@ -31,6 +35,12 @@ TRIGGER = RecordSpec(
         KeySpec("delta", EXPRESSION, "When this number has moved more than `threshold` since the last firing."),
         KeySpec("threshold", NumberValue(), "See `delta`."),
         KeySpec("purge", BooleanValue(), "Forget the window's rows after each firing.", default="false"),
+        KeySpec(
+            "function",
+            _CLASS,
+            "`module:Class`, importable from the pipeline's folder; extends `Trigger` of `flowrun.api.windowing`, and decides alone.",
+        ),
+        _WITH,
     ),
 )
 EVICTOR = RecordSpec(
@@ -40,6 +50,12 @@ EVICTOR = RecordSpec(
     (
         KeySpec("count", IntegerValue(1), "Keep only the last so many rows."),
         KeySpec("time", DurationValue(), "Keep only rows that are less than so much older than the newest."),
+        KeySpec(
+            "function",
+            _CLASS,
+            "`module:Class`, importable from the pipeline's folder; extends `Evictor` of `flowrun.api.windowing`.",
+        ),
+        _WITH,
     ),
 )
 _TIME = KeySpec("time", ChoiceValue(("event", "processing")), "Which clock the window follows.", default="event")
@@ -150,6 +166,26 @@ WINDOW = VariantValue(
                 "a global window",
                 "One for ever per key; fires by its trigger, or once at the end of bounded input.",
                 (_TIME, *_FIRING_KEYS),
+            ),
+        ),
+        (
+            "custom",
+            RecordSpec(
+                "window_custom",
+                "a window of one's own",
+                "As a Python class assigns rows to windows.",
+                (
+                    KeySpec(
+                        "function",
+                        _CLASS,
+                        "`module:Class`, importable from the pipeline's folder; extends `WindowAssigner` or `MergingWindowAssigner` of "
+                        "`flowrun.api.windowing`.",
+                        required=True,
+                    ),
+                    _WITH,
+                    *_LATENESS_KEYS,
+                    *_FIRING_KEYS,
+                ),
             ),
         ),
     ),

@@ -25,6 +25,7 @@ from flowrun.plan.expressions import AggregateCall, ColumnRef
 from flowrun.plan.nodes import (
     WINDOW_START,
     Calc,
+    FunctionWindows,
     NodeHints,
     PlanNode,
     Scan,
@@ -111,6 +112,18 @@ class AggregationReader:
             self._diagnostics.error(what, section.value_at("aggregate"), hint=hint)
             return None
         return Aggregation(results[0], self._late(results[1], node, window))
+
+    def function_windows(self, window: Section, node: PlanNode | None) -> FunctionWindows | None:
+        """The windows of a window function over the rows of `node`; None if they are not known."""
+        parts = self._windows.read(window, None if node is None else node.schema)
+        if node is None or parts is None:
+            return None
+        if parts.needs_event_time and not has_event_time(node):
+            self._report_missing_time(window, node)
+            return None
+        return FunctionWindows(
+            parts.window, parts.domain, parts.allowed_lateness_ms, parts.late_tag, parts.trigger, parts.evictor
+        )
 
     def with_windows(self, section: Section, window: Section, node: PlanNode | None, stages: Stages) -> PlanNode | None:
         """The rows of `node` with the bounds of their windows; None if they are not known."""

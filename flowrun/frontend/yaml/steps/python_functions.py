@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from flowrun.core.schema import Schema
@@ -17,7 +18,8 @@ from flowrun.operators.function_loading import load_function
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.function_scope import FunctionScope
 from flowrun.operators.process.loading import load_process_function
-from flowrun.plan.nodes import AsyncMap, AsyncRetries, NodeHints, PlanNode, Process, PythonMap
+from flowrun.plan.nodes import AsyncMap, AsyncRetries, FunctionWindows, NodeHints, PlanNode, Process, PythonMap
+from flowrun.plan.windows import CustomWindow, SessionWindow, UserClass
 
 
 class PythonReader:
@@ -119,7 +121,12 @@ class PythonReader:
         return AsyncRetries(section.integer("attempts") or 1, delay, multiplier, most, on_result, on_exception)
 
     def read_process(
-        self, step: Section, node: PlanNode | None, keys: tuple[int, ...] | None, hints: NodeHints
+        self,
+        step: Section,
+        node: PlanNode | None,
+        keys: tuple[int, ...] | None,
+        hints: NodeHints,
+        windows: FunctionWindows | None = None,
     ) -> Process | None:
         """The node of the step's process function; None if it cannot be built, which is reported.
 
@@ -128,6 +135,7 @@ class PythonReader:
             node: the rows it is given; None if they are not known.
             keys: positions of its keys.
             hints: of the node.
+            windows: it is a window function of these.
         """
         section = step.section("process")
         function = section.scalar("function") if section is not None else step.scalar("process")
@@ -136,7 +144,7 @@ class PythonReader:
         arguments = {n: v.value for n, v in section.named("with").items()} if section is not None else {}
         if section is None or not section.broken("with"):
             recipe = FunctionRecipe(function.text, arguments, self._search_path)
-            self._report(function, lambda: load_process_function(recipe, keyed=step.has("key_by")))
+            self._report(function, partial(_check_process, recipe, step, windows))
         schema = self._schema(section, node)
         sides = self._side_schemas(section)
         if node is None or schema is None or sides is None:
@@ -151,7 +159,17 @@ class PythonReader:
             null_keys=NullKeys(step.text("null_keys") or "fail"),
             side_outputs=sides,
             search_path=self._search_path,
+            windows=windows,
         )
+
+    def user_class(self, section: Section, check: Callable[[UserClass], object]) -> UserClass | None:
+        """The class that `function` names, with the arguments of `with`; None if there is none, or if `check` raises, which is reported."""
+        function = section.scalar("function")
+        if function is None or section.broken("with"):
+            return None
+        arguments = {n: v.value for n, v in section.named("with").items()}
+        given = UserClass(function.text, arguments, self._search_path)
+        return given if self._report(function, lambda: check(given)) else None
 
     def _side_schemas(self, section: Section | None) -> dict[str, Schema] | None:
         if section is None:
@@ -173,11 +191,26 @@ class PythonReader:
     def _check(self, function: YamlScalar) -> None:
         self._report(function, lambda: load_function(function.text, self._search_path))
 
-    def _report(self, function: YamlScalar, load: Callable[[], object]) -> None:
-        """Load a function; what is wrong with it is reported where it is named."""
+    def _report(self, function: YamlScalar, load: Callable[[], object]) -> bool:
+        """Load a function; what is wrong with it is reported where it is named. Whether all is well."""
         try:
             self._scope.load(function.text)
             load()
         except PipelineError as error:
             for problem in error.diagnostics:
                 self._diagnostics.error(problem.message, function.location, hint=problem.hint)
+            return False
+        return True
+
+
+def _check_process(recipe: FunctionRecipe, step: Section, windows: FunctionWindows | None) -> None:
+    """Raise PipelineError if the function cannot be made, or does not keep to the rules; of windows that are wrong nobody asks."""
+    if windows is not None:
+        # Imported here, as few pipelines have window functions.
+        from flowrun.operators.windows.functions.loading import load_window_function
+
+        window = windows.window
+        merging = isinstance(window, SessionWindow) or (isinstance(window, CustomWindow) and window.merges)
+        load_window_function(recipe, merging=merging)
+    elif not step.has("window"):
+        load_process_function(recipe, keyed=step.has("key_by"))

@@ -58,9 +58,20 @@ def _join(section: Section, join: Section) -> Iterator[_Problem]:
 
 
 def _aggregates(section: Section) -> Iterator[_Problem]:
-    windowed = section.has("window") or section.has("aggregate")
-    if section.has("process") and windowed:
-        yield "process", "a step has either 'process' or 'window' and 'aggregate'", "use a second step"
+    if section.has("process") and section.has("aggregate"):
+        yield "process", "a step has either 'process' or 'aggregate'", "use a second step"
+    window = section.section("window")
+    if (
+        window is not None
+        and window.variant == "custom"
+        and not section.has("process")
+        and not section.has("aggregate")
+    ):
+        yield (
+            "window",
+            "windows of type custom need 'aggregate' or 'process'",
+            "add aggregate: COUNT(*) AS n, or another type",
+        )
     keyed = [k for k in _KEYED if section.has(k)]
     if "deduplicate" in keyed and len(keyed) > 1:
         yield "deduplicate", f"a step has either 'deduplicate' or '{keyed[0]}'", "use a second step"
@@ -96,14 +107,14 @@ def _check_window(section: Section, diagnostics: Diagnostics) -> bool:
     window = section.section("window")
     if window is None:
         return True
-    if section.has("aggregate"):
+    if section.has("aggregate") or section.has("process"):
         if window.has("column"):
             hint = "rows are aggregated by their event time: remove it, or use the column as the source's watermark"
             diagnostics.error("'column' is for windows without 'aggregate'", window.at("column"), hint=hint)
         return True
-    if window.variant in ("count", "global"):
+    if window.variant in ("count", "global", "custom"):
         hint = 'e.g. aggregate: ["COUNT(*) AS n"]'
-        diagnostics.error(f"a {window.variant} window needs 'aggregate'", section.at("window"), hint=hint)
+        diagnostics.error(f"a {window.variant} window needs 'aggregate' or 'process'", section.at("window"), hint=hint)
         return False
     wrong = [k for k in _WITH_AGGREGATE if window.has(k)]
     for key in wrong:

@@ -104,7 +104,7 @@ class StepReader:
         if section.has("match_recognize"):
             node = self._relational.matched(section, node, stages)
         window = section.section("window")
-        if window is not None and not section.has("aggregate"):
+        if window is not None and not section.has("aggregate") and not section.has("process"):
             node = self._aggregations.with_windows(section, window, node, stages)
         node = self._relational.distinct(section, node, stages)
         if section.has("over"):
@@ -164,7 +164,19 @@ class StepReader:
         if section.has("key_by") and node is not None:
             found = keyed(section, node, stages, self._entries)
             node, keys = found if found is not None else (None, None)
-        process = self._functions.read_process(section, node, keys, stages.hints("process"))
+        window = section.section("window")
+        windows = None if window is None else self._aggregations.function_windows(window, node)
+        if windows is None and section.has("window"):
+            node = None
+        main = "process" if window is None else "window"
+        process = self._functions.read_process(section, node, keys, stages.hints(main), windows)
+        late = None if window is None else window.scalar("late_output")
+        if late is not None:
+            hints = NodeHints(name=late.text, location=late.location)
+            outputs[late.text] = late_rows = None
+            if process is not None:
+                late_rows = SideOutput(schema=process.input.schema, hints=hints, input=process, tag=late.text)
+                outputs[late.text] = late_rows
         sides = None if process is None else process.side_outputs
         _add_side_outputs(section.section("process"), process, sides, outputs)
         return process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -12,7 +13,12 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.settings.reading import read_zone
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.expressions import ExpressionReader
+from flowrun.frontend.yaml.steps.python_functions import PythonReader
+from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.plan import windows
+
+if TYPE_CHECKING:
+    from flowrun.api.windowing import WindowAssigner
 
 
 @record
@@ -39,14 +45,15 @@ class WindowParts:
 class WindowReader:
     """Turns checked `window` sections into window specifications, reporting what is wrong."""
 
-    def __init__(self, diagnostics: Diagnostics, expressions: ExpressionReader) -> None:
+    def __init__(self, diagnostics: Diagnostics, expressions: ExpressionReader, functions: PythonReader) -> None:
         self._diagnostics = diagnostics
         self._expressions = expressions
+        self._functions = functions
 
     def read(self, section: Section, schema: Schema | None) -> WindowParts | None:
         """The window; None if its shape is wrong, which is reported. `schema` is that of the rows it collects, None if not known."""
         window = self._window(section)
-        domain = TimeDomain(section.text("time") or "event")
+        domain = self._domain(section, window)
         if domain is TimeDomain.PROCESSING:
             for key in ("allowed_lateness", "late_output"):
                 if section.has(key):
@@ -63,7 +70,7 @@ class WindowReader:
             return None
         return WindowParts(
             window=window
-            if isinstance(window, windows.CountWindow | windows.GlobalWindow)
+            if isinstance(window, windows.CountWindow | windows.GlobalWindow | windows.CustomWindow)
             else replace(window, time_zone=zone),
             domain=domain,
             allowed_lateness_ms=section.integer("allowed_lateness") or 0,
@@ -82,6 +89,8 @@ class WindowReader:
                 return None if size is None else windows.CountWindow(size, section.integer("slide") or size)
             case "global":
                 return windows.GlobalWindow()
+            case "custom":
+                return self._custom(section)
         offset = self._offset(section)
         if size is None or offset is None:
             return None
@@ -97,6 +106,15 @@ class WindowReader:
                 return self._cumulative(section, size, offset)
             case _:
                 return windows.TumblingWindow(size, offset)
+
+    def _domain(self, section: Section, window: windows.WindowSpec | None) -> TimeDomain:
+        if isinstance(window, windows.CustomWindow):
+            return TimeDomain.EVENT if _assigner(window.assigner).is_event_time() else TimeDomain.PROCESSING
+        return TimeDomain(section.text("time") or "event")
+
+    def _custom(self, section: Section) -> windows.WindowSpec | None:
+        assigner = self._functions.user_class(section, _assigner)
+        return None if assigner is None else windows.CustomWindow(assigner, _assigner(assigner).merging)
 
     def _offset(self, section: Section) -> int | None:
         scalar = section.scalar("offset")
@@ -156,9 +174,17 @@ class WindowReader:
             )
         if not trigger.given:
             self._diagnostics.error(
-                "trigger is empty", trigger.location, hint="give count, every, late_count, delta or purge"
+                "trigger is empty", trigger.location, hint="give count, every, late_count, delta, purge or function"
             )
+        function = self._functions.user_class(trigger, _check_trigger)
+        for key in ("count", "every", "late_count", "delta", "threshold") if trigger.has("function") else ():
+            if trigger.has(key):
+                self._diagnostics.error(
+                    f"'{key}' has no effect beside 'function'", trigger.at(key), hint=f"remove '{key}'"
+                )
+        self._check_with(trigger)
         return windows.TriggerSpec(
+            function=function,
             count=trigger.integer("count"),
             every_ms=trigger.integer("every"),
             late_count=trigger.integer("late_count") or 1,
@@ -171,6 +197,37 @@ class WindowReader:
         evictor = section.section("evictor")
         if evictor is None:
             return None
-        if evictor.has("count") == evictor.has("time"):
-            self._diagnostics.error("evictor needs either 'count' or 'time'", evictor.location)
-        return windows.EvictorSpec(count=evictor.integer("count"), time_ms=evictor.integer("time"))
+        if sum(evictor.has(k) for k in ("count", "time", "function")) != 1:
+            self._diagnostics.error("evictor needs either 'count' or 'time' or 'function'", evictor.location)
+        self._check_with(evictor)
+        function = self._functions.user_class(evictor, _check_evictor)
+        return windows.EvictorSpec(count=evictor.integer("count"), time_ms=evictor.integer("time"), function=function)
+
+    def _check_with(self, section: Section) -> None:
+        if section.has("with") and not section.has("function"):
+            self._diagnostics.error("'with' has no effect without 'function'", section.at("with"), hint="remove 'with'")
+
+
+# Imported in these: what runs users' windows is much code, and few pipelines have any.
+
+
+def _assigner(given: windows.UserClass) -> WindowAssigner:
+    from flowrun.operators.windows.general.user_assigners import CustomAssigner
+
+    return CustomAssigner(_recipe(given)).assigner
+
+
+def _check_trigger(given: windows.UserClass) -> None:
+    from flowrun.operators.windows.general.user_triggers import UserTrigger
+
+    UserTrigger(_recipe(given)).check()
+
+
+def _check_evictor(given: windows.UserClass) -> None:
+    from flowrun.operators.windows.general.user_evictors import CustomEvictor
+
+    CustomEvictor(_recipe(given)).check()
+
+
+def _recipe(given: windows.UserClass) -> FunctionRecipe:
+    return FunctionRecipe(given.reference, dict(given.arguments), given.search_path)

@@ -60,6 +60,10 @@ class UserTrigger(Trigger):
         """As the user's trigger says."""
         return bool(_instance(self.recipe).can_merge())
 
+    def check(self) -> None:
+        """Raise PipelineError if it cannot be made, or does not keep to the rules."""
+        _instance(self.recipe)
+
     def loaded(self) -> Trigger:
         """One of a subtask's own."""
         return LoadedUserTrigger(self.recipe)
