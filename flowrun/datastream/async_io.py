@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from flowrun.api.async_function import AsyncFunction, AsyncRetryStrategy, Predicate
 from flowrun.api.operator import OutputTag
-from flowrun.core.schema import Schema
+from flowrun.datastream.schemas import SchemaLike, as_schema
 from flowrun.datastream.stream import DataStream
 from flowrun.errors import PipelineError
 from flowrun.operators.asynchronous.factories import (
@@ -30,7 +30,7 @@ class AsyncDataStream:
     def ordered_wait(
         stream: DataStream,
         function: Function,
-        schema: Schema | None = None,
+        schema: SchemaLike | None = None,
         timeout_ms: int | None = None,
         capacity: int = DEFAULT_CAPACITY,
         *,
@@ -75,7 +75,7 @@ class AsyncDataStream:
     def unordered_wait(
         stream: DataStream,
         function: Function,
-        schema: Schema | None = None,
+        schema: SchemaLike | None = None,
         timeout_ms: int | None = None,
         capacity: int = DEFAULT_CAPACITY,
         *,
@@ -105,7 +105,7 @@ def _wait(
     stream: DataStream,
     mode: WaitMode,
     function: Function,
-    schema: Schema | None,
+    schema: SchemaLike | None,
     timeout_ms: int | None,
     capacity: int,
     retry: AsyncRetryStrategy | None,
@@ -121,11 +121,11 @@ def _wait(
         raise PipelineError.of(f"{name}: the timeout is {timeout_ms} ms", "give None for no time limit")
     recipe = class_recipe(function, AsyncFunction, arguments or {}, name)
     load_async_function(recipe)
-    schema = stream.schema if schema is None else schema
+    output = stream.schema if schema is None else as_schema(schema, name)
     factory = AsyncFunctionFactory(
         recipe,
         stream.schema,
-        schema,
+        output,
         mode,
         timeout_ms or None,
         capacity,
@@ -136,7 +136,7 @@ def _wait(
         tuple(side_outputs),
         name,
     )
-    return stream.process(factory, schema, name=name, side_outputs=side_outputs)
+    return stream.process(factory, output, name=name, side_outputs=side_outputs)
 
 
 def _predicate(given: Predicate | None) -> FunctionRecipe | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -14,16 +14,20 @@ from flowrun.api.operator import OperatorRecipe, OutputTag
 from flowrun.api.process_function import RichFunction
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.datastream.schemas import SchemaLike, as_schema
 from flowrun.errors import DataError, FlowrunError, PipelineError, did_you_mean
 from flowrun.operators.data_errors import describe_row
-from flowrun.operators.function_loading import describe, where
+from flowrun.operators.factories import PythonFunctionFactory
+from flowrun.operators.function_loading import describe, takes_context, where
 from flowrun.operators.function_recipe import FunctionRecipe, class_recipe
 from flowrun.operators.process.factories import CoProcessFunctionFactory, ProcessFunctionFactory
 from flowrun.operators.process.function_kinds import FunctionInputs
 from flowrun.operators.process.loading import load_process_function
 
-BatchCallable = Callable[[pa.RecordBatch], Any]
-RowCallable = Callable[[dict[str, Any]], Any]
+BatchCallable = Callable[..., Any]
+"""Called with a `pa.RecordBatch`, and with a context if it has a second parameter of that name and may have one."""
+RowCallable = Callable[..., Any]
+"""Called with a row, a dict; else the same."""
 
 
 def column_positions(schema: Schema, names: Iterable[str], place: str) -> tuple[int, ...]:
@@ -70,6 +74,32 @@ def recipe_of(function: object, place: str, methods: tuple[str, ...] = ()) -> Fu
         return FunctionRecipe.of_code(function)
     except PipelineError as error:
         raise PipelineError([replace(d, message=f"{place}: {d.message}") for d in error.diagnostics]) from error
+
+
+def map_factory(
+    function: Callable[..., Any] | str,
+    input_schema: Schema,
+    schema: SchemaLike | None,
+    side_outputs: Sequence[OutputTag],
+    name: str,
+    *,
+    flat: bool,
+    row: bool,
+) -> PythonFunctionFactory:
+    """The recipe of operators that call a function, which may send to side outputs if it has a second parameter `context`.
+
+    Raises:
+        PipelineError: the function cannot be sent to tasks, or there are side outputs but it has no context.
+    """
+    recipe = recipe_of(function, name)
+    if side_outputs and not takes_context(recipe.load_function(context=True)):
+        raise PipelineError.of(
+            f"{name}: '{recipe.reference}' has side outputs, but no second parameter 'context' by which it could send to them",
+            "write def function(row, context), and context.side_output(name, row)",
+        )
+    output = input_schema if schema is None else as_schema(schema, name)
+    tags = tuple(side_outputs)
+    return PythonFunctionFactory(recipe, input_schema, output, flat=flat, row=row, name=name, side_outputs=tags)
 
 
 @record

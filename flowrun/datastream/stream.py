@@ -25,6 +25,7 @@ from flowrun.datastream.functions import (
     SelectColumns,
     batch_predicate,
     column_positions,
+    map_factory,
     process_factory,
     recipe_of,
     row_predicate,
@@ -108,7 +109,13 @@ class DataStream(Partitionable, OperatorSettings):
     # Row-wise operators
 
     def map(
-        self, function: RowCallable | str, schema: SchemaLike | None = None, *, name: str = "map", batches: bool = False
+        self,
+        function: RowCallable | str,
+        schema: SchemaLike | None = None,
+        *,
+        name: str = "map",
+        batches: bool = False,
+        side_outputs: Sequence[OutputTag] = (),
     ) -> DataStream:
         """Call `function` with each row, a dict; it returns a dict with the columns of `schema`.
 
@@ -117,11 +124,12 @@ class DataStream(Partitionable, OperatorSettings):
             schema: the columns that it gives: `"word STRING, count BIGINT"` or a `Schema`; None: those of this stream.
             name: of the operator.
             batches: call it with each `pa.RecordBatch` instead, a hundred times as fast: it returns as many rows.
+            side_outputs: the tags that it may send to, if it has a second parameter `context`: `context.side_output(name, row)`.
 
         Raises:
-            PipelineError: the function cannot be sent to tasks.
+            PipelineError: the function cannot be sent to tasks, or has side outputs but no context.
         """
-        return self._python(function, schema, name, flat=False, row=not batches)
+        return self._mapped(map_factory(function, self.schema, schema, side_outputs, name, flat=False, row=not batches))
 
     def flat_map(
         self,
@@ -130,12 +138,13 @@ class DataStream(Partitionable, OperatorSettings):
         *,
         name: str = "flat map",
         batches: bool = False,
+        side_outputs: Sequence[OutputTag] = (),
     ) -> DataStream:
         """Call `function` with each row, a dict; it returns any number of dicts, or is a generator of them. Arguments as of `map`.
 
         With `batches` it is called with each `pa.RecordBatch` and returns any number of rows, or (rows, position of each row's parent).
         """
-        return self._python(function, schema, name, flat=True, row=not batches)
+        return self._mapped(map_factory(function, self.schema, schema, side_outputs, name, flat=True, row=not batches))
 
     def map_batches(
         self, function: BatchCallable | str, schema: SchemaLike | None = None, *, name: str = "map"
@@ -149,14 +158,8 @@ class DataStream(Partitionable, OperatorSettings):
         """`flat_map` with `batches`."""
         return self.flat_map(function, schema, name=name, batches=True)
 
-    def _python(
-        self, function: Callable[[Any], Any] | str, schema: SchemaLike | None, name: str, *, flat: bool, row: bool
-    ) -> DataStream:
-        output = self.schema if schema is None else as_schema(schema, name)
-        recipe = recipe_of(function, name)
-        return self.process(
-            PythonFunctionFactory(recipe, self.schema, output, flat=flat, row=row, name=name), output, name=name
-        )
+    def _mapped(self, factory: PythonFunctionFactory) -> DataStream:
+        return self.process(factory, factory.output_schema, name=factory.name, side_outputs=factory.side_outputs)
 
     def filter(self, condition: PredicateFunction | RowCallable | str, *, name: str = "filter") -> DataStream:
         """Keep the rows for which `condition`, a function of a row (a dict), or a predicate over columns, is true."""

@@ -167,6 +167,7 @@ class _Lowering:
             flat=node.flat,
             row=node.row,
             name=_name(node),
+            side_outputs=tuple(OutputTag(tag, schema) for tag, schema in node.side_outputs.items()),
             errors=row_errors_of(node, self._settings),
         )
         return self._one_input(node, factory_of=factory)

@@ -119,6 +119,8 @@ class PythonFunctionFactory(OperatorSpec):
     flat: bool = False
     row: bool = False
     name: str = "python"
+    side_outputs: tuple[OutputTag, ...] = ()
+    """Where else a function with a second parameter `context` may send rows."""
     errors: RowErrors = FAIL
     """What becomes of rows of which the function raises, or gives what it must not. To find them it is called again on parts of a batch."""
 

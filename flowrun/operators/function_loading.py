@@ -21,11 +21,12 @@ _loaded_from_search_path: set[str] = set()
 """Top-level modules that came from some pipeline's search path."""
 
 
-def load_function(reference: str, search_path: Sequence[str] = ()) -> Any:
+def load_function(reference: str, search_path: Sequence[str] = (), *, context: bool = False) -> Any:
     """What `reference` (`module:name`, dots allowed on both sides) names: a function, or an instance if it names a class.
 
     The module is imported with `search_path` (folders) before Python's own path. Importing runs the user's code, which may raise
     anything. A module that an earlier pipeline loaded from another folder under the same name is loaded anew. Thread-safe.
+    `context`: it may have a second parameter called `context`.
 
     Raises:
         PipelineError: the reference is malformed, the module or the attribute is missing, importing or instantiating failed,
@@ -42,7 +43,7 @@ def load_function(reference: str, search_path: Sequence[str] = ()) -> Any:
             f"'{reference}' is {_article(type(target).__name__)}, not a function",
             "name a function, a class whose instances can be called, or an object with __call__",
         )
-    _check_signature(target, reference)
+    _check_signature(target, reference, context=context)
     return target
 
 
@@ -149,13 +150,28 @@ def _instantiate(kind: type, reference: str) -> object:
         ) from error
 
 
-def _check_signature(function: Callable[..., Any], reference: str) -> None:
+def takes_context(function: Callable[..., Any]) -> bool:
+    """Whether a function has a second parameter called `context`.
+
+    >>> takes_context(lambda row, context: row), takes_context(lambda row, other=None: row), takes_context(len)
+    (True, False, False)
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # built-in functions may have none
+        return False
+    return (
+        len(parameters) > 1 and parameters[1].name == "context" and parameters[1].kind is not parameters[1].KEYWORD_ONLY
+    )
+
+
+def _check_signature(function: Callable[..., Any], reference: str, *, context: bool) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # built-in functions may have none
         return
     try:
-        signature.bind(None)
+        signature.bind(*((None, None) if context and takes_context(function) else (None,)))
     except TypeError as error:
         raise PipelineError.of(
             f"'{reference}' has the signature {reference.partition(':')[2]}{signature}, but it is called with one argument ({error})",

@@ -84,10 +84,13 @@ class FunctionRecipe:
                     function.__code__ = _from_file(function.__code__, file)
         return loaded
 
-    def load_function(self) -> Any:
-        """Something that can be called with one argument; raises PipelineError as `function_loading.load_function`."""
+    def load_function(self, *, context: bool = False) -> Any:
+        """Something that can be called with one argument, or, with `context`, maybe with a second one of that name.
+
+        Raises PipelineError as `function_loading.load_function`.
+        """
         if self.pickled is None:
-            return load_function(self.reference, self.search_path)
+            return load_function(self.reference, self.search_path, context=context)
         return self.load()
 
 

@@ -13,24 +13,31 @@ Rows keep the event time (and change kind) of the row that they came from. A fla
 stream has event time, unless it returns as many rows as it got: then row i counts as made of row i. A `pa.Table` does instead of a
 `pa.RecordBatch`. Columns may come in any order; their types are cast if no value changes. Objects and classes may have `open()`
 and `close()`, called once a subtask.
+
+A function with a second parameter called `context` is given one (`flowrun.operators.map_context`): time, and
+`context.side_output(name, row)` for declared side outputs, or `context.side_output(name, batch, parents)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.core.elements import RecordBatch
 from flowrun.core.row_errors import RowFault
-from flowrun.errors import DataError, FlowrunError
+from flowrun.errors import DataError, FlowrunError, PipelineError
 from flowrun.operators.conformance import check_names, conform, rows_to_columns
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.factories import PythonFunctionFactory
-from flowrun.operators.function_loading import describe, where
+from flowrun.operators.function_loading import describe, takes_context, where
+from flowrun.operators.kept_output import KeptRows, send_kept
 from flowrun.operators.row_failures import RowOperator
+
+if TYPE_CHECKING:
+    from flowrun.operators.map_context import MapContext
 
 
 class PythonFunctionOperator(RowOperator):
@@ -40,15 +47,18 @@ class PythonFunctionOperator(RowOperator):
         super().__init__(factory.errors)
         self._factory = factory
         self._place = f"function '{factory.function.reference}' of '{factory.name}'"
+        self._loaded: Callable[..., Any] | None = None
         self._function: Callable[[Any], Any] | None = None
+        self._context: MapContext | None = None
         self._opened = False
 
     def open(self) -> None:
         """Import the function and open it."""
         super().open()
-        self._function = self._factory.function.load_function()
+        self._function = self._factory.function.load_function(context=True)
         self._opened = True
-        opener = getattr(self._function, "open", None)
+        self._give_context(self._function)
+        opener = getattr(self._loaded, "open", None)
         if callable(opener):
             try:
                 opener()
@@ -59,7 +69,7 @@ class PythonFunctionOperator(RowOperator):
         """Close the function, if it was opened."""
         if self._opened:
             self._opened = False
-            closer = getattr(self._function, "close", None)
+            closer = getattr(self._loaded, "close", None)
             if callable(closer):
                 try:
                     closer()
@@ -73,8 +83,46 @@ class PythonFunctionOperator(RowOperator):
         if batch.num_rows == 0:
             self.output.emit(batch.only_watermarks(self._factory.output_schema.arrow))
             return
-        for _, processed in self.failures.survivors(batch, RowFault.FUNCTION, self._processed):
+        if self._context is None:
+            for _, processed in self.failures.survivors(batch, RowFault.FUNCTION, self._processed):
+                self.output.emit(processed)
+            return
+        for _, (processed, beside) in self.failures.survivors(batch, RowFault.FUNCTION, self._with_side_outputs):
             self.output.emit(processed)
+            send_kept(beside, self.output)
+
+    @property
+    def passes_watermarks(self) -> bool:
+        """As rows of side outputs have no place among the watermarks between the rows, functions with a context get these one by one."""
+        return super().passes_watermarks and self._context is None
+
+    @property
+    def processing_time_ms(self) -> int:
+        """What the clock shows, ms."""
+        return self.context.processing_time.now_ms()
+
+    def _give_context(self, loaded: Callable[..., Any]) -> None:
+        """Have the function called with a context if it takes one."""
+        self._loaded = self._function = loaded
+        factory = self._factory
+        if not takes_context(loaded):
+            if factory.side_outputs:
+                raise PipelineError.of(
+                    f"{self._place} has side outputs, but no second parameter 'context' by which it could send to them",
+                    "write def function(row, context), and context.side_output(name, row)",
+                )
+            return
+        # Imported here: few functions have a context, and pipelines with functions begin faster without it.
+        from flowrun.operators.map_context import BatchMapContext, RowMapContext
+
+        kind = RowMapContext if factory.row else BatchMapContext
+        context = self._context = kind(self, factory.side_outputs, self._place)
+        self._function = lambda given: loaded(given, context)
+
+    def _with_side_outputs(self, batch: RecordBatch) -> tuple[RecordBatch, KeptRows]:
+        assert self._context is not None
+        self._context.begin(batch)
+        return self._processed(batch), self._context.taken()
 
     def _processed(self, batch: RecordBatch) -> RecordBatch:
         raise NotImplementedError
@@ -174,6 +222,8 @@ class _RowFunction(PythonFunctionOperator):
 
     def _call_row(self, batch: RecordBatch, row: int, value: dict[str, Any]) -> Any:
         assert self._function is not None
+        if self._context is not None:
+            self._context.at(row)
         try:
             return self._function(value)
         except FlowrunError:

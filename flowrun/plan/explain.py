@@ -11,6 +11,7 @@ from typing import Any
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.core.local_time import UTC_ZONE
+from flowrun.core.schema import Schema
 from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.units import format_duration
 from flowrun.plan import nodes, windows
@@ -152,6 +153,7 @@ def _details(node: nodes.PlanNode) -> dict[str, Any]:
                 "function": node.function,
                 "calls": "rows" if node.row else "batches",
                 "columns_out": str(node.schema),
+                **_side_outputs(node.side_outputs),
             }
         case nodes.AsyncMap():
             return _async_details(node)
@@ -234,10 +236,11 @@ def _process_details(node: nodes.Process) -> dict[str, Any]:
         details |= _firing_details(windows)
     if node.called is not None and node.called.time is not None:
         details["on_time"] = node.input.schema.names[node.called.time]
-    details["columns_out"] = str(node.schema)
-    if node.side_outputs:
-        details["side_outputs"] = {name: f"({schema})" for name, schema in node.side_outputs.items()}
-    return details
+    return {**details, "columns_out": str(node.schema), **_side_outputs(node.side_outputs)}
+
+
+def _side_outputs(schemas: Mapping[str, Schema]) -> dict[str, Any]:
+    return {"side_outputs": {name: f"({schema})" for name, schema in schemas.items()}} if schemas else {}
 
 
 def _async_details(node: nodes.AsyncMap) -> dict[str, Any]:
@@ -250,10 +253,7 @@ def _async_details(node: nodes.AsyncMap) -> dict[str, Any]:
         details["timeout"] = format_duration(node.timeout_ms)
     if node.retry is not None:
         details["retries"] = node.retry.max_attempts
-    details["columns_out"] = str(node.schema)
-    if node.side_outputs:
-        details["side_outputs"] = {name: f"({schema})" for name, schema in node.side_outputs.items()}
-    return details
+    return {**details, "columns_out": str(node.schema), **_side_outputs(node.side_outputs)}
 
 
 def _window_details(node: nodes.WindowAggregate) -> dict[str, Any]:

@@ -237,13 +237,14 @@ class SideOutput(PlanNode):
 @node(rows=Rows.USER)
 class PythonMap(PlanNode):
     """A Python function over batches or rows; `flat` may change the number of rows. `function` is `module:name`, looked up in the
-    folders of `search_path` before Python's own path.
+    folders of `search_path` before Python's own path; `side_outputs` are columns by tag.
     """
 
     input: PlanNode = input_node()
     function: str = user_function()
     flat: bool = parameter(default=False)
     row: bool = parameter(default=False)
+    side_outputs: Mapping[str, Schema] = parameter(default_factory=dict)
     search_path: tuple[str, ...] = parameter(default=())
 
 

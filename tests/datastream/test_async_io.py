@@ -92,7 +92,9 @@ def test_each_row_is_asked_for_in_order_or_not(batch_rows: int, parallelism: int
     assert (found if parallelism == 1 else sorted(found)) == [3 * n for n in range(ROWS)]
     assert sorted(taken("tenth")) == list(range(0, ROWS, 10))
     environment, stream = program(**options)
-    asked = AsyncDataStream.unordered_wait(stream.rebalance(), Times, N, arguments={"factor": 5}, side_outputs=[tenth])
+    asked = AsyncDataStream.unordered_wait(
+        stream.rebalance(), Times, "n BIGINT", arguments={"factor": 5}, side_outputs=[tenth]
+    )
     assert sorted(run(environment, asked)) == [5 * n for n in range(ROWS)]
 
 
@@ -122,6 +124,23 @@ def test_time_limits_and_rows_that_are_left_out() -> None:
     environment, stream = program(10)
     with pytest.raises(JobFailedError, match=r"gave nothing within 50 ms; the row is \{n: 5\}"):
         run(environment, AsyncDataStream.ordered_wait(stream, Late(), timeout_ms=50))
+
+
+def sorted_out(row: dict[str, Any], context: Any) -> dict[str, Any]:
+    if row["n"] >= 3:
+        context.side_output("great", row)
+    return row
+
+
+def test_functions_of_map_send_to_side_outputs() -> None:
+    great = OutputTag("great", N)
+    environment, stream = program(5)
+    mapped = stream.map(sorted_out, side_outputs=[great])
+    mapped.get_side_output(great).sink_to(memory.MemorySink("great", N), name="great")
+    assert run(environment, mapped) == [0, 1, 2, 3, 4]
+    assert taken("great") == [3, 4]
+    with pytest.raises(PipelineError, match="no second parameter 'context'"):
+        stream.flat_map(lambda row: [row], side_outputs=[great])
 
 
 def test_what_cannot_be_is_refused_where_it_is_said() -> None:

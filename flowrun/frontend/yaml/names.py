@@ -194,7 +194,7 @@ def _references(section: Section) -> Iterator[Reference]:
 def _side_outputs(owner: str, section: Section) -> Iterator[Output]:
     for name, branch in section.named("split").items():
         yield Output(name, OutputKind.BRANCH, owner, branch.key)
-    for part in ("async", "process"):
+    for part in ("map", "flat_map", "async", "process"):
         function = section.section(part)
         for name, side in function.named("side_outputs").items() if function is not None else ():
             yield Output(name, OutputKind.SIDE, owner, side.key)

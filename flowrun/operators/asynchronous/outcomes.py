@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from flowrun.api.keyed_state import Values
 from flowrun.api.metrics import MetricGroup
-from flowrun.api.operator import Output, OutputTag
-from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.api.operator import Output
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.errors import DataError, InternalError
+from flowrun.errors import DataError
 from flowrun.operators.asynchronous.queue import Entry
+from flowrun.operators.kept_output import KeptOutput, send_kept
 from flowrun.operators.process.batch_output import BatchOutputs
 from flowrun.operators.process.row_output import RowOutputs
 
@@ -77,7 +77,7 @@ class Results:
         self._output = output
         self._rows = RowOutputs(output, schema, sides, place)
         self._rows.hold()
-        self._kept = _KeptRows()
+        self._kept = KeptOutput()
         self._batches = BatchOutputs(self._kept, schema, sides, place)
 
     def checked(self, entry: Entry, returned: Any, context: CallContext) -> Any:
@@ -104,11 +104,7 @@ class Results:
         failed: list[tuple[Entry, DataError]] = []
         for position, entry in enumerate(entries):
             if entry.row is None:
-                for tag, batch in entry.outcome or ():
-                    if tag is None:
-                        self._output.emit(batch)
-                    else:
-                        self._output.emit_side(tag, batch)
+                send_kept(entry.outcome or [], self._output)
             elif entry.outcome is not None:
                 try:
                     self._collect(position, entry)
@@ -135,35 +131,3 @@ class Results:
             rows.returned(returned)
         for name, row, timestamp in sides:
             rows.side(name, row, timestamp)
-
-
-class _KeptRows:
-    """An output that keeps rows instead of sending them."""
-
-    def __init__(self) -> None:
-        self._kept: list[tuple[OutputTag | None, RecordBatch]] = []
-
-    def take(self) -> list[tuple[OutputTag | None, RecordBatch]]:
-        """What was sent since the last time, with the tags of side outputs."""
-        kept, self._kept = self._kept, []
-        return kept
-
-    def emit(self, batch: RecordBatch) -> None:
-        """Keep rows."""
-        self._kept.append((None, batch))
-
-    def emit_side(self, tag: OutputTag, batch: RecordBatch) -> None:
-        """Keep rows of a side output."""
-        self._kept.append((tag, batch))
-
-    def emit_watermark(self, watermark: Watermark) -> None:
-        """Never called: functions send rows only."""
-        raise InternalError("a function sent a watermark")
-
-    def emit_status(self, status: WatermarkStatus) -> None:
-        """Never called."""
-        raise InternalError("a function sent an idleness change")
-
-    def emit_latency_marker(self, marker: LatencyMarker) -> None:
-        """Never called."""
-        raise InternalError("a function sent a latency marker")

@@ -259,6 +259,8 @@ def _side_schemas(node: nodes.PlanNode) -> dict[str, Schema]:
     """Columns of the side outputs that have rows in a batch, in which nothing is late."""
     if isinstance(node, nodes.Process):
         return dict(node.side_schemas)
+    if isinstance(node, nodes.PythonMap | nodes.AsyncMap):
+        return dict(node.side_outputs)
     if isinstance(node, nodes.Split):
         return {tag: node.schema for tag, _ in node.branches}
     return {}

@@ -131,6 +131,36 @@ def test_what_cannot_be_is_reported(tmp_path: Path, declared: str, problem: str)
     assert problem in str(raised.value)
 
 
+SPLIT = """
+name: mapped
+sources: {numbers: {connector: filesystem, path: "${DIR}/in", format: json, schema: {n: BIGINT, k: STRING}}}
+steps:
+  mapped:
+    from: numbers
+    select: [n]
+    flat_map: {function: 'splitting:split', row: true, side_outputs: {great: {n: BIGINT}}}
+sinks:
+  out: {from: mapped, connector: filesystem, path: "${DIR}/out", format: json}
+  great: {from: great, connector: filesystem, path: "${DIR}/great", format: json}
+"""
+
+
+def test_functions_of_flat_map_send_to_side_outputs_by_their_context(tmp_path: Path) -> None:
+    beside = tmp_path / "splitting.py"
+    beside.write_text(
+        "def split(row, context):\n    if row['n'] > 9:\n        context.side_output('great', row)\n    else:\n        yield row\n",
+        encoding="utf-8",
+    )
+    made = compiled(tmp_path, text=SPLIT)
+    assert "side_outputs" in plan_text(made.plan)
+    run_embedded(made.job_graph)
+    assert [row["n"] for row in rows_in(tmp_path / "out")] == list(range(1, 10))
+    assert [row["n"] for row in rows_in(tmp_path / "great")] == [10, 11]
+    (tmp_path / "plain.py").write_text("def split(row):\n    return [row]\n", encoding="utf-8")
+    with pytest.raises(PipelineError, match="no second parameter 'context'"):
+        compiled(tmp_path, text=SPLIT.replace("splitting:", "plain:"))
+
+
 def test_changes_do_not_leave_without_order(tmp_path: Path) -> None:
     text = PIPELINE.replace("    select: [n]\n", "").replace(
         "  asked:\n    from: numbers",

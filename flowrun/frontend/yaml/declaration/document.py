@@ -47,6 +47,11 @@ PYTHON = RecordSpec(
             f"{SCHEMA_DOC}, of what it returns.",
             default="the columns it is given",
         ),
+        KeySpec(
+            "side_outputs",
+            MapValue(MapValue(TYPE, COLUMN_NAME), NODE_NAME),
+            "Further outputs of a function with a second parameter `context`: names that can be read like steps, and their columns.",
+        ),
     ),
 )
 PROCESS = RecordSpec(

@@ -14,7 +14,7 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Named, Section
 from flowrun.frontend.yaml.columns import read_schema
-from flowrun.operators.function_loading import load_function
+from flowrun.operators.function_loading import load_function, takes_context
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.function_scope import FunctionScope
 from flowrun.operators.process.loading import load_process_function
@@ -30,7 +30,7 @@ class PythonReader:
         self._scope = scope
         self._search_path = scope.folders
 
-    def read(self, step: Section, key: str, node: PlanNode | None, hints: NodeHints) -> PlanNode | None:
+    def read(self, step: Section, key: str, node: PlanNode | None, hints: NodeHints) -> PythonMap | None:
         """The node that calls the function; None if its columns are not known, which is reported.
 
         Args:
@@ -43,9 +43,9 @@ class PythonReader:
         function = section.scalar("function") if section is not None else step.scalar(key)
         if not isinstance(function, YamlScalar):
             return None
-        self._check(function)
-        schema = self._schema(section, node)
-        if node is None or schema is None:
+        schema, sides = self._schema(section, node), self._side_schemas(section)
+        self._report(function, lambda: self._load_map(function.text, bool(sides)))
+        if node is None or schema is None or sides is None:
             return None
         return PythonMap(
             schema=schema,
@@ -54,6 +54,7 @@ class PythonReader:
             function=function.text,
             flat=key == "flat_map",
             row=bool(section is not None and section.flag("row")),
+            side_outputs=sides,
             search_path=self._search_path,
         )
 
@@ -187,6 +188,14 @@ class PythonReader:
         if section is None or not section.has("schema"):
             return None if node is None else node.schema
         return None if section.broken("schema") else read_schema(section.named("schema"), self._diagnostics)
+
+    def _load_map(self, reference: str, sides: bool) -> None:
+        function = load_function(reference, self._search_path, context=True)
+        if sides and not takes_context(function):
+            raise PipelineError.of(
+                f"'{reference}' has side outputs, but no second parameter 'context' by which it could send to them",
+                "write def function(row, context), and context.side_output(name, row)",
+            )
 
     def _check(self, function: YamlScalar) -> None:
         self._report(function, lambda: load_function(function.text, self._search_path))

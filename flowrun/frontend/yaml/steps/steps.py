@@ -147,13 +147,18 @@ class StepReader:
     def _python(
         self, section: Section, node: PlanNode | None, stages: Stages, outputs: dict[str, PlanNode | None]
     ) -> PlanNode | None:
-        """Map or flat_map, then async, whose side outputs are added to `outputs`."""
+        """Map or flat_map, then async; their side outputs are added to `outputs`."""
         for key in ("map", "flat_map"):
             if section.has(key):
-                node = self._functions.read(section, key, node, stages.hints("map"))
+                mapped = self._functions.read(section, key, node, stages.hints("map"))
+                _add_side_outputs(
+                    section.section(key), mapped, None if mapped is None else mapped.side_outputs, outputs
+                )
+                node = mapped
         if section.has("async"):
-            node = self._functions.read_async(section, node, stages.hints("async"))
-            _add_side_outputs(section.section("async"), node, None if node is None else node.side_outputs, outputs)
+            asked = self._functions.read_async(section, node, stages.hints("async"))
+            _add_side_outputs(section.section("async"), asked, None if asked is None else asked.side_outputs, outputs)
+            node = asked
         return node
 
     def _process(
