@@ -18,10 +18,6 @@ from flowrun.plan import nodes, windows
 from flowrun.plan.explain_relational import relational_details
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.relational import WindowTableFunction
-from flowrun.plan.windows import (
-    CustomWindow,
-    SessionWindow,
-)
 
 _MASK = "***"
 
@@ -231,9 +227,9 @@ def _process_details(node: nodes.Process) -> dict[str, Any]:
     if node.keys is not None:
         details["keys"] = [node.input.schema.names[k] for k in node.keys]
         details["null_keys"] = node.null_keys.value
-    if (windows := node.windows) is not None:
-        details["window"] = f"{window_text(windows.window)} of {windows.domain.value} time"
-        details |= _firing_details(windows)
+    if (fires := node.windows) is not None:
+        details["window"] = f"{window_text(fires.window)} of {fires.domain.value} time"
+        details |= _firing_details(fires)
     if node.called is not None and node.called.time is not None:
         details["on_time"] = node.input.schema.names[node.called.time]
     return {**details, "columns_out": str(node.schema), **_side_outputs(node.side_outputs)}
@@ -313,9 +309,9 @@ def window_text(window: windows.WindowSpec) -> str:
             return f"count {window.size}{every}"
         case windows.GlobalWindow():
             return "global"
-        case CustomWindow():
+        case windows.CustomWindow():
             return f"of {window.assigner.reference}"
-    if not isinstance(window, SessionWindow) and window.offset_ms:
+    if not isinstance(window, windows.SessionWindow) and window.offset_ms:
         sign = "-" if window.offset_ms < 0 else ""
         text += f" offset {sign}{format_duration(abs(window.offset_ms))}"
     if window.time_zone != UTC_ZONE:

@@ -66,7 +66,7 @@ def rows_may_fail(node: nodes.PlanNode) -> bool:
             return any(may_fail(condition) for _, condition in node.branches)
         case Join() | WindowJoin() | IntervalJoin() | TemporalJoin() | LookupJoin():
             return node.condition is not None and may_fail(node.condition)
-        case nodes.PythonMap() | TableFunctionCall() | nodes.Process(windows=None):
+        case nodes.PythonMap() | nodes.AsyncMap() | TableFunctionCall() | nodes.Process(windows=None):
             return True
     return False
 

@@ -35,12 +35,6 @@ from flowrun.plan.relational import (
     WindowTableFunction,
 )
 from flowrun.plan.traits import TraitIndex
-from flowrun.plan.windows import (
-    CountWindow,
-    CustomWindow,
-    GlobalWindow,
-    SessionWindow,
-)
 from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.time_spread import Spread, spread, window_function
 
@@ -163,7 +157,8 @@ def _needed(node: nodes.PlanNode, wanted: TimeRange, traits: TraitIndex) -> tupl
         case nodes.Scan() | Values():
             return ()
         case (
-            WindowTableFunction(window=SessionWindow()) | nodes.WindowAggregate(window=SessionWindow() | CustomWindow())
+            WindowTableFunction(window=windows.SessionWindow())
+            | nodes.WindowAggregate(window=windows.SessionWindow() | windows.CustomWindow())
         ):
             # a row at the end of a session belongs to it: whether there is one must be seen for a session that ends at `to`
             return (TimeRange(None, None if wanted.stop is None else wanted.stop + 1),)
@@ -232,7 +227,7 @@ def _first_row(window: windows.WindowSpec, after: int) -> int | None:
             return _next(after, slide, offset + size) - size
         case windows.CumulativeWindow(size_ms=size, step_ms=step, offset_ms=offset):
             return _next(_next(after, step, offset) - 1, size, offset) - size
-        case SessionWindow() | CountWindow() | GlobalWindow() | CustomWindow():
+        case windows.SessionWindow() | windows.CountWindow() | windows.GlobalWindow() | windows.CustomWindow():
             return None
 
 
