@@ -53,8 +53,7 @@ def jobs_table(found: Sequence[Mapping[str, Any]], now_ms: int) -> str:
         (
             str(job["job_id"])[:SHORT_ID],
             str(job["name"]),
-            spelled_state(str(job["state"]))
-            + (f" ({counted_text(job['restarts'], 'restart')})" if job["restarts"] else ""),
+            _state(job),
             duration_text(max(now_ms - job["started_ms"], 0)),
             _count(job["rows_read"]),
             _count(job["rows_per_s"]),
@@ -67,6 +66,14 @@ def jobs_table(found: Sequence[Mapping[str, Any]], now_ms: int) -> str:
     return "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def _state(job: Mapping[str, Any]) -> str:
+    """The state, with restarts, and with what the job waits for: `created (waits for slots)`."""
+    about = [counted_text(job["restarts"], "restart")] if job["restarts"] else []
+    if waits_for := job.get("waits_for"):  # a job of an older version does not say
+        about.append(f"waits for {str(waits_for).partition(':')[0]}")
+    return spelled_state(str(job["state"])) + (f" ({', '.join(about)})" if about else "")
 
 
 def _count(count: float | None) -> str:

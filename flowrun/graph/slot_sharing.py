@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowrun.core.resources import ResourceProfile, ResourceSpec, SlotSharingGroup
-from flowrun.errors import PipelineError, near_matches
+from flowrun.errors import PipelineError
 from flowrun.graph.job_graph import JobVertex
 from flowrun.graph.stream_graph import StreamNode
 
@@ -20,19 +20,10 @@ def slot_sharing_groups(
         settings: what the job's settings say of groups.
 
     Raises:
-        PipelineError: two operators, or an operator and the settings, say different things of one group; or the settings
-            name a group that has no operators.
+        PipelineError: two operators, or an operator and the settings, say different things of one group.
     """
-    present = {node.slot_sharing_group for node in nodes}
     found: dict[str, tuple[ResourceSpec, str]] = {}
     said = [(group.name, group.resources, "the job's settings") for group in settings]
-    for name, _, _ in said:
-        if name not in present:
-            close = near_matches(name, present)
-            raise PipelineError.of(
-                f"the settings name the slot sharing group '{name}', but no operator is in it",
-                hint=f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(sorted(present))}",
-            )
     said += [(n.slot_sharing_group, n.slot_resources, f"'{n.name}'") for n in nodes if n.slot_resources is not None]
     for name, resources, where in said:
         if resources.is_unspecified:

@@ -23,7 +23,9 @@ def graph_settings(settings: Settings) -> GraphSettings:
             memory_watch=settings.memory_watch,
             checkpoint=settings.checkpoint,
             restart=settings.restart,
+            slots=settings.slots,
         ),
+        slot_sharing_groups=settings.slot_sharing_groups,
     )
 
 

@@ -15,6 +15,7 @@ from flowrun.core.constraints import SinkConstraints
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.recovery import DEFAULT_CANCELLATION_TIMEOUT_MS, CheckpointSettings, RestartSettings
+from flowrun.core.resources import SlotSettings, SlotSharingGroup
 from flowrun.core.row_errors import DEAD_LETTER_TAG, OnError, RowFault
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullKeys, OnDisorder, TimeDomain, WatermarkEmit
@@ -428,6 +429,9 @@ class Settings:
     local_aggregation: bool = True
     checkpoint: CheckpointSettings | None = None
     restart: RestartSettings | None = None
+    slots: SlotSettings = SlotSettings()
+    slot_sharing_groups: tuple[SlotSharingGroup, ...] = ()
+    """What each slot of a group has."""
     state_ttl_ms: int = 0
     """How long updating operators (aggregates, joins, top-N, …) keep the state of a key that gets no rows, ms; 0: for ever."""
     on_error: OnError = OnError.FAIL

@@ -111,6 +111,8 @@ class JobControl:
             "rows_read": rows,
             "rows_per_s": round(rows * 1000 / status.running_ms, 1) if status.running_ms else 0.0,
             "restarts": status.restarts,
+            "slots": status.slots,
+            "waits_for": status.waits_for,
             "checkpoints": None,
         }
         if (checkpoints := status.checkpoints) is not None:

@@ -13,10 +13,11 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from flowrun.core.record import record
 from flowrun.core.recovery import CheckpointSettings
+from flowrun.core.resources import SlotSettings
 from flowrun.datastream.environment import StreamExecutionEnvironment
 from flowrun.datastream.execution import JobClient, PipelineExecutor, executing
 from flowrun.errors import Diagnostic, FlowrunError, PipelineError
@@ -147,7 +148,7 @@ def _overridden(settings: GraphSettings, overrides: Mapping[str, str]) -> GraphS
     read = overridden_settings(given)
     if "checkpoint" in names and read.checkpoint is not None:
         checkpoint = read.checkpoint if checkpoint is None else _changed(checkpoint, read.checkpoint)
-    unknown = sorted(names - _SHAPING - _RUNNING - {"checkpoint", "restart"})
+    unknown = sorted(names - _SHAPING - _RUNNING - {"checkpoint", "restart", "slots"})
     if unknown:
         raise PipelineError.of(
             f"the setting '{unknown[0]}' says nothing to a program",
@@ -157,12 +158,13 @@ def _overridden(settings: GraphSettings, overrides: Mapping[str, str]) -> GraphS
         settings.job,
         checkpoint=checkpoint,
         restart=read.restart if "restart" in names else settings.job.restart,
+        slots=_with_changes(settings.job.slots, read.slots, SlotSettings()),
         **{_FIELDS.get(n, n): getattr(read, _FIELDS.get(n, n)) for n in names & _RUNNING},
     )
     return replace(settings, job=job, **{n: getattr(read, n) for n in names & _SHAPING})
 
 
-_SHAPING = frozenset({"parallelism", "max_parallelism", "chaining"})
+_SHAPING = frozenset({"parallelism", "max_parallelism", "chaining", "slot_sharing_groups"})
 _RUNNING = frozenset(
     {"buffer_timeout", "object_reuse", "batch_rows", "latency_interval", "cancellation_timeout", "memory_watch"}
 )
@@ -170,13 +172,19 @@ _FIELDS = {n: f"{n}_ms" for n in ("buffer_timeout", "latency_interval", "cancell
 """Settings whose fields have other names."""
 
 
+_Changed = TypeVar("_Changed", CheckpointSettings, SlotSettings)
+
+
 def _changed(settings: CheckpointSettings, given: CheckpointSettings) -> CheckpointSettings:
+    """The settings with all that is given."""
+    changed = _with_changes(settings, given, CheckpointSettings(given.interval_ms))
+    return replace(changed, interval_ms=given.interval_ms)
+
+
+def _with_changes(settings: _Changed, given: _Changed, silent: _Changed) -> _Changed:
     """The settings with all that is given, which is what is not as if nothing were said."""
-    silent = CheckpointSettings(given.interval_ms)
-    changes = {
-        f.name: getattr(given, f.name) for f in fields(given) if getattr(given, f.name) != getattr(silent, f.name)
-    }
-    return replace(settings, **{"interval_ms": given.interval_ms, **changes})
+    names = [f.name for f in fields(given)]
+    return replace(settings, **{n: getattr(given, n) for n in names if getattr(given, n) != getattr(silent, n)})
 
 
 def _sources(sink: SinkTransformation) -> list[SourceTransformation]:

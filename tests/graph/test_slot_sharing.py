@@ -77,12 +77,6 @@ class TestResources:
         ):
             build(src, settings=settings)
 
-    def test_settings_for_a_group_without_operators_are_a_mistake(self) -> None:
-        settings = GraphSettings(slot_sharing_groups=(SlotSharingGroup("hevy", cpu=1.0),))
-        with pytest.raises(PipelineError, match="'hevy', but no operator is in it") as raised:
-            build(f.source("src", slot_sharing_group="heavy"), settings=settings)
-        assert "did you mean 'heavy'?" in str(raised.value)
-
     def test_a_slot_has_what_its_operators_ask_for_together(self) -> None:
         src = f.source("src", slot_sharing_group="heavy", slot_resources=SMALL, min_resources=ResourceSpec(0.75))
         op = f.one("op", f.keyed(src, 0), min_resources=ResourceSpec(0.5))

@@ -61,6 +61,8 @@ def status_table(status: JobStatus, rates: dict[str, float], *, stopping: bool =
         pad_edge=False,
     )
     caption = recovery_text(status.checkpoints, status.restarts, status.last_failure)
+    if status.waits_for is not None:
+        caption = "; ".join(filter(None, (f"waits for {status.waits_for}", caption)))
     table.caption = Text(printable(caption), style="table.caption") if caption else None  # a message is no markup
     table.caption_justify = "left"
     table.add_column("vertex", overflow="fold", max_width=48)

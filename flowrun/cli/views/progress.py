@@ -20,9 +20,14 @@ class ProgressLines:
         self._rates = Rates()
         self._next_ns: int | None = None
         self._restarts = 0
+        self._waited_for: str | None = None
 
     def update(self, status: JobStatus, *, stopping: bool = False) -> None:
-        """Print a line if it is time for one, and one for each restart as soon as it is known."""
+        """Print a line if it is time for one, and one for each restart, and for what the job waits for, as soon as it is known."""
+        waits_for = None if status.slots else status.waits_for  # that a stage waits for another one is nothing special
+        if waits_for is not None and waits_for != self._waited_for:
+            say(f"{duration_text(status.running_ms)}  waits for {waits_for}")
+        self._waited_for = waits_for
         if status.restarts > self._restarts:
             self._restarts = status.restarts
             say(f"{duration_text(status.running_ms)}  restart {status.restarts}, because {status.last_failure}")

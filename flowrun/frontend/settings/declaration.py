@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowrun.frontend.settings.recovery import CHECKPOINT, RESTART
+from flowrun.frontend.settings.slots import SLOT_SHARING_GROUPS, SLOTS
 from flowrun.frontend.trees.spec import (
     BooleanValue,
     ChoiceValue,
@@ -150,6 +151,13 @@ SETTINGS = RecordSpec(
             "Folder for the rows that `on_error: dead-letter` keeps aside, as JSON lines.",
         ),
         KeySpec("checkpoint", RecordValue(CHECKPOINT), "Checkpoints.", default="none are taken"),
+        KeySpec("slots", RecordValue(SLOTS), "Slots of the embedded engine.", default="as many as the job needs"),
+        KeySpec(
+            "slot_sharing_groups",
+            SLOT_SHARING_GROUPS,
+            "What each slot of a group has, for groups that `slot_sharing_group` names, and for `default`.",
+            default="what their operators need",
+        ),
         KeySpec("restart", RESTART, "What happens after a failure.", default="exponential with checkpoints, else none"),
     ),
 )

@@ -7,6 +7,7 @@ from flowrun.core.local_time import UTC_ZONE, zone_id
 from flowrun.core.row_errors import OnError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.settings.recovery import or_default, read_checkpoint, read_restart
+from flowrun.frontend.settings.slots import read_slot_sharing_groups, read_slots
 from flowrun.frontend.trees.spec import Section
 from flowrun.operators.function_scope import listed_packages, package_problem
 from flowrun.plan.nodes import Settings
@@ -57,6 +58,8 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         dead_letters=section.text("dead_letters"),
         checkpoint=checkpoint,
         restart=read_restart(section.section("restart"), diagnostics),
+        slots=read_slots(section.section("slots"), diagnostics),
+        slot_sharing_groups=read_slot_sharing_groups(section, diagnostics),
     )
 
 

@@ -9,6 +9,7 @@ from flowrun.errors import Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
 from flowrun.frontend.settings.reading import named_packages, read_settings
+from flowrun.frontend.settings.slots import check_groups_are_used
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.trees.checking import check_document
 from flowrun.frontend.trees.nodes import YamlScalar
@@ -101,6 +102,7 @@ class _Builder:
         order = names.build_order()
         settings = read_settings(self._document.section("settings"), self._diagnostics)
         self._check_uids()
+        self._check_slot_sharing_groups()
         for name, named in self._document.named("sources").items():
             if isinstance(named.value, Section):
                 self._nodes.setdefault(name, self._sources.read(name, named.value, named.location))
@@ -126,6 +128,11 @@ class _Builder:
                 node = self._nodes.get(reference.text) if reference is not None else None
                 sinks.append(self._sinks.read(name, named.value, node, named.location))
         return sinks
+
+    def _check_slot_sharing_groups(self) -> None:
+        parts = [n.value for group in ("sources", "steps", "sinks") for n in self._document.named(group).values()]
+        used = {name for p in parts if isinstance(p, Section) and (name := p.text("slot_sharing_group")) is not None}
+        check_groups_are_used(self._document.section("settings"), used, self._diagnostics)
 
     def _check_uids(self) -> None:
         """A uid names one operator: the second use of one is an error."""

@@ -266,6 +266,8 @@ class JobMaster:
         match command:
             case events.RequestSlots():
                 self._slots.request(command)
+            case events.AwaitSlotsFurther(number=number):
+                self._slots.wait(number)
             case events.WithdrawSlotRequest(number=number):
                 self._slots.withdraw(number)
             case events.ReleaseSlots(allocation_ids=allocations):

@@ -188,6 +188,8 @@ class Scheduler:
 
     def _lack_slots(self, answer: SlotsRefused | events.SlotRequestTimedOut, now_ms: int) -> list[events.Command]:
         """Fail for want of slots, unless they came or are not wanted any more."""
+        if isinstance(answer, events.SlotRequestTimedOut) and self.slots.outlasts(answer.number):
+            return [events.AwaitSlotsFurther(answer.number)]
         pending, name = self.slots.report_of(answer.number), self._graph.job_graph.name
         if not self.slots.refuse(answer):
             return []

@@ -136,6 +136,13 @@ class RequestSlots:
 
 
 @record
+class AwaitSlotsFurther:
+    """Command: the slots of the `RequestSlots` with this number are waited for as long again before `SlotRequestTimedOut`."""
+
+    number: int
+
+
+@record
 class WithdrawSlotRequest:
     """Command: the slots of the `RequestSlots` with this number are not needed any more."""
 
@@ -242,6 +249,7 @@ class EndJob:
 
 Command = (
     RequestSlots
+    | AwaitSlotsFurther
     | WithdrawSlotRequest
     | ReleaseSlots
     | DeployTask

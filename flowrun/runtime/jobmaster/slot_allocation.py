@@ -79,6 +79,10 @@ class SlotAllocation:
         """Note that a unit will not get its slots; whether it waited for them."""
         return self._answered(answer.number) is not None
 
+    def outlasts(self, number: int) -> bool:
+        """Whether a bulk is waited for without limit: other stages of the job have slots, and will give them back."""
+        return number in self._asked and bool(self._held)
+
     def withdraw(self, vertices: Collection[ExecutionVertexId]) -> list[events.Command]:
         """Have the units of these subtasks wait no more."""
         units = {self.unit_of[vertex] for vertex in vertices}

@@ -46,13 +46,15 @@ class SlotRequests:
 
     def request(self, command: events.RequestSlots) -> None:
         """Ask for slots, and wait for them so long and no longer."""
-        if self._timeout_ms:
-            event = events.SlotRequestTimedOut(command.number, f"{self._timeout_ms / 1000:g} s")
-            self._waiting[command.number] = self._timers.after(
-                self._timeout_ms, lambda: self._post(lambda: self._hear(event))
-            )
+        self.wait(command.number)
         bulk = SlotRequestBulk(self._job_id, self._job_name, command.number, command.requests)
         self._provider.request_slots(bulk, self)
+
+    def wait(self, number: int) -> None:
+        """Have the scheduler told when a request was waited for long enough from now on."""
+        if self._timeout_ms:
+            event = events.SlotRequestTimedOut(number, f"{self._timeout_ms / 1000:g} s")
+            self._waiting[number] = self._timers.after(self._timeout_ms, lambda: self._post(lambda: self._hear(event)))
 
     def withdraw(self, number: int) -> None:
         """Wait no more."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from flowrun.cli.jobs import jobs_table
 from flowrun.cli.views.checkpoint_text import recovery_text
 from flowrun.cli.views.live_view import LiveView, status_table
 from flowrun.cli.views.progress import ProgressLines
@@ -119,6 +120,20 @@ def test_every_view_tells_of_checkpoints_and_restarts(capsys: pytest.CaptureFixt
     result = JobResult("j", "orders", JobState.FINISHED, 2000, (), {}, checkpoints=checkpoints(), restarts=1)
     show_summary(result, frozenset())
     assert words in capsys.readouterr().err
+
+
+def test_every_view_tells_what_a_job_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = replace(status(2, 0), state=JobState.CREATED, waits_for="slots: needs 2 slots, 0 of 2 are free")
+    lines = ProgressLines()
+    for step in (waiting, replace(waiting, at_ns=1), replace(waiting, at_ns=2, waits_for=None)):
+        lines.update(step)
+    assert capsys.readouterr().err == "2.0 s  waits for slots: needs 2 slots, 0 of 2 are free\n", "once"
+    assert "waits for slots: needs 2 slots, 0 of 2 are free" in rendered(status_table(waiting, {}))
+    job = {
+        "job_id": "0123456789", "name": "orders", "state": "created", "restarts": 1, "waits_for": waiting.waits_for,
+        "started_ms": 0, "rows_read": 0, "rows_per_s": 0.0, "checkpoints": None, "pid": 7,
+    }  # fmt: skip
+    assert "created (1 restart, waits for slots)" in jobs_table([job], 1_000)
 
 
 def narrow(table: object) -> list[str]:

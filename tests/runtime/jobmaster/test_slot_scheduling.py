@@ -18,6 +18,7 @@ from flowrun.runtime.jobmaster.restart import FixedDelay, RestartStrategy
 from flowrun.runtime.jobmaster.scheduler import Scheduler
 from flowrun.runtime.jobmaster.scheduler_events import (
     AnnounceRunning,
+    AwaitSlotsFurther,
     CancelJob,
     CancelTask,
     Command,
@@ -179,6 +180,17 @@ def test_stages_ask_for_slots_when_their_input_is_complete_and_give_them_back_wh
     *released, commit = story.tell("b_0", S.FINISHED)
     assert [type(c) for c in released] == [ReleasePartitions, ReleaseSlots]
     assert commit == CommitResults()
+
+
+def test_a_stage_waits_without_limit_for_slots_of_other_stages_of_its_job() -> None:
+    story = Story(STAGES)
+    first, second = story.handle(StartJob())
+    assert isinstance(second, RequestSlots)
+    story.grant(first)
+    timed_out = SlotRequestTimedOut(second.number, "300 s")
+    assert story.handle(timed_out) == [AwaitSlotsFurther(second.number)]
+    story.tell("a_0", *UP, S.FINISHED)
+    assert EndJob(JobState.FAILED) in story.handle(timed_out), "the job itself has none now, and others do not give any"
 
 
 def test_a_stage_that_fails_keeps_its_slot_and_is_deployed_again_alone() -> None:

@@ -19,7 +19,7 @@ from flowrun.frontend.sql.script.text import ScriptText
 from flowrun.frontend.sql.spans import error_at
 from flowrun.frontend.trees.checking import check_document
 from flowrun.frontend.trees.nodes import ScalarStyle, YamlEntry, YamlMapping, YamlNode, YamlScalar
-from flowrun.frontend.trees.spec import RecordSpec, RecordValue, VariantValue
+from flowrun.frontend.trees.spec import MapValue, RecordSpec, RecordValue, VariantValue
 from flowrun.operators.function_scope import listed_packages
 from flowrun.plan.nodes import Settings
 
@@ -81,6 +81,8 @@ KEYS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "table.optimizer.distinct-agg.split.enabled": ("split_distinct", _lower),
     "table.optimizer.distinct-agg.split.bucket-num": ("split_distinct_buckets", _same),
     "table.optimizer.join-reorder-enabled": ("join_reorder", _lower),
+    "taskmanager.numberOfTaskSlots": ("slots.number", _same),
+    "slot.request.timeout": ("slots.request_timeout", _duration),
     "task.cancellation.timeout": ("cancellation_timeout", _duration),
     "metrics.latency.interval": ("latency_interval", _duration),
     "execution.checkpointing.interval": ("checkpoint.interval", _duration),
@@ -290,6 +292,8 @@ def own_settings() -> tuple[str, ...]:
 def _paths(spec: RecordSpec, prefix: str) -> Iterable[str]:
     for key in spec.keys:
         match key.value:
+            case MapValue():
+                continue  # of names that only a document has
             case RecordValue(record=record):
                 yield from _paths(record, f"{prefix}{key.name}.")
             case VariantValue(tag=tag, variants=variants):
