@@ -11,7 +11,19 @@ from flowrun.core.types import DataType
 from flowrun.plan.description import node_description
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.joins import LookupJoin
-from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, Scan, SideOutput, Union, WindowAggregate, walk_plan
+from flowrun.plan.nodes import (
+    AsyncMap,
+    Calc,
+    Plan,
+    PlanNode,
+    Process,
+    PythonMap,
+    Scan,
+    SideOutput,
+    Union,
+    WindowAggregate,
+    walk_plan,
+)
 from flowrun.plan.rewrites.columns import Pruned, columns_in, moved, pruned, used_columns
 from flowrun.plan.rewrites.traversal import with_sinks
 from flowrun.plan.windows import sees_whole_rows
@@ -83,8 +95,8 @@ def _used_of_input(node: PlanNode, child: PlanNode, own: set[int]) -> set[int]:
 
 
 def _has_own_columns(node: SideOutput) -> bool:
-    """Whether a side output's columns are not those of the main output: of a window's late rows, of a process function's rows."""
-    return isinstance(node.input, WindowAggregate | Process)
+    """Whether a side output's columns are not those of the main output: of a window's late rows, of a function's rows."""
+    return isinstance(node.input, WindowAggregate | AsyncMap | Process | PythonMap)
 
 
 def _prune(node: PlanNode, own: set[int], done: Mapping[int, Pruned]) -> Pruned:
@@ -150,7 +162,7 @@ def _prune_side(node: SideOutput, done: Mapping[int, Pruned]) -> Pruned:
     match child.node:
         case WindowAggregate():
             return Pruned(replace(node, schema=child.node.input.schema, input=child.node), own)
-        case Process():
+        case AsyncMap() | Process() | PythonMap():
             return Pruned(replace(node, input=child.node), own)
         case _:
             return Pruned(replace(node, schema=child.node.schema, input=child.node), child.positions)

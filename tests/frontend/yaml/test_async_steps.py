@@ -33,7 +33,7 @@ class Ask(AsyncFunction):
         if row["n"] == 9:
             await asyncio.sleep(60)
         if row["n"] % 2 == 0:
-            context.side_output("even", {"n": row["n"]})
+            context.side_output("even", {"shown": str(row["n"])})
         return {"n": row["n"] * self.factor, "attempt": context.attempt}
 
     def timeout(self, row, context):
@@ -63,7 +63,7 @@ sinks:
 WHOLE = (
     "{function: 'asking:Ask', with: {factor: 10}, schema: {n: BIGINT, attempt: BIGINT}, mode: unordered, capacity: 3, timeout: 500ms, "
     "retry: {attempts: 4, delay: 1ms, max_delay: 5ms, multiplier: 2, on_result: 'asking:nothing', on_exception: 'asking:never'}, "
-    "side_outputs: {even: {n: BIGINT}}}"
+    "side_outputs: {even: {shown: STRING}}}"
 )
 
 
@@ -82,6 +82,12 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
 
+def side_schemas(made: Any) -> dict[str, str]:
+    """Columns by the tags of the job's edges."""
+    edges = [edge for vertex in made.job_graph.vertices for edge in vertex.chain_edges]
+    return {edge.tag.name: str(edge.tag.schema) for edge in edges if edge.tag is not None}
+
+
 def test_a_step_asks_for_each_row(tmp_path: Path) -> None:
     made = compiled(tmp_path)
     (node,) = (n for n in walk_plan(made.plan) if isinstance(n, AsyncMap))
@@ -89,10 +95,11 @@ def test_a_step_asks_for_each_row(tmp_path: Path) -> None:
     assert (node.capacity, node.timeout_ms) == (3, 500)
     assert node.retry == AsyncRetries(4, 1, 2.0, 5, "asking:nothing", "asking:never")
     assert "mode: unordered" in plan_text(made.plan)
+    assert side_schemas(made)["even"] == "shown STRING"
     run_embedded(made.job_graph)
     found = {row["n"]: row["attempt"] for row in rows_in(tmp_path / "out")}
     assert found == {**{10 * n: 1 for n in (1, 2, 3, 4, 5, 6, 10, 11)}, 80: 3, -9: 1}
-    assert sorted(row["n"] for row in rows_in(tmp_path / "even")) == [2, 4, 6, 8, 10]
+    assert sorted(int(row["shown"]) for row in rows_in(tmp_path / "even")) == [2, 4, 6, 8, 10]
     (letter,) = rows_in(tmp_path / "dead")
     assert letter["text"] == '{"n":7}'
     assert "seven" in letter["reason"]
@@ -138,7 +145,7 @@ steps:
   mapped:
     from: numbers
     select: [n]
-    flat_map: {function: 'splitting:split', row: true, side_outputs: {great: {n: BIGINT}}}
+    flat_map: {function: 'splitting:split', row: true, side_outputs: {great: {shown: STRING}}}
 sinks:
   out: {from: mapped, connector: filesystem, path: "${DIR}/out", format: json}
   great: {from: great, connector: filesystem, path: "${DIR}/great", format: json}
@@ -148,14 +155,16 @@ sinks:
 def test_functions_of_flat_map_send_to_side_outputs_by_their_context(tmp_path: Path) -> None:
     beside = tmp_path / "splitting.py"
     beside.write_text(
-        "def split(row, context):\n    if row['n'] > 9:\n        context.side_output('great', row)\n    else:\n        yield row\n",
+        "def split(row, context):\n    if row['n'] > 9:\n"
+        "        context.side_output('great', {'shown': str(row['n'])})\n    else:\n        yield row\n",
         encoding="utf-8",
     )
     made = compiled(tmp_path, text=SPLIT)
     assert "side_outputs" in plan_text(made.plan)
+    assert side_schemas(made) == {"great": "shown STRING"}
     run_embedded(made.job_graph)
     assert [row["n"] for row in rows_in(tmp_path / "out")] == list(range(1, 10))
-    assert [row["n"] for row in rows_in(tmp_path / "great")] == [10, 11]
+    assert [row["shown"] for row in rows_in(tmp_path / "great")] == ["10", "11"]
     (tmp_path / "plain.py").write_text("def split(row):\n    return [row]\n", encoding="utf-8")
     with pytest.raises(PipelineError, match="no second parameter 'context'"):
         compiled(tmp_path, text=SPLIT.replace("splitting:", "plain:"))
