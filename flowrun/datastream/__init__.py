@@ -6,9 +6,9 @@ from flowrun.datastream.connected import ConnectedStreams, MultipleConnectedStre
 from flowrun.datastream.environment import StreamExecutionEnvironment
 from flowrun.datastream.functions import ColumnValue
 from flowrun.datastream.schemas import SchemaLike
+from flowrun.datastream.settings import DataStreamSink
 from flowrun.datastream.stream import (
     DataStream,
-    DataStreamSink,
     IterativeStream,
     KeyedStream,
 )

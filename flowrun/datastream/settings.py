@@ -107,3 +107,7 @@ class OperatorSettings:
         """Give the operator a task of its own."""
         self._operator("chaining").chaining = ChainingStrategy.NEVER
         return self
+
+
+class DataStreamSink(OperatorSettings):
+    """The end of a stream; only its settings can still be changed."""

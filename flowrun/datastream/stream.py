@@ -33,10 +33,10 @@ from flowrun.datastream.functions import (
 from flowrun.datastream.partitioning import Partitionable
 from flowrun.datastream.rolling import Aggregated, Extreme, Fold, Reduce, Rolling, RollingOperation
 from flowrun.datastream.schemas import SchemaLike, as_schema
-from flowrun.datastream.settings import OperatorSettings
+from flowrun.datastream.settings import DataStreamSink, OperatorSettings
 from flowrun.datastream.watermarks import WatermarkGenerator, timed_strategy
-from flowrun.datastream.windowed import WindowedStream
-from flowrun.datastream.windows import AnyWindows
+from flowrun.datastream.windowed import WindowedStream, count_windows
+from flowrun.datastream.windows import AnyWindows, event_time_windows
 from flowrun.errors import PipelineError, did_you_mean
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import (
@@ -60,10 +60,6 @@ from flowrun.operators.watermark_strategy import WatermarkStrategy
 
 if TYPE_CHECKING:
     from flowrun.datastream.environment import StreamExecutionEnvironment
-
-
-class DataStreamSink(OperatorSettings):
-    """The end of a stream; only its settings can still be changed."""
 
 
 class DataStream(Partitionable, OperatorSettings):
@@ -230,7 +226,7 @@ class DataStream(Partitionable, OperatorSettings):
         )
         return self.derived(transformation)
 
-    # Several streams
+    # Several streams, partitioning
 
     def union(self, *others: DataStream, name: str = "union") -> DataStream:
         """All rows of this and the other streams; all have the same columns."""
@@ -289,8 +285,6 @@ class DataStream(Partitionable, OperatorSettings):
             )
         transformation = SideOutputTransformation(name=name, schema=known.schema, input=self.transformation, tag=known)
         return self.derived(transformation)
-
-    # Partitioning
 
     def key_by(self, *columns: str) -> KeyedStream:
         """The stream with rows of equal key in one subtask. A column may be named once only."""
@@ -471,6 +465,14 @@ class KeyedStream(DataStream):
     def _extreme(self, column: str, name: str, *, greatest: bool, last: bool) -> DataStream:
         column_positions(self.schema, [column], name)
         return self.process(Extreme(column, self.schema, greatest, last), self.schema, name=name)
+
+    def time_window(self, size_ms: int, slide_ms: int | None = None) -> WindowedStream:
+        """Windows of event time a key: back to back, or one every `slide_ms`."""
+        return self.window(event_time_windows(size_ms, slide_ms))
+
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
+        """Windows of `size` rows of a key, back to back; or every `slide` rows the last up to `size`."""
+        return count_windows(self.unkeyed, self.keys, size, slide)
 
     def window(self, windows: AnyWindows, *, arguments: Mapping[str, object] | None = None) -> WindowedStream:
         """Windows a key. `arguments` are those of a user's assigner that is given as a class or `module:Class`."""

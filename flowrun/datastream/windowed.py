@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowrun.api import windowing
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import OutputTag
+from flowrun.api.process_function import AggregateFunction
 from flowrun.api.window_function import ProcessWindowFunction
-from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys, TimeDomain
+from flowrun.datastream.functions import recipe_of
+from flowrun.datastream.schemas import SchemaLike, as_schema
 from flowrun.datastream.window_aggregation import WindowAggregation
-from flowrun.datastream.windows import AnyWindows, NamedDeltaEvictor, timed_windows
+from flowrun.datastream.window_results import AggregatedRows, ReducedRows, inner_function, named_aggregate
+from flowrun.datastream.windows import (
+    AnyWindows,
+    CountEvictor,
+    CountTrigger,
+    GlobalWindows,
+    NamedDeltaEvictor,
+    PurgingTrigger,
+    timed_windows,
+)
 from flowrun.errors import PipelineError
 from flowrun.operators.function_recipe import class_recipe
 from flowrun.operators.windows.general.evictors import Evictor
@@ -115,10 +126,60 @@ class WindowedStream:
         late = self._aggregation.late_tag
         return self._stream.derived(transformation, () if late is None else (late,))
 
+    def sum(self, column: str, *, name: str = "sum") -> DataStream:
+        """Keys, bounds, and the sum of a column."""
+        return self.aggregate(named_aggregate("SUM", self._stream.schema, column, name), name=name)
+
+    def min(self, column: str, *, name: str = "min") -> DataStream:
+        """Keys, bounds, and the least value of a column."""
+        return self.aggregate(named_aggregate("MIN", self._stream.schema, column, name), name=name)
+
+    def max(self, column: str, *, name: str = "max") -> DataStream:
+        """Keys, bounds, and the greatest value of a column."""
+        return self.aggregate(named_aggregate("MAX", self._stream.schema, column, name), name=name)
+
+    def count(self, *, name: str = "count") -> DataStream:
+        """Keys, bounds, and the number of rows as `count`."""
+        return self.aggregate(named_aggregate("COUNT", self._stream.schema, None, name), name=name)
+
+    def reduce(
+        self,
+        function: Callable[[Any, Any], Any] | str,
+        window_function: ProcessWindowFunction | type[ProcessWindowFunction] | None = None,
+        schema: SchemaLike | None = None,
+        *,
+        name: str = "reduce",
+    ) -> DataStream:
+        """What `function(reduced, row)` makes of the rows of a window, one after the other; the rows are kept until it fires.
+
+        Args:
+            function: gets two rows and gives one.
+            window_function: is called with a list of that one row instead of all.
+            schema: the columns that `window_function` sends.
+            name: of the operator.
+        """
+        reduced = ReducedRows(recipe_of(function, name, ("reduce",)), inner_function(window_function, name))
+        return self.process(reduced, schema, name=name)
+
+    def aggregate_rows(
+        self,
+        function: AggregateFunction[Any, Any, Any] | type[AggregateFunction[Any, Any, Any]],
+        schema: SchemaLike,
+        window_function: ProcessWindowFunction | type[ProcessWindowFunction] | None = None,
+        *,
+        name: str = "aggregate",
+    ) -> DataStream:
+        """The result of an `AggregateFunction` over the rows of a window, which are kept until it fires: a row with columns as `schema`.
+
+        With a `window_function` that is called with a list of the one result, and `schema` has the columns that it sends.
+        """
+        aggregated = AggregatedRows(recipe_of(function, name), inner_function(window_function, name))
+        return self.process(aggregated, schema, name=name)
+
     def process(
         self,
         function: ProcessWindowFunction | type[ProcessWindowFunction] | str,
-        schema: Schema | None = None,
+        schema: SchemaLike | None = None,
         *,
         name: str = "window",
         side_outputs: Sequence[OutputTag] = (),
@@ -146,10 +207,24 @@ class WindowedStream:
         transformation = self._aggregation.function_transformation(
             self._stream.transformation,
             recipe,
-            self._stream.schema if schema is None else schema,
+            self._stream.schema if schema is None else as_schema(schema, name),
             tuple(side_outputs),
             name,
         )
         return self._stream.derived(transformation, (*side_outputs, *(() if late is None else (late,))))
 
     apply = process
+
+
+def count_windows(stream: DataStream, keys: tuple[int, ...], size: int, slide: int | None) -> WindowedStream:
+    """Windows of rows, as Flink makes them of the global window.
+
+    Raises:
+        PipelineError: a number is not positive.
+    """
+    if size <= 0 or (slide is not None and slide <= 0):
+        raise PipelineError.of(f"count_window: size and slide must be positive, got {size} and {slide}")
+    windowed = WindowedStream(stream, keys, GlobalWindows.create())
+    if slide is None or slide == size:
+        return windowed.trigger(PurgingTrigger.of(CountTrigger.of(size)))
+    return windowed.trigger(CountTrigger.of(slide)).evictor(CountEvictor.of(size))

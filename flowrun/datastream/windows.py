@@ -289,3 +289,8 @@ class DeltaEvictor:
     def of(threshold: float, column: str, do_evict_after: bool = False) -> NamedDeltaEvictor:
         """Those whose number in the column is less than the threshold away from the last row's."""
         return NamedDeltaEvictor(column, threshold, do_evict_after)
+
+
+def event_time_windows(size_ms: int, slide_ms: int | None) -> TimedWindows:
+    """Tumbling, or with a slide sliding windows of event time."""
+    return TumblingEventTimeWindows.of(size_ms) if slide_ms is None else SlidingEventTimeWindows.of(size_ms, slide_ms)

@@ -270,3 +270,76 @@ def test_sessions_with_gaps_of_the_rows(gap: Any) -> None:
     found = taken("sessions")
     assert {r[1:] for r in found if r[0] == "user "} == {(0, 19_500 + 501, sum(range(0, 200, 5)))}
     assert sum(1 for r in found if r[0] == "user x") == 40
+
+
+def add_amounts(total: Any, row: Any) -> Any:
+    return {**total, "amount": total["amount"] + row["amount"]}
+
+
+class Mean:
+    """An `AggregateFunction`."""
+
+    def create_accumulator(self) -> Any:
+        return (0, 0)
+
+    def add(self, row: Any, accumulator: Any) -> Any:
+        return (accumulator[0] + row["amount"], accumulator[1] + 1)
+
+    def get_result(self, accumulator: Any) -> Any:
+        return {"user": "", "mean": accumulator[0] / accumulator[1]}
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return (one[0] + other[0], one[1] + other[1])
+
+
+class WithKey(ProcessWindowFunction):
+    """Adds the key and how many windows it had."""
+
+    shown = value_state("BIGINT")
+
+    def process(self, key: Any, context: Any, rows: Any) -> Any:
+        (row,) = rows
+        self.shown.update((self.shown.value() or 0) + 1)
+        yield {"user": key[0], "mean": row["mean"], "windows": self.shown.value()}
+
+
+def test_aggregates_of_windows_by_name_and_by_functions() -> None:
+    env, stream = program(2)
+    keyed = stream.key_by("user")
+    results = {
+        "sum": keyed.time_window(1000).sum("amount"),
+        "most": keyed.time_window(1000).max("amount"),
+        "least": keyed.time_window(1000).min("amount"),
+        "count": keyed.time_window(1000, 500).count(),
+        "reduced": keyed.time_window(1000).reduce(add_amounts),
+        "mean": keyed.time_window(20_000).aggregate_rows(Mean, "user STRING, mean DOUBLE, windows BIGINT", WithKey),
+        "rows": keyed.count_window(10).sum("amount"),
+        "last": keyed.count_window(3, 10).count(),
+    }
+    for name, result in results.items():
+        result.sink_to(memory.MemorySink(name, result.schema), name=name)
+    env.execute(run_embedded)
+    expected = expected_totals(200, 1000)
+    found = {name: taken(name) for name in results}
+    assert found["sum"] == expected
+    assert Counter({(r[0], r[1]): n for r, n in found["reduced"].items()}) == Counter(
+        {(r[0], r[3]): 1 for r in expected}
+    )
+    assert all(m[:3] in {lo[:3] for lo in found["least"]} for m in found["most"])
+    assert sum(r[3] * n for r, n in found["count"].items()) == 400
+    assert found["mean"] == Counter({(f"user {'x' * i}", 97.5 + i, 1): 1 for i in range(5)})
+    assert sum(found["rows"].values()) == 20
+    assert sum(r[1] * n for r, n in found["rows"].items()) == sum(range(200))
+    assert {r[1] for r in found["last"]} == {3}
+    assert sum(found["last"].values()) == 20
+
+
+def test_aggregates_that_cannot_be_are_refused() -> None:
+    _, stream = program(1)
+    windowed = stream.key_by("user").time_window(1000)
+    with pytest.raises(PipelineError, match="SUM cannot take 'user'"):
+        windowed.sum("user")
+    with pytest.raises(PipelineError, match="size and slide must be positive"):
+        stream.key_by("user").count_window(0)
+    with pytest.raises(PipelineError, match="sees one row a window, by 'process'"):
+        windowed.reduce(add_amounts, BatchSums)
