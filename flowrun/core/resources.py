@@ -96,6 +96,16 @@ class ResourceProfile:
             (self.cpu_millis or 0) + (other.cpu_millis or 0), (self.memory_bytes or 0) + (other.memory_bytes or 0)
         )
 
+    def at_least(self, other: ResourceProfile) -> ResourceProfile:
+        """The larger of both; unknown where both are.
+
+        >>> ResourceProfile(1000).at_least(ResourceProfile(500, 7))
+        ResourceProfile(cpu_millis=1000, memory_bytes=7)
+        """
+        cpus = [c for c in (self.cpu_millis, other.cpu_millis) if c is not None]
+        memories = [m for m in (self.memory_bytes, other.memory_bytes) if m is not None]
+        return ResourceProfile(max(cpus, default=None), max(memories, default=None))
+
     def covers(self, needed: ResourceProfile) -> bool:
         """Whether a worker that has this can give `needed`.
 

@@ -75,7 +75,7 @@ class OperatorSettings:
         return self
 
     def set_resources(self: S, minimum: ResourceSpec, preferred: ResourceSpec | None = None) -> S:
-        """Resources that one subtask needs, and those that it would like."""
+        """Resources that one subtask needs, and those that it would like: a slot has these if so much is free when it is given."""
         operator = self._operator("resources")
         operator.min_resources = minimum
         operator.preferred_resources = preferred or minimum

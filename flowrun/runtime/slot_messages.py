@@ -18,10 +18,17 @@ from flowrun.core.resources import ResourceProfile
 
 @record
 class SlotRequest:
-    """One slot that is needed. `name` tells the slots of one bulk apart: group and number, such as `default/1`."""
+    """One slot that is needed.
+
+    Attributes:
+        name: tells the slots of one bulk apart: group and number, such as `default/1`.
+        profile: what it must have.
+        preferred: what it gets if so much is free; what is unknown is not preferred to what it must have.
+    """
 
     name: str
     profile: ResourceProfile = ResourceProfile()
+    preferred: ResourceProfile = ResourceProfile()
 
 
 @record

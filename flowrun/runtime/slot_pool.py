@@ -119,8 +119,10 @@ class SlotPool:
     def _serve(self) -> list[SlotAnswer]:
         """Grant bulks from the front of the queue as long as they fit; tell the others what they wait for, if that is new."""
         answers: list[SlotAnswer] = []
-        while self._queue and self._fits(self._queue[0]):
-            answers.append(self._grant(self._queue.pop(0)))
+        while self._queue and self._fits(needed := self._profiles(self._queue[0])):
+            bulk = self._queue.pop(0)
+            preferred = [r.preferred.at_least(p) for r, p in zip(bulk.requests, needed, strict=True)]
+            answers.append(self._grant(bulk, preferred if self._fits(preferred) else needed))
         reports = [self._pending(bulk, position) for position, bulk in enumerate(self._queue)]
         answers += [r for r in reports if self._told.get((r.job_id, r.number)) != r]
         self._told = {(r.job_id, r.number): r for r in reports}
@@ -129,15 +131,15 @@ class SlotPool:
     def _profiles(self, bulk: SlotRequestBulk) -> list[ResourceProfile]:
         return [request.profile.otherwise(self._default) for request in bulk.requests]
 
-    def _fits(self, bulk: SlotRequestBulk) -> bool:
+    def _fits(self, profiles: list[ResourceProfile]) -> bool:
         free = self.free
-        used = _sum([*(h.slot.profile for h in self._held.values()), *self._lost.values(), *self._profiles(bulk)])
-        return (free is None or len(bulk.requests) <= free) and self._resources.covers(used)
+        used = _sum([*(h.slot.profile for h in self._held.values()), *self._lost.values(), *profiles])
+        return (free is None or len(profiles) <= free) and self._resources.covers(used)
 
-    def _grant(self, bulk: SlotRequestBulk) -> SlotsGranted:
+    def _grant(self, bulk: SlotRequestBulk, profiles: list[ResourceProfile]) -> SlotsGranted:
         slots: list[AllocatedSlot] = []
         index = 0
-        for request, profile in zip(bulk.requests, self._profiles(bulk), strict=True):
+        for request, profile in zip(bulk.requests, profiles, strict=True):
             while index in self._held or index in self._lost:
                 index += 1
             allocation = f"{bulk.job_id}_{bulk.number}_{request.name}"

@@ -148,6 +148,47 @@ def test_slots_and_memory_of_a_cluster_for_one_job_are_those_of_its_settings() -
         run_embedded(replace(graph, vertices=asking))
 
 
+def test_a_job_that_waits_and_is_broken_or_leaves_its_block_is_gone() -> None:
+    with cluster_of(1) as cluster, start_embedded(endless("first", 1), cluster=cluster) as first:
+        broken = start_embedded(endless("broken", 1), cluster=cluster)
+        until(lambda: broken.status().waits_for)
+        broken.fail(OSError("the disk is full"))
+        with pytest.raises(JobFailedError, match="the disk is full"):
+            broken.wait(WAIT_MS)
+        with start_embedded(endless("left", 1), cluster=cluster) as left:
+            until(lambda: left.status().waits_for)
+        assert left.status().state is JobState.CANCELED
+        assert left.status().waits_for is None
+        until(lambda: runs(first))
+        first.cancel()
+
+
+def test_a_slot_whose_subtask_does_not_end_is_given_to_nobody() -> None:
+    class Stuck(Count):
+        def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
+            reached.set()
+            go_on.wait(30)
+
+    reached, go_on, clock = threading.Event(), threading.Event(), ManualClock()
+    settings = JobSettings(cancellation_timeout_ms=100)
+    source = vertex("source", lambda: ListSource(lambda _: [rows([1])], endless=True))
+    stuck = named("stuck", job(source, vertex("sink", Stuck).read(source), settings=settings))
+    with cluster_of(2, clock=clock) as cluster:
+        first = start_embedded(stuck, cluster=cluster)
+        assert reached.wait(30)
+        first.cancel()
+        while not first.status().state.is_terminal:
+            clock.advance(100)
+        with pytest.raises(JobFailedError, match="did not end in the time allowed"):
+            first.wait()
+        with pytest.raises(JobFailedError, match="needs 2 slots, there are 1, 1 more are held by subtasks"):
+            run_embedded(endless("large"), cluster=cluster)
+        go_on.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("sink"):
+                thread.join()
+
+
 def test_a_failing_job_gives_its_slots_to_the_next() -> None:
     class Broken(Count):
         def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:

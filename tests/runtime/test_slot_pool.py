@@ -152,6 +152,14 @@ class TestResources:
             "a never: needs 1 slot of 200 MiB together (the largest, 'default/1', of 200 MiB), there are 100 MiB in all"
         ]
 
+    def test_what_is_preferred_is_given_as_long_as_it_is_there(self) -> None:
+        pool = SlotPool("local", 4, ResourceProfile(4000))
+        wish = SlotRequest("default/1", ResourceProfile(1000), ResourceProfile(2500))
+        answers = [answer for job in "abc" for answer in pool.request(SlotRequestBulk(job, job, 1, (wish,)))]
+        got = [slot.profile.cpu_millis for a in answers if isinstance(a, SlotsGranted) for slot in a.slots]
+        assert got == [2500, 1000], "and no less than is needed: the third one waits"
+        assert isinstance(answers[-1], SlotsPending)
+
     def test_what_a_worker_does_not_count_is_not_limited(self) -> None:
         pool = SlotPool("local", None, ResourceProfile(1000))
         assert shown(pool.request(bulk("a", 1, cpu=1000, memory=1 << 50))) == ["a has 0"]

@@ -28,6 +28,7 @@ class SharedSlot:
         min_resources: sum over the subtasks.
         preferred_resources: sum over the subtasks.
         profile: what is asked for: what the group says that its slots have, else what its subtasks need.
+        preferred: what is taken if it is free: the same, but what its subtasks prefer.
     """
 
     group: str
@@ -36,6 +37,7 @@ class SharedSlot:
     min_resources: ResourceSpec
     preferred_resources: ResourceSpec
     profile: ResourceProfile = ResourceProfile()
+    preferred: ResourceProfile = ResourceProfile()
 
     @property
     def name(self) -> str:
@@ -45,7 +47,7 @@ class SharedSlot:
     @property
     def request(self) -> SlotRequest:
         """What is asked of whoever has slots."""
-        return SlotRequest(self.name, self.profile)
+        return SlotRequest(self.name, self.profile, self.preferred)
 
 
 @record
@@ -178,5 +180,6 @@ class _GroupUnderConstruction:
                 smallest = smallest.merge(job_vertex.min_resources)
                 preferred = preferred.merge(job_vertex.preferred_resources)
             profile = own.otherwise(ResourceProfile.of(smallest))
-            finished.append(SharedSlot(self._name, index, tuple(members), smallest, preferred, profile))
+            liked = own.otherwise(ResourceProfile.of(preferred))
+            finished.append(SharedSlot(self._name, index, tuple(members), smallest, preferred, profile, liked))
         return finished

@@ -91,6 +91,7 @@ def test_what_is_asked_for_is_what_the_group_says_else_the_sum() -> None:
         ("heavy/1", "4 cpu and 2 MiB"),
         ("free/1", "no resources named"),
     ]
+    assert requests[0].preferred == requests[0].profile
     text = render_execution_graph(build_execution_graph(graph))
     assert "slot heavy/1 (4 cpu and 2 MiB) · region 3" in text
     assert "slot free/1 · region 4" in text
