@@ -78,7 +78,7 @@ class SlotsGranted:
 
 @record
 class SlotsPending:
-    """A bulk waits. Comes again whenever that changes.
+    """A bulk waits, the first of its job that does. Comes again whenever that changes.
 
     Attributes:
         job_id: as in the bulk.

@@ -56,7 +56,7 @@ class SlotPool:
         self._held: dict[int, _Held] = {}
         self._lost: dict[int, ResourceProfile] = {}
         self._queue: list[SlotRequestBulk] = []
-        self._told: dict[tuple[str, int], SlotsPending] = {}
+        self._told: dict[str, SlotsPending] = {}
 
     @property
     def held(self) -> dict[int, AllocatedSlot]:
@@ -117,15 +117,21 @@ class SlotPool:
             del self._held[index]
 
     def _serve(self) -> list[SlotAnswer]:
-        """Grant bulks from the front of the queue as long as they fit; tell the others what they wait for, if that is new."""
+        """Grant bulks from the front of the queue as long as they fit; tell the other jobs what they wait for, if that is new.
+
+        A job hears of the first of its bulks: those behind it wait for the same.
+        """
         answers: list[SlotAnswer] = []
         while self._queue and self._fits(needed := self._profiles(self._queue[0])):
             bulk = self._queue.pop(0)
             preferred = [r.preferred.at_least(p) for r, p in zip(bulk.requests, needed, strict=True)]
             answers.append(self._grant(bulk, preferred if self._fits(preferred) else needed))
-        reports = [self._pending(bulk, position) for position, bulk in enumerate(self._queue)]
-        answers += [r for r in reports if self._told.get((r.job_id, r.number)) != r]
-        self._told = {(r.job_id, r.number): r for r in reports}
+        reports: dict[str, SlotsPending] = {}
+        for position, bulk in enumerate(self._queue):
+            if bulk.job_id not in reports:
+                reports[bulk.job_id] = self._pending(bulk, position)
+        answers += [report for job_id, report in reports.items() if self._told.get(job_id) != report]
+        self._told = reports
         return answers
 
     def _profiles(self, bulk: SlotRequestBulk) -> list[ResourceProfile]:

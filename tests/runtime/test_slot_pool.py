@@ -80,6 +80,15 @@ def test_those_that_wait_hear_of_it_only_when_something_changed() -> None:
     assert pool.withdraw("x", 1) == []
 
 
+def test_a_job_hears_of_the_first_of_its_bulks() -> None:
+    pool = SlotPool("local", 1)
+    pool.request(bulk("a", 1))
+    assert len(pool.request(bulk("b", 1, number=1))) == 1
+    assert pool.request(bulk("b", 1, number=2)) == []
+    granted, waits = pool.leave("a")
+    assert (granted.number, waits.number) == (1, 2)
+
+
 def test_what_can_never_fit_is_refused_at_once_and_stops_nobody() -> None:
     pool = SlotPool("local", 2)
     (refused,) = pool.request(bulk("large", 3))

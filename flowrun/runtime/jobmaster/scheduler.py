@@ -156,13 +156,14 @@ class Scheduler:
 
     # Start and normal life.
 
-    def _schedule(self, now_ms: int) -> list[events.Command]:
-        """Begin whatever can begin now: units with new executions and complete inputs. Those without slots ask for them first.
+    def _schedule(self, now_ms: int, among: Iterable[int] | None = None) -> list[events.Command]:
+        """Begin whatever can begin now, or what of these units can: those with new executions and complete inputs.
 
-        A unit whose inputs are being produced again has no use for slots until they are there.
+        Units without slots ask for them first. A unit whose inputs are being produced again has no use for slots until they are there.
         """
         commands: list[events.Command] = []
-        for number, unit in enumerate(self.slots.units):
+        for number in range(len(self.slots.units)) if among is None else among:
+            unit = self.slots.units[number]
             new = [e for v in unit.vertices if (e := self.executions.current(v)).state is ExecutionState.CREATED]
             if not new:
                 continue
@@ -237,7 +238,7 @@ class Scheduler:
         if all(self.executions.current(v).state is ExecutionState.FINISHED for v in self.slots.units[unit].vertices):
             commands += self.slots.release(unit)
         if self.state is JobState.RUNNING or self._phase is _Phase.STARTING:
-            commands += self._schedule(now_ms)
+            commands += self._schedule(now_ms, self.slots.readers(self._graph.vertex(vertex)))
         return commands
 
     def _announce(self) -> list[events.Command]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId, PartitionId
 from flowrun.runtime.jobmaster import scheduler_events as events
 from flowrun.runtime.jobmaster.regions import PipelinedRegion
 from flowrun.runtime.jobmaster.slots import scheduling_units
@@ -26,6 +26,10 @@ class SlotAllocation:
         """What is deployed together, in topological order."""
         self.unit_of = {vertex: number for number, unit in enumerate(self.units) for vertex in unit.vertices}
         """Subtask → position of its unit."""
+        self._readers: dict[PartitionId, list[int]] = {}
+        for number, unit in enumerate(self.units):
+            for partition in unit.reads:
+                self._readers.setdefault(partition, []).append(number)
         self._next_number = 1
         self._asked: dict[int, int] = {}
         """Number of a bulk → the unit that waits for it."""
@@ -38,6 +42,10 @@ class SlotAllocation:
     def is_staged(self) -> bool:
         """Whether there are stages, which need slots one after the other."""
         return len(self.units) > 1
+
+    def readers(self, vertex: ExecutionVertex) -> list[int]:
+        """The units that read what a subtask writes, in topological order; units that run at the same time as it are not meant."""
+        return sorted({unit for partition in vertex.partitions for unit in self._readers.get(partition.id, ())})
 
     def holds(self, unit: int) -> bool:
         """Whether a unit has its slots."""
@@ -66,8 +74,8 @@ class SlotAllocation:
             self._reports[pending.number] = pending
 
     def report_of(self, number: int) -> SlotsPending | None:
-        """What a bulk waits for; None if nothing was told."""
-        return self._reports.get(number)
+        """What a bulk waits for, or the one of the job that is before it; None if nothing was told."""
+        return self._reports.get(number) or self.pending
 
     @property
     def pending(self) -> SlotsPending | None:

@@ -8,7 +8,8 @@ so that most channels are local (`LocalInputPreferredSlotSharingStrategy`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile, ResourceSpec
@@ -81,24 +82,25 @@ def scheduling_units(graph: ExecutionGraph, found: tuple[PipelinedRegion, ...]) 
     """
     if not graph.job_graph.settings.batch_mode and not any(region.reads for region in found):
         return (SchedulingUnit(tuple(v.id for v in graph.all_vertices()), share_slots(graph), ()),)
-    return tuple(SchedulingUnit(r.vertices, share_slots(graph, frozenset(r.vertices)), r.reads) for r in found)
+    return tuple(SchedulingUnit(r.vertices, share_slots(graph, r.vertices), r.reads) for r in found)
 
 
-def share_slots(graph: ExecutionGraph, among: Collection[ExecutionVertexId] | None = None) -> tuple[SharedSlot, ...]:
+def share_slots(graph: ExecutionGraph, among: Sequence[ExecutionVertexId] | None = None) -> tuple[SharedSlot, ...]:
     """The slots that a job needs, in the order of their groups' first appearance: each subtask is in exactly one.
 
     A group needs as many slots as its most parallel vertex has subtasks, or more if co-location asks for it.
 
     Args:
         graph: the parallel job.
-        among: only these subtasks; None: all.
+        among: only these subtasks, in topological order; None: all.
     """
     groups: dict[str, _GroupUnderConstruction] = {}
     placed: Placed = {}
-    for job_vertex in graph.job_vertices:
-        name = job_vertex.job_vertex.slot_sharing_group
+    chosen = graph.all_vertices() if among is None else map(graph.vertex, among)
+    for _, members in groupby(chosen, key=lambda v: v.id.vertex_id):
+        vertices = list(members)
+        name = vertices[0].job_vertex.slot_sharing_group
         group = groups.setdefault(name, _GroupUnderConstruction(name))
-        vertices = [v for v in job_vertex.vertices if among is None or v.id in among]
         waiting = [v for v in vertices if not group.place_co_located(v, placed)]
         waiting = [v for v in waiting if not group.place_near_producer(v, placed)]
         for vertex in waiting:
