@@ -306,7 +306,7 @@ class DataStream(Partitionable, OperatorSettings):
         return WindowedStream(self, (), windows, arguments)
 
     def iterate(self, wait_ms: int) -> IterativeStream:
-        """The head of an iteration: this stream's rows, and those given to `close_with`.
+        """The head of an iteration: this stream's rows, and those given to `close_with`, which stay within a process and in no checkpoint.
 
         Args:
             wait_ms: the iteration ends when nothing came back for so long (processing time); 0: never.

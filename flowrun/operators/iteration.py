@@ -3,8 +3,12 @@
 Head and tail are co-located, so a queue between threads is all the transport they need. The queue is not bounded: a bounded one
 could fill up while the head waits for room downstream, and the circle would stand still for ever.
 
+Subtask i of both has one co-location key, so the scheduler gives them one slot, which is in one process. Were they in two for all that,
+the tail would hand its rows to nobody: it says so at its end.
+
 An iteration has no natural end: as in Apache Flink, the head ends its stream when nothing came back for `wait_ms`. A row that
-comes back later than that is an error, never dropped. Rows in the circle belong to no checkpoint, so checkpointing is refused.
+comes back later than that is an error, never dropped. Rows in the circle belong to no checkpoint, so checkpointing is refused, and so are
+savepoints.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 
 from flowrun.api.operator import InputStatus, OperatorContext, Output, TimerHandle
+from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import IDLE, RecordBatch, Watermark, WatermarkStatus, concat_batches
 from flowrun.errors import DataError, InternalError, UnsupportedPlanError
 from flowrun.operators.base import AbstractOperator
@@ -28,6 +33,14 @@ class FeedbackQueue:
         self._batches: deque[RecordBatch] = deque()
         self._listener: Callable[[], None] | None = None
         self._ended = False
+        self.has_head = False
+        """Whether a head was here to take rows."""
+
+    @property
+    def waiting_rows(self) -> int:
+        """How many rows nobody has taken."""
+        with self._lock:
+            return sum(batch.num_rows for batch in self._batches)
 
     def put(self, batch: RecordBatch) -> bool:
         """Add rows and wake the head; False if the head has ended."""
@@ -102,10 +115,21 @@ class _IterationEnd(AbstractOperator):
     def open(self) -> None:
         """Refuse checkpointing."""
         if self.context.checkpointing:
-            raise UnsupportedPlanError(
-                f"'{self.context.name}': an iteration cannot be checkpointed, its rows would be lost on recovery",
-                hint="turn checkpointing off, or replace the iteration by keyed state",
-            )
+            raise self._refusal()
+
+    def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
+        """Refuse savepoints, too.
+
+        Raises:
+            UnsupportedPlanError: always.
+        """
+        raise self._refusal()
+
+    def _refusal(self) -> UnsupportedPlanError:
+        return UnsupportedPlanError(
+            f"'{self.context.name}': an iteration cannot be checkpointed, its rows would be lost on recovery",
+            hint="turn checkpointing off and take no savepoints, or replace the iteration by keyed state",
+        )
 
     def close(self) -> None:
         """Let go of the queue."""
@@ -127,6 +151,11 @@ class IterationHead(_IterationEnd):
         self._waited = False
         self._announced = False
         self._stopped = False
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """Be there for the tail's rows."""
+        super().setup(context, output)
+        self._queue.has_head = True
 
     def set_availability_listener(self, listener: Callable[[], None]) -> None:
         """`listener` is called when rows came back or the wait is over."""
@@ -192,6 +221,18 @@ class IterationTail(_IterationEnd):
             raise DataError(
                 f"'{self.context.name}': {batch.num_rows} rows came back after the iteration had ended",
                 hint="the iteration ends when nothing came back for its waiting time: set a longer one",
+            )
+
+    def finish(self) -> None:
+        """Tell if the rows went to nobody.
+
+        Raises:
+            UnsupportedPlanError: the head was never in this process.
+        """
+        if not self._queue.has_head and (lost := self._queue.waiting_rows):
+            raise UnsupportedPlanError(
+                f"'{self.context.name}': {lost} rows were fed back, but the head of the iteration runs in another process",
+                hint="an iteration stays within a process: run the job in one",
             )
 
     def process_watermark(self, watermark: Watermark, input_index: int = 0) -> None:

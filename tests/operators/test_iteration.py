@@ -119,6 +119,28 @@ def test_the_tail_swallows_watermarks_and_idleness() -> None:
     loop.close()
 
 
+def test_rows_in_the_circle_are_in_no_savepoint_so_it_is_refused() -> None:
+    loop = Loop("savepoint")
+    loop.tail.push({"x": [1]})
+    for end in (loop.head, loop.tail):
+        with pytest.raises(UnsupportedPlanError, match="cannot be checkpointed"):
+            end.operator.snapshot_state(1)
+    assert loop.poll() is InputStatus.MORE_AVAILABLE, "the job goes on"
+    loop.close()
+
+
+def test_a_tail_whose_head_is_in_another_process_says_so_instead_of_losing_rows() -> None:
+    tail = OperatorHarness(IterationTailFactory("apart"), schema=SCHEMA)
+    tail.push({"x": [1, 2]})
+    with pytest.raises(UnsupportedPlanError, match=r"2 rows were fed back, but the head .* in another process"):
+        tail.end_input()
+    tail.close()
+    loop = Loop("together")
+    loop.tail.push({"x": [1]})
+    loop.tail.end_input()
+    loop.close()
+
+
 def test_iterations_and_subtasks_do_not_mix() -> None:
     loops = [Loop("one"), Loop("one", subtask=1), Loop("two")]
     for number, loop in enumerate(loops):

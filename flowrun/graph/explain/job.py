@@ -81,7 +81,7 @@ def _box(vertex: JobVertex, vertices: _Vertices) -> Box:
     if vertices.stages:
         facts.insert(0, f"stage {vertices.stages[vertex.vertex_id]}")
     if vertex.co_location_key is not None:
-        facts.append(f"co-located {vertex.co_location_key}")
+        facts.append(f"co-located {vertex.co_location_key}: one process")
     facts += resource_facts(vertex.min_resources, vertex.preferred_resources)
     facts.append(f"id {vertex.vertex_id[:ID_DIGITS]}")
     arrows = []
