@@ -13,12 +13,12 @@ from typing import Protocol
 from flowrun.api.sink import Committable
 from flowrun.api.source import Split
 from flowrun.api.state import OperatorState
-from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch
+from flowrun.core.elements import CheckpointBarrier
 from flowrun.core.record import record
 from flowrun.graph.execution_graph import ExecutionVertex, ExecutionVertexId, PartitionId
 from flowrun.graph.job_graph import JobSettings
 from flowrun.runtime.lifecycle import ExecutionState
-from flowrun.state.checkpoints import KeyedTableState, SubtaskSnapshot
+from flowrun.state.checkpoints import KeptElement, KeyedTableState, SubtaskSnapshot
 
 
 @record
@@ -88,7 +88,7 @@ class RestoredChannel:
     old_consumer: int
     watermark: int
     idle: bool
-    elements: tuple[RecordBatch | Event, ...]
+    elements: tuple[KeptElement, ...]
     filter_keys: bool
     aligned: bool = True
     """As in `ChannelProgress`."""

@@ -7,7 +7,7 @@ one) or to the savepoint's folder, so that both can be moved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 
 import pyarrow as pa
@@ -75,6 +75,36 @@ class OperatorSubtaskState:
 
 
 @record
+class InFlightFile:
+    """Rows in flight on one exchange, channel by channel and in order.
+
+    Attributes:
+        data_set_id: the exchange.
+        schema: of the rows.
+        file: columns `__channel`, `__timestamp`, `__row_kind` and `row`, a struct; see docs/state-format.md.
+    """
+
+    data_set_id: str
+    schema: pa.Schema
+    file: StateFile
+
+
+@record
+class StoredRows:
+    """A batch in flight as it lies in a file: `num_rows` rows from row `first` on; whether it has event times and row kinds."""
+
+    source: InFlightFile
+    first: int
+    num_rows: int
+    timestamps: bool
+    row_kinds: bool
+
+
+KeptElement = RecordBatch | StoredRows | Event
+"""What was in flight, as a checkpoint keeps it."""
+
+
+@record
 class InFlight:
     """Elements of one channel that an unaligned barrier overtook, in order; never barriers, latency markers or ends of input.
 
@@ -83,14 +113,29 @@ class InFlight:
         producer: subtask that sent them.
         consumer: subtask that was to receive them.
         received: True: the consumer had yet to process them after its snapshot; they go before those that the producer still held.
-        elements: rows, watermarks and statuses.
+        elements: rows, watermarks and statuses. Rows are in memory, or, as a subtask acknowledges them, in a file that it has written.
     """
 
     data_set_id: str
     producer: int
     consumer: int
     received: bool
-    elements: tuple[RecordBatch | Event, ...]
+    elements: tuple[KeptElement, ...]
+
+
+def rows_of(elements: Iterable[KeptElement]) -> list[RecordBatch | StoredRows]:
+    """The batches among elements in flight."""
+    return [e for e in elements if isinstance(e, RecordBatch | StoredRows)]
+
+
+def schema_in_flight(rows: RecordBatch | StoredRows) -> pa.Schema:
+    """The columns of a batch in flight."""
+    return rows.source.schema if isinstance(rows, StoredRows) else rows.columns.schema
+
+
+def has_row_kinds(rows: RecordBatch | StoredRows) -> bool:
+    """Whether rows of a batch in flight may be changes."""
+    return rows.row_kinds if isinstance(rows, StoredRows) else rows.row_kinds is not None
 
 
 @record
@@ -139,7 +184,15 @@ class SubtaskSnapshot:
     @property
     def files(self) -> tuple[StateFile, ...]:
         """All files that it names."""
+        return (*self.state_files, *dict.fromkeys(rows.source.file for rows in self._stored_rows()))
+
+    @property
+    def state_files(self) -> tuple[StateFile, ...]:
+        """Files of keyed state."""
         return tuple(r.file for o in self.operators for t in o.keyed.values() for r in t.files)
+
+    def _stored_rows(self) -> Iterator[StoredRows]:
+        return (e for held in self.in_flight for e in held.elements if isinstance(e, StoredRows))
 
 
 @record

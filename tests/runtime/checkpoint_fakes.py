@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from runtime_fakes import job, rows, vertex
+from runtime_fakes import InFlightInMemory, job, rows, vertex
 
 from flowrun.api.operator import InputStatus
 from flowrun.api.sink import Committable, WriterContext
@@ -38,12 +38,13 @@ from flowrun.state.checkpoints import (
 from flowrun.state.commit_log import LoggedCommit
 
 
-class MemoryStorage:
+class MemoryStorage(InFlightInMemory):
     """`CheckpointStorage` in memory. `before[phase]` is called first in `begin`, `write`, `finish`, `discard` and `retain`."""
 
     job_folder = "memory:/jobs/test"
 
     def __init__(self) -> None:
+        super().__init__()
         self.lock = threading.Lock()
         self.files: dict[str, pa.Table] = {}
         self.checkpoints: dict[int, CheckpointMetadata] = {}

@@ -6,14 +6,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.operator import ChainingStrategy, InputStatus, OutputTag
-from flowrun.core.elements import Element, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.elements import Element, Event, RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.graph.job_graph import (
@@ -29,6 +29,7 @@ from flowrun.graph.job_graph import (
 )
 from flowrun.graph.partitioner import ForwardPartitioner, Partitioner
 from flowrun.operators.base import AbstractOperator
+from flowrun.state.checkpoints import InFlight, InFlightFile, KeptElement, StateFile, StoredRows
 
 ROWS = Schema.of(k=BIGINT, v=BIGINT)
 
@@ -251,3 +252,36 @@ def job(
 
 def _data_set(source: Vertex, target: Vertex, index: int, tag: OutputTag | None) -> str:
     return f"{source.name}>{target.name}.{index}.{tag.name if tag else ''}"
+
+
+class InFlightInMemory:
+    """The part of a `SnapshotStorage` for rows in flight: they are kept in memory under the paths of files that do not exist."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, RecordBatch] = {}
+
+    def write_in_flight(self, target: str, in_flight: Sequence[InFlight]) -> tuple[InFlight, ...]:
+        """Rows are kept under paths; gives where they are."""
+        kept = []
+        for held in in_flight:
+            elements: list[KeptElement] = []
+            for element in held.elements:
+                if isinstance(element, RecordBatch):
+                    path = f"{target}/in-flight-{len(self.rows)}"
+                    self.rows[path] = element
+                    file = StateFile(path, element.nbytes, element.num_rows, "")
+                    source = InFlightFile(held.data_set_id, element.columns.schema, file)
+                    has_times = element.timestamps is not None
+                    elements.append(StoredRows(source, 0, element.num_rows, has_times, element.row_kinds is not None))
+                else:
+                    elements.append(element)
+            kept.append(replace(held, elements=tuple(elements)))
+        return tuple(kept)
+
+    def read_in_flight(
+        self, channels: Sequence[Sequence[KeptElement]], root: str
+    ) -> list[tuple[RecordBatch | Event, ...]]:
+        return [
+            tuple(self.rows[e.source.file.path] if isinstance(e, StoredRows) else e for e in elements)
+            for elements in channels
+        ]

@@ -19,14 +19,22 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from flowrun.core.elements import MIN_TIMESTAMP, Event, RecordBatch
+from flowrun.core.elements import MIN_TIMESTAMP
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import StateError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex
 from flowrun.graph.partitioner import BroadcastPartitioner, ForwardPartitioner, KeyGroupPartitioner, Partitioner
 from flowrun.runtime.messages import RestoredChannel
-from flowrun.state.checkpoints import ChannelProgress, CheckpointMetadata, InFlight
+from flowrun.state.checkpoints import (
+    ChannelProgress,
+    CheckpointMetadata,
+    InFlight,
+    KeptElement,
+    has_row_kinds,
+    rows_of,
+    schema_in_flight,
+)
 from flowrun.state.key_groups import key_group_range
 
 _REMEDY = "resume with the unchanged pipeline and take a savepoint, which has no rows in flight; then change it"
@@ -65,7 +73,7 @@ class InFlightAssignment:
 
     def __init__(self, metadata: CheckpointMetadata, graph: ExecutionGraph) -> None:
         self._metadata = metadata
-        self._elements: dict[_Channel, tuple[RecordBatch | Event, ...]] = {}
+        self._elements: dict[_Channel, tuple[KeptElement, ...]] = {}
         # What the consumer had received goes before what the producer still held.
         for held in sorted(metadata.in_flight, key=lambda i: not i.received):
             key = _channel(held)
@@ -139,21 +147,17 @@ class InFlightAssignment:
             operator=reader.operator,
         )
 
-    def _check(
-        self, elements: tuple[RecordBatch | Event, ...], reader: _Reader, subtask: ExecutionVertex, old: int
-    ) -> None:
+    def _check(self, elements: tuple[KeptElement, ...], reader: _Reader, subtask: ExecutionVertex, old: int) -> None:
         new = subtask.job_vertex.parallelism
-        for element in elements:
-            if not isinstance(element, RecordBatch):
-                continue
+        for rows in rows_of(elements):
+            schema = schema_in_flight(rows)
             place = f"checkpoint {self._metadata.checkpoint_id} holds rows in flight to '{subtask.job_vertex.name}'"
-            if reader.schema is not None and _types(element.columns.schema) != _types(reader.schema.arrow):
+            if reader.schema is not None and _types(schema) != _types(reader.schema.arrow):
                 raise StateError(
-                    f"{place} with columns {_columns(element.columns.schema)}; the pipeline sends it "
-                    f"{_columns(reader.schema.arrow)}",
+                    f"{place} with columns {_columns(schema)}; the pipeline sends it {_columns(reader.schema.arrow)}",
                     hint=_REMEDY,
                 )
-            if element.row_kinds is not None and not keeps_changes_in_order(reader.partitioner, old, new):
+            if has_row_kinds(rows) and not keeps_changes_in_order(reader.partitioner, old, new):
                 raise StateError(
                     f"{place}, changes of rows that keep their order only if its parallelism, which was {old}, divides by the new "
                     f"one, {new}",
@@ -203,8 +207,8 @@ def _takes(channel: _Channel, reader: _Reader, subtask: ExecutionVertex, old: in
     return channel.consumer * vertex.parallelism // old == subtask.subtask
 
 
-def _rows(elements: tuple[RecordBatch | Event, ...]) -> int:
-    return sum(e.num_rows for e in elements if isinstance(e, RecordBatch))
+def _rows(elements: tuple[KeptElement, ...]) -> int:
+    return sum(rows.num_rows for rows in rows_of(elements))
 
 
 def _types(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.graph.job_graph import JobGraph, JobVertex
@@ -14,7 +13,7 @@ from flowrun.graph.partitioner import ForwardPartitioner, Partitioner, Rebalance
 from flowrun.runtime.checkpoint.comparison import Problem
 from flowrun.runtime.checkpoint.in_flight import keeps_changes_in_order
 from flowrun.runtime.checkpoint.recorded_graph import RecordedExchange
-from flowrun.state.checkpoints import CheckpointMetadata
+from flowrun.state.checkpoints import CheckpointMetadata, has_row_kinds, rows_of, schema_in_flight
 
 _REMEDY = (
     "resume the pipeline as it was, at the same parallelism, and take a savepoint (always aligned: no rows in flight) "
@@ -51,11 +50,11 @@ def in_flight_problems(
     schemas: dict[str, pa.Schema] = {}
     changes: set[str] = set()
     for channel in metadata.in_flight:
-        for element in channel.elements:
-            if isinstance(element, RecordBatch) and element.num_rows:
+        for element in rows_of(channel.elements):
+            if element.num_rows:
                 rows[channel.data_set_id] = rows.get(channel.data_set_id, 0) + element.num_rows
-                schemas[channel.data_set_id] = element.columns.schema
-                if element.row_kinds is not None:
+                schemas[channel.data_set_id] = schema_in_flight(element)
+                if has_row_kinds(element):
                     changes.add(channel.data_set_id)
     exchanges = {e.data_set_id: e for e in _exchanges(graph)}
     problems = []

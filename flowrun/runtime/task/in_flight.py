@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from flowrun.core.elements import Event, RecordBatch, concat_batches
 from flowrun.core.record import record
 from flowrun.graph.execution_graph import ExecutionVertex
+from flowrun.state.checkpoints import KeptElement
 
 
 @record
@@ -50,6 +51,6 @@ def compact(elements: Sequence[RecordBatch | Event]) -> tuple[RecordBatch | Even
     return tuple(compacted)
 
 
-def in_flight_bytes(elements: Sequence[RecordBatch | Event]) -> int:
+def in_flight_bytes(elements: Sequence[KeptElement]) -> int:
     """Bytes of the rows."""
     return sum(e.nbytes for e in elements if isinstance(e, RecordBatch))

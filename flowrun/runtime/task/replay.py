@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from flowrun.api.state import KeyGroupRange
-from flowrun.core.elements import ACTIVE, IDLE, MIN_TIMESTAMP, Event, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.elements import ACTIVE, IDLE, MIN_TIMESTAMP, RecordBatch, Watermark, WatermarkStatus
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionVertex, InputGate
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.runtime.messages import RestoredChannel
 from flowrun.runtime.network.valve import ChannelState, StatusWatermarkValve
 from flowrun.runtime.task.network_input import Head
+from flowrun.state.checkpoints import KeptElement
 from flowrun.state.key_groups import key_group_range, key_groups
 
 
@@ -108,7 +109,7 @@ class _OldConsumer:
             return False
         return not valve.idle or all(v is None or v.idle for v in self.valves)
 
-    def take(self) -> tuple[RestoredChannel, RecordBatch | Event]:
+    def take(self) -> tuple[RestoredChannel, KeptElement]:
         """The next element of the channel that is furthest behind; an event has gone through its valve."""
         place = min(self._places, key=self._watermark_at)
         element = place.channel.elements[place.next]

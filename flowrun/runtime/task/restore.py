@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -10,8 +11,8 @@ from flowrun.api.operator import DescribesState
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot
 from flowrun.errors import StateError
 from flowrun.graph.job_graph import ChainedOperator
-from flowrun.runtime.messages import RestoredTask
-from flowrun.state.checkpoints import KeyedTableState
+from flowrun.runtime.messages import RestoredChannel, RestoredTask
+from flowrun.state.checkpoints import KeyedTableState, StoredRows
 from flowrun.state.schema_migration import migrate
 from flowrun.state.storage.contract import SnapshotStorage
 
@@ -66,3 +67,19 @@ def _read(
             "old subtasks wrote it with different columns: " + "; ".join(str(part.schema.names) for part in parts)
         )
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+
+def read_channels(
+    channels: Sequence[RestoredChannel], root: str, storage: SnapshotStorage | None
+) -> list[RestoredChannel]:
+    """Channels with the rows that were in flight on them. Blocks on I/O if these are in files.
+
+    Raises:
+        StateError: files are missing or damaged.
+    """
+    if not any(isinstance(e, StoredRows) for c in channels for e in c.elements):
+        return list(channels)
+    if storage is None:
+        raise StateError("rows were in flight, but the job was given no place to read them from")
+    elements = storage.read_in_flight([c.elements for c in channels], root)
+    return [replace(channel, elements=found) for channel, found in zip(channels, elements, strict=True)]

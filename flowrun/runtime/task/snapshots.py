@@ -39,6 +39,7 @@ from flowrun.state.checkpoints import (
     SnapshotFigures,
     StateFile,
     SubtaskSnapshot,
+    rows_of,
 )
 from flowrun.state.key_groups import key_group_range
 from flowrun.state.storage.contract import SnapshotStorage, SnapshotWriter
@@ -247,10 +248,17 @@ class SubtaskSnapshots:
         begun.is_acknowledged = True
         if begun.timer is not None:
             begun.timer.cancel()
-        in_flight = self._in_flight(begun)
+        in_flight = () if begun.void else self._in_flight(begun)
+        in_flight_size = sum(in_flight_bytes(i.elements) for i in in_flight)
+        try:
+            in_flight = self._write_in_flight(begun, in_flight)
+        except Exception as error:
+            self._decline(begun.checkpoint_id, describe_error(error))
+            begun.void = True
+            in_flight = ()  # what was written of the state is named all the same: it is to be discarded
         operators = tuple(begun.states)
         files = {f.path: f for o in operators for t in o.keyed.values() for f in (r.file for r in t.files)}
-        figures = self._figures(begun, files, sum(in_flight_bytes(i.elements) for i in in_flight))
+        figures = self._figures(begun, files, in_flight_size)
         self._known_files = set(files)
         snapshot = SubtaskSnapshot(operators, in_flight, begun.progress, figures)
         self._environment.job_master.acknowledge_checkpoint(
@@ -273,6 +281,17 @@ class SubtaskSnapshots:
             for planned in (self._vertex.partitions[position],)
         ]
         return (*received, *sent)
+
+    def _write_in_flight(self, begun: SnapshotInProgress, in_flight: tuple[InFlight, ...]) -> tuple[InFlight, ...]:
+        """Put the rows into files: the job master gets only their places."""
+        if not any(rows_of(i.elements) for i in in_flight):
+            return in_flight
+        if self._environment.storage is None:
+            raise StateError(
+                f"rows were in flight to or from {self._vertex.name}, but the job has nowhere to keep them",
+                hint="set checkpoint.dir",
+            )
+        return self._environment.storage.write_in_flight(begun.barrier.options.target, in_flight)
 
     def _figures(self, begun: SnapshotInProgress, files: dict[str, StateFile], in_flight: int) -> SnapshotFigures:
         return SnapshotFigures(

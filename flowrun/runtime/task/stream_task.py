@@ -45,7 +45,7 @@ from flowrun.runtime.task.checkpoints import TaskCheckpoints
 from flowrun.runtime.task.input import FinishedInput, SourceInput, TaskInput
 from flowrun.runtime.task.network_input import FinishedHead, NetworkInput
 from flowrun.runtime.task.replay import replay_in_flight
-from flowrun.runtime.task.restore import read_operator
+from flowrun.runtime.task.restore import read_channels, read_operator
 from flowrun.runtime.task.time_service import MailboxTimeService
 from flowrun.runtime.watchdog.board import SubtaskActivity
 from flowrun.state.key_groups import key_group_range
@@ -199,7 +199,8 @@ class StreamTask:
 
     def _in_flight_to(self, position: int) -> list[RestoredChannel]:
         restored = self.deployment.restored
-        return [] if restored is None else [c for c in restored.in_flight if c.operator == position]
+        channels = [] if restored is None else [c for c in restored.in_flight if c.operator == position]
+        return read_channels(channels, "" if restored is None else restored.root, self._storage)
 
     def _replay_inside_chain(self, position: int) -> None:
         """Process what was in flight to an operator that was the head of a task and is no longer, before those ahead of it emit."""

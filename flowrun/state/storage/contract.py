@@ -11,8 +11,15 @@ from typing import Protocol
 import pyarrow as pa
 
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot
-from flowrun.core.elements import CheckpointKind
-from flowrun.state.checkpoints import CheckpointMetadata, KeyedTableState, OperatorSubtaskState, StateFile
+from flowrun.core.elements import CheckpointKind, Event, RecordBatch
+from flowrun.state.checkpoints import (
+    CheckpointMetadata,
+    InFlight,
+    KeptElement,
+    KeyedTableState,
+    OperatorSubtaskState,
+    StateFile,
+)
 from flowrun.state.commit_log import LoggedCommit
 
 
@@ -56,6 +63,32 @@ class SnapshotStorage(Protocol):
         Args:
             state: the same table of several old subtasks; schemas are equal.
             groups: wanted.
+            root: where the paths of the files start.
+
+        Raises:
+            StateError: a file is missing, truncated or corrupt.
+        """
+        ...
+
+    def write_in_flight(self, target: str, in_flight: Sequence[InFlight]) -> tuple[InFlight, ...]:
+        """Write the rows that were in flight to and from one subtask; gives the same with the places of the rows instead of them.
+
+        Args:
+            target: folder of a checkpoint as `CheckpointStorage.begin` gave it.
+            in_flight: with rows in memory.
+
+        Raises:
+            StateError: as `SnapshotWriter.write`.
+        """
+        ...
+
+    def read_in_flight(
+        self, channels: Sequence[Sequence[KeptElement]], root: str
+    ) -> list[tuple[RecordBatch | Event, ...]]:
+        """The elements of channels with their rows.
+
+        Args:
+            channels: whose rows may be in files.
             root: where the paths of the files start.
 
         Raises:

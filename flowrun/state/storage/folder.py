@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from flowrun.api.state import KeyGroupRange
 from flowrun.core.clock import Clock
-from flowrun.core.elements import CheckpointKind
+from flowrun.core.elements import CheckpointKind, Event, RecordBatch
 from flowrun.errors import InternalError, StateError
-from flowrun.state.checkpoints import CheckpointMetadata, KeyedTableState, StateFile
+from flowrun.state.checkpoints import CheckpointMetadata, InFlight, KeptElement, KeyedTableState, StateFile
 from flowrun.state.commit_log import Fork, LoggedCommit, WentBack
 from flowrun.state.storage.commit_log_files import CommitLogWriter, note_return
 from flowrun.state.storage.contract import SnapshotWriter
@@ -86,6 +86,16 @@ class JobFolder:
     def read_keyed(self, state: Sequence[KeyedTableState], groups: KeyGroupRange, root: str) -> pa.Table:
         """The live rows of some key groups; see `SnapshotStorage.read_keyed`."""
         return self._storage.read_keyed(state, groups, root)
+
+    def write_in_flight(self, target: str, in_flight: Sequence[InFlight]) -> tuple[InFlight, ...]:
+        """Write rows in flight; see `SnapshotStorage.write_in_flight`."""
+        return self._storage.write_in_flight(target, in_flight)
+
+    def read_in_flight(
+        self, channels: Sequence[Sequence[KeptElement]], root: str
+    ) -> list[tuple[RecordBatch | Event, ...]]:
+        """Rows in flight; see `SnapshotStorage.read_in_flight`."""
+        return self._storage.read_in_flight(channels, root)
 
     def begin(self, checkpoint_id: int, kind: CheckpointKind, directory: str | None) -> str:
         """Make the folder of a checkpoint or savepoint (below `directory`; below the checkpoint directory if None).

@@ -1,17 +1,25 @@
-"""Rows in flight in files: one Parquet file an exchange; the events between the rows are in the metadata."""
+"""Rows in flight in files: one Parquet file an exchange and subtask, written by it. Events between the rows are in the metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.core.elements import Event, RecordBatch, Watermark, WatermarkStatus
-from flowrun.core.record import record
 from flowrun.errors import InternalError
-from flowrun.state.checkpoints import FORMAT_VERSION, InFlight, StateFile
+from flowrun.state.checkpoints import (
+    FORMAT_VERSION,
+    InFlight,
+    InFlightFile,
+    KeptElement,
+    StoredRows,
+    has_row_kinds,
+    schema_in_flight,
+)
 from flowrun.state.storage.names import state_file_name
 from flowrun.state.storage.parquet_read import StateFileReader
 from flowrun.state.storage.parquet_types import as_schema
@@ -24,63 +32,99 @@ _ROW_KIND = "__row_kind"
 _ROW = "row"
 
 
-@record
-class InFlightFile:
-    """Rows in flight on one exchange, channel by channel and in order.
-
-    Attributes:
-        data_set_id: the exchange.
-        schema: of the rows.
-        file: columns `__channel` (position in the metadata's list), `__timestamp`, `__row_kind` and `row`, a struct.
-    """
-
-    data_set_id: str
-    schema: pa.Schema
-    file: StateFile
-
-
 def write_in_flight(
     folder: StatePath, prefix: str, in_flight: Sequence[InFlight]
 ) -> tuple[list[InFlightFile], list[list[dict[str, Any]]]]:
-    """Write the rows in flight; gives the files, and for each channel its elements as JSON: batches by their length and file.
+    """Write the rows in flight that are in memory; gives all files, and for each channel its elements as JSON: batches by length and file.
 
     Raises:
         StateError: they cannot be written.
     """
-    numbers: dict[tuple[str, bytes], int] = {}
+    numbers: dict[tuple[str, bytes | str], int] = {}
     schemas: list[tuple[str, pa.Schema]] = []
     parts: list[list[pa.Table]] = []
+    stored: dict[int, InFlightFile] = {}
     channels: list[list[dict[str, Any]]] = []
     for channel, flight in enumerate(in_flight):
         elements = []
         for element in flight.elements:
-            if not isinstance(element, RecordBatch):
+            if not isinstance(element, RecordBatch | StoredRows):
                 elements.append(_event(element))
                 continue
-            schema = element.columns.schema
-            key = (flight.data_set_id, schema.serialize().to_pybytes())
-            number = numbers.setdefault(key, len(parts))
+            schema = schema_in_flight(element)
+            inside = element.source.file.path if isinstance(element, StoredRows) else schema.serialize().to_pybytes()
+            number = numbers.setdefault((flight.data_set_id, inside), len(parts))
             if number == len(parts):
                 schemas.append((flight.data_set_id, schema))
                 parts.append([])
-            parts[number].append(_rows(channel, element))
+            if isinstance(element, StoredRows):
+                stored[number] = element.source
+                has_times = element.timestamps
+            else:
+                parts[number].append(_rows(channel, element))
+                has_times = element.timestamps is not None
             elements.append(
                 {
                     "rows": element.num_rows,
                     "file": number,
-                    "timestamps": element.timestamps is not None,
-                    "row_kinds": element.row_kinds is not None,
+                    "timestamps": has_times,
+                    "row_kinds": has_row_kinds(element),
                 }
             )
         channels.append(elements)
     files = []
-    for (data_set_id, schema), tables in zip(schemas, parts, strict=True):
+    for number, ((data_set_id, schema), tables) in enumerate(zip(schemas, parts, strict=True)):
+        if number in stored:
+            files.append(stored[number])
+            continue
         name = state_file_name("in-flight", data_set_id, "rows")
         notes = {"flowrun.format": str(FORMAT_VERSION), "flowrun.in_flight": data_set_id}
         files.append(
             InFlightFile(data_set_id, schema, write_rows(folder / name, prefix + name, pa.concat_tables(tables), notes))
         )
     return files, channels
+
+
+def store_in_flight(folder: StatePath, prefix: str, in_flight: Sequence[InFlight]) -> tuple[InFlight, ...]:
+    """Write the rows in flight of one subtask; gives the same elements, with the places of the rows instead of them.
+
+    Raises:
+        StateError: they cannot be written.
+    """
+    files, channels = write_in_flight(folder, prefix, in_flight)
+    positions = [0] * len(files)
+    kept = []
+    for flight, described in zip(in_flight, channels, strict=True):
+        elements: list[KeptElement] = []
+        for element, description in zip(flight.elements, described, strict=True):
+            if isinstance(element, RecordBatch):
+                number, rows = description["file"], element.num_rows
+                has_times = element.timestamps is not None
+                elements.append(StoredRows(files[number], positions[number], rows, has_times, has_row_kinds(element)))
+                positions[number] += rows
+            else:
+                elements.append(element)
+        kept.append(replace(flight, elements=tuple(elements)))
+    return tuple(kept)
+
+
+def load_in_flight(root: StatePath, channels: Sequence[Sequence[KeptElement]]) -> list[tuple[RecordBatch | Event, ...]]:
+    """The elements of channels with their rows; files are found below `root`, and read once each.
+
+    Raises:
+        DamagedFileError: a file is missing, truncated or altered.
+    """
+    batches: dict[str, _Batches] = {}
+
+    def loaded(element: KeptElement) -> RecordBatch | Event:
+        if not isinstance(element, StoredRows):
+            return element
+        path = element.source.file.path
+        if path not in batches:
+            batches[path] = _Batches(root, element.source)
+        return batches[path].rows(element.first, element.num_rows, element.timestamps, element.row_kinds)
+
+    return [tuple(loaded(e) for e in elements) for elements in channels]
 
 
 def read_in_flight(
@@ -109,8 +153,12 @@ class _Batches:
         self._position = 0
 
     def next(self, rows: int, timestamps: bool, row_kinds: bool) -> RecordBatch:
-        where = slice(self._position, self._position + rows)
+        first = self._position
         self._position += rows
+        return self.rows(first, rows, timestamps, row_kinds)
+
+    def rows(self, first: int, rows: int, timestamps: bool, row_kinds: bool) -> RecordBatch:
+        where = slice(first, first + rows)
         columns = [self._rows[where].field(i) for i in range(len(self._schema))]
         return RecordBatch(
             pa.RecordBatch.from_arrays(columns, schema=self._schema),

@@ -19,6 +19,7 @@ from flowrun.state.checkpoints import (
     CheckpointMetadata,
     FileReference,
     InFlight,
+    InFlightFile,
     KeyedTableState,
     OperatorMetadata,
     OperatorSubtaskState,
@@ -28,7 +29,7 @@ from flowrun.state.checkpoints import (
 from flowrun.state.commit_log import Fork
 from flowrun.state.plain_names import plain_name
 from flowrun.state.storage.documents import Document
-from flowrun.state.storage.in_flight_files import InFlightFile, read_in_flight, write_in_flight
+from flowrun.state.storage.in_flight_files import read_in_flight, write_in_flight
 from flowrun.state.storage.operator_files import OperatorStateFile, read_operator_state, write_operator_state
 from flowrun.state.storage.state_path import StatePath
 

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from flowrun.api.state import KeyGroupRange
+from flowrun.core.elements import Event, RecordBatch
 from flowrun.core.record import record
 from flowrun.errors import StateError
-from flowrun.state.checkpoints import KeyedTableState
+from flowrun.state.checkpoints import InFlight, KeptElement, KeyedTableState
 from flowrun.state.storage.contract import SnapshotWriter
+from flowrun.state.storage.in_flight_files import load_in_flight, store_in_flight
 from flowrun.state.storage.keyed_reader import read_keyed_rows
 from flowrun.state.storage.other_checkpoints import offering_another
 from flowrun.state.storage.parquet_read import DamagedFileError
@@ -31,6 +33,21 @@ class ParquetStorage:
     def read_keyed(self, state: Sequence[KeyedTableState], groups: KeyGroupRange, root: str) -> pa.Table:
         """The live rows of some key groups; see `SnapshotStorage.read_keyed`."""
         return read_keyed(state, groups, self.root.located(root))
+
+    def write_in_flight(self, target: str, in_flight: Sequence[InFlight]) -> tuple[InFlight, ...]:
+        """Write rows in flight; see `SnapshotStorage.write_in_flight`."""
+        folder = self.root.located(target)
+        return store_in_flight(folder, f"{folder.name}/", in_flight)
+
+    def read_in_flight(
+        self, channels: Sequence[Sequence[KeptElement]], root: str
+    ) -> list[tuple[RecordBatch | Event, ...]]:
+        """Rows in flight; see `SnapshotStorage.read_in_flight`."""
+        folder = self.root.located(root)
+        try:
+            return load_in_flight(folder, channels)
+        except DamagedFileError as error:
+            raise StateError(error.message, hint=offering_another(folder, error.path)) from error
 
 
 def read_keyed(state: Sequence[KeyedTableState], groups: KeyGroupRange | None, root: StatePath) -> pa.Table:

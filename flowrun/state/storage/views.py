@@ -44,8 +44,11 @@ def _queries(document: Document, metadata: CheckpointMetadata) -> Iterator[tuple
             file = piece["file"]
             query = None if file is None else f"  SELECT * FROM {_scan([file['path']])}"
             yield described["operator_id"], f"{described['name']}.{piece['state']}", query
+    paths: dict[tuple[str, int], list[str]] = {}
     for flight in document["in_flight_files"]:
-        yield flight["data_set_id"], "in_flight", f"  SELECT * FROM {_scan([flight['file']['path']])}"
+        paths.setdefault((flight["data_set_id"], flight["schema"]), []).append(flight["file"]["path"])
+    for (data_set_id, _), files in paths.items():
+        yield data_set_id, "in_flight", f"  SELECT * FROM {_scan(files)}"
 
 
 def _named(queries: Iterator[tuple[str, str, str | None]]) -> Iterator[tuple[str, str | None]]:

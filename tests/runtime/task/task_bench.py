@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from runtime_fakes import until
+from runtime_fakes import InFlightInMemory, until
 
 from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, KeyGroupRange, OperatorSnapshot
 from flowrun.core.clock import Clock, SystemClock
-from flowrun.core.elements import CheckpointBarrier, CheckpointKind, CheckpointOptions, RecordBatch
+from flowrun.core.elements import CheckpointBarrier, CheckpointKind, CheckpointOptions
 from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.checkpoint.assembly import JobIdentity, StartedCheckpoint, assemble
@@ -42,6 +42,7 @@ from flowrun.state.checkpoints import (
     OperatorSubtaskState,
     StateFile,
     SubtaskSnapshot,
+    rows_of,
 )
 
 
@@ -73,10 +74,11 @@ class MemoryWriter:
         self._storage.events.append(("completed", self._name, checkpoint_id))
 
 
-class MemoryStorage:
+class MemoryStorage(InFlightInMemory):
     """A `SnapshotStorage` of tables in memory."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.files: dict[str, pa.Table] = {}
         self.events: list[tuple[str, str, int]] = []
         self.gate: Callable[[str, int], None] | None = None
@@ -257,7 +259,7 @@ def resume(graph: JobGraph, metadata: CheckpointMetadata, storage: MemoryStorage
 
 def in_flight_rows(in_flight: Iterable[InFlight]) -> int:
     """Number of all rows in flight."""
-    return sum(e.num_rows for i in in_flight for e in i.elements if isinstance(e, RecordBatch))
+    return sum(rows.num_rows for i in in_flight for rows in rows_of(i.elements))
 
 
 class Signal:

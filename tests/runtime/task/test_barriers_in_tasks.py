@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from recording_operators import Outcome, Remember, ReplayingSource
 from runtime_fakes import job, rows, until, vertex
-from task_bench import Signal, TaskBench, in_flight_rows
+from task_bench import MemoryStorage, Signal, TaskBench, in_flight_rows
 from test_checkpoints import BARRIER, BY_KEY, SETTINGS, Noting, calls_of, endless
 
 from flowrun.core.clock import ManualClock
@@ -18,6 +18,7 @@ from flowrun.core.elements import (
     CheckpointOptions,
     Watermark,
 )
+from flowrun.errors import StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.partitioner import (
     BroadcastPartitioner,
@@ -31,6 +32,7 @@ from flowrun.graph.partitioner import (
     ShufflePartitioner,
 )
 from flowrun.runtime.network.barriers import as_unaligned
+from flowrun.state.checkpoints import StoredRows
 
 EXCHANGES: tuple[Partitioner, ...] = (
     KeyGroupPartitioner((0,)),
@@ -119,7 +121,8 @@ def test_what_other_channels_give_until_their_barrier_is_recorded(partitioner: P
         (recorded,) = bench.snapshot(1, "sink").in_flight
         assert recorded.received
         assert recorded.data_set_id == "source1>sink.1."
-        assert recorded.elements == (late, Watermark(42))
+        assert isinstance(recorded.elements[0], StoredRows), "the acknowledgement says only where the rows are"
+        assert bench.storage.read_in_flight([recorded.elements], "") == [(late, Watermark(42))]
 
 
 @pytest.mark.parametrize("partitioner", EXCHANGES, ids=lambda p: p.label)
@@ -176,3 +179,21 @@ def test_a_source_that_ends_during_a_checkpoint_counts_as_having_sent_its_barrie
         assert metadata.operators["ends-0"].finished
         bench.trigger(CheckpointBarrier(2, 0))
         bench.assemble(2)
+
+
+def test_a_checkpoint_whose_rows_in_flight_cannot_be_written_is_declined() -> None:
+    tickets, progress, storage = threading.Semaphore(0), list[int](), MemoryStorage()
+
+    def full(target: str, in_flight: object) -> None:
+        raise StateError("the disk is full")
+
+    storage.write_in_flight = full  # type: ignore[method-assign, assignment]
+    with TaskBench(slow_sink(tickets, 20, progress), storage=storage) as bench:
+        until(lambda: len(progress) == 20)
+        until(lambda: bench.metrics.group("sink-0", "0", "sink-0").counter("numRecordsIn").count == 1)
+        bench.trigger(as_unaligned(BARRIER))
+        until(lambda: any(a.declined for a in bench.answers(1)))
+        first = next(a for a in bench.answers(1) if a.vertex.vertex_id == "source-0")
+        assert first.declined is not None
+        assert "the disk is full" in first.declined
+        tickets.release(1_000)
