@@ -244,7 +244,17 @@ def run_embedded(
 
 
 class EmbeddedExecutor:
-    """Runs the jobs of a program in its own process."""
+    """Runs the jobs of a program in its own process.
+
+        with executing(EmbeddedExecutor(cluster)):
+            first, second = one.execute_async(), other.execute_async()
+
+    Args:
+        cluster: on which all of them run, sharing its slots; None: each has one of its own.
+    """
+
+    def __init__(self, cluster: LocalCluster | None = None) -> None:
+        self._cluster = cluster
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -253,11 +263,11 @@ class EmbeddedExecutor:
 
     def execute(self, environment: StreamExecutionEnvironment) -> JobResult:
         """Run the job to its end. Raises as `run_embedded`."""
-        return run_embedded(environment.job_graph())
+        return run_embedded(environment.job_graph(), cluster=self._cluster)
 
     def execute_async(self, environment: StreamExecutionEnvironment) -> LocalJob:
         """Start the job. Raises as `start_embedded`."""
-        return start_embedded(environment.job_graph())
+        return start_embedded(environment.job_graph(), cluster=self._cluster)
 
 
 class _ArrowThreads:

@@ -18,10 +18,12 @@ from flowrun.core.clock import ManualClock, SystemClock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.recovery import RestartSettings
 from flowrun.core.resources import ResourceSpec, SlotSettings, SlotSharingGroup
+from flowrun.datastream import StreamExecutionEnvironment
+from flowrun.datastream.execution import executing
 from flowrun.errors import JobFailedError, NoResourceAvailableError, PipelineError
 from flowrun.graph.job_graph import JobGraph, JobSettings, ResultType
 from flowrun.graph.partitioner import RebalancePartitioner
-from flowrun.runners.embedded import LocalJob, run_embedded, start_embedded
+from flowrun.runners.embedded import EmbeddedExecutor, LocalJob, run_embedded, start_embedded
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.local_cluster import LocalCluster
 
@@ -271,6 +273,28 @@ def test_slots_of_a_group_take_what_the_group_says_and_the_next_job_waits_for_it
         first.cancel()
         until(lambda: runs(second))
         second.cancel()
+
+
+def test_jobs_of_programs_share_slots_too() -> None:
+    def program(name: str) -> StreamExecutionEnvironment:
+        environment = StreamExecutionEnvironment(name, parallelism=2)
+        environment.from_elements(1, 2, 3).map(double).print()
+        return environment
+
+    with cluster_of(2) as cluster, executing(EmbeddedExecutor(cluster)):
+        with start_embedded(endless("first"), cluster=cluster) as first:
+            started = [program(f"program {i}").execute_async() for i in range(5)]
+            for running in started:
+                until(lambda running=running: running.status().waits_for)
+            first.cancel()
+        for running in started:
+            result = running.wait(WAIT_MS)
+            assert result is not None
+            assert result.state is JobState.FINISHED
+
+
+def double(value: dict[str, int]) -> dict[str, int]:
+    return {"value": value["value"] * 2}
 
 
 def test_a_cluster_brings_its_own_slots_and_clock() -> None:
