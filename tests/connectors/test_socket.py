@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -156,3 +157,56 @@ def test_what_it_promises_and_refuses() -> None:
         socket_source(70_000)
     with pytest.raises(OptionError, match="must not be empty"):
         socket_source(1, delimiter="")
+
+
+def test_a_delimiter_and_a_character_may_be_cut_by_the_end_of_a_connection() -> None:
+    with server([b"a|"], [b"|" + "ü".encode()[:1]], ["ü".encode()[1:] + b"||"]) as port:
+        assert read(socket_source(port, delimiter="||", max_retries=2, retry_delay="0ms")) == [("a",), ("ü",)]
+
+
+def test_a_connection_that_is_reset_keeps_its_partial_record_too() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    received = threading.Event()
+
+    def serve() -> None:
+        peer, _ = listening.accept()
+        peer.sendall(b"one\nhel")
+        received.wait(10)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()  # a reset instead of an end
+        peer, _ = listening.accept()
+        with peer:
+            peer.sendall(b"lo\n")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    reading = Reading(socket_source(listening.getsockname()[1], max_retries=1, retry_delay="0ms"))
+    more = threading.Event()
+    reading._wake = more.set  # type: ignore[method-assign]
+    try:
+        while reading.step() is not InputStatus.END_OF_INPUT:
+            if reading.output.rows:
+                received.set()  # so what was sent before the reset was read
+            more.wait(0.05)
+            more.clear()
+        assert reading.output.rows == [("one",), ("hello",)]
+    finally:
+        reading.reader.close()
+        thread.join()
+        listening.close()
+
+
+def test_a_server_that_comes_up_late_is_found_with_the_last_attempt() -> None:
+    attempts: list[int] = []
+
+    def connect(*arguments: object, **more: object) -> socket.socket:
+        attempts.append(1)
+        if len(attempts) < 4:
+            raise ConnectionRefusedError("not there yet")
+        return real(*arguments, **more)  # type: ignore[arg-type]
+
+    real = socket.create_connection
+    with server([b"late\n"]) as port, pytest.MonkeyPatch.context() as patched:
+        patched.setattr("flowrun.connectors.socket.socket.create_connection", connect)
+        assert read(socket_source(port, max_retries=3, retry_delay="0ms")) == [("late",)]
+    assert len(attempts) == 4
