@@ -170,10 +170,6 @@ class AsyncFunctionOperator(AbstractOperator):
 
     # ---- snapshots
 
-    def prepare_snapshot(self, checkpoint_id: int) -> None:
-        """Send what has come: it need not be asked for again."""
-        self._go_on()
-
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """The rows that are under way or were not begun."""
         return self._state.snapshot(self.context.subtask, self.current_watermark, self._pending())

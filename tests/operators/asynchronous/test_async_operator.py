@@ -468,6 +468,17 @@ def test_the_end_of_time_is_not_part_of_a_snapshot() -> None:
     again.harness.close()
 
 
+def test_a_call_that_failed_unseen_does_not_only_decline_the_checkpoint() -> None:
+    """What an operator raises while it prepares a snapshot costs the snapshot, not the job."""
+    with OperatorHarness(factory("Unlucky"), schema=N) as harness:
+        harness.operator.process_batch(harness.batch({"n": [3]}))
+        assert harness.operator._calls.wait(10)
+        harness.operator.prepare_snapshot(1)
+        assert harness.operator.snapshot_state(1).operator["rows in flight"].rows.num_rows == 1
+        with pytest.raises(DataError, match="no luck with 3"):
+            harness.settle()
+
+
 def test_a_column_cannot_have_a_name_of_the_state() -> None:
     recipe = AsyncFunctionFactory(FunctionRecipe(HERE + "Plain"), Schema.of(__time=BIGINT), N)
     with pytest.raises(PipelineError, match="no column of its input can be called '__time'"):
@@ -499,7 +510,6 @@ def test_whatever_the_batches_and_snapshots_each_row_leaves_once_between_its_wat
             expected.append([])
         if chosen.random() < 0.2:
             # Not the harness's snapshot, which lets the operator go on behind it.
-            harness.operator.prepare_snapshot(1)
             snapshot = harness.operator.snapshot_state(1)
             log += harness.log()
             harness.close()
