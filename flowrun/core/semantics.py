@@ -17,6 +17,14 @@ class TimeDomain(Enum):
     PROCESSING = "processing"
 
 
+class OutputMode(Enum):
+    """What leaves windows that may fire more than once, by the names of Spark: final results, changes, or the whole table each time."""
+
+    APPEND = "append"
+    UPDATE = "update"
+    COMPLETE = "complete"
+
+
 class NullKeys(Enum):
     """What grouping does with a row one of whose keys is NULL: fail, form a group of its own as in SQL, or drop it."""
 

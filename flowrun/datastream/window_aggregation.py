@@ -8,7 +8,7 @@ from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import OperatorSpec, OutputTag
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
-from flowrun.core.semantics import NullKeys, TimeDomain
+from flowrun.core.semantics import NullKeys, OutputMode, TimeDomain
 from flowrun.core.types import timestamp
 from flowrun.datastream.windows import SessionGap, Windows
 from flowrun.errors import PipelineError
@@ -19,8 +19,10 @@ from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionA
 from flowrun.operators.windows.general.evictors import Evictor
 from flowrun.operators.windows.general.factories import GeneralWindowFactory
 from flowrun.operators.windows.general.trigger_contract import Trigger
+from flowrun.operators.windows.general.triggers import PurgingTrigger
 from flowrun.operators.windows.general.user_assigners import CustomAssigner
 from flowrun.operators.windows.general.user_evictors import CustomEvictor
+from flowrun.operators.windows.output_modes.factories import OutputModeFactory
 from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import (
     LocalSliceAggregateFactory,
@@ -80,6 +82,34 @@ class WindowAggregation:
             schema=schema,
             factory=factory,
             input=_partitioned(upstream, keys),
+            state_keys=keys,
+            parallelism=None if keys else 1,
+        )
+
+    def in_mode(self, windows: Transformation, mode: OutputMode, name: str) -> Transformation:
+        """The results of `transformation` in an output mode, by key again.
+
+        Raises:
+            PipelineError: windows have no bounds, go by the clock, or forget their rows when they fire.
+        """
+        wrong = None
+        if isinstance(self.windows, GlobalAssigner):
+            wrong = "the global window has no end"
+        elif self.domain is TimeDomain.PROCESSING:
+            wrong = "windows of processing time are never final"
+        elif isinstance(self.trigger, PurgingTrigger):
+            wrong = "the trigger lets windows forget their rows"
+        if wrong is not None:
+            raise PipelineError.of(f"{name}: there is no output mode '{mode.value}': {wrong}", "leave output_mode out")
+        merging = isinstance(self.windows, SessionGap) or (
+            isinstance(self.windows, CustomAssigner) and self.windows.assigner.merging
+        )
+        keys = tuple(range(len(self.keys)))
+        return OneInputTransformation(
+            name=f"{name} ({mode.value})",
+            schema=windows.schema,
+            factory=OutputModeFactory(mode, len(keys), windows.schema, merging, self.allowed_lateness_ms),
+            input=_partitioned(windows, keys),
             state_keys=keys,
             parallelism=None if keys else 1,
         )

@@ -11,7 +11,7 @@ from flowrun.api.aggregate import BoundAggregate
 from flowrun.api.operator import OutputTag
 from flowrun.api.process_function import AggregateFunction
 from flowrun.api.window_function import ProcessWindowFunction
-from flowrun.core.semantics import NullKeys, TimeDomain
+from flowrun.core.semantics import NullKeys, OutputMode, TimeDomain
 from flowrun.datastream.functions import recipe_of
 from flowrun.datastream.schemas import SchemaLike, as_schema
 from flowrun.datastream.window_aggregation import WindowAggregation
@@ -25,7 +25,7 @@ from flowrun.datastream.windows import (
     PurgingTrigger,
     timed_windows,
 )
-from flowrun.errors import PipelineError
+from flowrun.errors import PipelineError, did_you_mean
 from flowrun.operators.function_recipe import class_recipe
 from flowrun.operators.windows.general.evictors import Evictor
 from flowrun.operators.windows.general.trigger_contract import Trigger
@@ -47,6 +47,7 @@ class WindowedStream:
         arguments: Mapping[str, object] | None = None,
     ) -> None:
         self._stream = stream
+        self._output_mode: OutputMode | None = None
         timed = timed_windows(windows, arguments or {})
         self._aggregation = WindowAggregation(
             stream.schema,
@@ -71,6 +72,26 @@ class WindowedStream:
     def in_processing_time(self) -> WindowedStream:
         """Let the machine's clock assign rows to windows and close them."""
         self._aggregation = replace(self._aggregation, domain=TimeDomain.PROCESSING)
+        return self
+
+    def output_mode(self, mode: OutputMode | str) -> WindowedStream:
+        """What leaves windows that fire more than once, of `aggregate` and what is made of it.
+
+        Args:
+            mode: `append`: each window's last result, once it cannot fire any more. `update`: the first result of a window, then how each
+                other one changes it; when sessions merge, the results of those that became one are deleted. `complete`: all windows'
+                results, whenever event time has come further and one of them has changed; they are kept for ever. Without a mode each
+                firing's result is a row by itself.
+
+        Raises:
+            PipelineError: there is no such mode.
+        """
+        try:
+            self._output_mode = OutputMode(mode)
+        except ValueError:
+            raise PipelineError.of(
+                f"output_mode: there is no mode '{mode}'", did_you_mean(str(mode), [m.value for m in OutputMode])
+            ) from None
         return self
 
     def null_keys(self, policy: NullKeys) -> WindowedStream:
@@ -124,7 +145,12 @@ class WindowedStream:
         """
         transformation = self._aggregation.transformation(self._stream.transformation, aggregates, name)
         late = self._aggregation.late_tag
-        return self._stream.derived(transformation, () if late is None else (late,))
+        results = self._stream.derived(transformation, () if late is None else (late,))
+        if self._output_mode is None:
+            return results
+        moded = self._stream.derived(self._aggregation.in_mode(transformation, self._output_mode, name))
+        moded.get_side_output = results.get_side_output  # type: ignore[method-assign]  # late rows leave before
+        return moded
 
     def sum(self, column: str, *, name: str = "sum") -> DataStream:
         """Keys, bounds, and the sum of a column."""
@@ -197,6 +223,10 @@ class WindowedStream:
         Raises:
             PipelineError: the function does not keep to the rules, or trigger and windows do not go together.
         """
+        if self._output_mode is not None:
+            raise PipelineError.of(
+                f"{name}: output modes are for aggregates, which have one result a window", "leave output_mode out"
+            )
         late = self._aggregation.late_tag
         twice = next((t.name for t in side_outputs if late is not None and t.name == late.name), None)
         if twice is not None:

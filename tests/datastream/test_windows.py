@@ -343,3 +343,46 @@ def test_aggregates_that_cannot_be_are_refused() -> None:
         stream.key_by("user").count_window(0)
     with pytest.raises(PipelineError, match="sees one row a window, by 'process'"):
         windowed.reduce(add_amounts, BatchSums)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_output_modes_of_windows(parallelism: int) -> None:
+    env, stream = program(parallelism)
+    keyed = stream.key_by("user")
+    for mode in ("append", "update", "complete"):
+        windowed = keyed.time_window(1000).trigger(CountTrigger.of(1)).allowed_lateness(100)
+        sums = windowed.side_output_late_data("late").output_mode(mode).sum("amount")
+        sums.sink_to(memory.MemorySink(mode, sums.schema), name=mode)
+        late = sums.get_side_output("late")
+        late.sink_to(memory.MemorySink(f"late {mode}", CLICKS), name=f"late {mode}")
+    env.execute(run_embedded)
+    expected = expected_totals(200, 1000)
+    assert taken("append") == expected
+    assert expected.keys() <= taken("complete").keys()  # the last table; earlier ones are parts of it
+    last: dict[Any, Any] = {}
+    for batch in memory.take("update"):
+        kinds = [0] * batch.num_rows if batch.row_kinds is None else batch.row_kinds.to_pylist()
+        for kind, row in zip(kinds, batch.columns.to_pylist(), strict=True):
+            window = (row["user"], row["window_start"])
+            if kind in (1, 3):
+                assert last.pop(window) == row["amount"]
+            else:
+                assert window not in last
+                last[window] = row["amount"]
+    assert sorted(last.values()) == sorted(r[3] for r in expected.elements())
+
+
+def test_output_modes_that_cannot_be_are_refused() -> None:
+    _, stream = program(1)
+    keyed = stream.key_by("user")
+    with pytest.raises(PipelineError, match="there is no mode 'updte'"):
+        keyed.time_window(1000).output_mode("updte")
+    with pytest.raises(PipelineError, match="output modes are for aggregates"):
+        keyed.time_window(1000).output_mode("update").process(Sums, SUMS)
+    for windows, why in (
+        (keyed.count_window(3), "the global window has no end"),
+        (keyed.window(TumblingProcessingTimeWindows.of(5)), "windows of processing time are never final"),
+        (keyed.time_window(5).trigger(PurgingTrigger.of(CountTrigger.of(2))), "lets windows forget their rows"),
+    ):
+        with pytest.raises(PipelineError, match=why):
+            windows.output_mode("update").sum("amount")

@@ -17,6 +17,7 @@ import pytest
 from flowrun.api.async_function import AsyncRetryStrategy
 from flowrun.api.operator import OperatorSpec, OutputTag
 from flowrun.core.schema import Schema
+from flowrun.core.semantics import OutputMode
 from flowrun.core.types import BIGINT, STRING
 from flowrun.operators.asynchronous.factories import AsyncFunctionFactory
 from flowrun.operators.factories import (
@@ -37,6 +38,7 @@ from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory
 from flowrun.operators.windows.general.evictors import CountEvictor
 from flowrun.operators.windows.general.factories import GeneralWindowFactory
+from flowrun.operators.windows.output_modes.factories import OutputModeFactory
 from flowrun.operators.windows.recipes import TriggerRule
 from flowrun.runners.compile import compile_pipeline
 from tests.operators.operator_recipes import Column, Greater
@@ -77,6 +79,7 @@ OTHERS = (
     ChangelogNormalizeFactory(ROWS, (0,)),
     CountWindowFactory((0,), SUM, 10, 5, ROWS, TOTAL),
     GlobalWindowFactory((0,), SUM, ROWS, TOTAL, TriggerRule(count=5)),
+    OutputModeFactory(OutputMode.UPDATE, 1, ROWS),
     GeneralWindowFactory((0,), SUM, TumblingSlices(10), ROWS, TOTAL, TriggerRule(count=5), CountEvictor(3)),
 )
 """What SQL has no words for, or what those scripts leave out."""
