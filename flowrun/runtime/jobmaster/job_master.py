@@ -252,7 +252,7 @@ class JobMaster:
                 self._finish(JobState.FAILED, InternalError(f"the job master broke: {worse}"), worse)
 
     def _hear_of_slots(self, event: SlotAnswer | events.SlotRequestTimedOut) -> None:
-        """Pass on what becomes of a request for slots. With its first slots the job begins: until then it has touched nothing."""
+        """Pass on what becomes of a request for slots. With its first slots the job begins: until then nothing is restored or committed."""
         if isinstance(event, SlotsGranted) and self._scheduler.state is JobState.CREATED:
             try:
                 self._recovery.start()
