@@ -1,5 +1,10 @@
 """Programmatic API: streams built in Python become the same transformations that YAML and SQL become."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from flowrun.core.resources import ResourceSpec, SlotSharingGroup
 from flowrun.core.row_errors import OnError
 from flowrun.datastream.connected import ConnectedStreams, MultipleConnectedStreams
@@ -37,7 +42,11 @@ from flowrun.datastream.windows import (
 )
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 
+if TYPE_CHECKING:
+    from flowrun.datastream.async_io import AsyncDataStream
+
 __all__ = [
+    "AsyncDataStream",
     "ColumnValue",
     "ConnectedStreams",
     "ContinuousEventTimeTrigger",
@@ -73,3 +82,10 @@ __all__ = [
     "WatermarkStrategy",
     "WindowedStream",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """What few programs need, imported when it is first asked for."""
+    if name == "AsyncDataStream":
+        return import_module("flowrun.datastream.async_io").AsyncDataStream
+    raise AttributeError(f"module 'flowrun.datastream' has no attribute '{name}'")

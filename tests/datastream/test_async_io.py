@@ -14,8 +14,7 @@ from flowrun.api.operator import OutputTag
 from flowrun.connectors import memory
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
-from flowrun.datastream import DataStream, StreamExecutionEnvironment
-from flowrun.datastream.async_io import AsyncDataStream
+from flowrun.datastream import AsyncDataStream, DataStream, StreamExecutionEnvironment
 from flowrun.errors import JobFailedError, PipelineError
 from flowrun.graph.job_graph import JobSettings
 from flowrun.runners.embedded import run_embedded

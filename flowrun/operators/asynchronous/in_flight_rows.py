@@ -21,7 +21,7 @@ from flowrun.errors import PipelineError
 ROWS = "rows in flight"
 PROGRESS = "event time"
 _OWN = (
-    pa.field("__subtask", pa.int32()),
+    pa.field("__from_subtask", pa.int32()),
     pa.field("__watermark", pa.int64()),
     pa.field("__time", pa.int64()),
     pa.field("__kind", pa.int8()),
@@ -41,7 +41,8 @@ class InFlightRows:
     """
 
     def __init__(self, schema: Schema, place: str) -> None:
-        taken = next((f.name for f in _OWN if f.name in schema), None)
+        own = (*(f.name for f in _OWN), "__subtask")  # the last one is of every file of operator state
+        taken = next((name for name in own if name in schema), None)
         if taken is not None:
             raise PipelineError.of(f"{place}: no column of its input can be called '{taken}'", "give it another name")
         self._columns = schema.arrow

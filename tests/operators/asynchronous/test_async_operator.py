@@ -479,10 +479,19 @@ def test_a_call_that_failed_unseen_does_not_only_decline_the_checkpoint() -> Non
             harness.settle()
 
 
-def test_a_column_cannot_have_a_name_of_the_state() -> None:
-    recipe = AsyncFunctionFactory(FunctionRecipe(HERE + "Plain"), Schema.of(__time=BIGINT), N)
-    with pytest.raises(PipelineError, match="no column of its input can be called '__time'"):
+@pytest.mark.parametrize("name", ["__time", "__subtask"])
+def test_a_column_cannot_have_a_name_of_the_state(name: str) -> None:
+    recipe = AsyncFunctionFactory(FunctionRecipe(HERE + "Plain"), Schema.of(**{name: BIGINT}), N)
+    with pytest.raises(PipelineError, match=f"no column of its input can be called '{name}'"):
         OperatorHarness(recipe)
+
+
+def test_the_columns_of_the_state_are_told_apart_in_its_files() -> None:
+    step = Step()
+    step.push(1, times=[5])
+    rows = step.harness.snapshot().operator["rows in flight"].rows
+    step.harness.close()
+    assert rows.column_names == ["__from_subtask", "__watermark", "__time", "__kind", "n"]
 
 
 # ---- against a model
