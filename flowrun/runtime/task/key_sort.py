@@ -1,6 +1,6 @@
 """Rows sorted by key, in memory as far as a budget goes, then in files: an external merge sort.
 
-Rows are ordered by the hash of their key, rows of one hash by input, then as they came. So rows of one key follow each other, and the few
+Rows are ordered by a hash of their key, rows of one hash by input, then as they came. So rows of one key follow each other, and the few
 keys that share a hash are met together. Full buffers are sorted and written as runs; the end merges them: always all rows below the lowest
 of the runs' last hashes at once, then those of that hash, run by run. So no more than a batch a run is in memory, however often a key is.
 """
@@ -19,6 +19,7 @@ import pyarrow as pa
 from flowrun.core.arrays import UInt64s
 from flowrun.core.elements import RecordBatch, concat_batches
 from flowrun.core.record import record
+from flowrun.core.splitmix import splitmix64
 from flowrun.errors import ConnectorError
 from flowrun.runtime.network.spilled_rows import cannot_spill, from_columns, layout_of, to_columns
 from flowrun.state.key_groups import hash_columns
@@ -115,7 +116,8 @@ class KeySort:
         """What waits of an input, sorted, with its hashes; nothing waits then."""
         rows = concat_batches(self._waiting[index])
         self._waiting[index] = []
-        hashes = hash_columns([rows.columns.column(k) for k in self._keys[index]])
+        # Mixed once more: operators find keys by the hash itself, in tables that are slow where all hashes are near to each other.
+        hashes = splitmix64(hash_columns([rows.columns.column(k) for k in self._keys[index]]))
         return _in_order(rows, hashes)
 
     def _spill(self, index: int) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from flowrun.core.elements import RecordBatch
 from flowrun.errors import ConnectorError
 from flowrun.runtime.task.key_sort import KeysEnd, KeySort, SortedRows
+from flowrun.state.key_groups import hash_columns
 
 Rows = list[tuple[str | None, int, int | None, int]]
 """Key, number, event time, kind."""
@@ -107,10 +109,12 @@ def test_a_key_with_more_rows_than_fit_is_given_in_parts(tmp_path: Path) -> None
 FULL = """
 import resource, sys
 from pathlib import Path
+import numpy as np
 import pyarrow as pa
 from flowrun.core.elements import RecordBatch
 from flowrun.errors import ConnectorError
 from flowrun.runtime.task.key_sort import KeySort
+from flowrun.state.key_groups import hash_columns
 folder = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 sort = KeySort({0: (0,)}, lambda: folder, 100_000, 1000)
@@ -140,3 +144,13 @@ def test_lost_files_are_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConnectorError, match="rows that were sorted by key are lost"):
         list(sort.merged())
     sort.close()
+
+
+def test_keys_that_come_together_have_hashes_far_from_each_other(tmp_path: Path) -> None:
+    """Operators find keys by the hash: in a table of keys in the order of their hashes they would all begin at one place."""
+    sort = KeySort({0: (0,)}, lambda: tmp_path, 1000, 1 << 30)
+    sort.add(0, RecordBatch(pa.record_batch({"k": pa.array(range(100_000))})))
+    first = next(sort.merged())
+    assert isinstance(first, SortedRows)
+    top_bits = hash_columns([first.rows.columns.column(0)]) >> np.uint64(56)
+    assert len(set(top_bits.tolist())) > 200
