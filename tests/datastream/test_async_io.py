@@ -17,6 +17,7 @@ from flowrun.core.types import BIGINT
 from flowrun.datastream import AsyncDataStream, DataStream, StreamExecutionEnvironment
 from flowrun.errors import JobFailedError, PipelineError
 from flowrun.graph.job_graph import JobSettings
+from flowrun.graph.stream_graph import ExecutionMode
 from flowrun.runners.embedded import run_embedded
 
 N = Schema.of(n=BIGINT)
@@ -123,6 +124,13 @@ def test_time_limits_and_rows_that_are_left_out() -> None:
     environment, stream = program(10)
     with pytest.raises(JobFailedError, match=r"gave nothing within 50 ms; the row is \{n: 5\}"):
         run(environment, AsyncDataStream.ordered_wait(stream, Late(), timeout_ms=50))
+
+
+@pytest.mark.parametrize("mode", list(ExecutionMode))
+def test_keyed_streams_and_bounded_jobs_ask_too(mode: ExecutionMode) -> None:
+    environment, stream = program(50, parallelism=2, mode=mode)
+    asked = AsyncDataStream.unordered_wait(stream.key_by("n"), Times(3), side_outputs=[OutputTag("tenth", N)])
+    assert sorted(run(environment, asked)) == [3 * n for n in range(50)]
 
 
 def sorted_out(row: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _POLL_S = 0.02
-_CLOSE_S = 10.0
+_CLOSE_S = 5.0
 _log = logging.getLogger(__name__)
 
 

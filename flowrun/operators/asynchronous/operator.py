@@ -376,7 +376,10 @@ class AsyncFunctionOperator(AbstractOperator):
             f"{self._place} raised {describe(error)}{where(error, call_loop.__file__)}{self._shown(entry)}",
             hint="handle such rows in the function, or repeat the call (retry)",
         )
-        made.__cause__ = error
+        if not isinstance(
+            error, TimeoutError
+        ):  # one that the function set itself is the row's, like that of the operator
+            made.__cause__ = error
         return made
 
     @staticmethod

@@ -118,6 +118,15 @@ class Unlucky(AsyncFunction):
         return row
 
 
+class Impatient(AsyncFunction):
+    """Has a time limit of its own for multiples of three."""
+
+    async def async_invoke(self, row: dict[str, Any], context: Any) -> Any:
+        async with asyncio.timeout(0.001 if row["n"] % 3 == 0 else 60):
+            await asyncio.sleep(30 if row["n"] % 3 == 0 else 0)
+        return row
+
+
 class WrongRows(AsyncFunction):
     """Gives a text where a number must be, for multiples of three."""
 

@@ -308,7 +308,7 @@ def test_an_error_names_function_line_and_row() -> None:
 
 
 @pytest.mark.parametrize("mode", list(WaitMode))
-@pytest.mark.parametrize("function", ["Unlucky", "WrongRows"])
+@pytest.mark.parametrize("function", ["Unlucky", "WrongRows", "Impatient"])
 def test_rows_that_fail_are_left_out_and_kept_aside(function: str, mode: WaitMode) -> None:
     errors = RowErrors(OnError.DEAD_LETTER, "step 'enrich'")
     with OperatorHarness(factory(function, mode=mode, errors=errors), schema=N) as harness:
@@ -321,6 +321,16 @@ def test_rows_that_fail_are_left_out_and_kept_aside(function: str, mode: WaitMod
             ("function", '{"n":6}'),
         ]
         assert harness.metrics.count("numRecordsDeadLettered") == 2
+
+
+def test_a_service_that_is_not_there_fails_the_job_though_rows_are_left_out() -> None:
+    """No row is at fault: after a restart it may be there again."""
+    errors = RowErrors(OnError.SKIP, "step 'enrich'")
+    with (
+        OperatorHarness(factory("Flaky", 9, errors=errors), schema=N) as harness,
+        pytest.raises(DataError, match="ConnectionError: not now"),
+    ):
+        run(harness, 1)
 
 
 def test_a_row_whose_time_is_up_is_left_out_as_well() -> None:
