@@ -9,7 +9,7 @@ from flowrun.graph.transformation import (
 )
 from flowrun.lowering.aggregate_calls import bound_aggregate
 from flowrun.lowering.aligned_slices import aligned_slices
-from flowrun.lowering.keyed import keyed, producing_parallelism
+from flowrun.lowering.keyed import by_key, keyed, producing_parallelism
 from flowrun.operators.timed.assigners import AlignedSlices
 from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import (
@@ -43,6 +43,32 @@ class _WindowLowering:
         self._late_tag = OutputTag(node.late_tag, node.input.schema) if node.late_tag is not None else None
 
     def lower(self) -> Transformation:
+        """The window's transformation, and behind it that of its output mode, if it has one."""
+        node, mode, results = self._node, self._node.output_mode, self._windows()
+        if mode is None:
+            return results
+        from flowrun.operators.windows.output_modes.factories import OutputModeFactory  # few windows have a mode
+
+        window, keys, hints = node.window, tuple(range(len(node.keys))), node.hints
+        merging = isinstance(window, windows.SessionWindow) or (
+            isinstance(window, windows.CustomWindow) and window.merges
+        )
+        name = f"{self._name} ({mode.value})"
+        return OneInputTransformation(
+            name=name,
+            schema=node.schema,
+            uid=f"{hints.stable_id}:mode" if hints.stable_id else None,
+            parallelism=hints.parallelism if keys else 1,
+            slot_sharing_group=hints.slot_sharing_group,
+            chaining=None if hints.chaining else ChainingStrategy.NEVER,
+            factory=OutputModeFactory(
+                mode, len(keys), node.schema, merging, node.allowed_lateness_ms, windows.window_zone(window)
+            ),
+            input=by_key(results, keys, name),
+            state_keys=keys,
+        )
+
+    def _windows(self) -> Transformation:
         """The window's transformation over the shuffled, possibly pre-aggregated input."""
         node, window = self._node, self._node.window
         special = node.trigger is not None or node.evictor is not None

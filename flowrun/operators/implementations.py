@@ -53,7 +53,7 @@ IMPLEMENTATIONS: Mapping[str, str] = {
     "windows.sessions.factories:SessionWindowFactory": "windows.sessions.open_windows:session_window_operator",
     "windows.counts.factories:CountWindowFactory": "windows.counts.count_window:CountWindowOperator",
     "windows.counts.factories:GlobalWindowFactory": "windows.counts.global_window:global_window_operator",
-    "windows.output_modes.factories:OutputModeFactory": "windows.output_modes.operator:OutputModeOperator",
+    "windows.output_modes.factories:OutputModeFactory": "windows.output_modes.operator:output_mode_operator",
     "windows.general.factories:GeneralWindowFactory": "windows.general.operator:general_window_operator",
 }
 """Class of specs → what is called with one: an operator, or a function where there are several or the time zone matters.

@@ -13,7 +13,7 @@ from flowrun.api.changelog import ChangelogMode, ChangesTaken, changes_taken_by,
 from flowrun.api.source import Source
 from flowrun.core.elements import RowKind
 from flowrun.core.row_errors import DEAD_LETTER_TAG
-from flowrun.core.semantics import JoinKind
+from flowrun.core.semantics import JoinKind, OutputMode
 from flowrun.errors import Diagnostic, OptionError
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog
 from flowrun.plan.conflicts import ResolveConflicts
@@ -28,6 +28,7 @@ from flowrun.plan.nodes import (
     SideOutput,
     Sink,
     TableReference,
+    WindowAggregate,
     walk_plan,
 )
 from flowrun.plan.relational import Deduplicate, GroupAggregate, Keep, Over, OverAggregate, Rank
@@ -77,6 +78,8 @@ def node_mode(node: PlanNode, inputs: Iterable[ChangelogMode]) -> ChangelogMode:
             return ChangelogMode.RETRACT
         case Calc(condition=condition) if condition is not None:
             return _all_or_nothing(worst)
+        case WindowAggregate(output_mode=OutputMode.UPDATE):
+            return ChangelogMode.RETRACT
         case GroupAggregate():
             if worst is ChangelogMode.APPEND:
                 return ChangelogMode.UPDATE if node.aggregates else ChangelogMode.APPEND

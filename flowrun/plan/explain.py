@@ -259,6 +259,8 @@ def _window_details(node: nodes.WindowAggregate) -> dict[str, Any]:
         "aggregates": [f"{a} AS {a.name}" for a in node.aggregates],
     }
     details |= _firing_details(node)
+    if node.output_mode is not None:
+        details["output_mode"] = node.output_mode.value
     if node.keys:
         details["null_keys"] = node.null_keys.value
     return details

@@ -18,7 +18,7 @@ from flowrun.core.recovery import DEFAULT_CANCELLATION_TIMEOUT_MS, CheckpointSet
 from flowrun.core.resources import SlotSettings, SlotSharingGroup
 from flowrun.core.row_errors import DEAD_LETTER_TAG, OnError, RowFault
 from flowrun.core.schema import Field, Schema
-from flowrun.core.semantics import NullKeys, OnDisorder, TimeDomain, WatermarkEmit
+from flowrun.core.semantics import NullKeys, OnDisorder, OutputMode, TimeDomain, WatermarkEmit
 from flowrun.core.types import BIGINT, timestamp
 from flowrun.errors import Location
 from flowrun.plan.description import (
@@ -368,6 +368,7 @@ class WindowAggregate(PlanNode):
         keys: positions of the key columns in the input; may be empty (one global group).
         allowed_lateness_ms: late rows that still belong to an open-for-lateness window re-fire it.
         late_tag: side output for rows that are later than that; None: they are counted and dropped.
+        output_mode: what comes out of windows that fire more than once; None: each firing's result is a row by itself.
     """
 
     input: PlanNode = input_node()
@@ -380,6 +381,7 @@ class WindowAggregate(PlanNode):
     trigger: TriggerSpec | None = parts("input", default=None)
     evictor: EvictorSpec | None = parameter(default=None)
     null_keys: NullKeys = parameter(default=NullKeys.GROUP)
+    output_mode: OutputMode | None = parameter(default=None)
 
     @property
     def event_time(self) -> bool:

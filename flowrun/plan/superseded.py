@@ -34,7 +34,7 @@ def _reasons(node: PlanNode) -> Iterator[str]:
     if isinstance(node, Calc | Union):
         for child in node.inputs:
             yield from _reasons(child)
-    if isinstance(node, WindowAggregate):
+    if isinstance(node, WindowAggregate) and node.output_mode is None:
         name = f"'{node.hints.name}'" if node.hints.name else "its window step"
         if node.allowed_lateness_ms:
             lateness = format_duration(node.allowed_lateness_ms)

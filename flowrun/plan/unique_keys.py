@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import TypeAlias
 
-from flowrun.core.semantics import JoinKind, RankFunction
+from flowrun.core.semantics import JoinKind, OutputMode, RankFunction
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.conflicts import ResolveConflicts
@@ -70,6 +70,10 @@ def node_unique_keys(node: PlanNode, inputs: Sequence[Keys], *, widened: bool = 
             return _keys([frozenset(range(len(node.keys)))])
         case WindowAggregate():
             bounds = len(node.schema) - len(node.keys) - len(node.aggregates)
+            if node.output_mode is OutputMode.COMPLETE:
+                return _NONE
+            if node.output_mode is not None:
+                return _keys([frozenset(range(len(node.keys) + 2))])
             if bounds == 2 and node.trigger is None and not isinstance(node.window, CustomWindow):
                 return _keys([frozenset((*range(len(node.keys)), len(node.keys) + 1))])
             return _NONE

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from flowrun.connectors import memory
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.errors import FlowrunError
+from tests.end_to_end.random_pipelines import moment
+from tests.end_to_end.running import run_file
 from tests.end_to_end.test_exact_watermarks import BATCHES, DROPPED, make_rows, pipeline, run
 from tests.end_to_end.window_parts import Timed
 from tests.slices import everyday
@@ -189,3 +193,55 @@ def test_what_is_wrong_is_said_before_anything_runs(
     document = pipeline(step(window, process), "told", punctuated=False, delay=0)
     with pytest.raises(FlowrunError, match=message):
         run(tmp_path, make_rows(random.Random(1), 3), document)
+
+
+MODES = [
+    {"type": "tumbling", "size": "80ms", "allowed_lateness": "40ms", "trigger": {"every": "20ms"}},
+    {"type": "session", "gap": "15ms", "allowed_lateness": "60ms"},
+]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("window", MODES)
+def test_output_modes_agree_on_the_last_result_of_each_window(
+    tmp_path: Path, window: dict[str, Any], parallelism: int
+) -> None:
+    rows = make_rows(random.Random(4), 200)
+    found = {}
+    for mode in ("append", "update", "complete"):
+        moded = {**window, "output_mode": mode}
+        step = {"from": "kept", "key_by": ["k"], "window": moded, "aggregate": ["SUM(wait) AS s", "COUNT(*) AS n"]}
+        document = pipeline({"told": step}, "told", True, 0)
+        results = []
+        for batch_rows in BATCHES:
+            write(tmp_path, rows, document)
+            run_file(tmp_path / "pipeline.yaml", {"FOLDER": tmp_path}, parallelism=parallelism, batch_rows=batch_rows)
+            results.append(last_results(mode))
+        assert results == [results[0]] * len(BATCHES), mode
+        found[mode] = results[0]
+    assert found["append"]
+    assert found["update"] == found["append"]
+    assert all(found["complete"][w] == n for w, n in found["append"].items())
+    assert len(found["complete"]) >= len(found["append"])
+
+
+def write(folder: Path, rows: list[Row], document: dict[str, Any]) -> None:
+    memory.clear()
+    texts = [{n: str(moment(v)) if n in ("mark", "ts") and v is not None else v for n, v in r.items()} for r in rows]
+    (folder / "rows.json").write_text("".join(json.dumps(text) + "\n" for text in texts))
+    (folder / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+
+
+def last_results(mode: str) -> dict[tuple[Any, ...], tuple[int, int]]:
+    """What is left of the changes in the sink `out`: by key and window."""
+    left: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for batch in memory.take("out"):
+        kinds = [0] * batch.num_rows if batch.row_kinds is None else batch.row_kinds.to_pylist()
+        for kind, row in zip(kinds, batch.columns.to_pylist(), strict=True):
+            window = (row["k"], row["window_start"], row["window_end"])
+            if kind in (1, 3):
+                assert left.pop(window) == (row["s"], row["n"])
+            else:
+                assert mode == "complete" or window not in left
+                left[window] = (row["s"], row["n"])
+    return left

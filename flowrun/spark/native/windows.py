@@ -87,6 +87,8 @@ def translate_window_aggregate(node: PlanNode, inputs: Inputs, context: Context)
         UnsupportedPlanError: the window uses processing time.
     """
     assert isinstance(node, WindowAggregate)
+    if node.output_mode is not None:
+        raise NotNative("Spark has no output modes of single windows")
     if node.trigger is not None or node.evictor is not None:
         raise NotNative("Spark has no triggers and evictors")
     if isinstance(node.window, windows.CountWindow | windows.GlobalWindow | windows.CustomWindow):

@@ -77,6 +77,12 @@ _FIRING_KEYS = (
 )
 _LATENESS_KEYS = (
     KeySpec(
+        "output_mode",
+        ChoiceValue(("append", "update", "complete")),
+        "What comes of windows that fire more than once: each one's last result when it is final; changes; or all results each time.",
+        default="a row for each firing",
+    ),
+    KeySpec(
         "allowed_lateness", DurationValue(zero=True), "Late rows fire their window again for so long.", default="0s"
     ),
     KeySpec(

@@ -236,6 +236,7 @@ def _window_aggregate(
         trigger=parts.trigger,
         evictor=parts.evictor,
         null_keys=NullKeys(section.text("null_keys") or "fail"),
+        output_mode=parts.output_mode,
     )
 
 

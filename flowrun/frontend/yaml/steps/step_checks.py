@@ -11,7 +11,7 @@ from flowrun.frontend.yaml.steps.stages import WITH_LIFETIME
 
 INPUTS = ("from", "union", "sql", *SET_PARTS)
 _KEYED = ("aggregate", "process", "deduplicate")
-_WITH_AGGREGATE = ("allowed_lateness", "late_output", "trigger", "evictor")
+_WITH_AGGREGATE = ("allowed_lateness", "late_output", "trigger", "evictor", "output_mode")
 
 
 def check_parts(section: Section, diagnostics: Diagnostics) -> bool:
@@ -107,6 +107,10 @@ def _check_window(section: Section, diagnostics: Diagnostics) -> bool:
     window = section.section("window")
     if window is None:
         return True
+    if section.has("process") and window.has("output_mode"):
+        hint = "window functions send what they like: remove it"
+        diagnostics.error("'output_mode' is for windows with 'aggregate'", window.at("output_mode"), hint=hint)
+        return False
     if section.has("aggregate") or section.has("process"):
         if window.has("column"):
             hint = "rows are aggregated by their event time: remove it, or use the column as the source's watermark"

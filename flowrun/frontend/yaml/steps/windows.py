@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.core.semantics import TimeDomain
+from flowrun.core.semantics import OutputMode, TimeDomain
 from flowrun.core.units import format_duration, parse_duration_ms
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.settings.reading import read_zone
@@ -31,6 +31,7 @@ class WindowParts:
     late_tag: str | None
     trigger: windows.TriggerSpec | None
     evictor: windows.EvictorSpec | None
+    output_mode: OutputMode | None = None
 
     @property
     def needs_event_time(self) -> bool:
@@ -77,7 +78,25 @@ class WindowReader:
             late_tag=late.text if late is not None else None,
             trigger=trigger,
             evictor=evictor,
+            output_mode=self._output_mode(section, domain, trigger),
         )
+
+    def _output_mode(
+        self, section: Section, domain: TimeDomain, trigger: windows.TriggerSpec | None
+    ) -> OutputMode | None:
+        text = section.text("output_mode")
+        if text is None:
+            return None
+        wrong = None
+        if domain is TimeDomain.PROCESSING:
+            wrong = "windows of processing time are never final", "remove 'output_mode'"
+        elif trigger is not None and trigger.purge:
+            wrong = "with 'purge' a firing's result is not the window's", "remove 'purge' or 'output_mode'"
+        elif section.has("late_output"):
+            wrong = "'late_output' and 'output_mode' cannot be in one window", "remove one of them"
+        if wrong is not None:
+            self._diagnostics.error(wrong[0], section.at("output_mode"), hint=wrong[1])
+        return OutputMode(text)
 
     def _window(self, section: Section) -> windows.WindowSpec | None:
         size = section.integer("size")

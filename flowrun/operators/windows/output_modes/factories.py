@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorSpec
 from flowrun.api.state import keyed_schema
+from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import OutputMode
@@ -33,6 +34,7 @@ class OutputModeFactory(OperatorSpec):
         schema: columns of the results.
         merging: windows of a key that overlap became one.
         allowed_lateness_ms: how long after its end a window may fire.
+        time_zone: the zone whose clocks windows go by.
     """
 
     mode: OutputMode
@@ -40,6 +42,7 @@ class OutputModeFactory(OperatorSpec):
     schema: Schema
     merging: bool = False
     allowed_lateness_ms: int = 0
+    time_zone: str = UTC_ZONE
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The last result of each window."""

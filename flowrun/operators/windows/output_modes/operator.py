@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import OperatorContext, Output
+from flowrun.api.operator import OperatorContext, Output, StreamOperator
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, RowKind, Watermark
@@ -27,6 +27,7 @@ from flowrun.operators.keyed.restored_tables import check_keys, restored_batches
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.timed.event_rows import MAX_OUTPUT_ROWS
+from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.windows.output_modes.factories import RESULTS, OutputModeFactory
 from flowrun.state.key_groups import key_groups_or_zero
 
@@ -239,3 +240,8 @@ def _table(schema: pa.Schema, keys: int, max_parallelism: int, positions: Intege
     rows = log.take(positions)
     groups = key_groups_or_zero(rows.columns[:keys], rows.num_rows, max_parallelism)
     return {RESULTS: pa.Table.from_arrays([pa.array(groups), *rows.columns], schema=schema)}
+
+
+def output_mode_operator(factory: OutputModeFactory) -> StreamOperator:
+    """An `OutputModeOperator` that goes by the clocks of the windows' zone."""
+    return in_zone(OutputModeOperator(factory), factory.time_zone)
