@@ -221,6 +221,8 @@ class BlockingView:
         if self._released or not self._subpartition.is_readable or self._next >= len(self._subpartition.order):
             return None
         item = self._subpartition.order[self._next]
+        if isinstance(item, tuple) and credit <= 0:
+            return None
         sequence = self._next
         self._next += 1
         more = self._next < len(self._subpartition.order)

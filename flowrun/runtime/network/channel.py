@@ -72,11 +72,9 @@ class LocalInputChannel:
             return None
         credit = self._credit
         slots = credit.for_backlog(view.backlog)
-        if slots <= 0:
-            self._is_out_of_credit = True
-            return None
         element = view.poll(max_rows, slots)
         if element is None:
+            self._is_out_of_credit = slots <= 0
             return None
         if element.sequence != self._expected:
             raise InternalError(f"channel {self.name}: expected element {self._expected}, got {element.sequence}")

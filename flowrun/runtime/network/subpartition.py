@@ -75,8 +75,8 @@ class SubpartitionView(Protocol):
 
         Args:
             max_rows: wanted at once.
-            credit: slots that the reader has for rows, at least 1. What is larger is cut by rows; a single row comes all the same.
-                Events need none.
+            credit: slots that the reader has for rows. What is larger is cut by rows; a single row comes all the same. Without any no rows
+                come, and nobody is told of those that wait; events need none.
         """
         ...
 
@@ -303,6 +303,8 @@ class PipelinedSubpartition:
                 return None
             head = self._queue[0]
             if isinstance(head, _Queued):
+                if credit <= 0:
+                    return None
                 batches, nbytes, slots, shared = self._take(max_rows, credit * SLOT_BYTES)
                 self._bytes -= nbytes
                 if len(self._queue) < self._hidden:

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runtime_fakes import pairs, random_rows
 
+from flowrun.core.elements import Alignment, CheckpointBarrier, CheckpointOptions
 from flowrun.errors import ClusterError
 from flowrun.runtime.network.buffer_pool import SLOT_BYTES, GlobalBufferPool
 from flowrun.runtime.network.channel import LocalInputChannel
 from flowrun.runtime.network.credit import GateCredit
 from flowrun.runtime.network.gate import SingleInputGate
-from flowrun.runtime.network.subpartition import PipelinedSubpartition
+from flowrun.runtime.network.subpartition import Control, Data, PipelinedSubpartition
 
 
 def test_a_channel_begins_with_its_exclusive_slots() -> None:
@@ -107,6 +108,25 @@ def test_what_a_task_has_in_its_hands_is_charged_until_it_asks_for_more() -> Non
     assert pool.free_slots == 98
     gate.release()
     assert pool.free_slots == 100
+
+
+def test_events_come_without_credit() -> None:
+    """The channel has given all that it may in one round; the barrier that overtook the rest is found all the same."""
+    (queue,), gate = gate_over(GlobalBufferPool(100), 1, 0)
+    batch = random_rows(20_000)
+    queue.add(batch, batch.nbytes, 0)
+    queue.flush()
+    channel = gate._channels[0]
+    first = channel.poll(100_000)
+    assert isinstance(first, Data)
+    assert channel.poll(100_000) is None, "there is no credit left"
+    barrier = CheckpointBarrier(1, 0, CheckpointOptions(alignment=Alignment.UNALIGNED))
+    queue.add_barrier(barrier, lambda overtaken: None)
+    found = channel.poll(100_000)
+    assert isinstance(found, Control)
+    assert found.event == barrier
+    channel.recycle()
+    assert isinstance(channel.poll(100_000), Data)
 
 
 def test_without_floating_slots_a_task_gets_little_at_a_time() -> None:
