@@ -72,3 +72,18 @@ class Counting(KeyedProcessFunction):
             texts = [str(n) for n in self.count.get().to_pylist()]
             keys = context.keys.column(0)
             context.collect(pa.record_batch({"k": keys, "told": pa.array(texts, pa.string())}))
+
+
+class FailingOnce(Remembering):
+    """The same, but the tenth row of all fails the first time."""
+
+    rows = 0
+    failures = 0
+
+    def process_element(self, row: Mapping[str, Any], context: KeyedProcessContext) -> None:
+        """Remember the row, or fail."""
+        FailingOnce.rows += 1
+        if FailingOnce.rows == 10:
+            FailingOnce.failures += 1
+            raise OSError("once")
+        super().process_element(row, context)

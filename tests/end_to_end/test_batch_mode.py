@@ -17,6 +17,7 @@ from flowrun.errors import PipelineError
 from flowrun.operators.updating.group_state import GroupState
 from flowrun.runtime.task import sorted_input
 from flowrun.state.backend.objects import ObjectStore
+from tests.end_to_end import keyed_functions
 from tests.end_to_end.random_pipelines import moment
 from tests.end_to_end.running import run_file
 from tests.slices import everyday
@@ -233,3 +234,14 @@ def test_batch_mode_and_checkpoints_contradict_each_other(tmp_path: Path) -> Non
         PipelineError, match="'embedded_mode: batch' takes no checkpoints, but 'checkpoint' asks for some"
     ):
         run(tmp_path, to_memory(QUERIES["groups"]), embedded_mode="batch", **{"checkpoint.interval": "1h"})
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_stage_that_fails_amid_its_sorted_rows_runs_again(tmp_path: Path, parallelism: int) -> None:
+    (tmp_path / "a.json").write_text(make_rows(random.Random(3), 300, "n"))
+    wanted = told(tmp_path, "Remembering")
+    again = {"restart.strategy": "fixed_delay", "restart.attempts": 1, "restart.delay": "1ms"}
+    keyed_functions.FailingOnce.rows = keyed_functions.FailingOnce.failures = 0
+    found = told(tmp_path, "FailingOnce", parallelism=parallelism, embedded_mode="batch", batch_rows=20, **again)
+    assert keyed_functions.FailingOnce.failures == 1
+    assert found == wanted
