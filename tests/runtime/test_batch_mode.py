@@ -19,10 +19,11 @@ from runtime_fakes import Collect, ListSource, Seen, job, pairs, random_rows, ro
 from flowrun.core.clock import SystemClock
 from flowrun.core.elements import IDLE, MAX_WATERMARK, RecordBatch, Watermark
 from flowrun.core.recovery import RestartSettings
-from flowrun.errors import ConnectorError, JobFailedError
+from flowrun.errors import ConnectorError, JobFailedError, StateError
 from flowrun.graph.job_graph import JobGraph, JobSettings, ResultType
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.runtime.job_status import JobResult
+from flowrun.runtime.jobmaster.job_state import JobStateOptions
 from flowrun.runtime.local_cluster import LocalCluster
 from flowrun.runtime.network import blocking
 
@@ -243,3 +244,15 @@ def test_there_are_no_savepoints(tmp_path: Path) -> None:
         with pytest.raises(Exception, match="a job in batch mode has no checkpoints and no savepoints"):
             ticket.wait(10_000)
         master.wait()
+
+
+def test_nothing_is_restored(tmp_path: Path) -> None:
+    graph, _ = three_stages()
+    with (
+        LocalCluster(SystemClock(), spill_dir=tmp_path) as cluster,
+        pytest.raises(
+            StateError,
+            match="job 'test' runs in batch mode, which begins at the beginning: it cannot restore from there",
+        ),
+    ):
+        cluster.submit(graph, state=JobStateOptions(str(tmp_path / "state"), restore_from="there"))
