@@ -5,8 +5,7 @@
 * Global windows without a rule: once, at the end of bounded input (MAX watermark; in processing time `finish` after it).
   With `count`: every so many rows of a key; nothing at the end. With `every_ms`: at each interval with new rows, and at the end.
 * Re-firing is accumulating unless `purge`: each firing emits the window's whole aggregate again as a plain insert, as Flink's
-  DataStream API does. That is the *append* output mode; a sink with a primary key (upsert) turns it into *update*, and reading the
-  last result a key and window at the end of the input gives *complete*.
+  DataStream API does. Output modes (`output_modes.factories`) are for windows with an end; here a sink with a primary key keeps the last.
 * No local pre-aggregation before any of these operators.
 """
 
