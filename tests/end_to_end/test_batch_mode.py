@@ -19,7 +19,7 @@ from flowrun.runtime.task import sorted_input
 from flowrun.state.backend.objects import ObjectStore
 from tests.end_to_end import keyed_functions
 from tests.end_to_end.random_pipelines import moment
-from tests.end_to_end.running import run_file
+from tests.end_to_end.running import json_rows, run_file
 from tests.slices import everyday
 
 TABLES = """
@@ -242,6 +242,14 @@ def test_a_stage_that_fails_amid_its_sorted_rows_runs_again(tmp_path: Path, para
     wanted = told(tmp_path, "Remembering")
     again = {"restart.strategy": "fixed_delay", "restart.attempts": 1, "restart.delay": "1ms"}
     keyed_functions.FailingOnce.rows = keyed_functions.FailingOnce.failures = 0
-    found = told(tmp_path, "FailingOnce", parallelism=parallelism, embedded_mode="batch", batch_rows=20, **again)
+    path = tmp_path / "once.yaml"
+    files = FUNCTIONS.replace(
+        "connector: memory, table: out", "connector: filesystem, path: '${FOLDER}/out', format: json"
+    )
+    path.write_text(files.replace("NAME", "FailingOnce"), encoding="utf-8")
+    run_file(path, {"FOLDER": tmp_path}, parallelism=parallelism, embedded_mode="batch", batch_rows=20, **again)
     assert keyed_functions.FailingOnce.failures == 1
-    assert found == wanted
+    found: dict[str, list[object]] = {}
+    for row in json_rows(tmp_path / "out"):
+        found.setdefault(str(row["k"]), []).append(row["told"])
+    assert found == wanted, "what the first attempt wrote is not there"
