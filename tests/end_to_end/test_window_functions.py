@@ -206,7 +206,7 @@ MODES = [
 def test_output_modes_agree_on_the_last_result_of_each_window(
     tmp_path: Path, window: dict[str, Any], parallelism: int
 ) -> None:
-    rows = make_rows(random.Random(4), 200)
+    rows = make_rows(random.Random(4), 60)
     found = {}
     for mode in ("append", "update", "complete"):
         moded = {**window, "output_mode": mode}
