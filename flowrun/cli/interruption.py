@@ -36,14 +36,17 @@ class Interruption:
         self._job: ControllableJob | None = None
         self._ticket: Ticket | None = None
         self._restarts: int | None = None
+        self._cancels = False
         self.requested = False
         self.is_shown = False
         """Whether a view on the terminal says that the job is stopping: a line that is printed from here would spoil it."""
 
     def attach(self, job: ControllableJob) -> None:
-        """Name the job that signals are for. If a signal came before, the job is stopped at once."""
+        """Name the job that signals are for. If a signal came before, the job is stopped at once, and cancelled if there were two."""
         self._job = job
-        if self.requested:
+        if self._cancels:
+            job.cancel()
+        elif self.requested:
             self._stop(job)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
@@ -52,8 +55,10 @@ class Interruption:
         if number == signal.SIGHUP:
             _leave_terminal()
         if self.requested:
-            if self._job is not None and number != signal.SIGHUP:  # a terminal that is closed may send several of them
-                self._job.cancel()
+            if number != signal.SIGHUP:  # a terminal that is closed may send several of them
+                self._cancels = True
+                if self._job is not None:
+                    self._job.cancel()
             return
         self.requested = True
         if not self._quiet and not self.is_shown:

@@ -70,6 +70,14 @@ def test_a_signal_before_the_job_is_there_counts() -> None:
     assert job.asked == [LAST_CHECKPOINT]
 
 
+def test_two_signals_before_the_job_is_there_cancel_it() -> None:
+    interruption = Interruption(quiet=True, checkpoints=True)
+    for _ in range(2):
+        interruption.handle(signal.SIGINT, None)
+    interruption.attach(job := FakeJob())
+    assert job.asked == [("cancel",)]
+
+
 def test_without_its_last_checkpoint_the_job_is_cancelled_and_the_reason_said_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -25,6 +25,7 @@ EXAMPLES = [
     errors.DataError("row", row=3, hint="h"),
     errors.StateError("damaged", hint="h"),
     errors.ClusterError("unknown", hint="h"),
+    errors.NoResourceAvailableError("no slots", hint="h"),
     errors.JobFailedError("failed", operator="o", subtask=2, hint="h"),
     errors.JobCancelledError("cancelled"),
     errors.ForeignError("text", "mine.Error"),

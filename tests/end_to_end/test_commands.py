@@ -217,8 +217,8 @@ def test_a_second_signal_cancels_what_will_not_stop(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert "stopping" in read_until(process, "stopping")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    assert process.returncode == 130
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
