@@ -25,6 +25,11 @@ class InputChannel(Protocol):
         """
         ...
 
+    @property
+    def holds_rows(self) -> bool:
+        """Whether rows wait in it, as far as the reader knows."""
+        ...
+
     def poll(self, max_rows: int) -> Data | Control | None:
         """What comes next, without waiting; see `SubpartitionView.poll`. None also if there is no credit before `recycle`."""
         ...
@@ -60,6 +65,11 @@ class LocalInputChannel:
         """Open the view."""
         self._listener = listener
         self._view = self._open_view(listener, urgent)
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether the producer has put rows that were not taken."""
+        return self._view is not None and self._view.backlog > 0
 
     def poll(self, max_rows: int) -> Data | Control | None:
         """What comes next; checks that no element was lost or repeated.

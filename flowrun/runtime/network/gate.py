@@ -136,9 +136,11 @@ class SingleInputGate:
         self._listener = listener
 
     def request_partitions(self) -> None:
-        """Connect all channels."""
+        """Connect all channels. Those that hold only events are read first: what ended before must not hold event time back."""
         for index, channel in enumerate(self._channels):
             channel.request(partial(self._enqueue, index), partial(self._enqueue_first, index))
+        with self._lock:
+            self._ready = deque(sorted(self._ready, key=lambda index: self._channels[index].holds_rows))
 
     def poll(self) -> RecordBatch | GateRows | GateEvent | None:
         """Rows of one or several channels, or one event."""

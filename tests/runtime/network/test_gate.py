@@ -60,6 +60,15 @@ def test_what_is_ready_comes_as_one_batch_over_all_channels() -> None:
     assert drain(gate) == [[(k, v) for k in range(3) for v in range(2)]]
 
 
+def test_a_channel_that_ended_before_the_gate_was_connected_is_read_first() -> None:
+    queues = [PipelinedSubpartition(f"q{i}", lambda slots: None) for i in range(3)]
+    put(queues[0], rows([0], [0]), Watermark(5))
+    put(queues[2], Watermark(9), END_OF_INPUT)
+    gate = SingleInputGate([LocalInputChannel(q.name, q.create_view, credit()) for q in queues], 100)
+    gate.request_partitions()
+    assert drain(gate) == [(2, Watermark(9)), [(0, 0)], (2, END_OF_INPUT), (0, Watermark(5))]
+
+
 def test_events_do_not_overtake_and_are_not_overtaken() -> None:
     queues, gate = gate_of(2)
     put(queues[0], rows([1]), Watermark(3), rows([2]))
