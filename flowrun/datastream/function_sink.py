@@ -60,8 +60,7 @@ class FunctionSink:
 
 class _FunctionWriter(ImmediateWriter):
     def __init__(self, sink: FunctionSink) -> None:
-        loaded = sink.function.load()
-        self._function = loaded() if isinstance(loaded, type) else loaded
+        self._function = sink.function.instance()
         self._place = f"sink '{sink.name}'"
         self._batches: Callable[[pa.RecordBatch], object] | None = getattr(self._function, "invoke_batch", None)
         self._rows: Callable[[dict[str, Any]], object] = getattr(self._function, "invoke", self._function)

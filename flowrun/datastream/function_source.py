@@ -25,7 +25,7 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.shapes import Shape, anything
 from flowrun.errors import DataError, FlowrunError
-from flowrun.operators.conformance import check_names, conform, rows_to_columns
+from flowrun.operators.conformance import check_row, conform, rows_to_columns
 from flowrun.operators.function_loading import describe, where
 from flowrun.operators.function_recipe import FunctionRecipe
 
@@ -73,14 +73,9 @@ class FunctionSource:
         return _CheckedFunction(self, _source_function(self))
 
     def _columns_of(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        place, names = f"source '{self.name}'", self.schema.names
+        place = f"source '{self.name}'"
         for position, row in enumerate(rows):
-            if len(row) != len(names) or any(n not in row for n in names):
-                try:
-                    check_names(row, self.schema, place)
-                except DataError as error:
-                    error.row = position
-                    raise
+            check_row(row, self.schema, place, position)
         return rows_to_columns(rows, self.schema, place)
 
 
@@ -148,9 +143,7 @@ class _Generator:
 
 
 def _source_function(source: FunctionSource) -> SourceFunction:
-    loaded = source.function.load()
-    if isinstance(loaded, type):
-        loaded = loaded(**source.function.arguments)
+    loaded = source.function.instance()
     if hasattr(loaded, "run") and hasattr(loaded, "cancel"):
         function: SourceFunction = loaded
         return function

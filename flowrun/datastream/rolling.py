@@ -127,8 +127,7 @@ class Aggregated(KeyedProcessFunction):
 
     def open(self, context: OpenContext) -> None:
         """Load the function."""
-        loaded = self._recipe.load()
-        self._function: AggregateFunction[Any, Any, Any] = loaded() if isinstance(loaded, type) else loaded
+        self._function: AggregateFunction[Any, Any, Any] = self._recipe.instance()
 
     def process_element(self, row: dict[str, Any], context: KeyedProcessContext) -> Any:
         """Add a row."""
@@ -170,9 +169,7 @@ def reducer(recipe: FunctionRecipe, place: str) -> Callable[[Any, Any], Any]:
     Raises:
         PipelineError: it is none.
     """
-    function = recipe.load()
-    if isinstance(function, type):
-        function = function()
+    function = recipe.instance()
     call: Callable[[Any, Any], Any] | None = getattr(function, place, function)
     if not callable(call):
         raise PipelineError.of(f"{place}: '{recipe.reference}' is not a function", "give a function of two arguments")

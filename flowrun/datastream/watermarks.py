@@ -44,8 +44,7 @@ class GeneratedWatermarks:
 
     def compile(self) -> ArrayKernel:
         """Makes a generator for one subtask."""
-        loaded = self.generator.load()
-        generator: WatermarkGenerator = loaded() if isinstance(loaded, type) else loaded
+        generator: WatermarkGenerator = self.generator.instance()
         times, place, reference = self.time.compile(), self.place, self.generator.reference
 
         def watermarks(batch: pa.RecordBatch) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -12,6 +12,7 @@ from flowrun.api.process_function import AggregateFunction, OpenContext
 from flowrun.api.window_function import ProcessWindowFunction, WindowContext
 from flowrun.core.schema import Schema
 from flowrun.datastream.functions import column_positions
+from flowrun.datastream.rolling import reducer
 from flowrun.errors import PipelineError
 from flowrun.operators.function_recipe import FunctionRecipe
 
@@ -63,9 +64,7 @@ class ReducedRows(CombinedRows):
     def open(self, context: OpenContext) -> None:
         """Load the function."""
         super().open(context)
-        loaded = self._recipe.load()
-        loaded = loaded() if isinstance(loaded, type) else loaded
-        self._reduce: Callable[[Any, Any], Any] = getattr(loaded, "reduce", loaded)
+        self._reduce = reducer(self._recipe, "reduce")
 
     def combined(self, rows: Sequence[Mapping[str, Any]]) -> Any:
         """The reduced row."""
@@ -82,8 +81,7 @@ class AggregatedRows(CombinedRows):
     def open(self, context: OpenContext) -> None:
         """Load the function."""
         super().open(context)
-        loaded = self._recipe.load()
-        self._function: AggregateFunction[Any, Any, Any] = loaded() if isinstance(loaded, type) else loaded
+        self._function: AggregateFunction[Any, Any, Any] = self._recipe.instance()
 
     def combined(self, rows: Sequence[Mapping[str, Any]]) -> Any:
         """The result of all rows."""

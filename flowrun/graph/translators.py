@@ -204,40 +204,27 @@ def sorts_inputs(factory: OperatorRecipe, keys: Sequence[Sequence[int]] | None) 
 def translate_batch_one_input(transformation: OneInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
     """A node whose input is sorted by key, if it can make use of that."""
     keys = None if transformation.state_keys is None else (transformation.state_keys,)
-    return _add_physical(
-        transformation,
-        graph,
-        NodeKind.ONE_INPUT,
-        transformation.inputs,
-        keys,
-        sorted_inputs=sorts_inputs(transformation.factory, keys),
-    )
+    return _add_sorted(transformation, graph, NodeKind.ONE_INPUT, keys)
 
 
 def translate_batch_two_input(transformation: TwoInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
     """A node whose inputs with keys are merged by them, if it can make use of that."""
-    keys = transformation.state_keys
-    return _add_physical(
-        transformation,
-        graph,
-        NodeKind.TWO_INPUT,
-        transformation.inputs,
-        keys,
-        sorted_inputs=sorts_inputs(transformation.factory, keys),
-    )
+    return _add_sorted(transformation, graph, NodeKind.TWO_INPUT, transformation.state_keys)
 
 
 def translate_batch_multi_input(transformation: MultiInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
     """As `translate_batch_two_input`, for any number of inputs."""
-    keys = transformation.state_keys
-    return _add_physical(
-        transformation,
-        graph,
-        NodeKind.MULTI_INPUT,
-        transformation.inputs,
-        keys,
-        sorted_inputs=sorts_inputs(transformation.factory, keys),
-    )
+    return _add_sorted(transformation, graph, NodeKind.MULTI_INPUT, transformation.state_keys)
+
+
+def _add_sorted(
+    transformation: PhysicalTransformation,
+    graph: GraphUnderConstruction,
+    kind: NodeKind,
+    keys: tuple[tuple[int, ...], ...] | None,
+) -> Upstreams:
+    sorted_inputs = sorts_inputs(transformation.factory, keys)
+    return _add_physical(transformation, graph, kind, transformation.inputs, keys, sorted_inputs=sorted_inputs)
 
 
 def translate_sink(transformation: SinkTransformation, graph: GraphUnderConstruction) -> Upstreams:

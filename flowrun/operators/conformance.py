@@ -50,6 +50,18 @@ def check_names(names: Iterable[str], schema: Schema, place: str) -> None:
     )
 
 
+def check_row(row: Mapping[str, Any], schema: Schema, place: str, position: int | None) -> None:
+    """Raise `DataError`, whose `row` is `position`, unless a row has exactly the schema's columns."""
+    names = schema.names
+    if len(row) == len(names) and all(n in row for n in names):
+        return
+    try:
+        check_names(row, schema, place)
+    except DataError as error:
+        error.row = position
+        raise
+
+
 def rows_to_columns(rows: Sequence[Mapping[str, Any]], schema: Schema, place: str) -> pa.RecordBatch:
     """A batch of rows given as mappings that have exactly the schema's names.
 

@@ -84,6 +84,11 @@ class FunctionRecipe:
                     function.__code__ = _from_file(function.__code__, file)
         return loaded
 
+    def instance(self) -> Any:
+        """What the recipe stands for, or an instance of it if it is a class. Raises PipelineError as `load`."""
+        loaded = self.load()
+        return loaded(**self.arguments) if isinstance(loaded, type) else loaded
+
     def load_function(self, *, context: bool = False) -> Any:
         """Something that can be called with one argument, or, with `context`, maybe with a second one of that name.
 

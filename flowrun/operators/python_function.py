@@ -29,7 +29,7 @@ import pyarrow as pa
 from flowrun.core.elements import RecordBatch
 from flowrun.core.row_errors import RowFault
 from flowrun.errors import DataError, FlowrunError, PipelineError
-from flowrun.operators.conformance import check_names, conform, rows_to_columns
+from flowrun.operators.conformance import check_row, conform, rows_to_columns
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.factories import PythonFunctionFactory
 from flowrun.operators.function_loading import describe, takes_context, where
@@ -237,13 +237,7 @@ class _RowFunction(PythonFunctionOperator):
     def _check_row(self, returned: Any, row: int, expected: str) -> None:
         if not isinstance(returned, Mapping):
             raise DataError(f"{self._place} must return {expected}, got {_kind(returned)}", row=row)
-        names = self._factory.output_schema.names
-        if len(returned) != len(names) or any(n not in returned for n in names):
-            try:
-                check_names(returned, self._factory.output_schema, self._place)
-            except DataError as error:
-                error.row = row
-                raise
+        check_row(returned, self._factory.output_schema, self._place, row)
 
 
 class _FlatRowFunction(_RowFunction):

@@ -11,7 +11,7 @@ from flowrun.api.operator import Output, OutputTag
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, did_you_mean
-from flowrun.operators.conformance import check_names, rows_to_columns
+from flowrun.operators.conformance import check_row, rows_to_columns
 from flowrun.operators.process.added_columns import AddedColumns
 
 _MAX_ROWS = 64 * 1024
@@ -55,11 +55,7 @@ class RowOutput:
             kind_text = "nothing (None)" if row is None else type(row).__name__
             raise DataError(f"{self._place} must give rows as dicts, got {kind_text}", row=source)
         if row.keys() != self._names:
-            try:
-                check_names(row, self._schema, self._place)
-            except DataError as error:
-                error.row = source
-                raise
+            check_row(row, self._schema, self._place, source)
         self._rows.append(row)
         self._times.append(time)
         self._sources.append(source)
