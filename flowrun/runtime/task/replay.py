@@ -4,6 +4,9 @@ They are taken as if the old consumers still existed: each has its valves, over 
 unchanged parallelism there is one. At another a subtask processes the rows of several, which had come to different event times
 because watermarks were in flight as well. So it is always the old consumer that is furthest behind that goes on, and event time is
 that of those which have something left: each row is judged late or not as its old consumer would have.
+
+Event time never passes what any old consumer comes to with all that was in flight to it. Where each producer sends to all consumers they
+come to the same. On a forward exchange they do not: the producer of the one that is behind may itself have rows in flight.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from flowrun.api.state import KeyGroupRange
-from flowrun.core.elements import ACTIVE, IDLE, MIN_TIMESTAMP, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.elements import ACTIVE, IDLE, MAX_TIMESTAMP, MIN_TIMESTAMP, RecordBatch, Watermark, WatermarkStatus
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionVertex, InputGate
 from flowrun.graph.partitioner import KeyGroupPartitioner
@@ -45,8 +48,11 @@ def replay_in_flight(
     def input_of(channel: RestoredChannel) -> int:
         return 0 if inside_chain else vertex.gates[channel.gate].input_index
 
-    consumers = [_OldConsumer([c for c in channels if c.old_consumer == n], input_of, inputs) for n in numbers]
-    shown = _ShownTime(head, inputs)
+    def old_consumers() -> list[_OldConsumer]:
+        return [_OldConsumer([c for c in channels if c.old_consumer == n], input_of, inputs) for n in numbers]
+
+    consumers = old_consumers()
+    shown = _ShownTime(head, _limits(old_consumers(), inputs))
     groups = key_group_range(vertex.subtask, vertex.job_vertex.parallelism, vertex.job_vertex.max_parallelism)
     shown.update(consumers)
     while left := [c for c in consumers if c.has_more]:
@@ -61,6 +67,19 @@ def replay_in_flight(
         shown.update(consumers)
     shown.wake()
     return tuple(shown.watermarks)
+
+
+def _limits(consumers: Sequence[_OldConsumer], inputs: int) -> list[int]:
+    """What event time may come to on each input, ms: the minimum over these consumers, which are used up for it, once everything in
+    flight has passed their valves. Those that end idle do not count.
+    """
+    for consumer in consumers:
+        while consumer.has_more:
+            consumer.take()
+    return [
+        min((v.last_watermark for c in consumers if (v := c.valves[i]) and not v.idle), default=MAX_TIMESTAMP)
+        for i in range(inputs)
+    ]
 
 
 class _Place:
@@ -133,12 +152,18 @@ class _OldConsumer:
 
 
 class _ShownTime:
-    """Event time and idleness of each input as the head was told."""
+    """Event time and idleness of each input as the head was told.
 
-    def __init__(self, head: Head, inputs: int) -> None:
+    Args:
+        head: is told.
+        limits: what event time may come to, ms, by input.
+    """
+
+    def __init__(self, head: Head, limits: Sequence[int]) -> None:
         self._head = head
-        self.watermarks = [MIN_TIMESTAMP] * inputs
-        self._idle = [False] * inputs
+        self._limits = limits
+        self.watermarks = [MIN_TIMESTAMP] * len(limits)
+        self._idle = [False] * len(limits)
 
     def update(self, consumers: Sequence[_OldConsumer]) -> None:
         """Tell what is new: the minimum over the old consumers that have something left (over all, once none has)."""
@@ -148,7 +173,7 @@ class _ShownTime:
             if not valves:
                 continue
             counting = [v for c in left if (v := c.valves[index]) is not None and c.counts(index)]
-            timestamp = min(v.last_watermark for v in counting or valves)
+            timestamp = min(self._limits[index], *(v.last_watermark for v in counting or valves))
             idle = all(v.idle for v in valves)
             if self._idle[index] and not idle:
                 self._show_status(index, ACTIVE)

@@ -128,6 +128,19 @@ def test_an_old_consumer_that_is_behind_catches_up_first() -> None:
     assert reached == (120,)
 
 
+def test_event_time_does_not_pass_an_old_consumer_whose_producer_is_behind() -> None:
+    """On a forward exchange the producer of the one that is behind may have rows in flight that were not sent on."""
+    ahead = channel(rows([1], [110]), Watermark(120), old=0, watermark=100)
+    behind = channel(rows([2], [70]), Watermark(60), old=1, watermark=50, producer=1)
+    operator, reached = replay([ahead, behind])
+    assert sorted(operator.judged) == [(70, False), (110, False)]
+    assert reached == (60,)
+    done = channel(MAX_WATERMARK, old=1, watermark=50, producer=1)
+    assert replay([ahead, done])[1] == (120,)
+    idle = channel(IDLE, old=1, watermark=50, producer=1)
+    assert replay([ahead, idle])[1] == (120,)
+
+
 def test_idleness_of_one_old_consumer_does_not_let_another_ones_time_in() -> None:
     ahead = channel(old=0, watermark=100)
     behind = channel(IDLE, ACTIVE, rows([2], [70]), Watermark(100), old=1, watermark=50)
