@@ -116,6 +116,17 @@ class ResourceProfile:
             self.memory_bytes is None or (needed.memory_bytes or 0) <= self.memory_bytes
         )
 
+    def masks(self, other: ResourceProfile) -> ResourceProfile:
+        """The parts of another that are known of this one, for messages.
+
+        >>> ResourceProfile(1000).masks(ResourceProfile(500, 7))
+        ResourceProfile(cpu_millis=500, memory_bytes=None)
+        """
+        return ResourceProfile(
+            None if self.cpu_millis is None else other.cpu_millis,
+            None if self.memory_bytes is None else other.memory_bytes,
+        )
+
     def __str__(self) -> str:
         parts = [] if self.cpu_millis is None else [f"{self.cpu_millis / 1000:g} cpu"]
         if self.memory_bytes is not None:

@@ -1,4 +1,4 @@
-"""The slots of one process: who holds which, and who waits for some.
+"""The slots of one process or of many: who holds which, and who waits for some.
 
 First come, first served, and all or none: a bulk that does not fit yet keeps those behind it waiting, so that a large job is not
 passed by small ones for ever; and as nobody holds a part of what it waits for, waiting jobs never block each other.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile
 from flowrun.errors import InternalError, PipelineError
 from flowrun.runtime.slot_messages import (
@@ -22,46 +21,47 @@ from flowrun.runtime.slot_messages import (
     SlotsPending,
     SlotsRefused,
 )
-
-
-@record
-class _Held:
-    """A slot in use."""
-
-    slot: AllocatedSlot
-    job_id: str
-    job_name: str
-    number: int
+from flowrun.runtime.worker_slots import HeldSlot, Placement, WorkerSlots, place, total_of
 
 
 class SlotPool:
     """A pure value that changes by calls; each call gives what jobs are to be told. Not thread-safe.
 
+    Slots of a bulk are spread over the workers: each goes to the worker that has fewest in use, so that a job uses all processes
+    that it can (Flink: `cluster.evenly-spread-out-slots`).
+
     Args:
-        worker: name of the process that the slots are in.
-        slots: how many there are; None: as many as are asked for.
+        worker: name of a process that slots are in; None: there is none yet.
+        slots: how many there are in it; None: as many as are asked for.
         resources: what they divide among them.
+        expected: slots that there will be when all workers that are being started have come: what needs no more waits for them; None:
+            any number.
     """
 
-    def __init__(self, worker: str, slots: int | None, resources: ResourceProfile | None = None) -> None:
-        if slots is not None and slots < 1:
-            raise PipelineError.of(
-                f"a cluster has at least one slot, got {slots}", hint="leave the number out for as many as jobs need"
-            )
-        self.total = slots
-        """Slots that there are; None: as many as are asked for."""
-        self._worker = worker
-        self._resources = resources or ResourceProfile()
-        self._default = self._resources.share(slots)
-        self._held: dict[int, _Held] = {}
-        self._lost: dict[int, ResourceProfile] = {}
+    def __init__(
+        self,
+        worker: str | None,
+        slots: int | None,
+        resources: ResourceProfile | None = None,
+        expected: int | None = 0,
+    ) -> None:
+        self.expected = expected
+        """As said above; may be changed."""
+        self._workers: dict[str, WorkerSlots] = {}
         self._queue: list[SlotRequestBulk] = []
         self._told: dict[str, SlotsPending] = {}
+        if worker is not None:
+            self.add_worker(worker, slots, resources)
 
     @property
-    def held(self) -> dict[int, AllocatedSlot]:
-        """Number of each slot in use → what it is used for."""
-        return {index: held.slot for index, held in self._held.items()}
+    def workers(self) -> tuple[WorkerSlots, ...]:
+        """In the order in which they came."""
+        return tuple(self._workers.values())
+
+    @property
+    def held(self) -> dict[tuple[str, int], AllocatedSlot]:
+        """Worker and number of each slot in use → what it is used for."""
+        return {(w.name, index): held.slot for w in self._workers.values() for index, held in w.held.items()}
 
     @property
     def waiting(self) -> tuple[SlotRequestBulk, ...]:
@@ -69,9 +69,39 @@ class SlotPool:
         return tuple(self._queue)
 
     @property
+    def total(self) -> int | None:
+        """Slots that there are; None: as many as are asked for."""
+        return _added(w.total for w in self._workers.values())
+
+    @property
     def free(self) -> int | None:
         """Slots that nobody holds; None: as many as are asked for."""
-        return None if self.total is None else self.total - len(self._held) - len(self._lost)
+        return _added(w.free for w in self._workers.values())
+
+    def add_worker(self, name: str, slots: int | None, resources: ResourceProfile | None = None) -> list[SlotAnswer]:
+        """A worker has come, with its slots.
+
+        Raises:
+            PipelineError: it has no slot.
+            InternalError: it is there already.
+        """
+        if slots is not None and slots < 1:
+            raise PipelineError.of(
+                f"a cluster has at least one slot, got {slots}", hint="leave the number out for as many as jobs need"
+            )
+        if name in self._workers:
+            raise InternalError(f"worker '{name}' came twice")
+        self._workers[name] = WorkerSlots(name, slots, resources or ResourceProfile())
+        return self._serve()
+
+    def remove_worker(self, name: str) -> tuple[dict[str, tuple[AllocatedSlot, ...]], list[SlotAnswer]]:
+        """A worker is gone: gives what each job has lost with it, by job id. Idempotent."""
+        worker = self._workers.pop(name, None)
+        lost: dict[str, tuple[AllocatedSlot, ...]] = {}
+        if worker is not None:
+            for held in worker.held.values():
+                lost[held.job_id] = (*lost.get(held.job_id, ()), held.slot)
+        return lost, [*self._refuse_hopeless(), *self._serve()]
 
     def request(self, bulk: SlotRequestBulk) -> list[SlotAnswer]:
         """Queue a bulk behind those that wait; see `SlotProvider.request_slots`.
@@ -79,7 +109,7 @@ class SlotPool:
         Raises:
             InternalError: the job uses a number twice, or asks for nothing.
         """
-        known = [(b.job_id, b.number) for b in self._queue] + [(h.job_id, h.number) for h in self._held.values()]
+        known = [(b.job_id, b.number) for b in self._queue] + [(h.job_id, h.number) for h in self._all_held()]
         if not bulk.requests or (bulk.job_id, bulk.number) in known:
             raise InternalError(f"job '{bulk.job_name}' asks for slots in vain: bulk {bulk.number} is empty or not new")
         refusal = self._refusal(bulk)
@@ -91,30 +121,35 @@ class SlotPool:
     def withdraw(self, job_id: str, number: int) -> list[SlotAnswer]:
         """See `SlotProvider.withdraw_slot_request`."""
         self._queue = [b for b in self._queue if (b.job_id, b.number) != (job_id, number)]
-        self._free(i for i, h in self._held.items() if (h.job_id, h.number) == (job_id, number))
+        self._free(lambda h: (h.job_id, h.number) == (job_id, number))
         return self._serve()
 
     def release(self, job_id: str, allocation_ids: Collection[str]) -> list[SlotAnswer]:
         """See `SlotProvider.release_slots`."""
-        self._free(i for i, h in self._held.items() if h.job_id == job_id and h.slot.allocation_id in allocation_ids)
+        self._free(lambda h: h.job_id == job_id and h.slot.allocation_id in allocation_ids)
         return self._serve()
 
     def leave(self, job_id: str, lost: Collection[str] = ()) -> list[SlotAnswer]:
         """See `SlotProvider.leave`."""
         self._queue = [b for b in self._queue if b.job_id != job_id]
-        mine = {i: h.slot for i, h in self._held.items() if h.job_id == job_id}
-        self._lost |= {i: slot.profile for i, slot in mine.items() if slot.allocation_id in lost}
-        self._free(mine)
-        refusals: list[SlotAnswer] = []
-        if lost:
-            refusals += filter(None, map(self._refusal, self._queue))
-            never = {(r.job_id, r.number) for r in refusals}
-            self._queue = [b for b in self._queue if (b.job_id, b.number) not in never]
-        return [*refusals, *self._serve()]
+        for worker in self._workers.values():
+            worker.lose(lost)
+        self._free(lambda h: h.job_id == job_id)
+        return [*(self._refuse_hopeless() if lost else ()), *self._serve()]
 
-    def _free(self, indexes: Iterable[int]) -> None:
-        for index in list(indexes):
-            del self._held[index]
+    def _all_held(self) -> list[HeldSlot]:
+        return [held for worker in self._workers.values() for held in worker.held.values()]
+
+    def _free(self, chosen: Callable[[HeldSlot], bool]) -> None:
+        for worker in self._workers.values():
+            worker.free_slots(chosen)
+
+    def _refuse_hopeless(self) -> list[SlotAnswer]:
+        """Have those go who waited for what will never be there."""
+        refusals: list[SlotAnswer] = [*filter(None, map(self._refusal, self._queue))]
+        never = {(r.job_id, r.number) for r in refusals}
+        self._queue = [b for b in self._queue if (b.job_id, b.number) not in never]
+        return refusals
 
     def _serve(self) -> list[SlotAnswer]:
         """Grant bulks from the front of the queue as long as they fit; tell the other jobs what they wait for, if that is new.
@@ -122,10 +157,15 @@ class SlotPool:
         A job hears of the first of its bulks: those behind it wait for the same.
         """
         answers: list[SlotAnswer] = []
-        while self._queue and self._fits(needed := self._profiles(self._queue[0])):
-            bulk = self._queue.pop(0)
-            preferred = [r.preferred.at_least(p) for r, p in zip(bulk.requests, needed, strict=True)]
-            answers.append(self._grant(bulk, preferred if self._fits(preferred) else needed))
+        while self._queue:
+            bulk = self._queue[0]
+            placed = place(bulk.requests, self.workers)
+            if placed is None:
+                break
+            if any(request.preferred != ResourceProfile() for request in bulk.requests):
+                placed = place(bulk.requests, self.workers, preferred=True) or placed
+            self._queue.pop(0)
+            answers.append(self._grant(bulk, placed))
         reports: dict[str, SlotsPending] = {}
         for position, bulk in enumerate(self._queue):
             if bulk.job_id not in reports:
@@ -134,73 +174,81 @@ class SlotPool:
         self._told = reports
         return answers
 
-    def _profiles(self, bulk: SlotRequestBulk) -> list[ResourceProfile]:
-        return [request.profile.otherwise(self._default) for request in bulk.requests]
-
-    def _fits(self, profiles: list[ResourceProfile]) -> bool:
-        free = self.free
-        used = _sum([*(h.slot.profile for h in self._held.values()), *self._lost.values(), *profiles])
-        return (free is None or len(profiles) <= free) and self._resources.covers(used)
-
-    def _grant(self, bulk: SlotRequestBulk, profiles: list[ResourceProfile]) -> SlotsGranted:
+    def _grant(self, bulk: SlotRequestBulk, placed: Sequence[Placement]) -> SlotsGranted:
         slots: list[AllocatedSlot] = []
-        index = 0
-        for request, profile in zip(bulk.requests, profiles, strict=True):
-            while index in self._held or index in self._lost:
-                index += 1
+        for request, chosen in zip(bulk.requests, placed, strict=True):
             allocation = f"{bulk.job_id}_{bulk.number}_{request.name}"
-            slot = AllocatedSlot(allocation, self._worker, index, request.name, profile)
-            self._held[index] = _Held(slot, bulk.job_id, bulk.job_name, bulk.number)
+            slot = AllocatedSlot(allocation, chosen.worker, chosen.index, request.name, chosen.profile)
+            self._workers[chosen.worker].held[chosen.index] = HeldSlot(slot, bulk.job_id, bulk.job_name, bulk.number)
             slots.append(slot)
         return SlotsGranted(bulk.job_id, bulk.number, tuple(slots))
 
     def _refusal(self, bulk: SlotRequestBulk) -> SlotsRefused | None:
         """Why a bulk can never be granted; None if it can."""
         needed = len(bulk.requests)
-        if self.total is not None and needed > (present := self.total - len(self._lost)):
-            lost = f", {len(self._lost)} more are held by subtasks that did not end" if self._lost else ""
-            reason = f"needs {_counted(needed)}, there are {present}{lost}"
+        expected = self.expected
+        if expected is None or needed <= expected:
+            return None
+        lost = sum(len(w.lost) for w in self._workers.values())
+        total = self.total
+        if total is not None and needed > (present := max(total - lost, expected)):
+            more = f", {lost} more are held by subtasks that did not end" if lost else ""
+            reason = f"needs {_counted(needed)}, there are {present}{more}"
             hint = f"lower the parallelism or the number of slot sharing groups, or give the cluster {_counted(needed)}"
             return SlotsRefused(bulk.job_id, bulk.number, reason, hint)
-        profiles = self._profiles(bulk)
-        if not self._resources.covers(_sum([*profiles, *self._lost.values()])):
-            largest = max(zip(profiles, bulk.requests, strict=True), key=lambda p: _size(p[0]))
-            together = self._named(_sum(profiles))
-            reason = (
-                f"needs {_counted(needed)} of {together} together (the largest, '{largest[1].name}', of "
-                f"{self._named(largest[0])}), there are {self._resources} in all"
-            )
-            hint = f"ask for less in the slot sharing groups, lower the parallelism, or give the cluster {together}"
-            return SlotsRefused(bulk.job_id, bulk.number, reason, hint)
+        if place(bulk.requests, [w.emptied() for w in self._workers.values()]) is None:
+            return self._too_large(bulk)
         return None
 
-    def _named(self, profile: ResourceProfile) -> ResourceProfile:
-        """The parts of a sum that the worker counts, for messages."""
-        return ResourceProfile(
-            None if self._resources.cpu_millis is None else profile.cpu_millis,
-            None if self._resources.memory_bytes is None else profile.memory_bytes,
+    def _too_large(self, bulk: SlotRequestBulk) -> SlotsRefused:
+        """Of a bulk whose resources fit nowhere, however much is free."""
+        profiles = self._profiles(bulk)
+        largest = max(zip(profiles, bulk.requests, strict=True), key=lambda p: _size(p[0]))
+        resources = self._resources
+        together = resources.masks(total_of(profiles))
+        reason = (
+            f"needs {_counted(len(bulk.requests))} of {together} together (the largest, '{largest[1].name}', of "
+            f"{resources.masks(largest[0])}), there are {resources} in all"
         )
+        if len(self._workers) > 1:
+            reason += f" in {len(self._workers)} workers"
+        hint = f"ask for less in the slot sharing groups, lower the parallelism, or give the cluster {together}"
+        return SlotsRefused(bulk.job_id, bulk.number, reason, hint)
+
+    @property
+    def _resources(self) -> ResourceProfile:
+        """What all workers have; of several, what each of them counts."""
+        known = [w.resources for w in self._workers.values()]
+        cpus, memories = [r.cpu_millis for r in known], [r.memory_bytes for r in known]
+        return ResourceProfile(_added(cpus) if cpus else None, _added(memories) if memories else None)
+
+    def _profiles(self, bulk: SlotRequestBulk) -> list[ResourceProfile]:
+        """What a bulk asks for, or, where it does not say, what a slot of the first worker has."""
+        default = next((w.default for w in self._workers.values()), ResourceProfile())
+        return [request.profile.otherwise(default) for request in bulk.requests]
 
     def _pending(self, bulk: SlotRequestBulk, position: int) -> SlotsPending:
         needed, free, total = len(bulk.requests), self.free, self.total
-        holders = Counter(h.job_name for h in self._held.values())
+        held = self._all_held()
+        holders = Counter(h.job_name for h in held)
         who = ", ".join(f"'{name}' {count}" for name, count in holders.most_common())
         # Without a number of slots it is resources that are short.
-        of = f"{len(self._held)} are in use" if free is None else f"{free} of {total} are free"
+        of = f"{len(held)} are in use" if free is None else f"{free} of {total} are free"
         reason = f"needs {_counted(needed)}, {of}"
         if who:
             reason += f" (held by {who})"
         if position == 0 and (free is None or needed <= free):
-            used = _sum([*(h.slot.profile for h in self._held.values()), *self._lost.values()])
-            wanted = self._named(_sum(self._profiles(bulk)))
-            reason += f"; of {self._resources} it needs {wanted}, {self._named(used)} are in use"
+            resources = self._resources
+            used = total_of([profile for w in self._workers.values() for profile in w.used])
+            wanted = resources.masks(total_of(self._profiles(bulk)))
+            reason += f"; of {resources} it needs {wanted}, {resources.masks(used)} are in use"
         if position:
             reason += f"; {'1 request is' if position == 1 else f'{position} requests are'} before it"
         return SlotsPending(bulk.job_id, bulk.number, needed, free, total, reason)
 
 
 class LocalSlots:
-    """The `SlotProvider` of one process: a pool behind a lock. Thread-safe.
+    """The `SlotProvider` for jobs in this process: a pool behind a lock. Thread-safe.
 
     Requesters are told while the lock is held, so that nobody hears of two things in the wrong order; they must not block.
     """
@@ -232,9 +280,32 @@ class LocalSlots:
             self._requesters.pop(job_id, None)
             self._tell(self._pool.leave(job_id, lost))
 
+    def add_worker(self, name: str, slots: int | None, resources: ResourceProfile | None = None) -> None:
+        """A worker has come; see `SlotPool.add_worker`."""
+        with self._lock:
+            self._tell(self._pool.add_worker(name, slots, resources))
+
+    def remove_worker(self, name: str) -> dict[str, tuple[AllocatedSlot, ...]]:
+        """A worker is gone; gives what each job has lost with it, by job id."""
+        with self._lock:
+            lost, answers = self._pool.remove_worker(name)
+            self._tell(answers)
+            return lost
+
+    def expect(self, slots: int | None) -> None:
+        """So many slots will be there when all workers have come that are being started; see `SlotPool`."""
+        with self._lock:
+            self._pool.expected = slots
+
     @property
-    def held(self) -> dict[int, AllocatedSlot]:
-        """Number of each slot in use → what it is used for."""
+    def workers(self) -> tuple[WorkerSlots, ...]:
+        """In the order in which they came."""
+        with self._lock:
+            return self._pool.workers
+
+    @property
+    def held(self) -> dict[tuple[str, int], AllocatedSlot]:
+        """Worker and number of each slot in use → what it is used for."""
         with self._lock:
             return self._pool.held
 
@@ -243,11 +314,10 @@ class LocalSlots:
             self._requesters[answer.job_id].answer_slot_request(answer)
 
 
-def _sum(profiles: Iterable[ResourceProfile]) -> ResourceProfile:
-    total = ResourceProfile()
-    for profile in profiles:
-        total = total.plus(profile)
-    return total
+def _added(numbers: Iterable[int | None]) -> int | None:
+    """The sum; None if one of them is."""
+    listed = list(numbers)
+    return None if None in listed else sum(n for n in listed if n is not None)
 
 
 def _size(profile: ResourceProfile) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -116,7 +117,7 @@ def test_a_job_may_give_back_some_of_its_slots() -> None:
     assert pool.release("other", [first.slots[0].allocation_id]) == [], "only its own"
     assert len(pool.held) == 2
     pool.release("a", [first.slots[0].allocation_id])
-    assert list(pool.held) == [1]
+    assert list(pool.held) == [("local", 1)]
 
 
 def test_without_a_number_there_are_as_many_slots_as_are_asked_for() -> None:
@@ -175,6 +176,64 @@ class TestResources:
         assert shown(pool.request(bulk("b", 5))) == ["b has 1,2,3,4,5"], (
             "no number of slots, no share: it names nothing"
         )
+
+
+class TestWorkers:
+    def test_slots_are_spread_over_the_workers(self) -> None:
+        pool = SlotPool(None, None, expected=4)
+        assert shown(pool.request(bulk("a", 3))) == ["a needs 3 slots, 0 of 0 are free"]
+        assert shown(pool.add_worker("w1", 2)) == ["a needs 3 slots, 2 of 2 are free"]
+        (granted,) = pool.add_worker("w2", 2)
+        assert isinstance(granted, SlotsGranted)
+        assert [(s.worker, s.index) for s in granted.slots] == [("w1", 0), ("w2", 0), ("w1", 1)]
+        (last,) = pool.request(bulk("b", 1))
+        assert isinstance(last, SlotsGranted)
+        assert last.slots[0].worker == "w2"
+
+    def test_what_no_worker_that_is_expected_could_hold_is_refused(self) -> None:
+        pool = SlotPool(None, None, expected=2)
+        assert shown(pool.request(bulk("a", 3))) == ["a never: needs 3 slots, there are 2"]
+        pool.expected = None
+        assert shown(pool.request(bulk("b", 3))) == ["b needs 3 slots, 0 of 0 are free"]
+
+    def test_a_worker_that_is_gone_takes_its_slots_along(self) -> None:
+        pool = SlotPool("w1", 1, expected=2)
+        pool.add_worker("w2", 1)
+        pool.request(bulk("a", 2))
+        lost, answers = pool.remove_worker("w1")
+        assert {job: [s.worker for s in slots] for job, slots in lost.items()} == {"a": ["w1"]}
+        assert answers == []
+        assert [worker for worker, _ in pool.held] == ["w2"]
+        assert shown(pool.request(bulk("a", 1, number=2))) == ["a needs 1 slot, 0 of 1 are free (held by 'a' 1)"]
+        assert shown(pool.add_worker("w3", 1)) == ["a has 0"]
+        assert pool.remove_worker("w1") == ({}, [])
+
+    def test_who_waits_for_a_worker_that_never_comes_is_refused(self) -> None:
+        pool = SlotPool("w1", 1, expected=2)
+        pool.request(bulk("a", 2))
+        pool.expected = 0
+        _, answers = pool.remove_worker("w1")
+        assert shown(answers) == ["a never: needs 2 slots, there are 0"]
+
+    def test_a_large_slot_goes_where_it_fits(self) -> None:
+        pool = SlotPool("small", 4, ResourceProfile(1000))
+        pool.add_worker("large", 4, ResourceProfile(4000))
+        (granted,) = pool.request(bulk("a", 1, cpu=3000))
+        assert isinstance(granted, SlotsGranted)
+        assert granted.slots[0].worker == "large"
+        assert shown(pool.request(bulk("b", 2, cpu=3000))) == [
+            "b never: needs 2 slots of 6 cpu together (the largest, 'default/1', of 3 cpu), there are 5 cpu in all in 2 workers"
+        ]
+
+    def test_ten_thousand_slots_of_a_thousand_workers_are_given_in_a_moment(self) -> None:
+        pool = SlotPool(None, None, expected=None)
+        for number in range(1000):
+            pool.add_worker(f"w{number}", 10)
+        started = time.process_time()
+        (granted,) = pool.request(bulk("a", 10_000))
+        assert isinstance(granted, SlotsGranted)
+        assert len({(s.worker, s.index) for s in granted.slots}) == 10_000
+        assert time.process_time() - started < 5
 
 
 def test_a_cluster_has_at_least_one_slot() -> None:
@@ -270,7 +329,7 @@ class Jobs(RuleBasedStateMachine):
             return
         held = [slot for slots in self.mine.values() for slot in slots.values()]
         assert len({slot.index for slot in held}) == len(held)
-        assert {slot.index: slot for slot in held} == self.pool.held
+        assert {("local", slot.index): slot for slot in held} == self.pool.held
         assert self.pool.total is None or len(held) <= self.pool.total
         assert self.cpu is None or sum(slot.profile.cpu_millis or 0 for slot in held) <= self.cpu
 
