@@ -20,7 +20,7 @@ from flowrun.core.clock import Clock, ForwardClock
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.core.resources import ResourceProfile, ResourceSpec
 from flowrun.errors import InternalError
-from flowrun.graph.execution_graph import ExecutionVertexId, PartitionId
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, PartitionId, build_execution_graph
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.jobmaster.create_job_master import create_job_master
 from flowrun.runtime.jobmaster.hooks import MasterHook
@@ -49,10 +49,21 @@ _log = logging.getLogger(__name__)
 
 
 class LocalTaskExecutor:
-    """Runs the subtasks of one job as threads of this process. Thread-safe."""
+    """Runs subtasks of one job as threads of this process. Thread-safe.
+
+    Args:
+        graph: the job's; deployments name its subtasks.
+        network: creates partitions and gates.
+        timers: of the process.
+        clock: of the process.
+        metrics: of the job.
+        storage: where snapshots are written and read.
+        board: where subtasks note what they are doing; None if no watchdog reads that.
+    """
 
     def __init__(
         self,
+        graph: ExecutionGraph,
         network: NetworkEnvironment,
         timers: TimerThread,
         clock: Clock,
@@ -60,6 +71,7 @@ class LocalTaskExecutor:
         storage: SnapshotStorage,
         board: JobBoard | None,
     ) -> None:
+        self._graph = graph
         self._network = network
         self._board = board
         self._timers = timers
@@ -82,12 +94,13 @@ class LocalTaskExecutor:
             ClusterError: no buffer slots are left.
         """
         assert self._job_master is not None
-        vertex = deployment.vertex.id
-        self._forget_earlier(vertex)
-        partitions = [self._network.create_partition(p) for p in deployment.vertex.partitions]
-        gates = self._network.create_gates(deployment.vertex, deployment.settings.batch_rows)
+        vertex = self._graph.vertex(deployment.vertex)
+        self._forget_earlier(vertex.id)
+        partitions = [self._network.create_partition(p) for p in vertex.partitions]
+        gates = self._network.create_gates(vertex, self._graph.job_graph.settings.batch_rows)
         task = create_task(
             deployment,
+            self._graph,
             partitions,
             gates,
             job_master=self._job_master,
@@ -96,7 +109,7 @@ class LocalTaskExecutor:
             metrics=self._metrics,
             storage=self._storage,
             uploads=self._uploads,
-            activity=None if self._board is None else self._board.slot_of(vertex.vertex_id, vertex.subtask),
+            activity=None if self._board is None else self._board.slot_of(vertex.id.vertex_id, vertex.subtask),
             spill_folder=self._network.spill_folder,
         )
         with self._lock:
@@ -256,9 +269,11 @@ class LocalCluster:
         try:
             metrics = MetricRegistry()
             network = NetworkEnvironment(self.pool, self.timers, self.clock, self._spill_dir)
-            executor = LocalTaskExecutor(network, self.timers, self.clock, metrics, opened.storage, board)
+            graph = build_execution_graph(opened.job_graph)
+            executor = LocalTaskExecutor(graph, network, self.timers, self.clock, metrics, opened.storage, board)
             job_master = create_job_master(
                 opened,
+                graph,
                 job_id=uuid.uuid4().hex,
                 clock=self.clock,
                 timers=self.timers,

@@ -15,22 +15,37 @@ from flowrun.api.source import Split
 from flowrun.api.state import OperatorState
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.core.record import record
-from flowrun.graph.execution_graph import ExecutionVertex, ExecutionVertexId, PartitionId
-from flowrun.graph.job_graph import JobSettings
+from flowrun.graph.execution_graph import ExecutionVertexId, PartitionId
 from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.state.checkpoints import KeptElement, KeyedTableState, SubtaskSnapshot
 
 
 @record
+class PartitionLocation:
+    """Where a subtask finds one partition that it reads.
+
+    Attributes:
+        partition: what is read.
+        attempt_id: the execution of its producer that writes it, or wrote it.
+        worker: the process that this execution was deployed to, as `AllocatedSlot.worker` names it.
+        address: of that process's data server; empty: it has none, or nothing is known of it.
+    """
+
+    partition: PartitionId
+    attempt_id: str
+    worker: str
+    address: str = ""
+
+
+@record
 class TaskDeployment:
-    """What an executor needs to run one subtask.
+    """What an executor needs to run one subtask of a job whose execution graph it has.
 
     Attributes:
         job_id: the run of the job.
         attempt_id: of this execution.
-        vertex: the subtask with its gates and partitions.
-        consumer_max_parallelism: key groups of the consumer of each partition of `vertex`.
-        settings: of the job.
+        vertex: the subtask.
+        inputs: every partition that its gates read, once.
         restored: what to restore from; None: a fresh start.
         lineage: of the job's checkpoints; temporary names of sinks begin with it. Empty if the job has no state.
         first_checkpoint_id: the lowest number that a checkpoint or savepoint can have in which the subtask takes part.
@@ -38,9 +53,8 @@ class TaskDeployment:
 
     job_id: str
     attempt_id: str
-    vertex: ExecutionVertex
-    consumer_max_parallelism: tuple[int, ...]
-    settings: JobSettings
+    vertex: ExecutionVertexId
+    inputs: tuple[PartitionLocation, ...] = ()
     restored: RestoredTask | None = None
     lineage: str = ""
     first_checkpoint_id: int = 1

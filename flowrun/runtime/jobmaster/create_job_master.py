@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from flowrun.core.clock import Clock
-from flowrun.graph.execution_graph import build_execution_graph
+from flowrun.graph.execution_graph import ExecutionGraph
 from flowrun.runtime.checkpoint.coordinator import CheckpointCoordinator
 from flowrun.runtime.checkpoint.events import SnapshotRequested
 from flowrun.runtime.jobmaster.checkpoint_outcomes import CheckpointOutcomes
@@ -33,6 +33,7 @@ from flowrun.runtime.timers import TimerThread
 
 def create_job_master(
     state: OpenedState,
+    graph: ExecutionGraph,
     *,
     job_id: str,
     clock: Clock,
@@ -42,11 +43,13 @@ def create_job_master(
     on_end: Callable[[Sequence[str]], None],
     describe_stuck: Callable[[Sequence[str]], tuple[str, ...]],
     hooks: Sequence[MasterHook] = (),
+    address_of: Callable[[str], str] = lambda _: "",
 ) -> JobMaster:
     """The job master of one job, which is not started yet.
 
     Args:
         state: the job, where its state goes and what it restores from; closed at the end of the job.
+        graph: the parallel job.
         job_id: unique to this run.
         clock: processing time.
         timers: for periodic work.
@@ -55,9 +58,10 @@ def create_job_master(
         on_end: called on the job master's thread with all subtasks ended: frees what they shared.
         describe_stuck: attempt ids → what those subtasks are doing, for the error.
         hooks: take part in checkpoints.
+        address_of: worker → address of its data server; "" if there is none: all subtasks run in one process.
     """
     job_graph, settings, now_ms = state.job_graph, state.job_graph.settings, clock.now_ms()
-    graph, mailbox, master_hooks = build_execution_graph(job_graph), Mailbox(), MasterHooks(hooks)
+    mailbox, master_hooks = Mailbox(), MasterHooks(hooks)
 
     def post(mail: Mail) -> None:
         mailbox.put(mail)
@@ -68,7 +72,7 @@ def create_job_master(
     commits = CommitCoordinator(
         job_graph, checkpoints=state.takes_checkpoints, run=state.run, log=state.storage.note_commits
     )
-    tasks = JobTasks(graph, job_id, state.identity.lineage, executions)
+    tasks = JobTasks(graph, job_id, state.identity.lineage, executions, driver.scheduler.slots.slot_of, address_of)
     sources = JobSources(
         job_graph,
         clock=clock,

@@ -22,11 +22,13 @@ def attempt_id(job_id: str, vertex: ExecutionVertexId, number: int) -> str:
 class Execution:
     """One attempt to run one subtask. Not thread-safe: owned by the job master's thread."""
 
-    __slots__ = ("attempt_id", "failure", "number", "state", "state_times_ms", "vertex")
+    __slots__ = ("attempt_id", "failure", "number", "state", "state_times_ms", "vertex", "worker")
 
     def __init__(self, job_id: str, vertex: ExecutionVertexId, number: int, now_ms: int) -> None:
         self.attempt_id = attempt_id(job_id, vertex, number)
         self.vertex = vertex
+        self.worker: str | None = None
+        """The process that it was deployed to; kept when its slot is given back, as its blocking partitions stay there."""
         self.number = number
         self.state = ExecutionState.CREATED
         self.failure: BaseException | None = None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from flowrun.core.elements import CheckpointBarrier
-from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
+from flowrun.errors import InternalError
+from flowrun.graph.execution_graph import Channel, ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.jobmaster.execution import Executions
 from flowrun.runtime.jobmaster.source_coordinator import SplitAnswer
 from flowrun.runtime.lifecycle import ExecutionState
-from flowrun.runtime.messages import RestoredTask, TaskDeployment, TaskExecutorGateway
+from flowrun.runtime.messages import PartitionLocation, RestoredTask, TaskDeployment, TaskExecutorGateway
+from flowrun.runtime.slot_messages import AllocatedSlot
 
 _TOLD = frozenset({ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING})
 """Those that are cancelled need to be told nothing."""
@@ -21,13 +25,25 @@ class JobTasks:
         job_id: the run.
         lineage: of its checkpoints.
         executions: who runs now.
+        slot_of: the slot that a subtask may use; None if it has none.
+        address_of: worker → address of its data server.
     """
 
-    def __init__(self, graph: ExecutionGraph, job_id: str, lineage: str, executions: Executions) -> None:
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        job_id: str,
+        lineage: str,
+        executions: Executions,
+        slot_of: Callable[[ExecutionVertexId], AllocatedSlot | None],
+        address_of: Callable[[str], str],
+    ) -> None:
         self._graph = graph
         self._job_id = job_id
         self._lineage = lineage
         self._executions = executions
+        self._slot_of = slot_of
+        self._address_of = address_of
         self._executor: TaskExecutorGateway | None = None
 
     def connect(self, executor: TaskExecutorGateway) -> None:
@@ -47,13 +63,24 @@ class JobTasks:
 
         Raises what the executor raises.
         """
-        vertex = self._graph.vertex(vertex_id)
-        groups = tuple(self._graph.vertex(p.consumers[0].vertex).job_vertex.max_parallelism for p in vertex.partitions)
-        settings = self._graph.job_graph.settings
+        vertex, slot = self._graph.vertex(vertex_id), self._slot_of(vertex_id)
+        if slot is None:
+            raise InternalError(f"{vertex.name} is to be deployed without a slot")
+        self._executions.current(vertex_id).worker = slot.worker
+        inputs = tuple(self._location(channel) for gate in vertex.gates for channel in gate.channels)
         self.executor.deploy(
-            TaskDeployment(
-                self._job_id, attempt_id, vertex, groups, settings, restored, self._lineage, first_checkpoint_id
+            TaskDeployment(self._job_id, attempt_id, vertex_id, inputs, restored, self._lineage, first_checkpoint_id)
+        )
+
+    def _location(self, channel: Channel) -> PartitionLocation:
+        """Where a partition is: its producer was deployed before, as it comes first in topological order."""
+        producer = self._executions.current(channel.producer)
+        if producer.worker is None:
+            raise InternalError(
+                f"partition {channel.partition} is to be read before its producer {channel.producer} is deployed"
             )
+        return PartitionLocation(
+            channel.partition, producer.attempt_id, producer.worker, self._address_of(producer.worker)
         )
 
     def send_split(self, answer: SplitAnswer) -> None:

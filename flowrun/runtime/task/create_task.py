@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from flowrun.core.clock import Clock
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex
 from flowrun.runtime.mailbox import Mailbox, Priority
 from flowrun.runtime.messages import JobMasterGateway, TaskDeployment
 from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics, TimeAccount
@@ -27,6 +28,7 @@ from flowrun.state.storage.contract import SnapshotStorage
 
 def create_task(
     deployment: TaskDeployment,
+    graph: ExecutionGraph,
     partitions: Sequence[ResultPartition],
     gates: Sequence[InputGate],
     *,
@@ -43,7 +45,8 @@ def create_task(
 
     Args:
         deployment: what to run.
-        partitions: in the order of `deployment.vertex.partitions`; the task finishes or releases them.
+        graph: of the job; has the subtask.
+        partitions: in the order of the subtask's partitions; the task finishes or releases them.
         gates: one a logical input; the task releases them.
         job_master: is told of states, split requests and committables.
         timers: of the process.
@@ -54,7 +57,7 @@ def create_task(
         activity: where it notes what it is doing; None if no watchdog reads that.
         spill_folder: gives where it may write what does not fit into memory; None if it never sorts its inputs.
     """
-    vertex, mailbox = deployment.vertex, Mailbox()
+    vertex, settings, mailbox = graph.vertex(deployment.vertex), graph.job_graph.settings, Mailbox()
     activity = private_activity() if activity is None else activity
     scope = (vertex.id.vertex_id, str(vertex.subtask))
     own_metrics, time = metrics.group(*scope), metrics.account_time(clock, *scope, waits=activity.wait)
@@ -78,7 +81,7 @@ def create_task(
 
     chain = OperatorChain(
         vertex.job_vertex,
-        _create_writers(deployment, partitions, own_metrics, time),
+        _create_writers(graph, vertex, partitions, own_metrics, time),
         ChainEnvironment(
             subtask=vertex.subtask,
             clock=clock,
@@ -87,7 +90,7 @@ def create_task(
             execute=execute,
             pause=cancellation.pause,
             job_id=deployment.job_id,
-            settings=deployment.settings,
+            settings=settings,
             lineage=deployment.lineage,
             first_checkpoint_id=deployment.first_checkpoint_id,
             activity=activity,
@@ -110,6 +113,8 @@ def create_task(
     )
     checkpoints = TaskCheckpoints(vertex.name, snapshots, time_service, clock, finish_operators)
     parts = TaskParts(
+        vertex,
+        settings,
         mailbox,
         cancellation,
         chain,
@@ -125,15 +130,17 @@ def create_task(
 
 
 def _create_writers(
-    deployment: TaskDeployment, partitions: Sequence[ResultPartition], metrics: ScopedMetrics, time: TimeAccount
+    graph: ExecutionGraph,
+    vertex: ExecutionVertex,
+    partitions: Sequence[ResultPartition],
+    metrics: ScopedMetrics,
+    time: TimeAccount,
 ) -> list[RecordWriter]:
-    vertex = deployment.vertex
     records_out, bytes_out = metrics.counter("numRecordsOut"), metrics.counter("numBytesOut")
     writers = []
-    for partition, planned, groups in zip(
-        partitions, vertex.partitions, deployment.consumer_max_parallelism, strict=True
-    ):
+    for partition, planned in zip(partitions, vertex.partitions, strict=True):
         partition.attach(time, bytes_out)
+        groups = graph.vertex(planned.consumers[0].vertex).job_vertex.max_parallelism
         selector = create_selector(planned.partitioner, planned.subpartitions, vertex.subtask, groups)
         writers.append(RecordWriter(selector, partition, records_out))
     return writers

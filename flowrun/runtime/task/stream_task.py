@@ -22,7 +22,8 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import MAX_WATERMARK, CheckpointBarrier, LatencyMarker
 from flowrun.core.record import record
 from flowrun.errors import InternalError, JobCancelledError, UnsupportedPlanError
-from flowrun.graph.job_graph import ChainedOperator
+from flowrun.graph.execution_graph import ExecutionVertex
+from flowrun.graph.job_graph import ChainedOperator, JobSettings
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.mailbox import Mailbox, Priority
@@ -57,6 +58,8 @@ class TaskParts:
     """What a subtask is made of; see `flowrun.runtime.task.create_task`.
 
     Attributes:
+        vertex: the subtask in the execution graph.
+        settings: of the job.
         mailbox: everything that the subtask does beside processing input comes through it.
         cancellation: ends its waits.
         chain: its operators, not built yet.
@@ -69,6 +72,8 @@ class TaskParts:
         activity: where it notes what it is doing.
     """
 
+    vertex: ExecutionVertex
+    settings: JobSettings
     mailbox: Mailbox
     cancellation: Cancellation
     chain: OperatorChain
@@ -104,7 +109,8 @@ class StreamTask:
         spill_folder: Callable[[], Path] | None = None,
     ) -> None:
         self.deployment = deployment
-        self.vertex = deployment.vertex
+        self.vertex = parts.vertex
+        self._settings = parts.settings
         self.time = parts.time
         self._mailbox = parts.mailbox
         self._cancellation = parts.cancellation
@@ -225,8 +231,8 @@ class StreamTask:
         if self._was_finished:
             return FinishedInput()
         source = SourceInput(chain, self._mailbox.resume)
-        interval = self.deployment.settings.latency_interval_ms
-        if interval and not self.deployment.settings.batch_mode:  # between stages rows wait, whatever the operators do
+        interval = self._settings.latency_interval_ms
+        if interval and not self._settings.batch_mode:  # between stages rows wait, whatever the operators do
             self._mark_latency(interval)
         return source
 
@@ -238,7 +244,7 @@ class StreamTask:
         keys = self.vertex.job_vertex.operators[0].state_keys
         if keys is None or self._spill_folder is None:
             raise InternalError(f"{self.vertex.name} has nothing to sort its inputs by, or nowhere to do it")
-        batch_rows = self.deployment.settings.batch_rows
+        batch_rows = self._settings.batch_rows
         gathering = GatheringHead(self._chain, keys, self._spill_folder, batch_rows)
         return SortedInput(gathering, NetworkInput(gathering, self._gates, handler, self._checkpoints, self._metrics))
 
@@ -251,7 +257,7 @@ class StreamTask:
         head: object = None if self._was_finished else self._chain.operators[0]
         if not isinstance(head, InputSelectable):
             return None
-        if self.deployment.settings.checkpoint is not None:
+        if self._settings.checkpoint is not None:
             raise UnsupportedPlanError(
                 f"'{self._chain.name_of(0)}' selects its inputs (InputSelectable), and the job takes checkpoints: their barriers would wait"
                 " behind the rows of an input that is not selected",

@@ -122,14 +122,12 @@ class TaskBench:
         self.metrics = MetricRegistry()
         self.tasks: dict[ExecutionVertexId, StreamTask] = {}
         for vertex in self.execution_graph.all_vertices():
-            groups = tuple(
-                self.execution_graph.vertex(p.consumers[0].vertex).job_vertex.max_parallelism for p in vertex.partitions
-            )
             deployment = TaskDeployment(
-                "job", str(vertex.id), vertex, groups, graph.settings, None if restored is None else restored[vertex.id]
+                "job", str(vertex.id), vertex.id, restored=None if restored is None else restored[vertex.id]
             )
             self.tasks[vertex.id] = create_task(
                 deployment,
+                self.execution_graph,
                 [self.network.create_partition(p) for p in vertex.partitions],
                 self.network.create_gates(vertex, graph.settings.batch_rows),
                 job_master=self,
