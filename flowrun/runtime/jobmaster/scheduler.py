@@ -95,6 +95,8 @@ class Scheduler:
         self._affected: set[ExecutionVertexId] = set()
         self._stages = Stages(graph)
         self.slots = SlotAllocation(graph, self._stages.regions)
+        self._workers: dict[ExecutionVertexId, str] = {}
+        """Where each subtask was deployed last."""
 
     def handle(self, event: events.Event, now_ms: int) -> list[events.Command]:
         """What to do about an event.
@@ -140,6 +142,8 @@ class Scheduler:
                 return self._end(JobState.FINISHED) if self._is_committing else []
             case events.CancelTimedOut():
                 return self._give_up(event, now_ms)
+            case events.WorkerLost():
+                return self._lose_worker(event, now_ms)
 
     def begin_deployment(self, vertex: ExecutionVertexId, now_ms: int) -> bool:
         """Whether a subtask is still to be deployed; if so it is DEPLOYING from now on."""
@@ -182,6 +186,9 @@ class Scheduler:
         number = self.slots.grant(granted)
         if number is None:
             return []  # it was withdrawn: whoever gave the slots knows
+        if not self.slots.holds(number):
+            return [self.slots.request(number)]  # others were lost meanwhile
+        self._workers |= {v: slot.worker for v in self.slots.units[number].vertices if (slot := self.slots.slot_of(v))}
         if self.state is JobState.CREATED:
             self.state = JobState.RUNNING
         waiting = [self.executions.current(vertex) for vertex in self.slots.units[number].vertices]
@@ -361,6 +368,28 @@ class Scheduler:
             *self._cancel((self.executions.current(v) for v in self._order(self._affected)), now_ms),
             *self._settle(now_ms),
         ]
+
+    def _lose_worker(self, event: events.WorkerLost, now_ms: int) -> list[events.Command]:
+        """What ran on a worker has failed, and who still has to read what was kept there needs it written again."""
+        self.slots.lose_worker(event.worker)
+        there = [vertex for vertex, worker in self._workers.items() if worker == event.worker]
+        for vertex in there:
+            del self._workers[vertex]
+        gone = self._stages.lost(there)
+        commands: list[events.Command] = []
+        for execution in map(self.executions.current, there):
+            if execution.is_terminal or execution.state in _NOT_DEPLOYED:
+                continue
+            failure = TaskFailure(ClusterError(event.reason))
+            if execution.state is ExecutionState.CANCELING:
+                execution.transition(ExecutionState.CANCELED, now_ms)
+            else:
+                execution.transition(ExecutionState.FAILED, now_ms, failure.error)
+                commands += self._fail(events.LocatedFailure(failure, execution.vertex), now_ms)
+        for reader in (vertex for partition in gone for vertex in self._stages.readers(partition)):
+            if self.executions.current(reader).state is not ExecutionState.FINISHED:
+                commands += self._fail(events.LocatedFailure(TaskFailure(ClusterError(event.reason)), reader), now_ms)
+        return [*commands, *self._settle(now_ms)]
 
     def _concerned(self, located: events.LocatedFailure) -> set[ExecutionVertexId]:
         if located.vertex is None:

@@ -42,6 +42,19 @@ class StopJob:
 
 
 @record
+class WorkerLost:
+    """Event: a worker process is gone, with everything that ran in it and every partition that was kept there.
+
+    Attributes:
+        worker: its name, as in `AllocatedSlot`.
+        reason: for people, a clause such as `worker w2 (process 4711) was killed by SIGKILL`.
+    """
+
+    worker: str
+    reason: str
+
+
+@record
 class StopAwaited:
     """Event: somebody waits for the snapshot with which the job is to stop: a restart that is put off begins now."""
 
@@ -121,6 +134,7 @@ Event = (
     | SlotRequestTimedOut
     | SlotAnswer
     | TaskUpdate
+    | WorkerLost
 )
 
 

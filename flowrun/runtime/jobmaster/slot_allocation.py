@@ -48,25 +48,37 @@ class SlotAllocation:
         return sorted({unit for partition in vertex.partitions for unit in self._readers.get(partition.id, ())})
 
     def holds(self, unit: int) -> bool:
-        """Whether a unit has its slots."""
-        return unit in self._held
+        """Whether a unit has all its slots."""
+        return len(self._held.get(unit, ())) == len(self.units[unit].slots)
 
     def waits(self, unit: int) -> bool:
         """Whether a unit has asked for slots that it did not get yet."""
         return unit in self._asked.values()
 
     def request(self, unit: int) -> events.RequestSlots:
-        """Have the slots of a unit asked for."""
+        """Have the slots of a unit asked for: all of them, or those that it has lost."""
         number, self._next_number = self._next_number, self._next_number + 1
         self._asked[number] = unit
-        return events.RequestSlots(number, tuple(slot.request for slot in self.units[unit].slots))
+        has = {slot.name for slot in self._held.get(unit, ())}
+        missing = tuple(slot.request for slot in self.units[unit].slots if slot.name not in has)
+        return events.RequestSlots(number, missing)
 
     def grant(self, granted: SlotsGranted) -> int | None:
-        """Note that a unit has its slots; gives the unit, or None if it has given up waiting for them."""
+        """Note that a unit has the slots that it asked for; gives the unit, or None if it has given up waiting for them."""
         unit = self._answered(granted.number)
         if unit is not None:
-            self._held[unit] = granted.slots
+            self._held[unit] = (*self._held.get(unit, ()), *granted.slots)
         return unit
+
+    def lose_worker(self, worker: str) -> list[ExecutionVertexId]:
+        """A worker is gone: its slots are nobody's any more; gives the subtasks whose place was in them."""
+        lost: list[ExecutionVertexId] = []
+        for unit, held in list(self._held.items()):
+            names = {slot.name for slot in held if slot.worker == worker}
+            if names:
+                self._held[unit] = tuple(slot for slot in held if slot.worker != worker)
+                lost += [v for shared in self.units[unit].slots if shared.name in names for v in shared.vertices]
+        return lost
 
     def report(self, pending: SlotsPending) -> None:
         """Note what a unit waits for."""

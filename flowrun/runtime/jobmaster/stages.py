@@ -62,6 +62,16 @@ class Stages:
         if isinstance(error, PartitionLostError):
             self._complete.discard(error.partition)
 
+    def lost(self, vertices: Iterable[ExecutionVertexId]) -> list[PartitionId]:
+        """What these subtasks wrote is gone; gives the partitions that were complete."""
+        gone = [p for vertex in vertices for p in self._written.get(vertex, ()) if p in self._complete]
+        self._complete.difference_update(gone)
+        return gone
+
+    def readers(self, partition: PartitionId) -> tuple[ExecutionVertexId, ...]:
+        """A subtask of each stage that reads a blocking partition."""
+        return tuple(region.vertices[0] for region in self._readers.get(partition, ()))
+
     def release(self, finished: ExecutionVertexId, is_finished: Holds) -> tuple[PartitionId, ...]:
         """The partitions that `finished` was the last to need; they are no longer complete."""
         region = self._region_of[finished]

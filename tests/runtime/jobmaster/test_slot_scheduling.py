@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     StartJob,
     StateRestored,
     WithdrawSlotRequest,
+    WorkerLost,
 )
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.messages import TaskFailure, TaskUpdate
@@ -245,6 +247,101 @@ def test_a_stage_whose_input_is_produced_again_gives_back_its_slots_meanwhile() 
     request, released = story.handle(StateRestored(1))
     assert isinstance(released, ReleaseSlots)
     assert story.grant(request) == ["a_0"]
+
+
+# ---- workers that are lost
+
+
+def on_workers(request: Command, *workers: str) -> SlotsGranted:
+    """The slots that are asked for, each on a worker of its own."""
+    assert isinstance(request, RequestSlots)
+    given = granted(request)
+    return replace(given, slots=tuple(replace(s, worker=w) for s, w in zip(given.slots, workers, strict=True)))
+
+
+def deploy(story: Story, commands: Sequence[Command]) -> list[str]:
+    """Begin every deployment; who is deployed."""
+    deployed = []
+    for command in commands:
+        assert isinstance(command, DeployTask)
+        assert story.scheduler.begin_deployment(command.vertex, 0)
+        deployed.append(str(command.vertex))
+    return deployed
+
+
+def test_what_ran_on_a_lost_worker_is_restarted_and_only_its_slots_are_asked_for_again() -> None:
+    story = Story(STREAM, FixedDelay(attempts=3, delay_ms=0))
+    (request,) = story.handle(StartJob())
+    deploy(story, story.handle(on_workers(request, "w1", "w2")))
+    for name in ("source_0", "source_1", "sink_0"):
+        story.tell(name, *UP)
+    commands = story.handle(WorkerLost("w2", "worker w2 was killed by SIGKILL"))
+    assert story.scheduler.state is JobState.RESTARTING
+    assert {c.attempt_id.split("_")[1] for c in commands if isinstance(c, CancelTask)} == {"source", "sink"}
+    assert story.scheduler.slots.held == 1
+    assert story.states() == "canceling failed canceling"
+    story.tell("source_0", S.CANCELED)
+    story.tell("sink_0", S.CANCELED)
+    assert story.scheduler.last_failure is not None
+    assert "worker w2 was killed by SIGKILL" in story.scheduler.last_failure
+    story.handle(RestartDue(1))
+    (again,) = story.handle(StateRestored(1))
+    assert isinstance(again, RequestSlots)
+    assert [r.name for r in again.requests] == ["default/2"]
+    assert deploy(story, story.handle(on_workers(again, "w3"))) == ["source_0", "source_1", "sink_0"]
+    assert story.handle(WorkerLost("w2", "again")) == [], "nothing is there any more"
+
+
+def test_a_worker_that_is_lost_while_others_are_waited_for_is_asked_for_as_well() -> None:
+    story = Story(STREAM, FixedDelay(attempts=3, delay_ms=0))
+    (request,) = story.handle(StartJob())
+    deploy(story, story.handle(on_workers(request, "w1", "w2")))
+    story.handle(WorkerLost("w2", "gone"))
+    for name in ("source_0", "sink_0"):
+        story.tell(name, S.CANCELED)
+    story.handle(RestartDue(1))
+    (again,) = story.handle(StateRestored(1))
+    assert story.handle(WorkerLost("w1", "gone, too")) == [], "nothing ran there"
+    (more,) = story.handle(on_workers(again, "w3"))
+    assert isinstance(more, RequestSlots)
+    assert [r.name for r in more.requests] == ["default/1"]
+    assert len(deploy(story, story.handle(on_workers(more, "w4")))) == 3
+
+
+def test_a_lost_worker_ends_a_job_that_is_not_to_be_restarted() -> None:
+    story = Story(STREAM)
+    (request,) = story.handle(StartJob())
+    deploy(story, story.handle(on_workers(request, "w1", "w2")))
+    story.handle(WorkerLost("w1", "worker w1 was killed by SIGKILL"))
+    assert story.scheduler.state is JobState.FAILING
+    assert story.tell("source_1", S.CANCELED) == [EndJob(JobState.FAILED)]
+    assert str(story.scheduler.failures[0].failure.error) == "worker w1 was killed by SIGKILL"
+
+
+def test_a_cancelled_job_does_not_wait_for_a_worker_that_is_gone() -> None:
+    story = Story(STREAM)
+    (request,) = story.handle(StartJob())
+    deploy(story, story.handle(on_workers(request, "w1", "w1")))
+    story.handle(CancelJob())
+    assert story.handle(WorkerLost("w1", "gone")) == [EndJob(JobState.CANCELED)]
+
+
+def test_a_complete_partition_on_a_lost_worker_is_written_again_before_it_is_read() -> None:
+    story = Story(STAGES, FixedDelay(attempts=3, delay_ms=0))
+    requests = story.handle(StartJob())
+    for request, worker in zip(requests, ("w1", "w2"), strict=True):
+        deploy(story, story.handle(on_workers(request, worker)))
+    story.tell("a_0", *UP, S.FINISHED)
+    reading = [c for c in story.tell("a_1", *UP, S.FINISHED) if isinstance(c, RequestSlots)]
+    deploy(story, story.handle(on_workers(reading[0], "w1")))
+    story.tell("b_0", *UP)
+    commands = story.handle(WorkerLost("w2", "gone"))
+    assert [c for c in commands if isinstance(c, CancelTask)], "b_0 reads what is gone"
+    story.tell("b_0", S.CANCELED)
+    story.handle(RestartDue(1))
+    asked = [c for c in story.handle(StateRestored(1)) if isinstance(c, RequestSlots)]
+    again = [name for request in asked for name in deploy(story, story.handle(on_workers(request, "w3")))]
+    assert again == ["a_0", "a_1"], "both are of one source"
 
 
 # ---- several jobs on one pool
