@@ -15,6 +15,7 @@ from flowrun.graph.transformation import (
     SideOutputTransformation,
     SinkTransformation,
     Transformation,
+    TwoInputTransformation,
     UnionTransformation,
 )
 from flowrun.state.key_groups import hashable_columns
@@ -27,30 +28,35 @@ def keep_changes_in_order(transformation: Transformation, default_parallelism: i
         transformation: changed in place, if it is such an operator.
         default_parallelism: of operators that have none of their own.
     """
-    if not isinstance(transformation, OneInputTransformation | SinkTransformation):
-        return
-    source = transformation.input
-    if isinstance(source, PartitionTransformation):
-        return
-    produced = producers(source)
+    match transformation:
+        case OneInputTransformation() | SinkTransformation():
+            inputs: tuple[str, ...] = ("input",)
+        case TwoInputTransformation():
+            inputs = ("left", "right")
+        case _:
+            return
+    sources: dict[str, Transformation] = {name: getattr(transformation, name) for name in inputs}
+    free = {name: s for name, s in sources.items() if not isinstance(s, PartitionTransformation)}
+    produced = frozenset[int | None]().union(*map(producers, free.values()))
     if transformation.parallelism is None and len(produced) == 1:
         transformation.parallelism = next(iter(produced))
         return
     own = transformation.parallelism or default_parallelism
     if own == 1:  # one task gets everything, from each sender in order
         return
-    if {p or default_parallelism for p in produced} == {own}:
+    if {p or default_parallelism for p in produced} <= {own}:
         return
-    columns = hashable_columns(source.schema.arrow)
-    if not columns:
+    if not all(hashable_columns(source.schema.arrow) for source in free.values()):
         transformation.parallelism = 1
         return
-    transformation.input = PartitionTransformation(
-        name=f"{transformation.name} (by row)",
-        schema=source.schema,
-        input=source,
-        partitioner=KeyGroupPartitioner(columns),
-    )
+    for name, source in free.items():
+        by_row = PartitionTransformation(
+            name=f"{transformation.name} (by row)",
+            schema=source.schema,
+            input=source,
+            partitioner=KeyGroupPartitioner(hashable_columns(source.schema.arrow)),
+        )
+        setattr(transformation, name, by_row)
 
 
 def producers(transformation: Transformation) -> frozenset[int | None]:

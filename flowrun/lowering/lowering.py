@@ -25,6 +25,7 @@ from flowrun.operators.factories import CalcFactory, PythonFunctionFactory, Sour
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.plan import nodes
 from flowrun.plan.changelog import ChangelogMode, changelog_modes
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.compiled import Predicate, Projection, predicate_of
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.row_errors import decoding_of, row_errors_of
@@ -101,6 +102,11 @@ class _Lowering:
                     lowered = lower_window_process(node, node.windows, self.of(node.input))
                 else:
                     lowered = lower_process(node, self.of(node.input), row_errors_of(node, self._settings))
+            case CoProcess():
+                from flowrun.lowering.process import lower_co_process
+
+                left, right = self.of(node.left), self.of(node.right)
+                lowered = lower_co_process(node, left, right, row_errors_of(node, self._settings))
             case nodes.WindowAggregate():
                 from flowrun.lowering.windows import lower_window
 

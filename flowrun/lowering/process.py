@@ -1,13 +1,21 @@
-"""Process functions: their operator, behind a shuffle by key if they have keys."""
+"""Process functions of one stream and of two: their operator, behind a shuffle by key if they have keys."""
 
 from __future__ import annotations
 
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.row_errors import RowErrors
 from flowrun.graph.partitioner import GlobalPartitioner, KeyGroupPartitioner
-from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
+from flowrun.graph.transformation import (
+    OneInputTransformation,
+    PartitionTransformation,
+    Transformation,
+    TwoInputTransformation,
+)
+from flowrun.lowering.keyed import by_key
 from flowrun.operators.function_recipe import FunctionRecipe
-from flowrun.operators.process.factories import ProcessFunctionFactory
+from flowrun.operators.process.factories import CoProcessFunctionFactory, ProcessFunctionFactory
+from flowrun.operators.process.function_kinds import FunctionInputs
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.nodes import FunctionWindows, Process
 
 
@@ -17,13 +25,7 @@ def lower_process(node: Process, source: Transformation, errors: RowErrors) -> T
     Rows that it fails on are treated as `errors` says.
     """
     name, hints = node.hints.name or "process", node.hints
-    if node.keys is not None:
-        source = PartitionTransformation(
-            name=f"{name} (by key)",
-            schema=source.schema,
-            input=source,
-            partitioner=KeyGroupPartitioner(node.keys),
-        )
+    source = by_key(source, node.keys or (), name)
     factory = ProcessFunctionFactory(
         function=FunctionRecipe(node.function, dict(node.arguments), node.search_path),
         input_schema=node.input.schema,
@@ -48,6 +50,41 @@ def lower_process(node: Process, source: Transformation, errors: RowErrors) -> T
         factory=factory,
         input=source,
         state_keys=node.keys,
+    )
+
+
+def lower_co_process(
+    node: CoProcess, left: Transformation, right: Transformation, errors: RowErrors
+) -> TwoInputTransformation:
+    """The transformation of a function of two streams; `left` and `right` are what its inputs became.
+
+    Rows that it fails on are treated as `errors` says.
+    """
+    name, hints = node.hints.name or "process", node.hints
+    factory = CoProcessFunctionFactory(
+        function=FunctionRecipe(node.function, dict(node.arguments), node.search_path),
+        inputs=FunctionInputs.TWO,
+        input_schemas=(node.left.schema, node.right.schema),
+        output_schema=node.schema,
+        keys=node.keys,
+        null_keys=node.null_keys,
+        side_outputs=tuple(OutputTag(tag, schema) for tag, schema in node.side_outputs.items()),
+        name=name,
+        event_time=node.event_time,
+        errors=errors,
+    )
+    left_keys, right_keys = node.keys
+    return TwoInputTransformation(
+        name=name,
+        schema=node.schema,
+        uid=hints.stable_id,
+        parallelism=hints.parallelism,
+        slot_sharing_group=hints.slot_sharing_group,
+        chaining=None if hints.chaining else ChainingStrategy.NEVER,
+        factory=factory,
+        left=by_key(left, left_keys or (), f"{name}, left"),
+        right=by_key(right, right_keys or (), f"{name}, right"),
+        state_keys=None if left_keys is None or right_keys is None else (left_keys, right_keys),
     )
 
 

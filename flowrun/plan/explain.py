@@ -15,6 +15,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.units import format_duration
 from flowrun.plan import nodes, windows
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.explain_relational import relational_details
 from flowrun.plan.expressions import ColumnRef, Expression
 from flowrun.plan.relational import WindowTableFunction
@@ -155,6 +156,8 @@ def _details(node: nodes.PlanNode) -> dict[str, Any]:
             return _async_details(node)
         case nodes.Process():
             return _process_details(node)
+        case CoProcess():
+            return _co_process_details(node)
         case nodes.WindowAggregate():
             return _window_details(node)
         case nodes.Sink():
@@ -232,6 +235,17 @@ def _process_details(node: nodes.Process) -> dict[str, Any]:
         details |= _firing_details(fires)
     if node.called is not None and node.called.time is not None:
         details["on_time"] = node.input.schema.names[node.called.time]
+    return {**details, "columns_out": str(node.schema), **_side_outputs(node.side_outputs)}
+
+
+def _co_process_details(node: CoProcess) -> dict[str, Any]:
+    details: dict[str, Any] = {"function": node.function}
+    if node.arguments:
+        details["with"] = {name: str(value) for name, value in node.arguments.items()}
+    if node.left_keys is not None and node.right_keys is not None:
+        pairs = zip(node.left_keys, node.right_keys, strict=True)
+        details["keys"] = [f"{node.left.schema.names[a]} = {node.right.schema.names[b]}" for a, b in pairs]
+        details["null_keys"] = node.null_keys.value
     return {**details, "columns_out": str(node.schema), **_side_outputs(node.side_outputs)}
 
 

@@ -15,6 +15,7 @@ from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, FAIL, O
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.plan import nodes
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.fallibility import may_fail
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
@@ -66,7 +67,7 @@ def rows_may_fail(node: nodes.PlanNode) -> bool:
             return any(may_fail(condition) for _, condition in node.branches)
         case Join() | WindowJoin() | IntervalJoin() | TemporalJoin() | LookupJoin():
             return node.condition is not None and may_fail(node.condition)
-        case nodes.PythonMap() | nodes.AsyncMap() | TableFunctionCall() | nodes.Process(windows=None):
+        case nodes.PythonMap() | nodes.AsyncMap() | TableFunctionCall() | nodes.Process(windows=None) | CoProcess():
             return True
     return False
 
@@ -97,11 +98,10 @@ def route_row_errors(plan: nodes.Plan) -> nodes.Plan:
             _collect(computed, settings, letters)
         elif isinstance(made, nodes.SideOutput) and isinstance(made.input, nodes.WindowAggregate):
             made = original_columns(replace(made, schema=node.schema), made.input)
-        required = None if on_error_of(made, settings) is OnError.FAIL else required_of(made, settings)
-        if required is not None:
-            check = _check(made, required)
-            made = with_inputs(made, (check,))
-            _collect(check, settings, letters)
+        if on_error_of(made, settings) is not OnError.FAIL:
+            made, checks = _checked(made, settings)
+            for check in checks:
+                _collect(check, settings, letters)
         if rows_may_fail(made):
             _collect(made, settings, letters)
         done[id(node)] = made
@@ -181,8 +181,18 @@ def _letter_paths(node: nodes.Scan, settings: nodes.Settings) -> set[str]:
     return paths
 
 
-def _check(node: nodes.PlanNode, required: nodes.Required) -> nodes.Calc:
-    source = node.inputs[0]
+def _checked(node: nodes.PlanNode, settings: nodes.Settings) -> tuple[nodes.PlanNode, list[nodes.Calc]]:
+    """(the node over inputs without the rows that it cannot process, what leaves these out)."""
+    inputs, checks = list(node.inputs), []
+    for number, source in enumerate(node.inputs):
+        required = required_of(node, settings, number)
+        if required is not None:
+            inputs[number] = check = _check(node, source, required)
+            checks.append(check)
+    return (with_inputs(node, tuple(inputs)) if checks else node), checks
+
+
+def _check(node: nodes.PlanNode, source: nodes.PlanNode, required: nodes.Required) -> nodes.Calc:
     hints = replace(
         node.hints, name=f"{node.hints.name}.required", uid=None, place=None, state_ttl_ms=(),
         parallelism=source.hints.parallelism,

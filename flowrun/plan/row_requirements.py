@@ -7,6 +7,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.errors import FlowrunError
 from flowrun.operators.sink_check import SinkCheck
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, transform, walk
 from flowrun.plan.fallibility import may_fail
@@ -16,8 +17,8 @@ from flowrun.plan.relational import AssignTime, GroupAggregate, OverAggregate
 from flowrun.plan.tables import create_sink
 
 
-def required_of(node: PlanNode, settings: Settings) -> Required | None:
-    """Which rows of its only input a node cannot process, but cannot leave out either; None: there are none.
+def required_of(node: PlanNode, settings: Settings, number: int = 0) -> Required | None:
+    """Which rows of one of its inputs a node cannot process, but cannot leave out either; None: there are none.
 
     That is NULL in some of its columns; of a sink rows that it cannot write; of aggregates rows that a user's aggregate fails on; of
     MATCH_RECOGNIZE rows that a condition on them alone fails on.
@@ -28,12 +29,14 @@ def required_of(node: PlanNode, settings: Settings) -> Required | None:
     match node:
         case WindowAggregate(keys=keys, null_keys=NullKeys.FAIL) | Process(keys=tuple(keys), null_keys=NullKeys.FAIL):
             columns, fault = keys, RowFault.NULL_KEY
+        case CoProcess(null_keys=NullKeys.FAIL):
+            columns, fault = node.keys[number] or (), RowFault.NULL_KEY
         case AssignTime(column=column):
             columns, fault = (column,), RowFault.NULL_TIME
         case Sink():
             columns, place = tuple(i for i, field in enumerate(node.schema) if not field.nullable), f"sink '{name}'"
             writes = (node.table, node.schema) if _may_refuse(node, settings) else None
-    columns = tuple(i for i in columns if not _never_null(node.inputs[0], i))
+    columns = tuple(i for i in columns if not _never_null(node.inputs[number], i))
     evaluates, folds = _evaluated(node)
     found = Required(columns, place, fault, writes, evaluates, folds)
     return found if columns or writes is not None or evaluates or folds else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from flowrun.functions.registry import aggregate
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.conflicts import OnConflict, ResolveConflicts
 from flowrun.plan.description import Meaning, Rows, node_description
 from flowrun.plan.expressions import AggregateCall
@@ -20,7 +21,7 @@ from flowrun.plan.windows import CountWindow, GlobalWindow
 
 _KEEPING_ORDER = (Calc, Union, Split, SideOutput, ToChangelog, FromChangelog)
 """Nodes whose rows keep the order of arrival of the rows that they come from, besides nodes that pass on each row."""
-_ORDERED = (Rank, Deduplicate, ChangelogNormalize, WindowRank, OverAggregate, MatchRecognize, Process)
+_ORDERED = (Rank, Deduplicate, ChangelogNormalize, WindowRank, OverAggregate, MatchRecognize, Process, CoProcess)
 """Nodes whose result depends on the order in which rows with the same order columns, or the same time, arrive."""
 
 

@@ -19,6 +19,7 @@ from flowrun.errors import InternalError, UnsupportedPlanError
 from flowrun.plan import nodes, windows
 from flowrun.plan.changelog import node_mode
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.description import Rows, node_description
 from flowrun.plan.joins import IntervalJoin, Join, TemporalJoin, WindowJoin
@@ -49,7 +50,7 @@ _SAME = (
     FromChangelog,
 )
 """Nodes whose rows have the event time of the row that they come from, besides nodes that pass on each row."""
-_WITHOUT_BOUND = (GroupAggregate, Join, Rank, nodes.Process, ChangelogNormalize, ResolveConflicts)
+_WITHOUT_BOUND = (GroupAggregate, Join, Rank, nodes.Process, CoProcess, ChangelogNormalize, ResolveConflicts)
 _ANY_RANGE = TimeRange(0, 1)
 
 

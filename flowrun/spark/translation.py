@@ -14,6 +14,7 @@ from flowrun.functions.times.current_time import use_clock
 from flowrun.plan import nodes
 from flowrun.plan import relational as rel
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.matching import MatchRecognize
@@ -59,6 +60,7 @@ HOSTED: Mapping[type[nodes.PlanNode], str] = {
     nodes.PythonMap: "a Python function",
     nodes.AsyncMap: "an asynchronous Python function",
     nodes.Process: "a Python process function",
+    CoProcess: "a Python function of two streams",
     rel.TableFunctionCall: "a Python table function",
     MatchRecognize: "Spark has no row patterns",
     ResolveConflicts: "rows are compared as the stream does",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flowrun.errors import JobFailedError
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.nodes import AsyncMap, Plan, Process, PythonMap, Scan, Sink, Split, walk_plan
 from flowrun.spark import translation
 from flowrun.spark.context import Context
@@ -189,9 +190,14 @@ def test_every_kind_of_node_gives_what_the_stream_gives(quick: SparkSession, tmp
     tables = NAMES.format(path=tmp_path / "names.json")
     plan = sql_plan([EVENTS, OTHERS, RATES, CLOCKED], tables + ";\n".join(QUERIES.values()))
     kinds = {type(node) for node in walk_plan(plan)} - {Scan, Sink}
-    assert kinds >= {*translation.NATIVE, *translation.HOSTED} - {Scan, Split, PythonMap, AsyncMap, Process}, (
-        "those have tests below"
-    )
+    assert kinds >= {*translation.NATIVE, *translation.HOSTED} - {
+        Scan,
+        Split,
+        PythonMap,
+        AsyncMap,
+        Process,
+        CoProcess,
+    }, "those have tests below"
     assert not differences(quick, plan)
 
 

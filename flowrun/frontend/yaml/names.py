@@ -13,6 +13,9 @@ from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Named, Section
 from flowrun.frontend.yaml.queries.step_queries import SET_PARTS
 
+SECOND_INPUTS = ("connect",)
+"""Keys of a step that name a second stream for its process function."""
+
 
 class OutputKind(Enum):
     """What a name stands for."""
@@ -181,7 +184,8 @@ def _references(section: Section) -> Iterator[Reference]:
         *(n for key in SET_PARTS for n in section.scalars(key)),
     ]
     join = section.section("join")
-    for scalar in (*scalars, join.scalar("with") if join is not None else None):
+    second = (join.scalar("with") if join is not None else None, *(second_input(section, k) for k in SECOND_INPUTS))
+    for scalar in (*scalars, *second):
         if scalar is not None:
             yield Reference(scalar.text, scalar.location)
     query = section.scalar("sql")
@@ -189,6 +193,13 @@ def _references(section: Section) -> Iterator[Reference]:
         return
     for table in tables_named(query.text):
         yield Reference(table.text, query.locate(table.span[0], table.span[1] - table.span[0]))
+
+
+def second_input(section: Section, key: str) -> YamlScalar | None:
+    """The name of the stream that a step's process function reads beside its rows; `key` says how."""
+    part = section.section(key)
+    given = part.scalar("with") if part is not None else section.scalar(key)
+    return given if isinstance(given, YamlScalar) else None
 
 
 def _side_outputs(owner: str, section: Section) -> Iterator[Output]:

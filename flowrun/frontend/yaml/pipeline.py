@@ -25,6 +25,7 @@ from flowrun.frontend.yaml.plan_checks import checked_plan
 from flowrun.frontend.yaml.queries.entries import EntryReader
 from flowrun.frontend.yaml.queries.queries import QueryReader
 from flowrun.frontend.yaml.steps.aggregations import AggregationReader
+from flowrun.frontend.yaml.steps.connections import ConnectionReader
 from flowrun.frontend.yaml.steps.python_functions import PythonReader
 from flowrun.frontend.yaml.steps.relational_parts import RelationalParts
 from flowrun.frontend.yaml.steps.steps import StepReader
@@ -93,7 +94,8 @@ class _Builder:
         windows = WindowReader(diagnostics, expressions, python)
         aggregations = AggregationReader(diagnostics, queries, entries, windows)
         relational = RelationalParts(diagnostics, queries, entries)
-        self._steps = StepReader(diagnostics, expressions, entries, aggregations, python, relational)
+        connections = ConnectionReader(diagnostics, entries)
+        self._steps = StepReader(diagnostics, expressions, entries, aggregations, python, relational, connections)
 
     def plan(self, source: SourceText) -> Plan:
         """The plan of everything that could be built."""

@@ -91,11 +91,17 @@ def _kind(made: type[RichFunction], reference: str, inputs: FunctionInputs) -> F
             f"let {made.__name__} extend {base_names(inputs)}",
         )
     if kind.inputs is not inputs:
+        extend = f"let {made.__name__} extend {base_names(inputs)}"
+        hints = {
+            FunctionInputs.ONE: extend,
+            FunctionInputs.TWO: f"connect it with its second stream, or {extend}"
+            if inputs is FunctionInputs.ONE
+            else extend,
+            FunctionInputs.BROADCAST: "connect the stream with other.broadcast('name of the state')",
+        }
         raise PipelineError.of(
             f"'{reference}' is a {kind.base.__name__}, a function of {kind.inputs.value}, but it is given {inputs.value}",
-            "connect the stream with other.broadcast('name of the state')"
-            if kind.inputs is FunctionInputs.BROADCAST
-            else f"let {made.__name__} extend {base_names(inputs)}",
+            hints[kind.inputs],
         )
     return kind
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.description import node_description
 from flowrun.plan.expressions import ColumnRef
 from flowrun.plan.joins import LookupJoin
@@ -96,7 +97,7 @@ def _used_of_input(node: PlanNode, child: PlanNode, own: set[int]) -> set[int]:
 
 def _has_own_columns(node: SideOutput) -> bool:
     """Whether a side output's columns are not those of the main output: of a window's late rows, of a function's rows."""
-    return isinstance(node.input, WindowAggregate | AsyncMap | Process | PythonMap)
+    return isinstance(node.input, WindowAggregate | AsyncMap | Process | CoProcess | PythonMap)
 
 
 def _prune(node: PlanNode, own: set[int], done: Mapping[int, Pruned]) -> Pruned:
@@ -162,7 +163,7 @@ def _prune_side(node: SideOutput, done: Mapping[int, Pruned]) -> Pruned:
     match child.node:
         case WindowAggregate():
             return Pruned(replace(node, schema=child.node.input.schema, input=child.node), own)
-        case AsyncMap() | Process() | PythonMap():
+        case AsyncMap() | Process() | CoProcess() | PythonMap():
             return Pruned(replace(node, input=child.node), own)
         case _:
             return Pruned(replace(node, schema=child.node.schema, input=child.node), child.positions)

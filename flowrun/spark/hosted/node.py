@@ -17,6 +17,7 @@ from flowrun.lowering import lower
 from flowrun.lowering.settings import graph_settings
 from flowrun.plan import nodes
 from flowrun.plan.changelog import changelog_modes
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.rewrites.traversal import with_inputs
 from flowrun.plan.row_errors import on_error_of, rows_may_fail
 from flowrun.spark.arrival import goes_by_count
@@ -167,7 +168,7 @@ class _HostedNode:
         """
         if opened.goes_row_by_row:
             return flows.Sorting.NONE
-        if isinstance(self._node, nodes.Process) or (
+        if isinstance(self._node, nodes.Process | CoProcess) or (
             isinstance(self._node, nodes.WindowAggregate) and not goes_by_count(self._node)
         ):
             return flows.Sorting.TIME
@@ -259,7 +260,7 @@ def _side_schemas(node: nodes.PlanNode) -> dict[str, Schema]:
     """Columns of the side outputs that have rows in a batch, in which nothing is late."""
     if isinstance(node, nodes.Process):
         return dict(node.side_schemas)
-    if isinstance(node, nodes.PythonMap | nodes.AsyncMap):
+    if isinstance(node, nodes.PythonMap | nodes.AsyncMap | CoProcess):
         return dict(node.side_outputs)
     if isinstance(node, nodes.Split):
         return {tag: node.schema for tag, _ in node.branches}

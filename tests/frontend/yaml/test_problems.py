@@ -28,6 +28,7 @@ sources:
     watermark: {column: ts, delay: 5s}
 """
 PROCESSES = """
+from flowrun.api.co_process_function import KeyedCoProcessFunction
 from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction, value_state
 
 class Limit(KeyedProcessFunction):
@@ -37,6 +38,17 @@ class Limit(KeyedProcessFunction):
         self.limit = limit
 
     def process_element(self, row, context):
+        yield row
+
+class Both(KeyedCoProcessFunction):
+    def process_element1(self, row, context):
+        yield row
+
+    def process_element2(self, row, context):
+        yield row
+
+class Half(KeyedCoProcessFunction):
+    def process_element1(self, row, context):
         yield row
 
 class Plain(ProcessFunction):

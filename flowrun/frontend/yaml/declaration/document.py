@@ -81,12 +81,28 @@ PROCESS = RecordSpec(
         ),
     ),
 )
+CONNECT = RecordSpec(
+    "connect",
+    "a connected stream",
+    "A second stream for the step's process function, which then has a method for the rows of each: it extends `KeyedCoProcessFunction`, "
+    "`CoProcessFunction`, `CoMapFunction` or `CoFlatMapFunction`. A name alone stands for `{with: name}`.",
+    (
+        KeySpec("with", REFERENCE, "The second input.", required=True),
+        KeySpec(
+            "key_by",
+            ListValue(TextValue("a column, or an expression AS name")),
+            "Its keys: as many as the step's, of equal types. Rows of either input with equal keys meet in one subtask and share its "
+            "state.",
+            default="the step's `key_by`",
+        ),
+    ),
+)
 STEP = RecordSpec(
     "step",
     "a step",
     "What happens to rows. Its parts apply in this order, whatever order they are written in: join, unnest, filter, select, map or "
-    "flat_map, async, match_recognize, window, distinct, over, key_by with process, aggregate or deduplicate, having, top_n, order_by and "
-    "limit, split.",
+    "flat_map, async, match_recognize, window, distinct, over, key_by with process (and connect), aggregate or deduplicate, having, "
+    "top_n, order_by and limit, split.",
     (
         KeySpec("from", REFERENCE, "The input. A step has one of `from`, `sql`, `union`, `intersect` and `except`."),
         KeySpec(
@@ -113,6 +129,11 @@ STEP = RecordSpec(
                 PROCESS, TextValue("a Python class", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "written module:Class")
             ),
             "A Python class with state and timers.",
+        ),
+        KeySpec(
+            "connect",
+            RecordValue(CONNECT, REFERENCE),
+            "A second stream, whose rows `process` sees as well; `filter`, `select` and the like are about the rows of the first.",
         ),
         KeySpec(
             "key_by",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.queries.entries import Entries, EntryQuery, EntryReader, Told, Wording
@@ -9,7 +10,7 @@ from flowrun.frontend.yaml.queries.queries import StepQuery, step_hints
 from flowrun.frontend.yaml.queries.step_queries import listed
 from flowrun.frontend.yaml.steps.stages import Stages
 from flowrun.plan.expressions import ColumnRef, Expression
-from flowrun.plan.nodes import Calc, PlanNode
+from flowrun.plan.nodes import Calc, NodeHints, PlanNode
 
 _WORDING = Wording(
     twice=("the key '{name}' is given twice", None),
@@ -17,18 +18,28 @@ _WORDING = Wording(
 )
 
 
+@record
+class KeyedRows:
+    """The rows of an input, and the positions of their keys; None: they have none."""
+
+    node: PlanNode
+    keys: tuple[int, ...] | None
+
+
 def keyed(
-    section: Section, node: PlanNode, stages: Stages, entries: EntryReader
+    section: Section, node: PlanNode, stages: Stages, entries: EntryReader, *, of: str = "", part: str = "keys"
 ) -> tuple[PlanNode, tuple[int, ...]] | None:
     """The rows with a column for every key of `key_by`, and the keys' positions; None if that is wrong, which is reported.
 
     Computed keys are appended to the columns.
 
     Args:
-        section: the step.
+        section: the step, or what has keys of its own in it.
         node: its rows.
         stages: of the step.
         entries: binds the keys.
+        of: how keys name the rows; empty: as the step does.
+        part: the part of the step that computes keys.
     """
     if section.broken("key_by"):
         return None
@@ -42,16 +53,14 @@ def keyed(
             return None
         return f"the key '{name}' has the name of another column", "choose another: expression AS name"
 
-    at, hints = section.value_at("key_by"), stages.hints("keys")
-    sql = listed(keys, stages.input, at)
-    query = StepQuery(
-        sql, {stages.input: node}, stages.name, step_hints(hints, ("select",)), row_by_row=True, input=stages.input
-    )
-    found = entries.read(EntryQuery(lambda some, _: listed(some, stages.input, at), keys, query, _WORDING, wrong=wrong))
-    return None if found is None else _with_columns(node, found, stages)
+    at, hints, name = section.value_at("key_by"), stages.hints(part), of or stages.input
+    sql = listed(keys, name, at)
+    query = StepQuery(sql, {name: node}, stages.name, step_hints(hints, ("select",)), row_by_row=True, input=name)
+    found = entries.read(EntryQuery(lambda some, _: listed(some, name, at), keys, query, _WORDING, wrong=wrong))
+    return None if found is None else _with_columns(node, found, hints)
 
 
-def _with_columns(node: PlanNode, found: Entries, stages: Stages) -> tuple[PlanNode, tuple[int, ...]]:
+def _with_columns(node: PlanNode, found: Entries, hints: NodeHints) -> tuple[PlanNode, tuple[int, ...]]:
     schema = node.schema
     positions: list[int] = []
     appended: list[tuple[Field, Expression]] = []
@@ -68,7 +77,7 @@ def _with_columns(node: PlanNode, found: Entries, stages: Stages) -> tuple[PlanN
     assert isinstance(found.node, Calc)
     rows = Calc(
         schema=Schema((*schema.fields, *(f for f, _ in appended))),
-        hints=stages.hints("keys"),
+        hints=hints,
         input=found.node.input,  # the step's rows; with what subqueries give behind their columns
         projections=(*columns, *(e for _, e in appended)),
     )

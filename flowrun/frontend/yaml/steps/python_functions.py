@@ -14,10 +14,13 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Named, Section
 from flowrun.frontend.yaml.columns import read_schema
+from flowrun.frontend.yaml.steps.keys import KeyedRows
 from flowrun.operators.function_loading import load_function, takes_context
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.function_scope import FunctionScope
+from flowrun.operators.process.function_kinds import FunctionInputs
 from flowrun.operators.process.loading import load_process_function
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.nodes import AsyncMap, AsyncRetries, FunctionWindows, NodeHints, PlanNode, Process, PythonMap
 from flowrun.plan.windows import CustomWindow, SessionWindow, UserClass
 
@@ -138,30 +141,70 @@ class PythonReader:
             hints: of the node.
             windows: it is a window function of these.
         """
-        section = step.section("process")
-        function = section.scalar("function") if section is not None else step.scalar("process")
-        if not isinstance(function, YamlScalar):
-            return None
-        arguments = {n: v.value for n, v in section.named("with").items()} if section is not None else {}
-        if section is None or not section.broken("with"):
-            recipe = FunctionRecipe(function.text, arguments, self._search_path)
-            self._report(function, partial(_check_process, recipe, step, windows))
-        schema = self._schema(section, node)
-        sides = self._side_schemas(section)
-        if node is None or schema is None or sides is None:
+        called = self._process_class(step, partial(_check_process, step, windows))
+        schema, sides = self._process_schemas(step, node)
+        if called is None or node is None or schema is None or sides is None:
             return None
         return Process(
             schema=schema,
             hints=hints,
             input=node,
-            function=function.text,
-            arguments=arguments,
+            function=called.reference,
+            arguments=called.arguments,
             keys=keys,
             null_keys=NullKeys(step.text("null_keys") or "fail"),
             side_outputs=sides,
             search_path=self._search_path,
             windows=windows,
         )
+
+    def read_co_process(
+        self, step: Section, first: KeyedRows | None, second: KeyedRows | None, hints: NodeHints
+    ) -> CoProcess | None:
+        """The node of the step's function of two streams; None if it cannot be built, which is reported.
+
+        Args:
+            step: the step.
+            first: its own rows; None if they are not known.
+            second: those of the other stream.
+            hints: of the node.
+        """
+        called = self._process_class(step, partial(_check_co_process, step))
+        schema, sides = self._process_schemas(step, None if first is None else first.node)
+        if called is None or first is None or second is None or schema is None or sides is None:
+            return None
+        return CoProcess(
+            schema=schema,
+            hints=hints,
+            left=first.node,
+            right=second.node,
+            function=called.reference,
+            arguments=called.arguments,
+            left_keys=first.keys,
+            right_keys=second.keys,
+            null_keys=NullKeys(step.text("null_keys") or "fail"),
+            side_outputs=sides,
+            search_path=self._search_path,
+        )
+
+    def _process_class(self, step: Section, check: Callable[[FunctionRecipe], object]) -> FunctionRecipe | None:
+        """The class of `process` with its arguments, whatever is wrong with it, which is reported; None if none is named."""
+        section = step.section("process")
+        function = section.scalar("function") if section is not None else step.scalar("process")
+        if not isinstance(function, YamlScalar):
+            return None
+        arguments = {n: v.value for n, v in section.named("with").items()} if section is not None else {}
+        recipe = FunctionRecipe(function.text, arguments, self._search_path)
+        if section is None or not section.broken("with"):
+            self._report(function, lambda: check(recipe))
+        return recipe
+
+    def _process_schemas(
+        self, step: Section, node: PlanNode | None
+    ) -> tuple[Schema | None, Mapping[str, Schema] | None]:
+        """The columns that a process function sends, and those of its side outputs; None for what is wrong or not known."""
+        section = step.section("process")
+        return self._schema(section, node), self._side_schemas(section)
 
     def user_class(self, section: Section, check: Callable[[UserClass], object]) -> UserClass | None:
         """The class that `function` names, with the arguments of `with`; None if there is none, or if `check` raises, which is reported."""
@@ -212,7 +255,12 @@ class PythonReader:
         return True
 
 
-def _check_process(recipe: FunctionRecipe, step: Section, windows: FunctionWindows | None) -> None:
+def _check_co_process(step: Section, recipe: FunctionRecipe) -> None:
+    """Raise PipelineError if the function of two streams cannot be made, or does not keep to the rules."""
+    load_process_function(recipe, keyed=step.has("key_by"), inputs=FunctionInputs.TWO)
+
+
+def _check_process(step: Section, windows: FunctionWindows | None, recipe: FunctionRecipe) -> None:
     """Raise PipelineError if the function cannot be made, or does not keep to the rules; of windows that are wrong nobody asks."""
     if windows is not None:
         # Imported here, as few pipelines have window functions.

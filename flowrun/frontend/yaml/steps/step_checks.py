@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.spec import Section
+from flowrun.frontend.yaml.names import SECOND_INPUTS
 from flowrun.frontend.yaml.queries.step_queries import SET_PARTS
 from flowrun.frontend.yaml.steps.stages import WITH_LIFETIME
 
@@ -16,7 +17,7 @@ _WITH_AGGREGATE = ("allowed_lateness", "late_output", "trigger", "evictor", "out
 
 def check_parts(section: Section, diagnostics: Diagnostics) -> bool:
     """Whether the parts of a step go together; what does not is reported where it stands."""
-    problems = [*_inputs(section), *_aggregates(section), *_keys(section), *_rows(section)]
+    problems = [*_inputs(section), *_aggregates(section), *_second_input(section), *_keys(section), *_rows(section)]
     for key, message, hint in problems:
         diagnostics.error(message, section.at(key) if key else section.location, hint=hint)
     return not problems and _check_window(section, diagnostics)
@@ -79,12 +80,27 @@ def _aggregates(section: Section) -> Iterator[_Problem]:
         yield "having", "'having' filters results of 'aggregate'", "use filter"
 
 
+def _second_input(section: Section) -> Iterator[_Problem]:
+    for key in SECOND_INPUTS:
+        if not section.has(key):
+            continue
+        if not section.has("process"):
+            yield key, f"'{key}' needs 'process'", "add process: module:Class, a function of both streams"
+        if section.has("window"):
+            hint = "use a second step, over the rows of both (union), or after the function"
+            yield key, f"a function of two streams has no windows: '{key}' and 'window' do not go together", hint
+        second = section.section(key)
+        if second is not None and second.has("key_by") and not section.has("key_by"):
+            hint = "add key_by to the step: the keys of its own rows"
+            yield key, f"the second stream has keys ('{key}.key_by'), the step has none", hint
+
+
 def _keys(section: Section) -> Iterator[_Problem]:
     if section.has("deduplicate") and not section.has("key_by"):
         yield "deduplicate", "'deduplicate' needs 'key_by'", "key_by: the columns of which each value is kept once"
     session = section.section("window")
     sessions = session is not None and session.variant == "session"
-    if section.has("key_by") and not sessions and not any(section.has(k) for k in _KEYED):
+    if section.has("key_by") and not sessions and not any(section.has(k) for k in (*_KEYED, *SECOND_INPUTS)):
         hint = "remove it"
         yield "key_by", "'key_by' has no effect without 'aggregate', 'deduplicate' or 'process'", hint
     if section.has("null_keys") and not section.has("key_by"):

@@ -11,11 +11,12 @@ from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.hints import node_hints
-from flowrun.frontend.yaml.names import Reference
+from flowrun.frontend.yaml.names import SECOND_INPUTS, Reference
 from flowrun.frontend.yaml.queries.entries import EntryReader
 from flowrun.frontend.yaml.queries.step_queries import SET_PARTS
 from flowrun.frontend.yaml.steps.aggregations import AggregationReader
-from flowrun.frontend.yaml.steps.keys import keyed
+from flowrun.frontend.yaml.steps.connections import ConnectionReader
+from flowrun.frontend.yaml.steps.keys import KeyedRows, keyed
 from flowrun.frontend.yaml.steps.python_functions import PythonReader
 from flowrun.frontend.yaml.steps.relational_parts import RelationalParts, Tables
 from flowrun.frontend.yaml.steps.stages import Stages
@@ -36,6 +37,7 @@ class StepReader:
         aggregations: AggregationReader,
         functions: PythonReader,
         relational: RelationalParts,
+        connections: ConnectionReader,
     ) -> None:
         self._diagnostics = diagnostics
         self._expressions = expressions
@@ -43,6 +45,7 @@ class StepReader:
         self._aggregations = aggregations
         self._functions = functions
         self._relational = relational
+        self._connections = connections
 
     def read(
         self,
@@ -69,7 +72,7 @@ class StepReader:
         node = self._rows(section, tables, stages) if fits and complete else None
         node = self._python(section, node, stages, outputs)
         node = self._relational_rows(section, node, stages)
-        node = self._keyed(section, node, stages, outputs)
+        node = self._keyed(section, node, tables, stages, outputs)
         if section.has("top_n"):
             node = self._relational.top_n(section, node, stages)
         if section.has("order_by") or section.has("limit"):
@@ -112,7 +115,12 @@ class StepReader:
         return node
 
     def _keyed(
-        self, section: Section, node: PlanNode | None, stages: Stages, outputs: dict[str, PlanNode | None]
+        self,
+        section: Section,
+        node: PlanNode | None,
+        tables: Tables,
+        stages: Stages,
+        outputs: dict[str, PlanNode | None],
     ) -> PlanNode | None:
         """key_by with process, aggregate or deduplicate; late and side outputs are added to `outputs`."""
         window = section.section("window")
@@ -125,7 +133,12 @@ class StepReader:
         if section.has("deduplicate"):
             node = self._relational.deduplicated(section, node, stages)
         if section.has("process"):
-            node = self._process(section, node, stages, outputs)
+            two = any(map(section.has, SECOND_INPUTS))
+            node = (
+                self._co_process(section, node, tables, stages, outputs)
+                if two
+                else self._process(section, node, stages, outputs)
+            )
         return node
 
     def _windowed(
@@ -165,10 +178,8 @@ class StepReader:
         self, section: Section, node: PlanNode | None, stages: Stages, outputs: dict[str, PlanNode | None]
     ) -> PlanNode | None:
         """The process function's rows; its side outputs are added to `outputs`."""
-        keys: tuple[int, ...] | None = None
-        if section.has("key_by") and node is not None:
-            found = keyed(section, node, stages, self._entries)
-            node, keys = found if found is not None else (None, None)
+        first = self._keyed_rows(section, node, stages)
+        node, keys = (None, None) if first is None else (first.node, first.keys)
         window = section.section("window")
         windows = None if window is None else self._aggregations.function_windows(window, node)
         if windows is None and section.has("window"):
@@ -185,6 +196,29 @@ class StepReader:
         sides = None if process is None else process.side_outputs
         _add_side_outputs(section.section("process"), process, sides, outputs)
         return process
+
+    def _co_process(
+        self,
+        section: Section,
+        node: PlanNode | None,
+        tables: Tables,
+        stages: Stages,
+        outputs: dict[str, PlanNode | None],
+    ) -> PlanNode | None:
+        """The rows of a function of two streams; its side outputs are added to `outputs`."""
+        first = self._keyed_rows(section, node, stages)
+        second = None if first is None else self._connections.connected(section, first, tables, stages)
+        process = self._functions.read_co_process(section, first, second, stages.hints("process"))
+        sides = None if process is None else process.side_outputs
+        _add_side_outputs(section.section("process"), process, sides, outputs)
+        return process
+
+    def _keyed_rows(self, section: Section, node: PlanNode | None, stages: Stages) -> KeyedRows | None:
+        """The rows of a step with their keys; None if they are not known, or the keys are wrong, which is reported."""
+        if node is None or not section.has("key_by"):
+            return None if node is None else KeyedRows(node, None)
+        found = keyed(section, node, stages, self._entries)
+        return None if found is None else KeyedRows(*found)
 
     def _split(
         self, section: Section, node: PlanNode | None, stages: Stages, outputs: dict[str, PlanNode | None]

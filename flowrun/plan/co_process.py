@@ -1,0 +1,46 @@
+"""Python functions of two streams as nodes: both keyed, neither, or the second one broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flowrun.core.schema import Schema
+from flowrun.core.semantics import NullKeys
+from flowrun.plan.description import Rows, input_node, node, parameter, positions, user_function
+from flowrun.plan.nodes import PlanNode
+
+
+@node(rows=Rows.USER)
+class CoProcess(PlanNode):
+    """A Python function of two streams (`flowrun.api.co_process_function`), with state and timers a key if both have keys.
+
+    Attributes:
+        left: the first input.
+        right: the second input.
+        function: `module:Class`, looked up in the folders of `search_path` before Python's own path.
+        arguments: of the class, by name.
+        left_keys: positions of the key columns in the first input; None: it has no keys.
+        right_keys: of as many columns of the second input, of equal types.
+        null_keys: what happens to rows of either input one of whose keys is NULL.
+        side_outputs: columns of the side outputs, by tag.
+    """
+
+    left: PlanNode = input_node()
+    right: PlanNode = input_node()
+    function: str = user_function()
+    arguments: Mapping[str, object] = parameter(default_factory=dict)
+    left_keys: tuple[int, ...] | None = positions("left", default=None)
+    right_keys: tuple[int, ...] | None = positions("right", default=None)
+    null_keys: NullKeys = parameter(default=NullKeys.FAIL)
+    side_outputs: Mapping[str, Schema] = parameter(default_factory=dict)
+    search_path: tuple[str, ...] = parameter(default=())
+
+    @property
+    def keys(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+        """Of each input the positions of its key columns."""
+        return self.left_keys, self.right_keys
+
+    @property
+    def event_time(self) -> bool:
+        """Whether rows have event time: those of one input may."""
+        return self.left.event_time or self.right.event_time
