@@ -45,6 +45,7 @@ class TaskDeployment:
         job_id: the run of the job.
         attempt_id: of this execution.
         vertex: the subtask.
+        worker: the process that it is for, as `AllocatedSlot.worker` names it.
         inputs: every partition that its gates read, once.
         restored: what to restore from; None: a fresh start.
         lineage: of the job's checkpoints; temporary names of sinks begin with it. Empty if the job has no state.
@@ -54,6 +55,7 @@ class TaskDeployment:
     job_id: str
     attempt_id: str
     vertex: ExecutionVertexId
+    worker: str = ""
     inputs: tuple[PartitionLocation, ...] = ()
     restored: RestoredTask | None = None
     lineage: str = ""

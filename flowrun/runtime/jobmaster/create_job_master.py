@@ -72,7 +72,7 @@ def create_job_master(
     commits = CommitCoordinator(
         job_graph, checkpoints=state.takes_checkpoints, run=state.run, log=state.storage.note_commits
     )
-    tasks = JobTasks(graph, job_id, state.identity.lineage, executions, driver.scheduler.slots.slot_of, address_of)
+    tasks = JobTasks(graph, job_id, state.identity.lineage, executions, address_of)
     sources = JobSources(
         job_graph,
         clock=clock,

@@ -11,7 +11,6 @@ from flowrun.runtime.jobmaster.execution import Executions
 from flowrun.runtime.jobmaster.source_coordinator import SplitAnswer
 from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.messages import PartitionLocation, RestoredTask, TaskDeployment, TaskExecutorGateway
-from flowrun.runtime.slot_messages import AllocatedSlot
 
 _TOLD = frozenset({ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING})
 """Those that are cancelled need to be told nothing."""
@@ -25,7 +24,6 @@ class JobTasks:
         job_id: the run.
         lineage: of its checkpoints.
         executions: who runs now.
-        slot_of: the slot that a subtask may use; None if it has none.
         address_of: worker → address of its data server.
     """
 
@@ -35,14 +33,12 @@ class JobTasks:
         job_id: str,
         lineage: str,
         executions: Executions,
-        slot_of: Callable[[ExecutionVertexId], AllocatedSlot | None],
         address_of: Callable[[str], str],
     ) -> None:
         self._graph = graph
         self._job_id = job_id
         self._lineage = lineage
         self._executions = executions
-        self._slot_of = slot_of
         self._address_of = address_of
         self._executor: TaskExecutorGateway | None = None
 
@@ -63,13 +59,12 @@ class JobTasks:
 
         Raises what the executor raises.
         """
-        vertex, slot = self._graph.vertex(vertex_id), self._slot_of(vertex_id)
-        if slot is None:
-            raise InternalError(f"{vertex.name} is to be deployed without a slot")
-        self._executions.current(vertex_id).worker = slot.worker
+        vertex, worker = self._graph.vertex(vertex_id), self._executions.current(vertex_id).worker
         inputs = tuple(self._location(channel) for gate in vertex.gates for channel in gate.channels)
         self.executor.deploy(
-            TaskDeployment(self._job_id, attempt_id, vertex_id, inputs, restored, self._lineage, first_checkpoint_id)
+            TaskDeployment(
+                self._job_id, attempt_id, vertex_id, worker or "", inputs, restored, self._lineage, first_checkpoint_id
+            )
         )
 
     def _location(self, channel: Channel) -> PartitionLocation:

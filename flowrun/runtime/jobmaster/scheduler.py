@@ -95,8 +95,6 @@ class Scheduler:
         self._affected: set[ExecutionVertexId] = set()
         self._stages = Stages(graph)
         self.slots = SlotAllocation(graph, self._stages.regions)
-        self._workers: dict[ExecutionVertexId, str] = {}
-        """Where each subtask was deployed last."""
 
     def handle(self, event: events.Event, now_ms: int) -> list[events.Command]:
         """What to do about an event.
@@ -146,11 +144,15 @@ class Scheduler:
                 return self._lose_worker(event, now_ms)
 
     def begin_deployment(self, vertex: ExecutionVertexId, now_ms: int) -> bool:
-        """Whether a subtask is still to be deployed; if so it is DEPLOYING from now on."""
+        """Whether a subtask is still to be deployed; if so it is DEPLOYING from now on, to the worker that its slot is in."""
         execution = self.executions.current(vertex)
         if execution.state is not ExecutionState.SCHEDULED:
             return False
+        slot = self.slots.slot_of(vertex)
+        if slot is None:
+            raise InternalError(f"{self._graph.vertex(vertex).name} is to be deployed without a slot")
         execution.transition(ExecutionState.DEPLOYING, now_ms)
+        execution.worker = slot.worker
         return True
 
     @property
@@ -188,7 +190,6 @@ class Scheduler:
             return []  # it was withdrawn: whoever gave the slots knows
         if not self.slots.holds(number):
             return [self.slots.request(number)]  # others were lost meanwhile
-        self._workers |= {v: slot.worker for v in self.slots.units[number].vertices if (slot := self.slots.slot_of(v))}
         if self.state is JobState.CREATED:
             self.state = JobState.RUNNING
         waiting = [self.executions.current(vertex) for vertex in self.slots.units[number].vertices]
@@ -372,13 +373,11 @@ class Scheduler:
     def _lose_worker(self, event: events.WorkerLost, now_ms: int) -> list[events.Command]:
         """What ran on a worker has failed, and who still has to read what was kept there needs it written again."""
         self.slots.lose_worker(event.worker)
-        there = [vertex for vertex, worker in self._workers.items() if worker == event.worker]
-        for vertex in there:
-            del self._workers[vertex]
-        gone = self._stages.lost(there)
+        there = [execution for execution in self.executions if execution.worker == event.worker]
+        gone = self._stages.lost(execution.vertex for execution in there)
         commands: list[events.Command] = []
-        for execution in map(self.executions.current, there):
-            if execution.is_terminal or execution.state in _NOT_DEPLOYED:
+        for execution in there:
+            if execution.is_terminal:
                 continue
             failure = TaskFailure(ClusterError(event.reason))
             if execution.state is ExecutionState.CANCELING:

@@ -26,6 +26,7 @@ class SlotAllocation:
         """What is deployed together, in topological order."""
         self.unit_of = {vertex: number for number, unit in enumerate(self.units) for vertex in unit.vertices}
         """Subtask → position of its unit."""
+        self._name_of = {v: slot.name for unit in self.units for slot in unit.slots for v in slot.vertices}
         self._readers: dict[PartitionId, list[int]] = {}
         for number, unit in enumerate(self.units):
             for partition in unit.reads:
@@ -33,8 +34,8 @@ class SlotAllocation:
         self._next_number = 1
         self._asked: dict[int, int] = {}
         """Number of a bulk → the unit that waits for it."""
-        self._held: dict[int, tuple[AllocatedSlot, ...]] = {}
-        """Unit → its slots."""
+        self._held: dict[int, dict[str, AllocatedSlot]] = {}
+        """Unit → its slots, by name."""
         self._reports: dict[int, SlotsPending] = {}
         """Number of a bulk → what it waits for, as was told last."""
 
@@ -59,7 +60,7 @@ class SlotAllocation:
         """Have the slots of a unit asked for: all of them, or those that it has lost."""
         number, self._next_number = self._next_number, self._next_number + 1
         self._asked[number] = unit
-        has = {slot.name for slot in self._held.get(unit, ())}
+        has = self._held.get(unit, {})
         missing = tuple(slot.request for slot in self.units[unit].slots if slot.name not in has)
         return events.RequestSlots(number, missing)
 
@@ -67,18 +68,14 @@ class SlotAllocation:
         """Note that a unit has the slots that it asked for; gives the unit, or None if it has given up waiting for them."""
         unit = self._answered(granted.number)
         if unit is not None:
-            self._held[unit] = (*self._held.get(unit, ()), *granted.slots)
+            self._held.setdefault(unit, {}).update({slot.name: slot for slot in granted.slots})
         return unit
 
-    def lose_worker(self, worker: str) -> list[ExecutionVertexId]:
-        """A worker is gone: its slots are nobody's any more; gives the subtasks whose place was in them."""
-        lost: list[ExecutionVertexId] = []
-        for unit, held in list(self._held.items()):
-            names = {slot.name for slot in held if slot.worker == worker}
-            if names:
-                self._held[unit] = tuple(slot for slot in held if slot.worker != worker)
-                lost += [v for shared in self.units[unit].slots if shared.name in names for v in shared.vertices]
-        return lost
+    def lose_worker(self, worker: str) -> None:
+        """A worker is gone: its slots are nobody's any more."""
+        for held in self._held.values():
+            for name in [name for name, slot in held.items() if slot.worker == worker]:
+                del held[name]
 
     def report(self, pending: SlotsPending) -> None:
         """Note what a unit waits for."""
@@ -101,7 +98,7 @@ class SlotAllocation:
 
     def outlasts(self, number: int) -> bool:
         """Whether a bulk is waited for without limit: other stages of the job have slots, and will give them back."""
-        return number in self._asked and bool(self._held)
+        return number in self._asked and any(self._held.values())
 
     def withdraw(self, vertices: Collection[ExecutionVertexId]) -> list[events.Command]:
         """Have the units of these subtasks wait no more."""
@@ -113,14 +110,12 @@ class SlotAllocation:
 
     def release(self, unit: int) -> list[events.Command]:
         """Have the slots of a unit given back, if it has any."""
-        slots = self._held.pop(unit, ())
-        return [events.ReleaseSlots(tuple(slot.allocation_id for slot in slots))] if slots else []
+        slots = self._held.pop(unit, {})
+        return [events.ReleaseSlots(tuple(slot.allocation_id for slot in slots.values()))] if slots else []
 
     def slot_of(self, vertex: ExecutionVertexId) -> AllocatedSlot | None:
         """The slot that a subtask may use; None if it has none."""
-        unit = self.unit_of[vertex]
-        wanted = next(slot.name for slot in self.units[unit].slots if vertex in slot.vertices)
-        return next((slot for slot in self._held.get(unit, ()) if slot.name == wanted), None)
+        return self._held.get(self.unit_of[vertex], {}).get(self._name_of[vertex])
 
     @property
     def held(self) -> int:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from flowrun.core.resources import ResourceProfile
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionVertexId, PartitionId, build_execution_graph
 from flowrun.graph.partitioner import RebalancePartitioner
@@ -14,7 +13,6 @@ from flowrun.runtime.jobmaster.execution import Executions
 from flowrun.runtime.jobmaster.job_tasks import JobTasks
 from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.messages import PartitionLocation, TaskDeployment
-from flowrun.runtime.slot_messages import AllocatedSlot
 from tests.job_graphs import Edge, Vertex, job_graph
 
 A0, A1, B0 = ExecutionVertexId("a", 0), ExecutionVertexId("a", 1), ExecutionVertexId("b", 0)
@@ -40,16 +38,13 @@ class Job:
         )
         self.partitions = [p.id for v in graph.job_vertices[0].vertices for p in v.partitions]
         self.executions = Executions(graph, "job", 0)
-        self.slots = {
-            v.id: AllocatedSlot(str(v.id), f"worker-{v.subtask}", 0, "default/1", ResourceProfile())
-            for v in graph.all_vertices()
-        }
         self.executor: Any = Deployments()
-        self.tasks = JobTasks(graph, "job", "line", self.executions, self.slots.get, ADDRESSES.__getitem__)
+        self.tasks = JobTasks(graph, "job", "line", self.executions, ADDRESSES.__getitem__)
         self.tasks.connect(self.executor)
 
     def deploy(self, *vertices: ExecutionVertexId) -> TaskDeployment:
         for vertex in vertices:
+            self.executions.current(vertex).worker = f"worker-{vertex.subtask}"
             self.tasks.deploy(vertex, self.executions.current(vertex).attempt_id, None, 3)
         last: TaskDeployment = self.executor.seen[-1]
         return last
@@ -66,7 +61,9 @@ def test_a_deployment_says_which_attempts_wrote_its_inputs_and_where_they_are() 
     job = Job()
     deployment = job.deploy(A0, A1, B0)
     assert job.executor.seen[0].inputs == ()
-    assert deployment == TaskDeployment("job", "job_b_0_0", B0, locations(*job.partitions, 0), None, "line", 3)
+    assert deployment == TaskDeployment(
+        "job", "job_b_0_0", B0, "worker-0", locations(*job.partitions, 0), None, "line", 3
+    )
 
 
 def test_a_new_attempt_of_a_producer_is_named() -> None:
@@ -77,17 +74,7 @@ def test_a_new_attempt_of_a_producer_is_named() -> None:
     assert job.deploy(A1, B0).inputs == locations(*job.partitions, 1)
 
 
-def test_partitions_of_a_producer_that_gave_its_slot_back_stay_in_its_worker() -> None:
-    job = Job()
-    job.deploy(A0, A1)
-    del job.slots[A0], job.slots[A1]
-    assert job.deploy(B0).inputs == locations(*job.partitions, 0)
-
-
-def test_nothing_is_deployed_without_a_slot_or_before_what_it_reads() -> None:
+def test_nothing_is_deployed_before_what_it_reads() -> None:
     job = Job()
     with pytest.raises(InternalError, match=r"partition .* is to be read before its producer a_0 is deployed"):
         job.deploy(B0)
-    del job.slots[A0]
-    with pytest.raises(InternalError, match=r"a \(1/2\) is to be deployed without a slot"):
-        job.deploy(A0)
