@@ -1,0 +1,1 @@
+"""The roles of a cluster and the processes that they run in."""
